@@ -44,7 +44,7 @@ from fuzz.target import MAX_WORDS, Case, check_answer, held
 MEAN_LENGTH = 7
 MAX_LENGTH = 30
 # Remembered to be quicker, never to decide: the same message means the same with and without.
-_CACHES = frozenset({"_recogniser", "_shapers", "_terms", "identity", "accepts"})
+_CACHES = frozenset({"_peer_detector", "_encoders", "_method_rules", "identity", "accepts"})
 _PACKAGE = "colonnade.protocol."
 
 

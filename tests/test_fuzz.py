@@ -232,9 +232,9 @@ class ForgetsThePhase(Link):
 
 
 class ServesBeforeTheHandshake(Link):
-    def _recognise(self, request: Request, meta: msgspec.Raw) -> Peer | None:
+    def _detect_peer(self, request: Request, meta: msgspec.Raw) -> Peer | None:
         try:
-            return super()._recognise(request, meta)
+            return super()._detect_peer(request, meta)
         except Fault:
             return Peer(self.accepts[0], t.ClientCapabilities())
 

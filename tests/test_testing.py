@@ -235,8 +235,8 @@ async def test_a_form_is_answered_declined_and_left(revision: str) -> None:
         assert isinstance(asked, t.ElicitRequestParams)
         assert asked.message == "Which seat on SK1?"
     assert said[:2] == ["12A", "3C"]
-    assert said[2:4] == ["the user declined to answer"] * 2
-    assert said[4] == "the user went away without an answer"
+    assert said[2:4] == ["the user declined the request"] * 2
+    assert said[4] == "the user cancelled the request"
 
 
 @every_revision
@@ -248,7 +248,7 @@ async def test_without_answers_the_client_cannot_be_asked(revision: str) -> None
             words = result.text
         except RemoteError as error:
             words = error.message
-        assert "the client offers none" in words
+        assert "which the client does not support" in words
         assert not client.asked
 
 

@@ -27,7 +27,7 @@ UNCHECKED = """import cryptography.hazmat.primitives.ciphers as c
 
 CUTS: dict[str, Cut] = {
     "RQ-01 which requests": Cut(
-        INTERVIEW, "and not self._row.may_ask:", "and False:", ROUNDS, "may_ask"
+        INTERVIEW, "and not self._method.may_require_input", "and False", ROUNDS, "may_ask"
     ),
     "RQ-01 something is asked": Cut(
         INTERVIEW, "if not self.pending:", "if False:", ROUNDS, "without_questions"
@@ -95,8 +95,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-07 what is bound": Cut(
         INTERVIEW,
-        "        raise no_such_state()\n    return memory",
-        '        raise Fault(FaultKind.INVALID_PARAMS, "not for you")\n    return memory',
+        "        raise invalid_request_state()\n    return opened",
+        '        raise Fault(FaultKind.INVALID_PARAMS, "not for you")\n    return opened',
         STATES,
         "rq_07",
     ),
@@ -105,8 +105,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-08 JSON": Cut(
         INTERVIEW,
-        "memory = read(Memory, unseal(state))",
-        'memory = __import__("pickle").loads(unseal(state))',
+        "opened = decode_as(RequestState, unseal(state))",
+        'opened = __import__("pickle").loads(unseal(state))',
         STATE,
         "sealed_for_something_else",
     ),
@@ -133,8 +133,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-10 the schema": Cut(
         QUESTIONS,
-        "        check_answer(self, answer)\n        return answer",
-        "        return answer",
+        "        check_response(self, response)\n        return response",
+        "        return response",
         BACK,
         "a_wrong_answer",
     ),
@@ -178,20 +178,20 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-04 method": Cut(
         INTERVIEW,
-        "bound = (memory.principal, memory.method,",
-        "bound = (memory.principal, method,",
+        "bound = (opened.principal, opened.method,",
+        "bound = (opened.principal, method,",
         BACK,
         "for_this_caller",
     ),
     "RQ-04 tool and arguments": Cut(
         INTERVIEW,
-        "memory.method, memory.subject)",
-        "memory.method, subject)",
+        "opened.method, opened.subject)",
+        "opened.method, subject)",
         BACK,
         "for_this_caller",
     ),
     "RQ-04 time": Cut(
-        INTERVIEW, "subject) or now >= memory.expires_at:", "subject):", BACK, "for_this_caller"
+        INTERVIEW, "subject) or now >= opened.expires_at:", "subject):", BACK, "for_this_caller"
     ),
     "RQ-04 anonymous": Cut(
         INTERVIEW,

@@ -383,7 +383,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-04 requestState": Cut(
         "protocol/input_rounds.py",
-        "bound = (memory.principal,",
+        "bound = (opened.principal,",
         "bound = (principal,",
         APART,
         "request_state",

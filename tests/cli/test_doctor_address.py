@@ -524,5 +524,5 @@ async def test_a_server_that_no_revision_is_shared_with() -> None:
     async with by_hand(strange) as hand:
         name, words, mend, code = failure(await looked_at(hand.url))
     assert (name, code) == ("revision", 5)
-    assert "no revision in common: the server speaks ['2099-01-01']" in words
+    assert "no revision in common: the server accepts ['2099-01-01']" in words
     assert mend == "report it to the author; --as REVISION tries an older one"

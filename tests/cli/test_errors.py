@@ -141,11 +141,11 @@ OPTIONS: dict[tuple[str, ...], str] = {
         "once for each name; or use --host 127.0.0.1"
     ),
     ("serve", "server.py", "--port", "0", "--allow-host", "http://a"): (
-        "'http://a' is no host; write 'example.com', 'example.com:8080' or '[::1]:8080', "
+        "'http://a' is not a host; write 'example.com', 'example.com:8080' or '[::1]:8080', "
         "and other scripts in Punycode"
     ),
     ("serve", "server.py", "--port", "0", "--allow-origin", "a.com"): (
-        "'a.com' is no origin; write 'https://app.example.com' or 'http://localhost:5173'"
+        "'a.com' is not an origin; write 'https://app.example.com' or 'http://localhost:5173'"
     ),
 }
 

@@ -118,8 +118,8 @@ def test_a_question_can_be_declined_and_left(revision: str, said: str) -> None:
         terminal.answer("decline or cancel? [send] ", "perhaps")
         terminal.answer("decline or cancel? [send] ", said)
         why = {
-            "decline": "the user declined to answer",
-            "cancel": "the user went away without an answer",
+            "decline": "the user declined the request",
+            "cancel": "the user cancelled the request",
         }
         code, shown = terminal.end()
         assert (code, shown.splitlines()[-1]) == (
@@ -134,9 +134,7 @@ def test_the_end_of_the_input_leaves_a_question() -> None:
         terminal.type(END_OF_INPUT)
         code, shown = terminal.end()
     assert code == 1
-    assert shown.endswith(
-        "colonnade: book returned an error: the user went away without an answer\n"
-    )
+    assert shown.endswith("colonnade: book returned an error: the user cancelled the request\n")
 
 
 def test_every_kind_of_field_can_be_filled_in(desk: Path) -> None:
@@ -188,7 +186,7 @@ def test_without_a_terminal_a_question_is_refused_at_once() -> None:
     assert done.stderr == (
         "colonnade: travel (travel.py) asks 'Which seat on EC 171?'; declined, because there "
         "is no terminal\n"
-        "colonnade: book returned an error: the user declined to answer\n"
+        "colonnade: book returned an error: the user declined the request\n"
     )
 
 
@@ -196,7 +194,7 @@ def test_a_model_is_never_asked() -> None:
     done = command(EXAMPLES, "call", "booking.py", "describe", "flight=LH1")
     assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr == (
-        "colonnade: this needs a model that can be asked, and the client offers none (-32021)\n"
+        "colonnade: this needs sampling, which the client does not support (-32021)\n"
     )
 
 

@@ -102,10 +102,10 @@ async def test_a_user_may_decline_or_go_away(revision: Revision) -> None:
         raise Declined("not today")
 
     async with connect(asking(), revision.date, on_elicit=no) as client:
-        assert (await client.call_tool("name")).text == "the user declined to answer"
+        assert (await client.call_tool("name")).text == "the user declined the request"
     async with connect(asking(), revision.date, on_elicit=lambda asked: None) as client:
         words = (await client.call_tool("name")).text
-        assert words == "the user went away without an answer"
+        assert words == "the user cancelled the request"
 
 
 @pytest.mark.parametrize("revision", URLS, ids=lambda one: one.date)
@@ -144,7 +144,7 @@ async def test_a_user_who_does_not_want_a_model_asked_ends_the_call(revision: Re
     async with connect(asking(), revision.date, on_sample=no) as client:
         if revision.input_requests is InputRequests.AS_REQUEST:
             result = await client.call_tool("model")
-            assert (result.is_error, result.text) == (True, "the user declined to answer")
+            assert (result.is_error, result.text) == (True, "the user declined the request")
             (refusal,) = [one for one in client.record.said("client") if "error" in one]
             assert refusal["error"] == {"code": -1, "message": "not with my words"}
         else:  # there no answer says no: the call is not made again

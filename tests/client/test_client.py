@@ -488,7 +488,7 @@ async def test_a_resource_is_followed_where_there_are_sessions(revision: Revisio
     server = weather()
     async with connect(server, revision.date) as client:
         if not revision.handshake:
-            with pytest.raises(LocalProtocolError, match="resources/subscribe is no request"):
+            with pytest.raises(LocalProtocolError, match="resources/subscribe is not a request"):
                 await client.subscribe("city://oslo")
             return
         await client.subscribe("city://oslo")

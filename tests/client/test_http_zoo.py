@@ -484,7 +484,7 @@ async def test_each_server_of_the_zoo_ends_in_its_error(revision: Revision, name
         held = conversation_of(client)
         assert held is not None
         assert held._calls == {}
-        assert len(held.link._flight) == 0
+        assert len(held.link._outgoing) == 0
 
 
 def test_the_zoo_is_large_enough() -> None:

@@ -85,7 +85,7 @@ async def test_what_a_client_did_not_declare_is_not_asked_of_anybody() -> None:
         return await ctx.elicit("Who are you?", str)
 
     async with connect(server) as client:
-        with pytest.raises(RemoteError, match="the client offers none"):
+        with pytest.raises(RemoteError, match="which the client does not support"):
             await client.ask("tools/call", PAY, answers=Answers(on_elicit=never))
 
 

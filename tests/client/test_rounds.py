@@ -79,7 +79,7 @@ async def test_rq_11_as_many_rounds_as_a_server_of_ours_may_have_are_enough(
         assert (await client.call_tool("ask")).text == "done"
     assert len(asked) == 10
     async with connect(curious(11, 0), revision.date, on_elicit=after(0, asked)) as client:
-        with pytest.raises(RemoteError, match="asked 10 times"):
+        with pytest.raises(RemoteError, match="requested input 10 times"):
             await client.call_tool("ask")
 
 

@@ -28,7 +28,7 @@ def test_a_train_is_found_and_booked_over_a_pipe(revision: Revision) -> None:
         assert json.loads(guest.text("find", **FIND["arguments"])) == [TRAIN]
         assert guest.text("compare") == "EC 171 costs 38 euros"
         if not revision.elicitation.modes:
-            assert "user who can be asked" in guest.failure("book", train="EC 171")
+            assert "needs elicitation" in guest.failure("book", train="EC 171")
             return
         guest.follow(resourceSubscriptions=["trips://mine"])
         assert json.loads(guest.text("book", train="EC 171")) == BOOKED

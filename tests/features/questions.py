@@ -340,5 +340,5 @@ async def nobody_to_ask(revision: Revision) -> Verdict:
         assert result.data == {"requiredCapabilities": {"sampling": {}}}
         return refused(result.code)
     assert result["isError"] is True
-    assert "and the client offers none" in words(result)
+    assert "which the client does not support" in words(result)
     return told("isError, in words")

@@ -206,7 +206,7 @@ def test_capabilities_are_not_guessed_from_the_message_of_an_error(data: Any) ->
     @live
     async def play() -> None:
         server = Server("prose")
-        words = "this needs a user who can be asked, and the client offers none"
+        words = "this needs elicitation, which the client does not support"
 
         @server.prompt
         def plan() -> str:
@@ -295,7 +295,7 @@ def test_a_person_may_say_no_or_go_away(revision: str) -> None:
             assert "declined" in result.text
             result = await host.call_tool("desk__book", {"who": "Bob"})
             assert result.is_error
-            assert "went away" in result.text
+            assert "cancelled the request" in result.text
             assert await refused(host, "desk__think")
 
     play()
@@ -321,10 +321,10 @@ async def test_an_answer_that_does_not_fit_its_form_is_none() -> None:
     with Records("colonnade.host", "colonnade.client") as records:
         async with Host({"desk": entry}, on_input_request=lambda _: {"value": 7}) as host:
             result = await host.call_tool("desk__book", {"who": "Ada"})
-    assert "went away" in result.text
+    assert "cancelled the request" in result.text
     start = "ERROR the input request of server 'desk' is not answered: "
     start += "on_input_request returned no valid result: "
-    assert records.lines[0].startswith(f"{start}the answer does not fit the form: value: ")
+    assert records.lines[0].startswith(f"{start}the content does not fit the form: value: ")
 
 
 @live
@@ -335,7 +335,7 @@ async def test_the_log_says_what_a_handler_raised() -> None:
     with Records("colonnade.host", "colonnade.client") as records:
         async with Host({"desk": asking()}, on_input_request=on_input_request) as host:
             result = await host.call_tool("desk__book", {"who": "Ada"})
-    assert "went away" in result.text
+    assert "cancelled the request" in result.text
     raised = "on_input_request raised ValueError: the disk is full"
     assert records.lines == [f"ERROR the input request of server 'desk' is not answered: {raised}"]
 

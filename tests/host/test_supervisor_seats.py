@@ -163,7 +163,7 @@ async def test_one_that_all_share_is_asked_nothing_and_its_log_is_heard_by_nobod
         assert await server.call("say", "a", text="canary") == "said"
         pids = await asyncio.gather(*(server.call("who", caller) for caller in ("a", "b")))
         assert len(set(pids)) == 1
-        assert "is not offered here" in await server.call("ask", "a", canary="a")
+        assert "is not supported by this client" in await server.call("ask", "a", canary="a")
         assert not any(call.asked or call.told for call in server.calls)
 
 

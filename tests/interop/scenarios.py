@@ -305,7 +305,7 @@ def elicits(seen: Any, revision: Revision) -> None:
 
 @seen_in("elicit, declined")
 def elicits_nothing(seen: Any, revision: Revision) -> None:
-    assert failure_of(seen["result"]) == "the user declined to answer"
+    assert failure_of(seen["result"]) == "the user declined the request"
     assert methods_of(seen) == ["elicitation/create"]
 
 
@@ -381,7 +381,7 @@ def asks_together(seen: Any, revision: Revision) -> None:
 
 @seen_in("ask the unable")
 def asks_the_unable(seen: Any, revision: Revision) -> None:
-    words = "the client offers none"
+    words = "which the client does not support"
     if revision.input_requests is InputRequests.AS_REQUEST:
         assert words in failure_of(seen["result"])
     else:

@@ -316,7 +316,7 @@ def test_an_exchange_without_a_link_writes_its_own_answer(revision: Revision) ->
 def test_a_result_of_another_method_is_no_answer(revision: Revision) -> None:
     exchange = running(revision)
     for wrong in (t.EmptyResult(), t.ListToolsResult(tools=[]), t.ElicitResult(action="accept")):
-        with pytest.raises(LocalProtocolError, match="is not answered with"):
+        with pytest.raises(LocalProtocolError, match="is not a result of"):
             exchange.settle(wrong)
     assert not exchange.settled
 
@@ -516,7 +516,7 @@ def test_an_answer_or_an_end_given_to_a_task_is_acknowledged_and_no_more(
     method: str, params: JSON, done: t.Result
 ) -> None:
     exchange = call(served(ENVELOPED), request(ENVELOPED, 1, method, params, TASKS))
-    with pytest.raises(LocalProtocolError, match="is not answered with"):
+    with pytest.raises(LocalProtocolError, match="is not a result of"):
         exchange.settle(t.ExtGetTaskResult(ttl_ms=None, **TASK))  # type: ignore[arg-type]
     assert said(exchange.settle(done))["result"].keys() == {"resultType", "_meta"}
 

@@ -333,7 +333,7 @@ def test_whichever_end_comes_first_is_the_end() -> None:
         first, second = (client.receive(ends[at], 0.0) for at in order)
         assert [(type(e), e.id) for e in first] == [(RequestFinished, id)]
         assert [type(e) for e in second] == [MessageIgnored]
-        assert len(client._flight) == 0
+        assert len(client._outgoing) == 0
 
 
 @pytest.mark.spec("R0772", "R1050", "R1053")
@@ -347,4 +347,4 @@ def test_a_server_cancels_its_subscriptions_and_nothing_else(revision: Revision)
         server.notify("notifications/cancelled", t.CancelledNotificationParams(request_id=id))
     forged = line(method="notifications/cancelled", params={"requestId": id})
     assert [type(event) for event in client.receive(forged, 0.0)] == [MessageIgnored]
-    assert client._flight.get(id) is not None
+    assert client._outgoing.get(id) is not None

@@ -67,7 +67,7 @@ def test_what_is_handed_out_of_it_moves_nothing_in_it() -> None:
 def test_every_call_ends_some_day(seconds: float) -> None:
     flight = OutgoingRequests()
     for times in ((seconds, 10), (10, seconds)):
-        with pytest.raises(LocalProtocolError, match="time-out"):
+        with pytest.raises(LocalProtocolError, match="timeout"):
             sent(flight, *times)
     assert (len(flight), flight.next_id) == (0, 1)
 

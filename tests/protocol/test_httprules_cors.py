@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.protocol.http.security import (
-    MAX_ASKED,
-    MAX_ASKED_BYTES,
+    MAX_REQUESTED_HEADER_BYTES,
+    MAX_REQUESTED_HEADERS,
     HostPolicy,
     HttpError,
     combine_headers,
@@ -73,8 +73,8 @@ def test_nothing_is_repeated_that_is_no_header_of_ours(wanted: bytes) -> None:
 
 def test_a_page_that_asks_for_very_much_gets_an_answer_of_bounded_size() -> None:
     many = b",".join(b"mcp-param-%d" % n for n in range(1000))
-    assert len(taken(many)) <= 9 + MAX_ASKED
-    assert sum(map(len, taken(b"mcp-param-" + b"a" * 10_000))) < MAX_ASKED_BYTES
+    assert len(taken(many)) <= 9 + MAX_REQUESTED_HEADERS
+    assert sum(map(len, taken(b"mcp-param-" + b"a" * 10_000))) < MAX_REQUESTED_HEADER_BYTES
 
 
 @pytest.mark.parametrize(

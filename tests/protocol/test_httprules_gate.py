@@ -394,7 +394,7 @@ def test_more_names_can_be_added_on_loopback() -> None:
 )
 def test_a_server_on_another_address_must_be_told_its_names(bind: str) -> None:
     """1F-63: what others reach is served by nobody who has not said so."""
-    with pytest.raises(LocalProtocolError, match="by which names it is reached"):
+    with pytest.raises(LocalProtocolError, match="the names by which it is reached"):
         HostPolicy.for_bind(bind, 8000)
     policy = HostPolicy.for_bind(bind, 8000, hosts=["mcp.example.com"], origins=["https://a.test"])
     assert host_status(b"mcp.example.com", policy) == 200
@@ -462,7 +462,7 @@ def test_any_host_can_be_allowed_and_that_allows_no_origin() -> None:
     ],
 )
 def test_a_host_that_is_none_cannot_be_allowed(host: str) -> None:
-    with pytest.raises(LocalProtocolError, match="is no host"):
+    with pytest.raises(LocalProtocolError, match="is not a host"):
         HostPolicy.of(host)
 
 
@@ -470,12 +470,12 @@ def test_a_host_that_is_none_cannot_be_allowed(host: str) -> None:
     "origin", ["", "*", "null", "a.example", "http://", "http://a/b", "http://a:70000"]
 )
 def test_an_origin_that_is_none_cannot_be_allowed(origin: str) -> None:
-    with pytest.raises(LocalProtocolError, match="is no origin"):
+    with pytest.raises(LocalProtocolError, match="is not an origin"):
         HostPolicy.of("a.example", origins=[origin])
 
 
 def test_a_policy_without_a_host_is_refused() -> None:
-    with pytest.raises(LocalProtocolError, match="nobody could connect"):
+    with pytest.raises(LocalProtocolError, match="no client could connect"):
         HostPolicy.of()
 
 

@@ -69,7 +69,7 @@ BY_RESULT = pytest.mark.parametrize("revision", ASKING_BY_RESULT, ids=lambda r: 
 
 
 def two_at_once_then_one(exchange: Exchange) -> Asked:
-    """Two questions in one round, one more that needs their answers: no word of how they travel."""
+    """Two input requests in one round, one more that needs their answers: no word of how they travel."""
     both = yield [sample("colour"), ROOTS]
     (last,) = yield [sample(f"now {text_of(both[0])}")]
     return text(*map(text_of, both), text_of(last))
@@ -208,7 +208,7 @@ def test_answers_by_request_may_come_in_any_order() -> None:
     assert text_of(interview.receive_response(second, Raw((shape % "B").encode()))) == "B"
     assert text_of(interview.receive_response(first, Raw((shape % "A").encode()))) == "A"
     assert not interview.pending
-    with pytest.raises(LocalProtocolError, match="not an open question"):
+    with pytest.raises(LocalProtocolError, match="not a pending input request"):
         interview.receive_response(first, Raw(b"{}"))
 
 
@@ -219,10 +219,10 @@ def test_a_question_may_have_a_name_on_the_wire(revision: Revision) -> None:
     for wrong in ("", "x" * (MAX_KEY_CHARACTERS + 1)):
         with pytest.raises(LocalProtocolError, match="a key has"):
             interview.ask(ROOTS, wrong)
-    with pytest.raises(LocalProtocolError, match="two questions have the key 'colour-2'"):
+    with pytest.raises(LocalProtocolError, match="two input requests have the key 'colour-2'"):
         interview.ask(ROOTS, "colour-2")
     unnamed, _ = interview.ask(ROOTS)
-    with pytest.raises(LocalProtocolError, match="two questions"):
+    with pytest.raises(LocalProtocolError, match="two input requests"):
         interview.ask(ROOTS, unnamed)
 
 
@@ -347,9 +347,9 @@ def test_a_question_that_nobody_declared_ends_the_request_and_names_what_is_miss
 @BY_REQUEST
 def test_in_a_session_a_tool_says_in_words_what_it_could_not_ask(revision: Revision) -> None:
     for question in (SEAT, sample("a"), ROOTS):
-        with pytest.raises(ToolError, match="and the client offers none"):
+        with pytest.raises(ToolError, match="which the client does not support"):
             unable(revision).ask(question)
-        with pytest.raises(Fault, match="and the client offers none") as caught:
+        with pytest.raises(Fault, match="which the client does not support") as caught:
             unable(revision, GET_PROMPT).ask(question)
         assert error_code(caught.value, revision) == -32603
 
@@ -380,7 +380,7 @@ def test_only_calls_prompts_and_reads_may_ask(revision: Revision) -> None:
         key, _ = InputRounds(peer_of(revision), row).ask(ROOTS)
         assert key
     for row in (LIST_TOOLS, COMPLETE, DISCOVER):
-        with pytest.raises(LocalProtocolError, match="may not ask"):
+        with pytest.raises(LocalProtocolError, match="may not request input"):
             InputRounds(peer_of(revision), row).ask(ROOTS)
 
 
@@ -397,14 +397,14 @@ def test_a_question_that_was_refused_is_no_longer_open(revision: Revision) -> No
     key, _ = interview.ask(ROOTS)
     assert isinstance(interview.receive_error(key, RemoteError(-1, "no")), Declined)
     assert not interview.pending
-    with pytest.raises(LocalProtocolError, match="not an open question"):
+    with pytest.raises(LocalProtocolError, match="not a pending input request"):
         interview.receive_error(key, RemoteError(-1, "no"))
 
 
 def test_only_a_client_can_be_asked() -> None:
     for revision in ALL:
         interview = InputRounds(Peer(revision, t.ServerCapabilities()), CALL_TOOL)
-        with pytest.raises(LocalProtocolError, match="only a client answers"):
+        with pytest.raises(LocalProtocolError, match="only to a client"):
             interview.ask(ROOTS)
 
 
@@ -434,7 +434,7 @@ def test_keys_are_unique_among_the_questions_of_a_request(revision: Revision) ->
     keys = [interview.ask(question)[0] for question in questions]
     assert len(set(keys)) == len(keys) == len(interview.pending)
     for taken in keys:  # a name of the handler's own does not take a key, either
-        with pytest.raises(LocalProtocolError, match="two questions"):
+        with pytest.raises(LocalProtocolError, match="two input requests"):
             interview.ask(SEAT, taken)
 
 
@@ -501,7 +501,7 @@ def test_a_round_does_not_end_by_result_where_questions_go_by_request(revision: 
 def test_a_round_without_questions_has_no_end_by_result(revision: Revision) -> None:
     """RQ-01: what asks for input holds a question, and its state."""
     interview = InputRounds(peer_of(revision), CALL_TOOL)
-    with pytest.raises(LocalProtocolError, match="nothing to ask"):
+    with pytest.raises(LocalProtocolError, match="no pending input request"):
         interview.result(str, principal="p", subject="s", expires_at=9.0)
 
 

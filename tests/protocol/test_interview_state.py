@@ -33,7 +33,7 @@ BY_RESULT = pytest.mark.parametrize(
 
 
 class Server:
-    """A server of ours and a stranger's lines; the handler asks two questions in one round."""
+    """A server of ours and a stranger's lines; the handler asks two input requests in one round."""
 
     def __init__(self, revision: Revision, principal: str = "ada") -> None:
         self.revision = revision
@@ -117,7 +117,7 @@ def test_any_replica_goes_on_from_what_the_retry_says_and_none_waits_for_it(
     interview = InputRounds(exchange.peer, exchange.method)
     interview.ask(ROOTS)
     exchange.settle(interview.result(str, principal="", subject="s", expires_at=1.0))
-    assert len(link._incoming) == len(link._flight) == 0
+    assert len(link._incoming) == len(link._outgoing) == 0
 
 
 @pytest.mark.spec("R0812")

@@ -21,7 +21,7 @@ from colonnade.protocol.jsonrpc import (
     encode_notification,
     encode_request,
     encode_result,
-    needs_no_reading,
+    is_trivially_valid,
     plain_result,
 )
 from colonnade.protocol.revision import Revision
@@ -129,7 +129,7 @@ def test_what_leaves_us_is_one_line_even_if_it_came_in_several(revision: Revisio
     "value", [object(), {1, object()}, "\ud800", {"x": b"\xff", "y": object()}]
 )
 def test_what_json_cannot_carry_is_the_callers_mistake(value: object) -> None:
-    with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
+    with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
         encode(value)
 
 
@@ -199,7 +199,7 @@ def test_a_result_that_needs_no_reading_is_the_one_that_is_read(id: Any, value: 
     reply = encode_result(encode(id), encode(value))
     found = plain_result(reply, encode(id))
     if found is None:
-        assert not needs_no_reading(reply)
+        assert not is_trivially_valid(reply)
     else:
         assert decode(reply) == ResultResponse(id, found)
 
@@ -211,7 +211,7 @@ def test_what_may_be_too_deep_needs_reading(levels: int, opening: bytes) -> None
     inner = opening * levels + b"1" + closing * levels
     arguments = b'{"a":%b}' % inner
     frame = encode_request(b"1", "tools/call", b'{"name":"x","arguments":%b}' % arguments)
-    if needs_no_reading(arguments):
+    if is_trivially_valid(arguments):
         assert plain(decode(frame))
     elif levels < 40:
         assert len(arguments) >= 200

@@ -128,8 +128,8 @@ def test_half_a_surrogate_pair_is_called_that(params: bytes) -> None:
     for body in (CALL % params, b"[%b]" % (CALL % params)):
         message = fault_of(body).message
         said = re.fullmatch(
-            r"not JSON: (\\u\w{4}) \(byte (\d+)\) is half of a surrogate pair; "
-            "write both halves or neither",
+            r"not JSON: (\\u\w{4}) \(byte (\d+)\) is a lone surrogate; "
+            "write both halves of the pair or neither",
             message,
         )
         assert said is not None, message

@@ -349,7 +349,7 @@ def test_a_request_that_a_shell_has_recognised_is_served_as_the_sessions_own(
     (refused, _) = server.take(frame, 0.0, split_params(frame.params))
     assert isinstance(refused, Send)  # its id is in use
     server.close()
-    assert server.take(frame, 0.0) == [MessageIgnored("a message after the end")]
+    assert server.take(frame, 0.0) == [MessageIgnored("a message after the link was closed")]
 
 
 # ---------------------------------------------------------------- enveloped requests
@@ -558,7 +558,7 @@ def test_what_belongs_to_a_request_is_not_written_by_hand(revision: Revision) ->
             "notifications/initialized",
             "notifications/subscriptions/acknowledged",
         ):
-            with pytest.raises(LocalProtocolError, match="is written by"):
+            with pytest.raises(LocalProtocolError, match="is sent by"):
                 link.notify(method)
 
 

@@ -33,7 +33,7 @@ def test_another_process_goes_on_from_the_record(revision: Revision) -> None:
     record = msgspec.json.decode(msgspec.json.encode(client.snapshot()), type=LinkSnapshot)
     elsewhere = Link.restore(record, client.identity, client.accepts)
     assert elsewhere.next_deadline == 9.0
-    assert elsewhere.request("tools/list", now=0.0)[0] == client._flight.next_id
+    assert elsewhere.request("tools/list", now=0.0)[0] == client._outgoing.next_id
     (over,) = elsewhere.receive(line(id=id, result={}), 0.0)
     assert isinstance(over, RequestFinished)
 
@@ -47,7 +47,7 @@ def test_a_record_keeps_what_is_not_known_of_a_server() -> None:
 
 def test_a_record_of_a_revision_that_is_no_longer_spoken_is_refused() -> None:
     _, server = opened(HANDSHAKES[0])
-    with pytest.raises(LocalProtocolError, match="not spoken here any more"):
+    with pytest.raises(LocalProtocolError, match="is no longer accepted"):
         Link.restore(server.snapshot(), server.identity, only(HANDSHAKES[1]))
 
 

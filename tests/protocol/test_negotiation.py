@@ -16,9 +16,11 @@ from colonnade.protocol.negotiation import (
     MAX_QUOTED,
     MAX_REMEMBERED,
     MAX_REMEMBERED_BYTES,
+    UNVERSIONED,
     Peer,
     PeerDetector,
     VersionHeaders,
+    name_and_version,
 )
 from colonnade.protocol.revision import (
     ALL,
@@ -415,7 +417,7 @@ def test_a_token_that_is_there_twice_is_refused_whatever_was_seen_before(before:
     once = bytes(meta())[:-1] + f",{before}}}".encode()
     recogniser.detect(request(), Raw(once))
     for _ in range(2):
-        with pytest.raises(Fault, match="twice"):
+        with pytest.raises(Fault, match="duplicate"):
             recogniser.detect(request(), Raw(once[:-1] + b',"progressToken":2}'))
 
 
@@ -433,7 +435,7 @@ def test_a_token_that_is_there_twice_is_refused_whatever_was_seen_before(before:
 )
 def test_a_member_that_is_there_twice_is_refused_in_any_envelope(said: str) -> None:
     recogniser = PeerDetector()
-    with pytest.raises(Fault, match="twice"):
+    with pytest.raises(Fault, match="duplicate"):
         recogniser.detect(request(), Raw(said.encode()), None, peer_of(NOVEMBER_2025))
     assert recogniser._remembered == {}
 
@@ -481,3 +483,8 @@ def test_whatever_a_stranger_says_is_a_peer_a_handshake_or_a_fault(
                 recogniser.detect(request(method), Raw(said), VersionHeaders(version, routed))
         else:
             assert peer is None or peer.revision in accepts
+
+
+def test_an_implementation_is_shown_with_its_version_where_it_has_one() -> None:
+    assert name_and_version(t.Implementation(name="notes", version="1.2")) == "notes 1.2"
+    assert name_and_version(t.Implementation(name="notes", version=UNVERSIONED)) == "notes"

@@ -195,7 +195,7 @@ def test_tools_go_only_to_a_model_whose_client_declared_them(revision: Revision)
         _, server = opened(revision, unable)
         with pytest.raises(LocalProtocolError):
             server.request("sampling/createMessage", question.params, now=0.0)
-        assert len(server._flight) == 0
+        assert len(server._outgoing) == 0
         check_received(question, able, revision)
         with pytest.raises(Fault):
             check_received(question, unable, revision)
@@ -246,8 +246,8 @@ def test_roots_are_asked_for_with_params_since_some_clients_read_them() -> None:
 
 def test_what_a_peer_cannot_answer_is_told_as_its_revision_wants_it(revision: Revision) -> None:
     peer = Peer(revision, client_can())
-    assert "web page" in str(unsupported_input_request(visit(), peer, CALL_TOOL))
-    assert "user who can be asked" in str(unsupported_input_request(SEAT, peer, CALL_TOOL))
+    assert "URL elicitation" in str(unsupported_input_request(visit(), peer, CALL_TOOL))
+    assert "needs elicitation" in str(unsupported_input_request(SEAT, peer, CALL_TOOL))
     assert needed_capability(visit()) == {"elicitation": {"url": {}}}
     assert needed_capability(SEAT) == {"elicitation": {"form": {}}}
     for question in (SEAT, visit(), sample("a"), ROOTS):
@@ -266,7 +266,7 @@ def test_what_a_peer_cannot_answer_is_told_as_its_revision_wants_it(revision: Re
 
 
 def test_a_server_is_never_asked(revision: Revision) -> None:
-    with pytest.raises(LocalProtocolError, match="only a client answers"):
+    with pytest.raises(LocalProtocolError, match="only to a client"):
         check_sendable(ROOTS, Peer(revision, t.ServerCapabilities()))
     with pytest.raises(LocalProtocolError, match="needs roots, and the client"):
         check_sendable(ROOTS, Peer(revision, client_can()))
@@ -326,7 +326,7 @@ def test_a_client_refuses_tool_results_beside_other_content_or_of_no_tool_use(
     }
     done = {"type": "tool_result", "toolUseId": "1", "content": []}
     for content, words in (
-        ([done, TEXT], "tool results stand beside other content"),
+        ([done, TEXT], "tool results beside other content"),
         ([done | {"toolUseId": "2"}], "each tool use needs its result"),
     ):
         params = {"messages": [uses, {"role": "user", "content": content}], "maxTokens": 1}
@@ -433,9 +433,9 @@ def test_a_form_that_nobody_could_fill_in_is_refused_on_both_sides(revision: Rev
     form = t.ElicitSchema(properties={}, required=["seat"])
     question = InputRequest(t.ElicitRequestParams(message="m", requested_schema=form))
     if revision.elicitation.modes:
-        with pytest.raises(LocalProtocolError, match="seat: required, but no field"):
+        with pytest.raises(LocalProtocolError, match="seat: required, but not a field"):
             check_sendable(question, Peer(revision, ABLE_CLIENT))
-        with pytest.raises(Fault, match="seat: required, but no field"):
+        with pytest.raises(Fault, match="seat: required, but not a field"):
             check_received(question, ABLE_CLIENT, revision)
 
 

@@ -221,7 +221,7 @@ def test_an_error_asks_for_visits_with_their_ids_and_for_nothing_else(revision: 
         )
         == MAX_INPUT_REQUESTS
     )
-    with pytest.raises(Fault, match=f"{MAX_INPUT_REQUESTS + 1} questions at once"):
+    with pytest.raises(Fault, match=f"{MAX_INPUT_REQUESTS + 1} input requests at once"):
         decode_url_elicitations(
             Raw(json.dumps({"elicitations": named}).encode()), ABLE_CLIENT, peer
         )
@@ -229,7 +229,7 @@ def test_an_error_asks_for_visits_with_their_ids_and_for_nothing_else(revision: 
 
 @pytest.mark.spec("R0749")
 def test_a_revision_without_that_error_never_sees_it(revision: Revision) -> None:
-    with pytest.raises(LocalProtocolError, match="nothing is asked by error"):
+    with pytest.raises(LocalProtocolError, match="no URL elicitation error"):
         url_elicitation_required([visit()], Peer(revision, ABLE_CLIENT))
     fault = Fault(FaultKind.URL_ELICITATION_REQUIRED, "visit", {"elicitations": []})
     assert error_code(fault, revision) != -32042
@@ -284,7 +284,7 @@ def test_a_request_is_not_sent_again_before_every_question_is_answered(revision:
     home = t.ListRootsResult(roots=[])
     seat = t.ElicitResult(action="decline")
     for wrong in ({}, {"a": home}, {"b": seat}, {"a": home, "b": seat, "c": home}):
-        with pytest.raises(LocalProtocolError, match="answer each question"):
+        with pytest.raises(LocalProtocolError, match="respond to each input request"):
             retry_params(BOOK, asked, wrong, shaper)
     again = retry_params(BOOK, asked, {"a": home, "b": seat}, shaper)
     assert {key: json.loads(bytes(raw)) for key, raw in (again.input_responses or {}).items()} == {
@@ -315,7 +315,7 @@ def test_a_client_checks_a_demand_like_any_question() -> None:
     with pytest.raises(Fault, match="did not declare"):
         checked_input_requests(good, client_can(roots=t.RootsCapability()), revision)
     many = {str(n): ROOTS.as_input() for n in range(MAX_INPUT_REQUESTS + 1)}
-    with pytest.raises(Fault, match="questions at once"):
+    with pytest.raises(Fault, match="input requests at once"):
         checked_input_requests(demand(input_requests=many), ABLE_CLIENT, revision)
     assert (
         len(

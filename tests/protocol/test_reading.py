@@ -377,7 +377,7 @@ def test_alternatives_that_are_more_than_a_type_or_null_are_refused(field: bytes
 )
 def test_what_is_not_json_is_refused(raw: bytes) -> None:
     assert refused(t.CallToolRequestParams, raw) == (
-        "CallToolRequestParams is not readable JSON; send valid UTF-8 JSON, less deeply nested"
+        "CallToolRequestParams is not valid JSON; send UTF-8 JSON that is not nested too deeply"
     )
 
 
@@ -389,9 +389,9 @@ def test_a_number_that_nothing_can_hold_is_refused(number: bytes) -> None:
 
 def test_bytes_that_only_the_second_look_decodes_are_refused_all_the_same() -> None:
     bad = b'{"content":[{"type":"hologram","x":"\xff"}]}'
-    assert "not readable JSON" in refused(t.CallToolResult, bad)
+    assert "not valid JSON" in refused(t.CallToolResult, bad)
     deep = b'{"content":[{"type":"hologram","x":' + b"[" * 50_000 + b"]" * 50_000 + b"}]}"
-    assert "not readable JSON" in refused(t.CallToolResult, deep)
+    assert "not valid JSON" in refused(t.CallToolResult, deep)
 
 
 @pytest.mark.parametrize(
@@ -576,15 +576,15 @@ def endless() -> list[Any]:
 def test_what_json_cannot_hold_is_our_own_mistake(value: object) -> None:
     unknown = t.UnknownContent(whole=t.UnknownMembers({"type": "hologram"}))
     for wrapped in (value, [unknown, value]):
-        with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
+        with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
             encode_any(wrapped)
     if not isinstance(value, str):
-        with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
+        with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
             to_builtins(value)
 
 
 def test_raw_bytes_that_are_not_json_have_no_plain_form() -> None:
-    with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
+    with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
         to_builtins({"a": Raw(b"nope")})
 
 

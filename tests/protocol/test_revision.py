@@ -414,7 +414,7 @@ def test_revisions_are_put_in_order_and_each_counts_once() -> None:
 
 
 def test_no_revision_at_all_and_two_of_one_date_are_refused() -> None:
-    with pytest.raises(ValueError, match="one at least"):
+    with pytest.raises(ValueError, match="at least one"):
         Revisions(())
     with pytest.raises(ValueError, match="same date"):
         Revisions((JULY_2026, replace(JULY_2026, batches=True)))

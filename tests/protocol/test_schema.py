@@ -227,12 +227,12 @@ def test_an_anchor_of_draft_07_is_an_id_with_a_hash() -> None:
 )
 def test_a_reference_to_nothing_is_refused(reference: str) -> None:
     document = {"$defs": {"a": {"enum": [1]}}, "$ref": reference}
-    assert "no such definition" in refusal(document)
+    assert "which is not defined" in refusal(document)
 
 
 @pytest.mark.parametrize("keyword", ["$id", "$ref"])
 def test_an_address_that_is_none_is_refused(keyword: str) -> None:
-    assert "is no URI" in refusal(
+    assert "is not a URI" in refusal(
         {"$id": "https://e.com/", "$defs": {"a": {keyword: "http://[x/y"}}}
     )
 
@@ -258,7 +258,7 @@ def test_a_definition_that_refers_to_itself_without_end_is_refused() -> None:
         {"$ref": "#"},
         {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}},
     ):
-        assert "without end" in refusal(document)
+        assert "without a member or item between" in refusal(document)
 
 
 @pytest.mark.spec("R0759")
@@ -329,13 +329,11 @@ def test_recursive_types_are_checked_at_any_depth() -> None:
 def test_a_value_is_bounded_in_depth_and_work() -> None:
     assert words({}, nested(MAX_DEPTH + 1)) == ["nested deeper than 64 levels; flatten it"]
     costly = {"items": {"enum": [{"a": number} for number in range(5_000)]}}
-    assert words(costly, [{"a": -1}] * 20_000) == [
-        "too large or too deep to be checked against the schema"
-    ]
+    assert words(costly, [{"a": -1}] * 20_000) == ["too large or too deeply nested to be validated"]
 
 
 NAMES = [f"n{number}" for number in range(15_000)]
-TOO_LARGE = ["too large or too deep to be checked against the schema"]
+TOO_LARGE = ["too large or too deeply nested to be validated"]
 
 
 @pytest.mark.spec("R0759")
@@ -368,7 +366,7 @@ def test_names_of_draft_07_dependencies_are_counted_too() -> None:
 @pytest.mark.spec("R0759")
 def test_a_thousand_missing_members_are_not_complained_about_one_by_one() -> None:
     assert words({"items": {"required": NAMES}}, [{}] * 100) == [
-        "does not fit the schema, and is too large to say where"
+        "does not fit the schema, and is too large to locate the problem"
     ]
     assert words({"required": ["a", "b"]}, {}) == [
         "missing required 'a'",
@@ -386,7 +384,7 @@ def test_ordinary_numbers_and_booleans_cost_little() -> None:
 def test_where_a_large_value_fails_is_not_searched_for() -> None:
     started = time.process_time()
     assert words({"items": {"type": "integer"}}, ["x"] * 100_000) == [
-        "does not fit the schema, and is too large to say where"
+        "does not fit the schema, and is too large to locate the problem"
     ]
     assert words({"items": {"type": "integer"}}, [1] * 100_000) == []
     assert time.process_time() - started < 30
@@ -407,14 +405,14 @@ def test_a_pattern_with_look_ahead_works_on_text_of_bounded_length() -> None:
     ]
     evil = {"pattern": "(?=.*a)(?=.*b)(.*)*$"}
     started = time.process_time()
-    assert words(evil, "a" * 100_000) == ["too large or too deep to be checked against the schema"]
+    assert words(evil, "a" * 100_000) == ["too large or too deeply nested to be validated"]
     assert words({"pattern": r"^(a*)*(?=b)c\1$"}, "a" * 500) != []
     assert time.process_time() - started < 30
 
 
 @pytest.mark.parametrize("value", ["\ud800", b"x", {1: 2}, {"a": {1}}])
 def test_what_is_not_json_does_not_fit(value: Any) -> None:
-    assert words({"type": "null"}, value) == ["holds something that JSON cannot carry"]
+    assert words({"type": "null"}, value) == ["contains a value that JSON cannot hold"]
 
 
 def test_the_library_is_loaded_when_the_first_value_is_checked() -> None:
@@ -467,16 +465,16 @@ def test_the_library_is_loaded_when_the_first_value_is_checked() -> None:
         ({"maxItems": 1}, [1, 2], "expected at most 1 item, got 2"),
         ({"minProperties": 1}, {}, "expected at least 1 member, got 0"),
         ({"maxProperties": 0}, {"a": 1}, "expected at most 0 members, got 1"),
-        ({"uniqueItems": True}, [1, 1], "expected items that differ from each other, got some twice"),
+        ({"uniqueItems": True}, [1, 1], "expected unique items, got duplicates"),
         ({"pattern": "^a"}, "b", "expected a string that matches ^a, got another string"),
         ({"not": {}}, 1, "a value of this kind is not allowed here"),
         (False, 1, "not allowed here"),
-        ({"contains": {"type": "string"}}, [1], "lacks an item that the schema asks for"),
-        ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, "a name in it is wrong: expected at most 1 character, got 2"),
+        ({"contains": {"type": "string"}}, [1], "lacks an item that the schema requires"),
+        ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, "a member name is invalid: expected at most 1 character, got 2"),
         ({"prefixItems": [True], "unevaluatedItems": False}, [1, 2], "does not satisfy 'unevaluatedItems' of the schema"),
         ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "x", "expected an integer or null, got a string"),
         ({"anyOf": [{"type": "integer", "minimum": 5}, {"type": "null"}]}, 1, "expected at least 5, got 1"),
-        ({"oneOf": [{"minimum": 1}, {"minimum": 2}]}, 5, "fits more than one of the alternatives, which exclude each other"),
+        ({"oneOf": [{"minimum": 1}, {"minimum": 2}]}, 5, "fits more than one alternative, which exclude each other"),
         ({"properties": {"a": {"items": {"type": "integer"}}}}, {"a": [1, "x"]}, "a[1]: expected an integer, got a string"),
         ({"items": {"properties": {"b": {"type": "integer"}}}}, [{"b": "x"}], "[0].b: expected an integer, got a string"),
     ],

@@ -344,7 +344,7 @@ def test_a_whole_number_with_the_bytes_of_a_strange_one_is_sent() -> None:
 
 def test_what_json_cannot_hold_is_refused_in_words() -> None:
     for value in (object(), {1: object()}, "\ud800"):
-        with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
+        with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
             encode_finite(t.CallToolResult(content=[], structured_content=value))
 
 
@@ -378,7 +378,7 @@ WORDS = 'x\n"é' * LARGE
 def test_a_large_result_says_what_a_small_one_says(
     revision: Revision, noun: t.CallToolResult
 ) -> None:
-    message = json.loads(server(revision).reply(b"7", noun))
+    message = json.loads(server(revision).response(b"7", noun))
     assert message == {"jsonrpc": "2.0", "id": 7, "result": result(noun, revision)}
 
 
@@ -389,12 +389,12 @@ def test_a_number_that_is_none_is_found_in_a_large_result(number: float) -> None
         t.CallToolResult(content=[t.TextContent(text=LONG)], meta={"com.example/a": number}),
     ):
         with pytest.raises(LocalProtocolError, match="NaN"):
-            server(JULY_2026).reply(b"7", noun)
+            server(JULY_2026).response(b"7", noun)
 
 
 def test_a_line_break_in_data_that_was_written_already_does_not_break_the_line() -> None:
     data = Raw(b'{"a":\n"%b"}' % LONG.encode())
-    line = server(JULY_2026).reply(b"7", t.CallToolResult(content=[], structured_content=data))
+    line = server(JULY_2026).response(b"7", t.CallToolResult(content=[], structured_content=data))
     assert b"\n" not in line
 
 

@@ -201,12 +201,12 @@ class Either:
 @pytest.mark.parametrize(
     ("annotation", "words"),
     [
-        (Nested, "the field 'seat' is more than a form can ask"),
+        (Nested, "the field 'seat' is more than a form can hold"),
         (Listed, "the field 'numbers' is more"),
         (Either, "the field 'both' is more"),
         (dict[str, int], "the field 'value' is more"),
-        (Number, "the choices of 'value' are not text"),
-        (list[Literal[1, 2]], "the choices of 'value' are not text"),
+        (Number, "the choices of 'value' are not strings"),
+        (list[Literal[1, 2]], "the choices of 'value' are not strings"),
         (bytearray, "a form for bytearray: "),
         (Any, "the field 'value' is more"),
     ],

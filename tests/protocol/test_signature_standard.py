@@ -81,7 +81,7 @@ def test_bytes_are_the_text_and_not_base64_of_it() -> None:
     output = signature.output()
     assert output is not None
     assert output.encode({"a": (b"hi", "ä".encode())}) == '{"a":["hi","ä"]}'.encode()
-    with pytest.raises(LocalProtocolError, match="no UTF-8; return them as File"):
+    with pytest.raises(LocalProtocolError, match="not UTF-8; return them as File"):
         output.encode({"a": (b"\xff",)})
 
 
@@ -119,8 +119,8 @@ def test_an_annotation_that_is_a_value_is_refused_in_words() -> None:
     def thing(a: object()) -> None: ...  # pyright: ignore[reportInvalidTypeForm]
     def described(a: Field(description="A.")) -> None: ...  # pyright: ignore[reportInvalidTypeForm]
 
-    assert "thing: parameter 'a': its annotation is a value (object), and no type" in refusal(thing)
-    assert "(FieldInfo), and no type; write a type such as str" in refusal(described)
+    assert "thing: parameter 'a': its annotation is a value (object), not a type" in refusal(thing)
+    assert "(FieldInfo), not a type; write a type such as str" in refusal(described)
 
 
 # ---------------------------------------------------------------- all that is wrong

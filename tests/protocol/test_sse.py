@@ -266,7 +266,7 @@ def test_an_end_between_events_cuts_nothing(whole: bytes) -> None:
 def test_an_ended_parser_takes_no_more_bytes() -> None:
     parser = EventStreamParser()
     parser.end()
-    with pytest.raises(LocalProtocolError, match="new Parser"):
+    with pytest.raises(LocalProtocolError, match="new parser"):
         parser.feed(b"data: x\n\n")
 
 

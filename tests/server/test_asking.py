@@ -472,7 +472,7 @@ async def test_a_model_that_is_not_offered_is_told_in_each_way(revision: Revisio
 
     async with talk(server, revision, can={}) as client:
         if revision.input_requests is InputRequests.AS_REQUEST:
-            assert "this needs a model" in await client.failure("needs")
+            assert "this needs sampling" in await client.failure("needs")
             with pytest.raises(Rejected) as caught:
                 await client.ask("prompts/get", {"name": "prompt_needs"})
             assert caught.value.code == -32603

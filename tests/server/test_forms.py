@@ -95,7 +95,7 @@ async def test_where_nobody_can_be_asked_the_caller_is_told(revision: Revision) 
             ("declared", {"flight": "x"}),
         ):
             if revision.input_requests is InputRequests.AS_REQUEST:
-                assert "a user who can be asked" in await client.failure(tool, arguments)
+                assert "elicitation" in await client.failure(tool, arguments)
             else:
                 with pytest.raises(Rejected) as caught:
                     await client.call(tool, arguments)
@@ -117,12 +117,12 @@ async def test_a_user_who_declines_or_goes_away_raises_declined(revision: Revisi
             return "nothing else"
 
     async with talk(server, revision, answer=decline) as client:
-        assert await client.failure("book") == "the user declined to answer"
-        assert await client.failure("book_in_a_thread") == "the user declined to answer"
-        assert await client.failure("declared", {"flight": "x"}) == "the user declined to answer"
+        assert await client.failure("book") == "the user declined the request"
+        assert await client.failure("book_in_a_thread") == "the user declined the request"
+        assert await client.failure("declared", {"flight": "x"}) == "the user declined the request"
         assert await client.text("offer") == "nothing else"
         client.answer = lambda method, params: {"action": "cancel"}
-        assert "went away" in await client.failure("book")
+        assert "cancelled the request" in await client.failure("book")
 
 
 @ELICITING
@@ -165,7 +165,7 @@ async def test_a_form_may_be_written_out_and_named(revision: Revision) -> None:
 
 def test_a_type_that_no_form_can_ask_for_is_refused_with_a_way_out() -> None:
     server = Server("s")
-    with pytest.raises(LocalProtocolError, match="more than a form can ask"):
+    with pytest.raises(LocalProtocolError, match="more than a form can hold"):
 
         @server.tool
         async def bad(a: Annotated[dict[str, list[int]], Ask("What?")]) -> None: ...
@@ -402,7 +402,7 @@ async def test_a_client_that_opens_no_addresses_is_told(revision: Revision) -> N
     can: JSON = {"elicitation": {"form": {}}}
     async with talk(visiting(), revision, can=can) as client:
         if revision.input_requests is InputRequests.AS_REQUEST:
-            assert "sent to a web page" in await client.failure("log_in", {"by_error": True})
+            assert "URL elicitation" in await client.failure("log_in", {"by_error": True})
         else:
             with pytest.raises(Rejected) as caught:
                 await client.call("log_in")

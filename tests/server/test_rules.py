@@ -47,13 +47,13 @@ def shop() -> Server:
 @pytest.mark.parametrize(
     ("parameter", "words"),
     [
-        ({"type": "string", "x-mcp-header": "My Region"}, "is no header name"),
-        ({"type": "string", "x-mcp-header": "Region\r\nX: 1"}, "is no header name"),
+        ({"type": "string", "x-mcp-header": "My Region"}, "is not a header name"),
+        ({"type": "string", "x-mcp-header": "Region\r\nX: 1"}, "is not a header name"),
         (
             {"type": "array", "items": {"type": "string", "x-mcp-header": "Region"}},
-            "reached by `properties` alone",
+            "reached through `properties` only",
         ),
-        ({"anyOf": [{"type": "string", "x-mcp-header": "Region"}]}, "by `properties` alone"),
+        ({"anyOf": [{"type": "string", "x-mcp-header": "Region"}]}, "through `properties` only"),
     ],
     ids=["space", "line break", "items", "anyOf"],
 )

@@ -218,7 +218,7 @@ async def test_a_name_that_no_header_can_carry_is_refused_and_leaves_nothing() -
             await client.conversation.request("tools/call", t.RequestParams(), 1)
         held = conversation_of(client)
         assert held is not None
-        assert (held._calls, len(held.link._flight)) == ({}, 0)
+        assert (held._calls, len(held.link._outgoing)) == ({}, 0)
         assert len(hand.heard) == before
 
 
@@ -350,7 +350,7 @@ async def test_progress_begins_the_time_out_anew_up_to_a_bound(revision: Revisio
         assert call.limit is not None
         ends.append(call.limit.when())
         if progress == 1:
-            known = held.link._flight.get(call.id)
+            known = held.link._outgoing.get(call.id)
             assert known is not None
             known.limit = asyncio.get_running_loop().time() + 100  # ten minutes later, say
         going.set()
@@ -379,7 +379,7 @@ async def test_the_wrong_revision_ends_it() -> None:
     async with beast(revision, opened=False, special={"initialize": wrong}) as (client, hand):
         error = await outcome(client.open(revision))
         assert isinstance(error, RemoteProtocolError)
-        assert "the server wants to speak '1999-12-31', we speak 2025-11-25" in str(error)
+        assert "the server chose revision '1999-12-31', we accept 2025-11-25" in str(error)
         assert hand.posts("notifications/initialized") == []
 
 

@@ -170,7 +170,7 @@ async def test_a_subscription_that_is_given_up_is_closed_and_forgotten(when: str
         assert future.cancelled()
         held = conversation_of(client)
         assert held is not None
-        assert (held._calls, len(held.link._flight)) == ({}, 0)
+        assert (held._calls, len(held.link._outgoing)) == ({}, 0)
         if when == "after that":
             await until(hand.left.is_set)
         else:

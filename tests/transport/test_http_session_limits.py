@@ -308,7 +308,7 @@ async def test_a_header_that_names_another_revision_is_forgiven_and_logged_once(
                 answer = await s.caller.ask("tools/list", id=id, mcp_protocol_version="2025-06-18")
                 assert answer.status == 200
         assert records.lines == [
-            "WARNING MCP-Protocol-Version is 2025-06-18, the session speaks 2025-11-25"
+            "WARNING MCP-Protocol-Version is 2025-06-18, the session uses 2025-11-25"
         ]
 
 

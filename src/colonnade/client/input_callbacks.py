@@ -37,7 +37,7 @@ from colonnade.protocol.input_requests import (
 )
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.negotiation import Peer
-from colonnade.signatures.codecs import show
+from colonnade.signatures.codecs import to_json_value
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
@@ -170,7 +170,7 @@ def elicited(params: t.ElicitRequestParams, said: Elicited) -> t.ElicitResult:
         if not isinstance(said, bool):
             raise LocalProtocolError("a visit is answered with True or False: its URL was shown")
         return t.ElicitResult(action="accept" if said else "decline")
-    content: Any = msgspec.to_builtins(said, enc_hook=show)
+    content: Any = msgspec.to_builtins(said, enc_hook=to_json_value)
     if not isinstance(content, dict):
         if len(form.properties) != 1:
             fields = ", ".join(form.properties)

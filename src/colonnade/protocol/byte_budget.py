@@ -1,14 +1,14 @@
-"""A limit on the bytes that are held for all peers together, and for one principal.
+"""A limit on bytes held in memory, for all peers together and for each principal.
 
-Rules: no I/O. Only counts: the caller says what it holds, refuses what does not fit in its own
-words, and gives back exactly what it took.
+Rules: no I/O. Only counts: the caller reserves what it holds, refuses what does not fit with its
+own error, and releases exactly what it reserved.
 """
 
 
 class ByteBudget:
     """Bytes that are held at the moment, in total and by principal.
 
-    Callers without a name are the principal "", for whom only the total holds: they are many.
+    Anonymous callers are the principal "", for which only the total applies: they are many.
     """
 
     def __init__(self, total: int, per_principal: int) -> None:
@@ -18,7 +18,7 @@ class ByteBudget:
         self._by_principal: dict[str, int] = {}
 
     def reserve(self, principal: str, size: int) -> bool:
-        """Count these bytes as held; False, and nothing is counted, where they do not fit."""
+        """Count these bytes as held; False, and nothing is counted, if they do not fit."""
         used = self.used + size
         if used > self.total:
             return False
@@ -31,7 +31,7 @@ class ByteBudget:
         return True
 
     def release(self, principal: str, size: int) -> None:
-        """These bytes, which were taken, are held no more."""
+        """Stop counting these bytes, which were reserved."""
         self.used -= size
         if principal:
             own = self._by_principal[principal] - size

@@ -1,8 +1,8 @@
-"""The forms of an elicitation: is this a form, and does this content fit it?
+"""Elicitation forms: whether a schema is a valid form, and whether content fits it.
 
-Both sides ask: the client before it sends an answer, the server when one arrives.
+Both sides use it: the client before it sends a response, the server when one arrives.
 
-Rules: pure. A form is flat, so every check is linear in the answer. Problems name fields, never
+Rules: pure. A form is flat, so every check is linear in the response. Problems name fields, never
 values.
 """
 
@@ -14,12 +14,12 @@ from typing import Any, cast
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
 
-# Enough to mend an answer by; a form of a thousand fields must not make a page of complaints.
+# Enough to correct a response; a form of a thousand fields must not produce a page of problems.
 MAX_PROBLEMS = 10
 MAX_NAME_CHARACTERS = 80
 MAX_URL_CHARACTERS = 8192
 
-# What a browser runs or reads from the disk instead of visiting.
+# Schemes that a browser runs or reads from the disk.
 UNSAFE_SCHEMES = frozenset({"javascript", "vbscript", "data", "blob", "file", "about"})
 
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)", re.ASCII)
@@ -32,32 +32,32 @@ _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,255}")
 
 
 def check_form(form: t.ElicitSchema) -> None:
-    """Raise `Fault` for a form that nobody could fill in, or whose defaults do not fit it."""
+    """Raise `Fault` for a form that cannot be filled in, or whose defaults do not fit it."""
     problems = [
-        f"{_short(name)}: required, but no field"
+        f"{_short(name)}: required, but not a field"
         for name in form.required or ()
         if name not in form.properties
     ]
     for name, field in form.properties.items():
         if field.type == "array" and not _choices(field):
-            problems.append(f"{_short(name)}: a choice of nothing")
+            problems.append(f"{_short(name)}: a selection without choices")
         elif field.default is not None and (words := field_problem(field, field.default)):
-            problems.append(f"{_short(name)}: the default does not fit, {words}")
+            problems.append(f"{_short(name)}: the default is invalid, {words}")
     _refuse(problems, "not a form")
 
 
 def check_content(form: t.ElicitSchema, content: dict[str, Any]) -> None:
-    """Raise `Fault` where the content of an accepted answer does not fit the form."""
+    """Raise `Fault` if the content of an accepted response does not fit the form."""
     problems = [
         f"{_short(name)}: missing" for name in form.required or () if content.get(name) is None
     ]
     for name, value in content.items():
         field = form.properties.get(name)
         if field is None:
-            problems.append(f"{_short(name)}: not asked for")
+            problems.append(f"{_short(name)}: not a field of the form")
         elif words := field_problem(field, value):
             problems.append(f"{_short(name)}: {words}")
-    _refuse(problems, "the answer does not fit the form")
+    _refuse(problems, "the content does not fit the form")
 
 
 def _refuse(problems: list[str], what: str) -> None:
@@ -70,7 +70,7 @@ def _short(name: str) -> str:
 
 
 def with_defaults(form: t.ElicitSchema, content: dict[str, Any]) -> dict[str, Any]:
-    """The content, with the form's defaults where the user left a field alone."""
+    """Return the content, with the defaults of the form for absent fields."""
     defaults = {
         name: field.default for name, field in form.properties.items() if field.default is not None
     }
@@ -78,7 +78,7 @@ def with_defaults(form: t.ElicitSchema, content: dict[str, Any]) -> dict[str, An
 
 
 def split_selections(form: t.ElicitSchema, content: dict[str, Any]) -> dict[str, Any]:
-    """An answer from a peer that was shown several choices as words: a list again."""
+    """Split the selections that a peer without multi-select sent as a string into lists."""
     return {name: _listed(form.properties.get(name), value) for name, value in content.items()}
 
 
@@ -91,7 +91,7 @@ def _listed(field: t.PrimitiveSchema | None, value: Any) -> Any:
 
 
 def _choices(field: t.PrimitiveSchema) -> frozenset[str]:
-    """What may be picked; nothing where the field leaves it open."""
+    """The values that may be picked; empty if the field leaves them open."""
     items = field.items or t.EnumItems()
     bare = field.enum or items.enum or ()
     titled = field.one_of or items.any_of or ()
@@ -103,7 +103,7 @@ def field_problem(field: t.PrimitiveSchema, value: Any) -> str | None:
     if field.type == "boolean":
         return None if isinstance(value, bool) else "expected true or false"
     if field.type == "string":
-        return _text_problem(field, value)
+        return _string_problem(field, value)
     if field.type == "array":
         return _selection_problem(field, value)
     return _number_problem(field, value)
@@ -123,7 +123,7 @@ def _number_problem(field: t.PrimitiveSchema, value: Any) -> str | None:
     return None
 
 
-def _text_problem(field: t.PrimitiveSchema, value: Any) -> str | None:
+def _string_problem(field: t.PrimitiveSchema, value: Any) -> str | None:
     if not isinstance(value, str):
         return "expected a string"
     choices = _choices(field)
@@ -161,7 +161,7 @@ def _fits(format: t.StringFormat, value: str) -> bool:
 
 
 def _is_day(found: re.Match[str] | None) -> bool:
-    """Whether the day that was found is on the calendar."""
+    """Whether the date that was matched is on the calendar."""
     if found is None:
         return False
     try:
@@ -172,16 +172,16 @@ def _is_day(found: re.Match[str] | None) -> bool:
 
 
 def is_url(text: str) -> bool:
-    """Whether a user can be sent there: an absolute URL on one line that names a host (R0601)."""
+    """Whether this is an absolute URL on one line that names a host and is safe to open (R0601)."""
     parts = _split(text)
     return parts is not None and bool(parts[1]) and parts[0] not in UNSAFE_SCHEMES
 
 
 def _split(text: str) -> tuple[str, str] | None:
-    """The scheme and the host (which may be empty) of an absolute URI; None where it is none."""
+    """The scheme and the host (which may be empty) of an absolute URI; None if it is not one."""
     if len(text) > MAX_URL_CHARACTERS or not text.isprintable() or " " in text or "\\" in text:
         return None
-    from urllib.parse import urlsplit  # on use: few forms ask for an address
+    from urllib.parse import urlsplit  # on use: few forms ask for a URL
 
     try:
         parts = urlsplit(text)

@@ -1,10 +1,10 @@
-"""One request's life: opened, perhaps noisy for a while, settled exactly once.
+"""Exchange: one request from its arrival to its response.
 
-An exchange belongs to whoever answers. It writes the frames that belong to its request, fit for
-the caller's revision, and none after it is settled: what a handler does then is dropped.
+An exchange belongs to the side that responds. It encodes the messages that belong to its request
+for the revision of the caller, and none after it is settled: what a handler does then is dropped.
 
-Rules: no I/O, no clock, no tasks. Methods return the bytes to send, or None for silence; what
-cannot be written is refused before anything has changed.
+Rules: no I/O, no clock, no tasks. Methods return the bytes to send, or None for nothing; what
+cannot be encoded is refused before anything has changed.
 """
 
 from collections.abc import Callable
@@ -36,22 +36,22 @@ from colonnade.protocol.revision import (
     error_code,
 )
 
-if TYPE_CHECKING:  # most exchanges ask nothing, and are no question
+if TYPE_CHECKING:  # few exchanges request input
     from colonnade.protocol.input_requests import AnyInputResponse, InputRequest
 
-# What a session hears of the log before it says what it wants.
+# The log level of a session before it sets one.
 DEFAULT_LOG_LEVEL: t.LoggingLevel = "info"
 
 LISTEN = "subscriptions/listen"
 
 
 class Exchange(Struct, eq=False):
-    """One request that is being answered.
+    """One request that is being handled.
 
-    `question` is what is asked, where the request is a question to a client. `deliver` is told
-    of the end, and says what is to be sent then: the answer, or nothing until its batch is full.
-    `logs` is whether this side declared that it logs (R0153). `scopes` are what the caller's
-    credentials allow, None where nobody looks at any. `token` is what `progress_token` has read.
+    `input_request` is set if the request is one to a client. `deliver` is called at the end, and
+    returns what is to be sent then: the response, or nothing until its batch is complete. `logs` is
+    whether this side declared logging (R0153). `scopes` are the scopes of the caller's credentials,
+    None if they are not checked. `token` caches `progress_token`.
     """
 
     request: Request
@@ -73,25 +73,26 @@ class Exchange(Struct, eq=False):
 
     @property
     def progress_token(self) -> t.ProgressToken | None:
-        """What the caller wants progress reported under, if it does. Raises `Fault` (R0075)."""
+        """The progress token of the caller, if it sent one. Raises `Fault` (R0075)."""
         if self.token is UNSET:
             self.token = _token_of(self.params.meta) if self.params.meta else None
         return self.token
 
     def check_token(self) -> None:
-        """Refuse a bad token before anything runs; that of an envelope was when it was read."""
+        """Refuse an invalid token before anything runs; that of an envelope was checked on
+        decoding."""
         _ = self.progress_token
 
-    # ------------------------------------------------------------ while it runs
+    # ------------------------------------------------------------ progress and logging
 
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> bytes | None:
-        """A progress notice. It must go up; raises `LocalProtocolError` where it does not."""
+        """A progress notification. It must increase; raises `LocalProtocolError` if it does not."""
         token = self.progress_token
         if self.settled or token is None or self.method.name == LISTEN:
             return None
-        if _is_endless(progress) or _is_endless(total):
+        if _is_non_finite(progress) or _is_non_finite(total):
             raise LocalProtocolError("progress and total are finite numbers")
         if self.last_progress is not None and progress <= self.last_progress:
             raise LocalProtocolError(
@@ -105,7 +106,7 @@ class Exchange(Struct, eq=False):
         return data
 
     def wants(self, level: t.LoggingLevel) -> bool:
-        """Whether a log message of this level is wanted by this caller."""
+        """Whether this caller wants log messages of this level."""
         if self.settled or not self.logs or self.method.name == LISTEN:
             return False
         wanted = self.log_level
@@ -113,14 +114,14 @@ class Exchange(Struct, eq=False):
 
     @property
     def log_level(self) -> t.LoggingLevel | None:
-        """From which level on this caller wants to hear of the log; None for nothing of it."""
+        """The minimum log level of this caller; None for no log messages."""
         wanted = self.peer.log_level
         if wanted is None and self.peer.revision.log_control is LogControl.BY_METHOD:
             return DEFAULT_LOG_LEVEL
         return wanted
 
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> bytes | None:
-        """A log message for the caller, where it wants this level."""
+        """A log message notification, if the caller wants this level."""
         if not self.wants(level):
             return None
         params = t.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
@@ -129,26 +130,27 @@ class Exchange(Struct, eq=False):
     def _notify(self, method: str, params: t.ProtocolType) -> bytes:
         return encode_notification(method, self.encoder.params(params))
 
-    # ------------------------------------------------------------ its end
+    # ------------------------------------------------------------ response
 
     def settle(
         self, result: t.ProtocolType, wrap: bool | None = None, origin: Revision | None = None
     ) -> bytes | None:
-        """The answer; None where there was one already. `wrap`, `origin` as in `Encoder.result`.
+        """Return the response with this result; None if there was a response already. `wrap` and
+        `origin` are those of `Encoder.result`.
 
-        Raises `LocalProtocolError` for what is no answer to this request, which stays open then.
+        Raises `LocalProtocolError` for a result that this request cannot have; it stays open then.
         """
         if self.settled:
             return None
         if type(result) is not self.method.result or self.input_request is not None:
             self._check(result)
-        data = self.encoder.reply(self.request.raw_id, result, origin, wrap)
+        data = self.encoder.response(self.request.raw_id, result, origin, wrap)
         self.settled = True
         return data if self.deliver is None else self.deliver(self, data)
 
     def _check(self, result: t.ProtocolType) -> None:
         if isinstance(result, t.InputRequiredResult):
-            self._check_demand(result)
+            self._check_input_required(result)
         elif self.input_request is not None and isinstance(result, t.InputResponse):
             from colonnade.protocol.input_requests import check_outgoing_response
 
@@ -159,23 +161,24 @@ class Exchange(Struct, eq=False):
             self._check_task(result)
         elif self.method.result not in (type(result), t.GetTaskPayloadResult):
             raise LocalProtocolError(
-                f"{self.method.name} is not answered with {type(result).__name__}"
+                f"{type(result).__name__} is not a result of {self.method.name}"
             )
 
-    def _check_demand(self, result: "t.InputRequiredResult") -> None:
-        """Only where it is allowed (R0785), only what was declared (R0798)."""
+    def _check_input_required(self, result: "t.InputRequiredResult") -> None:
+        """Check that `input_required` is allowed (R0785) and its capabilities were declared
+        (R0798)."""
         if (
             self.peer.revision.input_requests is not InputRequests.IN_RESULT
             or not self.method.may_require_input
         ):
-            raise LocalProtocolError(f"{self.method.name} may not be answered with input_required")
+            raise LocalProtocolError(f"{self.method.name} may not have an input_required result")
         from colonnade.protocol.input_requests import check_sendable, input_requests_in
 
         for question in input_requests_in(result).values():
             check_sendable(question, self.peer)
 
     def _check_task(self, result: t.ProtocolType) -> None:
-        """R1151: a task only for who declared on this very request that it knows tasks."""
+        """R1151: a task only for a caller that declared tasks on this very request."""
         tasks = self.peer.revision.tasks
         if isinstance(result, t.CreateTaskResult):
             good = tasks is Tasks.CORE
@@ -186,7 +189,7 @@ class Exchange(Struct, eq=False):
             raise LocalProtocolError(f"{self.method.name} cannot become a task for this caller")
 
     def fail(self, fault: Fault) -> bytes | None:
-        """An error for an answer; None where there was an answer already.
+        """Return an error response; None if there was a response already.
 
         Raises `LocalProtocolError` for data that JSON cannot hold; the request stays open then.
         """
@@ -203,7 +206,7 @@ class Exchange(Struct, eq=False):
         return self._end(encode_error(self.request.raw_id, code, fault.message, data))
 
     def refuse_arguments(self, fault: Fault) -> bytes | None:
-        """Arguments that do not fit a tool's schema, told as the revision wants it (D16)."""
+        """Report arguments that do not fit the schema of a tool, as the revision requires (D16)."""
         if self.peer.revision.bad_tool_input is BadToolInput.ERROR:
             return self.fail(fault)
         return self.settle(
@@ -211,7 +214,8 @@ class Exchange(Struct, eq=False):
         )
 
     def abandon(self) -> bytes | None:
-        """The caller has gone or given up: no answer. What is sent is the rest of its batch."""
+        """End without a response: the caller is gone or cancelled. Returns the rest of its
+        batch, if any."""
         return None if self.settled else self._end(None)
 
     def _end(self, data: bytes | None) -> bytes | None:
@@ -220,10 +224,10 @@ class Exchange(Struct, eq=False):
 
 
 class RequestFields:
-    """What a request says, read-only: for middleware, which is given whatever has an exchange.
+    """The fields of a request, read-only: for middleware, which gets whatever has an exchange.
 
-    Nothing is decoded before it is asked for, and then anew each time: what is changed in it is
-    not changed in the request.
+    Nothing is decoded before it is accessed, and then anew each time: changes to what is returned
+    do not change the request.
     """
 
     __slots__ = ()
@@ -236,7 +240,7 @@ class RequestFields:
 
     @property
     def params(self) -> dict[str, Any]:
-        """Its params, as JSON has them; empty where there are none."""
+        """The params as JSON values; empty if there are none."""
         raw = self.exchange.request.params
         return cast("dict[str, Any]", msgspec.json.decode(raw)) if raw else {}
 
@@ -248,22 +252,22 @@ class RequestFields:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of a tool or a prompt, not checked yet; empty where there are none."""
+        """The arguments of a tool or a prompt, not validated yet; empty if there are none."""
         found: Any = self.params.get("arguments")
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
     @property
     def principal(self) -> str:
-        """Who is calling, as the verifier said; empty without one."""
+        """The principal, as the verifier returned it; empty without one."""
         return self.exchange.principal
 
     @property
     def peer(self) -> Peer:
-        """The client: its revision, what it says it is, and what it can do."""
+        """The client: its revision, its implementation info and its capabilities."""
         return self.exchange.peer
 
 
-def _is_endless(value: float | None) -> bool:
+def _is_non_finite(value: float | None) -> bool:
     return isinstance(value, float) and not isfinite(value)
 
 
@@ -276,9 +280,9 @@ _BACKSLASH = ord("\\")
 
 
 def _token_of(meta: Raw) -> t.ProgressToken | None:
-    """What the caller wants progress reported under, if it does. Raises `Fault` (R0075).
+    """The progress token in a `_meta`, if there is one. Raises `Fault` (R0075).
 
-    Most requests want none: they are not read for it. A key may be written with escapes.
+    Most requests have none: they are not decoded for it. A key may be written with escapes.
     """
     raw = bytes(meta)
     if raw.find(_TOKEN) < 0 and _BACKSLASH not in raw:
@@ -291,7 +295,7 @@ class _Task(Struct):
 
 
 def check_task_support(exchange: Exchange, support: t.TaskSupport | None) -> None:
-    """Whether a tool is called the way it wants: as a task, or not. Raises `Fault` (D35)."""
+    """Check that a tool is called as a task, or not, as it requires. Raises `Fault` (D35)."""
     if exchange.peer.revision.tasks is not Tasks.CORE:
         return
     asked = bool(decode_as(_Task, exchange.request.params).task)
@@ -301,10 +305,10 @@ def check_task_support(exchange: Exchange, support: t.TaskSupport | None) -> Non
         raise Fault(FaultKind.METHOD_NOT_FOUND, "this tool does not run as a task; leave task out")
 
 
-# ---------------------------------------------------------------- the caller's side
+# ---------------------------------------------------------------- results of our own requests
 
 
-class _Kind(Struct):
+class _ResultType(Struct):
     result_type: Any = msgspec.field(name="resultType", default=None)
 
 
@@ -312,42 +316,42 @@ _COMPLETE = ("complete", None)
 
 
 def decode_result(
-    row: Method,
+    method: Method,
     raw: Raw,
     peer: Peer,
     ours: frozenset[str] = frozenset(),
     *,
     as_task: bool = False,
 ) -> t.ProtocolType:
-    """What a request came to. `ours` are the extensions that the request declared; `as_task` is
-    whether it asked to become a task, where the protocol itself has tasks.
+    """Decode the result of a request. `ours` are the extensions that the request declared;
+    `as_task` is whether it asked to run as a task, in the revision whose core has tasks.
 
     An absent `resultType` is `complete` (R0743); one that is not recognised is invalid (R0742).
     Raises `Fault`.
     """
-    if row.result is None:
-        raise LocalProtocolError(f"{row.name} has no result")
+    if method.result is None:
+        raise LocalProtocolError(f"{method.name} has no result")
     if as_task and peer.revision.tasks is Tasks.CORE:
         return decode_unchecked(t.CreateTaskResult, raw)
     kind: Any = None
     if peer.revision.typed_results:
-        try:  # nearly all are complete; what is not is looked at once more
-            result = decode_unchecked(row.result, raw)
+        try:  # nearly all are complete; the others are decoded once more
+            result = decode_unchecked(method.result, raw)
         except Fault:
             pass
         else:
             if getattr(result, "result_type", None) in _COMPLETE:
                 return result
-        kind = decode_unchecked(_Kind, raw).result_type
+        kind = decode_unchecked(_ResultType, raw).result_type
     if kind in (None, "complete"):
-        return decode_unchecked(row.result, raw)
+        return decode_unchecked(method.result, raw)
     if (
         kind == "input_required"
-        and row.may_require_input
+        and method.may_require_input
         and peer.revision.input_requests is InputRequests.IN_RESULT
     ):
         return decode_unchecked(t.InputRequiredResult, raw)
-    if kind == "task" and row.may_become_task and t.TASKS_EXTENSION_ID in ours:
+    if kind == "task" and method.may_become_task and t.TASKS_EXTENSION_ID in ours:
         return decode_unchecked(t.ExtCreateTaskResult, raw)
-    words = f"{row.name} was answered with a resultType that is not recognised"
+    words = f"the resultType of {method.name} is not recognised"
     raise Fault(FaultKind.INVALID_PARAMS, words)

@@ -1,10 +1,10 @@
-"""Questions to the other side: elicit, sample, roots. What may be asked of whom, what fits.
+"""Input requests: elicitation, sampling and roots; which may be sent, and which responses fit.
 
-A question is the same whether it goes by request or by result; `interview` asks it one way or
-the other. Both sides use these rules: who asks before it asks and when the answer arrives, who
-is asked when the question arrives and before it answers.
+An input request is the same whether it is a request of its own or carried in an `input_required`
+result; `input_rounds` handles both. Both sides use these rules: a server before it sends one and
+when the response arrives, a client when one arrives and before it responds.
 
-Rules: pure. What a peer sent is refused with a `Fault`, what our own code does wrong with a
+Rules: pure. What a peer sent is refused with a `Fault`, what the calling code does wrong with a
 `LocalProtocolError`.
 """
 
@@ -27,9 +27,9 @@ from colonnade.protocol.methods import Method
 from colonnade.protocol.negotiation import Peer, missing_capability
 from colonnade.protocol.revision import InputRequests, Revision
 
-# More questions than anyone answers at once.
+# More than a user answers at once.
 MAX_INPUT_REQUESTS = 50
-# 128 bits: nobody finds two questions that share an answer.
+# 128 bits: no two input requests with the same digest can be found.
 DIGEST_CHARACTERS = 32
 
 InputRequestParams = t.ElicitRequestParams | t.CreateMessageRequestParams | t.ListRootsRequestParams
@@ -37,7 +37,7 @@ AnyInputResponse = t.ElicitResult | t.CreateMessageResult | t.ListRootsResult
 
 
 class InputRequestKind(Enum):
-    """What is asked for; the value is the capability that it takes."""
+    """The kind of an input request; the value is the capability that it needs."""
 
     ELICIT = "elicitation"
     SAMPLE = "sampling"
@@ -45,7 +45,7 @@ class InputRequestKind(Enum):
 
     @property
     def method(self) -> str:
-        """The method that asks for it."""
+        """The method of the request."""
         return _METHODS[self]
 
 
@@ -54,8 +54,8 @@ _METHODS = {
     InputRequestKind.SAMPLE: "sampling/createMessage",
     InputRequestKind.ROOTS: "roots/list",
 }
-_ASKING = frozenset(_METHODS.values())
-_ANSWERS: dict[InputRequestKind, type[AnyInputResponse]] = {
+_INPUT_METHODS = frozenset(_METHODS.values())
+_RESPONSE_TYPES: dict[InputRequestKind, type[AnyInputResponse]] = {
     InputRequestKind.ELICIT: t.ElicitResult,
     InputRequestKind.SAMPLE: t.CreateMessageResult,
     InputRequestKind.ROOTS: t.ListRootsResult,
@@ -63,13 +63,13 @@ _ANSWERS: dict[InputRequestKind, type[AnyInputResponse]] = {
 
 
 class InputRequest(Struct, frozen=True):
-    """One question, free of how it will travel."""
+    """One input request, independent of how it is sent."""
 
     params: InputRequestParams
 
     @property
     def kind(self) -> InputRequestKind:
-        """What is asked for."""
+        """Elicitation, sampling or roots."""
         if isinstance(self.params, t.ElicitRequestParams):
             return InputRequestKind.ELICIT
         return (
@@ -80,75 +80,76 @@ class InputRequest(Struct, frozen=True):
 
     @property
     def is_url(self) -> bool:
-        """Whether the user is sent somewhere, rather than shown a form."""
+        """Whether it is a URL elicitation."""
         return isinstance(self.params, t.ElicitRequestParams) and self.params.mode == "url"
 
     def digest(self) -> str:
-        """What makes this question this question: its kind, its words, its form."""
+        """A digest of the kind, the message and the form, which identifies this input request."""
         asked = self.params
         if isinstance(asked, t.ElicitRequestParams):
             asked = replace(asked, elicitation_id=None, task=None)  # made anew on every run
         elif isinstance(asked, t.CreateMessageRequestParams):
             asked = replace(asked, task=None)
-        encode(asked)  # says what cannot be written
+        encode(asked)  # raises for what JSON cannot hold
         text = msgspec.json.encode(replace(asked, meta=None), order="sorted")
         return hashlib.sha256(self.kind.name.encode() + text).hexdigest()[:DIGEST_CHARACTERS]
 
     def as_input(self) -> t.AnyInputRequest:
-        """The question as it stands in an `input_required` result."""
+        """The request as it stands in an `input_required` result."""
         params = self.params
         if isinstance(params, t.ElicitRequestParams):
             return t.ElicitRequest(params=params)
         if isinstance(params, t.CreateMessageRequestParams):
             return t.CreateMessageRequest(params=params)
-        # Not left out, although it may be: some clients, the Go SDK's among them, read it.
+        # Sent although it is optional: some clients, the Go SDK's among them, read it.
         return t.ListRootsRequest(params=t.ListRootsRequestParams())
 
     def decode_response(self, raw: Raw | bytes, revision: Revision) -> AnyInputResponse:
-        """The answer, checked against the question. Raises `Fault` where it does not fit."""
-        answer = decode_as(_ANSWERS[self.kind], raw)
-        if isinstance(answer, t.ElicitResult):
-            answer = self._mended(answer, revision)
-        elif isinstance(answer, t.CreateMessageResult):
-            check_blocks(answer.content, revision)
-        check_response(self, answer)
-        return answer
+        """Decode the response and check it against the request. Raises `Fault` if it does not
+        fit."""
+        response = decode_as(_RESPONSE_TYPES[self.kind], raw)
+        if isinstance(response, t.ElicitResult):
+            response = self._normalized(response, revision)
+        elif isinstance(response, t.CreateMessageResult):
+            check_blocks(response.content, revision)
+        check_response(self, response)
+        return response
 
-    def _mended(self, answer: t.ElicitResult, revision: Revision) -> t.ElicitResult:
-        """What was typed for choices is a list again; what comes with a mere consent is left."""
+    def _normalized(self, response: t.ElicitResult, revision: Revision) -> t.ElicitResult:
+        """Split selections that came as a string; drop content beside a URL elicitation."""
         form = cast("t.ElicitRequestParams", self.params).requested_schema
         if self.is_url or form is None:
-            return replace(answer, content=None)
-        if answer.action != "accept":
-            return answer
-        content = answer.content or {}
+            return replace(response, content=None)
+        if response.action != "accept":
+            return response
+        content = response.content or {}
         if not revision.elicitation.multi_select:
             content = split_selections(form, content)
-        return replace(answer, content=content)
+        return replace(response, content=content)
 
 
 def received_input_request(
-    row: Method,
+    method: Method,
     params: Raw,
     declared: t.ClientCapabilities | t.ServerCapabilities,
     revision: Revision,
 ) -> InputRequest | None:
-    """The question that a request puts to us; None where it is another kind. Raises `Fault`."""
-    if row.name not in _ASKING or not isinstance(declared, t.ClientCapabilities):
+    """The input request that a request is; None for any other method. Raises `Fault`."""
+    if method.name not in _INPUT_METHODS or not isinstance(declared, t.ClientCapabilities):
         return None
-    question = InputRequest(cast("InputRequestParams", decode_as(row.params, params)))
-    check_received(question, declared, revision)
-    return question
+    request = InputRequest(cast("InputRequestParams", decode_as(method.params, params)))
+    check_received(request, declared, revision)
+    return request
 
 
-# ---------------------------------------------------------------- may it be asked?
+# ---------------------------------------------------------------- capabilities
 
 
-def needed_capability(question: InputRequest) -> dict[str, Any]:
-    """The capabilities that a peer must have declared to be asked this."""
-    params = question.params
+def needed_capability(request: InputRequest) -> dict[str, Any]:
+    """The capabilities that a client must have declared for this input request."""
+    params = request.params
     if isinstance(params, t.ElicitRequestParams):
-        return {"elicitation": {"url": {}} if question.is_url else {"form": {}}}
+        return {"elicitation": {"url": {}} if request.is_url else {"form": {}}}
     if isinstance(params, t.CreateMessageRequestParams):
         inside: dict[str, Any] = {}
         if _with_tools(params):
@@ -160,12 +161,12 @@ def needed_capability(question: InputRequest) -> dict[str, Any]:
 
 
 def is_supported(
-    question: InputRequest, capabilities: t.ClientCapabilities, revision: Revision
+    request: InputRequest, capabilities: t.ClientCapabilities, revision: Revision
 ) -> bool:
-    """Whether a client with these capabilities may be asked this, at this revision."""
-    params = question.params
+    """Whether a client with these capabilities may get this input request, at this revision."""
+    params = request.params
     if isinstance(params, t.ElicitRequestParams):
-        mode = "url" if question.is_url else "form"
+        mode = "url" if request.is_url else "form"
         offered = capabilities.elicitation
         if offered is None or mode not in revision.elicitation.modes:
             return False
@@ -183,11 +184,11 @@ def _can_sample(
     if offered is None:
         return False
     knows_tools = "tool_use" in revision.sampling.blocks
-    # Before tools could be declared, they could not be sent: the shape leaves them out, and a
-    # model that was promised tools would answer without them. So they are refused there, too.
+    # Before tools could be declared they could not be sent: downgrading drops them, and a model
+    # that was promised tools would respond without them. So they are refused there, too.
     if _with_tools(params) and (not knows_tools or offered.tools is None):
         return False
-    # R0647, R0669: the capability came together with tools; before, the client alone decided.
+    # R0647, R0669: the capability was added together with tools; before, the client alone decided.
     return not (_with_context(params) and knows_tools and offered.context is None)
 
 
@@ -202,79 +203,83 @@ def _with_context(params: t.CreateMessageRequestParams) -> bool:
     return params.include_context in ("thisServer", "allServers")
 
 
-def unsupported_input_request(question: InputRequest, peer: Peer, row: Method) -> Exception:
-    """What a handler gets for a question that this peer cannot answer (D10)."""
+def unsupported_input_request(request: InputRequest, peer: Peer, method: Method) -> Exception:
+    """The error for a handler whose input request the client does not support (D10)."""
     what = {
-        InputRequestKind.ELICIT: "a user who can be asked",
-        InputRequestKind.SAMPLE: "a model that can be asked",
+        InputRequestKind.ELICIT: "elicitation",
+        InputRequestKind.SAMPLE: "sampling",
         InputRequestKind.ROOTS: "roots",
-    }[question.kind]
-    if question.is_url:
-        what = "a user who can be sent to a web page"
-    if "tools" in needed_capability(question).get("sampling", {}):
-        what = "a model that can call tools"
-    words = f"this needs {what}, and the client offers none"
-    if peer.revision.input_requests is InputRequests.AS_REQUEST and row.name == "tools/call":
+    }[request.kind]
+    if request.is_url:
+        what = "URL elicitation"
+    if "tools" in needed_capability(request).get("sampling", {}):
+        what = "sampling with tools"
+    words = f"this needs {what}, which the client does not support"
+    if peer.revision.input_requests is InputRequests.AS_REQUEST and method.name == "tools/call":
         return ToolError(words)
-    return missing_capability(words, **needed_capability(question))
+    return missing_capability(words, **needed_capability(request))
 
 
-def check_sendable(question: InputRequest, peer: Peer) -> None:
-    """Raise `LocalProtocolError` for a question that may not be put to this peer."""
+def check_sendable(request: InputRequest, peer: Peer) -> None:
+    """Raise `LocalProtocolError` for an input request that may not be sent to this peer."""
     capabilities = peer.capabilities
     if not isinstance(capabilities, t.ClientCapabilities):
-        raise LocalProtocolError("only a server asks, and only a client answers")
-    check_outgoing(question, peer.revision)
-    if not is_supported(question, capabilities, peer.revision):
+        raise LocalProtocolError("only a server sends input requests, and only to a client")
+    check_outgoing(request, peer.revision)
+    if not is_supported(request, capabilities, peer.revision):
         raise LocalProtocolError(
-            f"{question.kind.method} needs {_paths(question)}, "
+            f"{request.kind.method} needs {_capability_paths(request)}, "
             f"and the client has not declared it in {peer.revision.date}"
         )
 
 
-def check_outgoing(question: InputRequest, revision: Revision) -> None:
-    """Raise `LocalProtocolError` for a question of ours that breaks the rules."""
+def check_outgoing(request: InputRequest, revision: Revision) -> None:
+    """Raise `LocalProtocolError` for an invalid input request of the calling code."""
     try:
-        _check_question(question, revision)
+        _check_request(request, revision)
     except Fault as fault:
         raise LocalProtocolError(fault.message) from fault
 
 
 def check_received(
-    question: InputRequest, declared: t.ClientCapabilities, revision: Revision
+    request: InputRequest, declared: t.ClientCapabilities, revision: Revision
 ) -> None:
-    """A client's check of what it was asked: only what it declared, and by the rules."""
-    wanted = without_context(question)
+    """Check an input request that a client received: only what it declared, and valid. Raises
+    `Fault`."""
+    wanted = without_context(request)
     if not is_supported(wanted, declared, revision):
-        words = f"{question.kind.method} asks for what this client did not declare"
-        raise Fault(FaultKind.INVALID_PARAMS, f"{words}: {_paths(wanted)}")
-    if isinstance(question.params, t.CreateMessageRequestParams):
-        for message in question.params.messages:
+        words = f"{request.kind.method} needs a capability that this client did not declare"
+        raise Fault(FaultKind.INVALID_PARAMS, f"{words}: {_capability_paths(wanted)}")
+    if isinstance(request.params, t.CreateMessageRequestParams):
+        for message in request.params.messages:
             check_blocks(message.content, revision)
-    _check_question(question, revision)
+    _check_request(request, revision)
 
 
-def without_context(question: InputRequest) -> InputRequest:
-    """The same question without `includeContext`. The schema says that a client may ignore it, so
-    a client that is asked for a context that it did not declare answers without one (D43)."""
-    params = question.params
+def without_context(request: InputRequest) -> InputRequest:
+    """The same request without `includeContext`.
+
+    The schema says that a client may ignore it, so a client that did not declare the context
+    capability responds without one (D43).
+    """
+    params = request.params
     if isinstance(params, t.CreateMessageRequestParams) and _with_context(params):
         return InputRequest(replace(params, include_context=None))
-    return question
+    return request
 
 
-def _paths(question: InputRequest) -> str:
-    ((name, inside),) = needed_capability(question).items()
+def _capability_paths(request: InputRequest) -> str:
+    ((name, inside),) = needed_capability(request).items()
     return ", ".join(f"{name}.{member}" for member in inside) or name
 
 
-def _check_question(question: InputRequest, revision: Revision) -> None:
-    """Raise `Fault` for a question that breaks the rules, whoever wrote it."""
-    params = question.params
+def _check_request(request: InputRequest, revision: Revision) -> None:
+    """Raise `Fault` for an invalid input request."""
+    params = request.params
     if isinstance(params, t.CreateMessageRequestParams):
         check_messages(params.messages)
     elif isinstance(params, t.ElicitRequestParams):
-        if question.is_url or params.requested_schema is None:
+        if request.is_url or params.requested_schema is None:
             _check_url(params, revision)
         else:
             check_form(params.requested_schema)
@@ -284,44 +289,46 @@ def _check_url(params: t.ElicitRequestParams, revision: Revision) -> None:
     if not is_url(params.url or ""):
         raise Fault(FaultKind.INVALID_PARAMS, "url must be an absolute URL with a host")
     if revision.elicitation.url_required_error and params.elicitation_id is None:  # R0600
-        raise Fault(FaultKind.INVALID_PARAMS, "an elicitation by URL needs its elicitationId")
+        raise Fault(FaultKind.INVALID_PARAMS, "a URL elicitation needs an elicitationId")
 
 
-# ---------------------------------------------------------------- does it fit?
+# ---------------------------------------------------------------- responses
 
 
-def check_response(question: InputRequest, answer: AnyInputResponse) -> None:
-    """Raise `Fault` for an answer that does not fit its question, before it is sent or used."""
-    params = question.params
-    if not isinstance(answer, _ANSWERS[question.kind]):
-        words = f"{question.kind.method} is answered with {_ANSWERS[question.kind].__name__}"
+def check_response(request: InputRequest, response: AnyInputResponse) -> None:
+    """Raise `Fault` for a response that does not fit its request, before it is sent or used."""
+    params = request.params
+    if not isinstance(response, _RESPONSE_TYPES[request.kind]):
+        words = f"{request.kind.method} is answered with {_RESPONSE_TYPES[request.kind].__name__}"
         raise Fault(FaultKind.INVALID_PARAMS, words)
-    if isinstance(answer, t.ElicitResult) and isinstance(params, t.ElicitRequestParams):
+    if isinstance(response, t.ElicitResult) and isinstance(params, t.ElicitRequestParams):
         form = params.requested_schema
-        if question.is_url and answer.content is not None:
-            raise Fault(FaultKind.INVALID_PARAMS, "a consent to visit a URL has no content")
-        if answer.action == "accept" and form is not None and not question.is_url:
-            check_content(form, answer.content or {})
-    elif isinstance(answer, t.ListRootsResult):
-        for root in answer.roots:
+        if request.is_url and response.content is not None:
+            raise Fault(
+                FaultKind.INVALID_PARAMS, "the response to a URL elicitation has no content"
+            )
+        if response.action == "accept" and form is not None and not request.is_url:
+            check_content(form, response.content or {})
+    elif isinstance(response, t.ListRootsResult):
+        for root in response.roots:
             if not root.uri.lower().startswith("file://"):  # R0089
                 raise Fault(FaultKind.INVALID_PARAMS, "a root must be a file:// URI")
 
 
-def check_outgoing_response(question: InputRequest, answer: AnyInputResponse) -> None:
-    """Raise `LocalProtocolError` for an answer of ours that does not fit (R0640)."""
+def check_outgoing_response(request: InputRequest, response: AnyInputResponse) -> None:
+    """Raise `LocalProtocolError` for a response of the calling code that does not fit (R0640)."""
     try:
-        check_response(question, answer)
+        check_response(request, response)
     except Fault as fault:
         raise LocalProtocolError(fault.message) from fault
 
 
-def accepted_content(answer: t.ElicitResult) -> dict[str, t.ElicitValue]:
-    """What the user filled in; nothing for a visit. Raises `Declined`, never makes up a value."""
-    if answer.action == "accept":
-        return answer.content or {}
-    went = "declined to answer" if answer.action == "decline" else "went away without an answer"
-    raise Declined(f"the user {went}")
+def accepted_content(response: t.ElicitResult) -> dict[str, t.ElicitValue]:
+    """The content of an accepted form, empty for a URL elicitation. Raises `Declined`."""
+    if response.action == "accept":
+        return response.content or {}
+    outcome = "declined the request" if response.action == "decline" else "cancelled the request"
+    raise Declined(f"the user {outcome}")
 
 
 Content = t.SamplingMessageContentBlock | list[t.SamplingMessageContentBlock]
@@ -332,29 +339,29 @@ def _blocks(content: Content) -> list[t.SamplingMessageContentBlock]:
 
 
 def check_blocks(content: Content, revision: Revision) -> None:
-    """Raise `Fault` for content that a message to or from a model cannot have here (R0104)."""
+    """Raise `Fault` for content that a sampling message cannot have in this revision (R0104)."""
     if isinstance(content, list) and not revision.sampling.arrays:
-        raise _bad_messages("a message holds one block; send one message for each")
+        raise _bad_messages("a message holds one content block; send one message for each")
     for block in _blocks(content):
         if block.type not in revision.sampling.blocks:
-            raise _bad_messages(f"there are no blocks of type {block.type[:40]!r} here")
+            raise _bad_messages(f"content blocks of type {block.type[:40]!r} are not allowed here")
 
 
 def check_messages(messages: Sequence[t.SamplingMessage]) -> None:
-    """Every use of a tool is answered by the next message, which holds nothing else."""
+    """Check that each tool use has its result in the next message, which holds nothing else."""
     open_uses: list[str] = []
     for message in messages:
         blocks = _blocks(message.content)
         results = [block.tool_use_id for block in blocks if isinstance(block, t.ToolResultContent)]
         if results and len(results) != len(blocks):  # R0648
-            raise _bad_messages("tool results stand beside other content; send them alone")
+            raise _bad_messages("tool results beside other content; send them alone")
         if sorted(results) != open_uses:  # R0649, R0691
-            raise _bad_messages("each tool use needs its result in the very next message")
+            raise _bad_messages("each tool use needs its result in the next message")
         if results and message.role != "user":
-            raise _bad_messages("tool results belong into a user message")
+            raise _bad_messages("tool results belong in a user message")
         open_uses = sorted(block.id for block in blocks if isinstance(block, t.ToolUseContent))
         if open_uses and message.role != "assistant":
-            raise _bad_messages("tool uses belong into an assistant message")
+            raise _bad_messages("tool uses belong in an assistant message")
         if len(set(open_uses)) != len(open_uses):
             raise _bad_messages("two tool uses have the same id")
     if open_uses:
@@ -365,52 +372,54 @@ def _bad_messages(words: str) -> Fault:
     return Fault(FaultKind.INVALID_PARAMS, f"messages: {words}")
 
 
-# ---------------------------------------------------------------- asked by error
+# ---------------------------------------------------------------- URL elicitation by error
 
 
-def url_elicitation_required(questions: Sequence[InputRequest], peer: Peer) -> Fault:
-    """The error that asks for visits to addresses first, where a revision asks that way."""
+def url_elicitation_required(requests: Sequence[InputRequest], peer: Peer) -> Fault:
+    """The error that requires URL elicitations first, in revisions that have it."""
     if not peer.revision.elicitation.url_required_error:
-        raise LocalProtocolError(f"nothing is asked by error in {peer.revision.date}")
-    if not questions or not all(question.is_url for question in questions):  # R0609, R0611
-        raise LocalProtocolError("only URL elicitations, at least one, can be asked by error")
-    for question in questions:
-        check_sendable(question, peer)
-    asked = [cast("t.ElicitRequestParams", question.params) for question in questions]
+        raise LocalProtocolError(f"there is no URL elicitation error in {peer.revision.date}")
+    if not requests or not all(request.is_url for request in requests):  # R0609, R0611
+        raise LocalProtocolError(
+            "the error needs at least one elicitation, and URL elicitations only"
+        )
+    for request in requests:
+        check_sendable(request, peer)
+    asked = [cast("t.ElicitRequestParams", request.params) for request in requests]
     data = t.URLElicitationRequiredData(
         elicitations=[replace(params, meta=None) for params in asked]
     )
-    return Fault(FaultKind.URL_ELICITATION_REQUIRED, "visit the given addresses, then retry", data)
+    return Fault(FaultKind.URL_ELICITATION_REQUIRED, "open the given URLs, then retry", data)
 
 
 def decode_url_elicitations(
     data: Raw, declared: t.ClientCapabilities, peer: Peer
 ) -> list[InputRequest]:
-    """The questions in such an error. Raises `Fault` where one is no URL elicitation."""
+    """The input requests in such an error. Raises `Fault` if one is not a URL elicitation."""
     params = decode_as(t.URLElicitationRequiredData, data).elicitations
     _check_count(len(params))
-    questions = [InputRequest(asked) for asked in params]
-    if not questions or not all(question.is_url for question in questions):
-        raise Fault(FaultKind.INVALID_PARAMS, "only URL elicitations can be asked by error")
-    for question in questions:
-        check_received(question, declared, peer.revision)
-    return questions
+    requests = [InputRequest(asked) for asked in params]
+    if not requests or not all(request.is_url for request in requests):
+        raise Fault(FaultKind.INVALID_PARAMS, "the error may hold URL elicitations only")
+    for request in requests:
+        check_received(request, declared, peer.revision)
+    return requests
 
 
-def elicitation_complete(question: InputRequest) -> t.ElicitationCompleteNotificationParams:
-    """The notice that a visit is over, under the id that its question had (R0604)."""
-    params = question.params
+def elicitation_complete(request: InputRequest) -> t.ElicitationCompleteNotificationParams:
+    """The params of the notification that a URL elicitation is complete, by its id (R0604)."""
+    params = request.params
     id = params.elicitation_id if isinstance(params, t.ElicitRequestParams) else None
-    if id is None or not question.is_url:
-        raise LocalProtocolError("only an elicitation by URL that has an id is reported complete")
+    if id is None or not request.is_url:
+        raise LocalProtocolError("only a URL elicitation that has an id is reported complete")
     return t.ElicitationCompleteNotificationParams(elicitation_id=id)
 
 
-# ---------------------------------------------------------------- asked by result
+# ---------------------------------------------------------------- input_required results
 
 
 def input_requests_in(result: t.InputRequiredResult) -> dict[str, InputRequest]:
-    """The questions of a result, under their keys."""
+    """The input requests of a result, by key."""
     asked = result.input_requests or {}
     return {
         key: InputRequest(request.params or t.ListRootsRequestParams())
@@ -421,17 +430,17 @@ def input_requests_in(result: t.InputRequiredResult) -> dict[str, InputRequest]:
 def checked_input_requests(
     result: t.InputRequiredResult, declared: t.ClientCapabilities, revision: Revision
 ) -> dict[str, InputRequest]:
-    """What a server wants to know before it goes on, checked like any question. Raises `Fault`."""
-    questions = input_requests_in(result)
-    _check_count(len(questions))
-    for question in questions.values():
-        check_received(question, declared, revision)
-    return questions
+    """The input requests of a result, by key, each checked. Raises `Fault`."""
+    requests = input_requests_in(result)
+    _check_count(len(requests))
+    for request in requests.values():
+        check_received(request, declared, revision)
+    return requests
 
 
-def _check_count(questions: int) -> None:
-    if questions > MAX_INPUT_REQUESTS:
-        words = f"{questions} questions at once; {MAX_INPUT_REQUESTS} are the most"
+def _check_count(requests: int) -> None:
+    if requests > MAX_INPUT_REQUESTS:
+        words = f"{requests} input requests at once; {MAX_INPUT_REQUESTS} are the most"
         raise Fault(FaultKind.INVALID_PARAMS, words)
 
 
@@ -441,20 +450,21 @@ P = TypeVar("P", bound=t.InputResponseRequestParams)
 def retry_params(
     params: P,
     result: t.InputRequiredResult,
-    answers: Mapping[str, AnyInputResponse],
-    shaper: Encoder,
+    responses: Mapping[str, AnyInputResponse],
+    encoder: Encoder,
 ) -> P:
-    """The params of the next try: every answer, and the state exactly as it was given, or none.
+    """The params of the next attempt: every response, and the state exactly as it was given, or
+    none.
 
-    R0802: all questions are answered before the request is sent again.
+    R0802: all input requests are answered before the request is sent again.
     """
     asked = input_requests_in(result)
-    if answers.keys() != asked.keys():
-        wrong = sorted(answers.keys() ^ asked.keys())
-        raise LocalProtocolError(f"answer each question, and no other; see {wrong[:5]}")
+    if responses.keys() != asked.keys():
+        wrong = sorted(responses.keys() ^ asked.keys())
+        raise LocalProtocolError(f"respond to each input request, and to no other; see {wrong[:5]}")
     raw: dict[str, Raw] = {}
-    for key, answer in answers.items():
-        fit = cast("AnyInputResponse", shaper.downgrade(answer))
+    for key, response in responses.items():
+        fit = cast("AnyInputResponse", encoder.downgrade(response))
         check_outgoing_response(asked[key], fit)
         raw[key] = Raw(encode(fit))
     return replace(params, input_responses=raw or None, request_state=result.request_state)

@@ -1,8 +1,8 @@
-"""Bytes to frames and back: requests, notifications, replies, failures and batches.
+"""JSON-RPC 2.0: bytes to messages and back. Requests, notifications, responses, errors, batches.
 
-Rules: no I/O; a frame is judged by its own bytes alone, never by who sent it or when. Whatever a
-stranger sends, this file raises `Fault` and nothing else, in linear time. `params` and `result`
-stay raw: whoever needs them decodes them once, and first asks `refuse_repeats`.
+Rules: no I/O; a message is judged by its own bytes alone, never by its sender or the time. Whatever
+arrives, this module raises `Fault` and nothing else, in linear time. `params` and `result` stay
+raw: the code that needs them decodes them once, and first calls `refuse_duplicate_members`.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.json_checks import DECODE_ERRORS as _FOREIGN
 from colonnade.protocol.json_checks import (
+    DECODE_ERRORS,
     LONG,
     depth,
     duplicate_members,
@@ -26,23 +26,23 @@ from colonnade.protocol.json_checks import (
 from colonnade.protocol.json_checks import has_duplicate_members as has_duplicate_members
 from colonnade.protocol.json_checks import refuse_duplicate_members as refuse_duplicate_members
 
-# Real messages nest to about 12; jsonrpc libraries elsewhere start to fail near 100. The bound
+# Real messages nest to about 12 levels; other JSON-RPC libraries start to fail near 100. The limit
 # must not depend on Python's recursion limit, which differs by version and by the caller's stack.
 MAX_DEPTH = 64
 # Down to here the id of a refused message is still looked for, so that its caller need not wait;
-# every Python's recursion limit leaves room for this.
+# the recursion limit of every Python leaves room for this.
 LEGIBLE_DEPTH = 256
-# Beyond this a float no longer says which integer is meant (D31).
+# Beyond this a float no longer identifies one integer (D31).
 MAX_EXACT = 2**53
-# A UUID takes 38 bytes and a signed id of a proxy some 100; ids are kept while a call runs.
+# A UUID takes 38 bytes and a signed id of a proxy some 100; ids are kept while a request runs.
 MAX_ID_BYTES = 512
-# Batches multiply work: one body, this many answers at most.
+# Batches multiply work: this many responses at most for one body.
 MAX_BATCH = 100
-# One line of a pipe. Images and files travel in base64 inside one message.
+# One line of stdio. Images and files travel in base64 inside one message.
 MAX_LINE_BYTES = 64 * 1024 * 1024
-# Names of methods as they are written; all revisions together have some forty.
+# Encoded method names; all revisions together have some forty.
 MAX_METHODS = 128
-# Our own sentences stay below 200; what they quote of a peer or a handler may be of any length.
+# Our own messages stay below 200; what they quote of a peer or a handler may be of any length.
 MAX_MESSAGE_CHARS = 300
 
 RequestId: TypeAlias = int | str
@@ -53,7 +53,7 @@ _BRACE, _CLOSING_BRACE, _BRACKET, _CR, _LF = b"{}[\r\n"
 
 
 class SplitParams(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The members of params that say where a request goes, split off in one pass."""
+    """The members of params that route a request, split off in one pass."""
 
     meta: Raw = msgspec.field(name="_meta", default=NOTHING)
     name: Any = None
@@ -62,11 +62,11 @@ class SplitParams(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Request(Struct, frozen=True, gc=False):
-    """A call that wants one answer. `raw_id` is the id as written, to be echoed byte for byte.
+    """A request. `raw_id` is the id as written, to be echoed byte for byte.
 
-    `head` is what params hold, split, where they were seen to hold nothing else. Few need more of
-    them then: `written` is the whole frame, which ends with them; nothing, where this request was
-    never written; and else params alone.
+    `split_params` is set if the params hold nothing but those members. `raw` is then the whole
+    message, which ends with the params, or empty if this request was never encoded; without
+    `split_params` it is the params alone.
     """
 
     id: RequestId
@@ -86,21 +86,21 @@ class Request(Struct, frozen=True, gc=False):
 
 
 class Notification(Struct, frozen=True, gc=False):
-    """A message that is never answered."""
+    """A notification, which never gets a response."""
 
     method: str
     params: Raw = NOTHING
 
 
 class ResultResponse(Struct, frozen=True, gc=False):
-    """The good outcome of a request."""
+    """The response to a request with a result."""
 
     id: RequestId
     result: Raw
 
 
 class ErrorResponse(Struct, frozen=True, gc=False):
-    """The bad outcome of a request; no id where the other side could not read it."""
+    """The response to a request with an error; `id` is None if the peer could not read it."""
 
     id: RequestId | None
     code: int
@@ -112,12 +112,12 @@ Frame: TypeAlias = Request | Notification | ResultResponse | ErrorResponse
 
 
 class Batch(Struct, frozen=True):
-    """Several frames in one body; one that could not be read is its fault instead."""
+    """Several messages in one body; one that could not be decoded is its fault instead."""
 
     items: tuple[Frame | Fault, ...]
 
 
-# Longer integers are ids too, and are read the long way.
+# Longer integers are valid ids, too, and take the slow path.
 _Id: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str | UnsetType | None
 
 
@@ -130,7 +130,7 @@ class _Envelope(Struct, gc=False):
     error: Raw = NOTHING
 
 
-class _Usual(Struct, gc=False):
+class _SplitEnvelope(Struct, gc=False):
     """The same with params that are split at once."""
 
     jsonrpc: Literal["2.0"]
@@ -148,7 +148,7 @@ class _Error(Struct):
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
-_usual = msgspec.json.Decoder(_Usual)
+_split_envelope = msgspec.json.Decoder(_SplitEnvelope)
 _members = msgspec.json.Decoder(dict[str, Raw])
 _error = msgspec.json.Decoder(_Error)
 _head = msgspec.json.Decoder(SplitParams)
@@ -157,14 +157,14 @@ _text = msgspec.json.Decoder(str)
 _any = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
-# A level of objects takes five bytes, `{"":` and `}`; so a text up to here without an array is
-# not too deep.
+# A nested object takes five bytes, `{"":` and `}`; so a body up to here without an array is not too
+# deep.
 _SHALLOW = 5 * MAX_DEPTH + 1
-# And where there are arrays: to open an object takes four bytes, and an array three less; so this
-# is for the length and three more for each array.
+# With arrays: opening an object takes four bytes, and an array three less; so this is for the
+# length and three more for each array.
 _OPENED = 4 * MAX_DEPTH
 
-# The lengths of what stands around the values, where nothing is written that need not be.
+# The lengths of what surrounds the values, without optional whitespace.
 _REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 _ID_AT = len(b'{"jsonrpc":"2.0","id":')
 _REPLY_FRAME = len(b'{"jsonrpc":"2.0","id":,"result":}')
@@ -176,12 +176,13 @@ _PARAMS, _RESULT, _ERROR = len(b',"params":'), len(b',"result":'), len(b',"error
 
 
 def decode(body: bytes) -> Frame | Batch:
-    """Read one body. Raises `Fault`, with the id to answer to where one could be read.
+    """Decode one body. Raises `Fault`, with the id to respond to if one could be read.
 
-    This is the hot path, guarded by `benchmarks/core.py`: a request as everybody writes it is
-    known by its length. Nothing but these four members, each in its shortest spelling, fits into
-    that, and nothing into params but what was split off there: none is there twice, and `raw_id`
-    is what stood there. Of the four only params can end with a brace, and so they are the last.
+    This is the hot path, guarded by `benchmarks/core.py`: a request in the common compact form is
+    recognised by its length. Nothing but these four members, each in its shortest spelling, fits
+    into that, and nothing into params but what was split off there: none is duplicated, and
+    `raw_id` is what was written. Of the four only params can end with a brace, and so they are the
+    last.
     """
     size = len(body)
     if (
@@ -191,12 +192,12 @@ def decode(body: bytes) -> Frame | Batch:
     ):
         _check_text(body)
     try:
-        usual = _usual.decode(body)
-    except _FOREIGN:
+        envelope = _split_envelope.decode(body)
+    except DECODE_ERRORS:
         if body.lstrip()[:1] == b"[":
             return _decode_batch(body)
         return _decode_single(body)
-    id, method, split = usual.id, usual.method, usual.params
+    id, method, split = envelope.id, envelope.method, envelope.params
     if type(id) is int:
         raw_id = b"%d" % id
         if type(method) is str and split is not UNSET:
@@ -205,16 +206,16 @@ def decode(body: bytes) -> Frame | Batch:
                 and body[-2] == _CLOSING_BRACE
             ):
                 return Request(id, method, body, raw_id, split)
-        elif usual.result and method is UNSET:
-            # The same for a reply: of its three members only the result can end with a brace.
-            size = _REPLY_FRAME + len(raw_id) + len(usual.result)
+        elif envelope.result and method is UNSET:
+            # The same for a result: of its three members only the result can end with a brace.
+            size = _REPLY_FRAME + len(raw_id) + len(envelope.result)
             if len(body) == size and body[-2] == _CLOSING_BRACE:
-                return ResultResponse(id, usual.result)
+                return ResultResponse(id, envelope.result)
     return _decode_single(body)
 
 
 def _size(split: SplitParams) -> int:
-    """How long params are that hold nothing but this, in its shortest spelling."""
+    """The length of params that hold nothing but this, in its shortest spelling."""
     size = 1  # two braces, less the comma that the first member has not
     if type(split.name) is str:
         size += _NAME + len(split.name)
@@ -227,9 +228,11 @@ def _size(split: SplitParams) -> int:
     return size if size > 1 else 2
 
 
-def needs_no_reading(body: bytes) -> bool:
-    """Whether `decode` could find nothing wrong with a text that we have written ourselves; of a
-    long one that is not known without reading. Around arguments there are two levels more."""
+def is_trivially_valid(body: bytes) -> bool:
+    """Whether `decode` could find nothing wrong with a body that we have encoded ourselves.
+
+    Of a long one that is not known without decoding. Around arguments there are two levels more.
+    """
     return body.isascii() and (
         len(body) + 3 * body.count(b"[") < _OPENED - 8
         or (len(body) < LONG and body.count(b"[") + body.count(b"{") < MAX_DEPTH - 1)
@@ -237,10 +240,10 @@ def needs_no_reading(body: bytes) -> bool:
 
 
 def plain_result(reply: bytes, raw_id: bytes) -> Raw | None:
-    """The result in the answer to a request, as `encode_reply` has written it; None for anything
-    else, and where it needs reading."""
+    """The result in a response that `encode_result` has written; None for anything else, and if it
+    needs decoding."""
     at = _ID_AT + len(raw_id)
-    if reply.startswith(b',"result":', at) and needs_no_reading(reply):
+    if reply.startswith(b',"result":', at) and is_trivially_valid(reply):
         return Raw(reply[at + 10 : -1])
     return None
 
@@ -251,7 +254,7 @@ def _check_text(body: bytes) -> None:
             body.decode()
         except UnicodeDecodeError as error:
             words = f"not UTF-8 (byte {error.start}); encode messages as UTF-8"
-            raise _unread(body, Fault(FaultKind.PARSE, words)) from None
+            raise _undecodable(body, Fault(FaultKind.PARSE, words)) from None
     if may_be_deep(body, MAX_DEPTH):
         deep = depth(body)
         if deep > MAX_DEPTH:
@@ -260,8 +263,8 @@ def _check_text(body: bytes) -> None:
 
 @cache
 def _items() -> "msgspec.json.Decoder[Struct]":
-    """Of a longer batch the rest is passed over, not kept: one more than allowed is enough to know.
-    Made on use: few send any."""
+    """The decoder of a batch: the rest of a longer one is skipped, and one more than allowed is
+    enough to know. Created on use: few peers send any."""
     fields = [(f"item{n}", Raw, NOTHING) for n in range(MAX_BATCH + 1)]
     return msgspec.json.Decoder(msgspec.defstruct("Items", fields, array_like=True))
 
@@ -269,10 +272,10 @@ def _items() -> "msgspec.json.Decoder[Struct]":
 def _decode_batch(body: bytes) -> Batch:
     try:
         items = [item for item in msgspec.structs.astuple(_items().decode(body)) if item]
-    except _FOREIGN as error:
+    except DECODE_ERRORS as error:
         raise invalid_json(body, error) from None
     if not items:
-        raise Fault(FaultKind.INVALID_REQUEST, "an empty batch; leave it out")
+        raise Fault(FaultKind.INVALID_REQUEST, "an empty batch; do not send one")
     if len(items) > MAX_BATCH:
         raise Fault(FaultKind.INVALID_REQUEST, f"a batch of more than {MAX_BATCH}; split it")
     return Batch(tuple(_decode_item(bytes(item)) for item in items))
@@ -286,16 +289,16 @@ def _decode_item(body: bytes) -> Frame | Fault:
 
 
 def _decode_single(body: bytes) -> Frame:
-    """Whatever else is no batch."""
+    """Decode any body that is not a batch."""
     try:
         envelope = _envelope.decode(body)
-    except _FOREIGN:
-        return _decode_loosely(body)
+    except DECODE_ERRORS:
+        return _decode_slowly(body)
     return _classify(body, envelope)
 
 
 def _classify(body: bytes, envelope: _Envelope) -> Frame:
-    """Any other kind of message, known by its length in the same way."""
+    """Recognise any other kind of message by its length, in the same way."""
     id, method = envelope.id, envelope.method or None
     params, result, error = envelope.params, envelope.result, envelope.error
     raw_id = b""
@@ -312,12 +315,12 @@ def _classify(body: bytes, envelope: _Envelope) -> Frame:
         + (_ERROR + len(error) if error else 0)
     )
     if len(body) != size:
-        return _decode_loosely(body)
+        return _decode_slowly(body)
     return _frame(method, raw_id, params, result, error)
 
 
-def _decode_loosely(body: bytes) -> Frame:
-    """The long way: whitespace, unknown members, rare ids, and whatever is wrong."""
+def _decode_slowly(body: bytes) -> Frame:
+    """The slow path: whitespace, unknown members, rare ids, and everything invalid."""
     members = _split(body)
     raw_id, twice = _sole_id(body, members)
     if twice:
@@ -327,7 +330,7 @@ def _decode_loosely(body: bytes) -> Frame:
     method = _string(members, "method")
     if method is None and "method" in members:
         fault = _refuse(members, raw_id, "a method must be a string")
-        fault.expects_no_response = False  # no notification either, so its sender is told
+        fault.expects_no_response = False  # not a notification either, so its sender gets the error
         raise fault
     params, result, error = (members.get(name, NOTHING) for name in ("params", "result", "error"))
     return _frame(method, raw_id, params, result, error)
@@ -338,11 +341,11 @@ def _split(body: bytes) -> dict[str, Raw]:
         return _members.decode(body)
     except msgspec.ValidationError:
         words = "a message must be an object"
-    except _FOREIGN as error:
-        raise _unread(body, invalid_json(body, error)) from None
+    except DECODE_ERRORS as error:
+        raise _undecodable(body, invalid_json(body, error)) from None
     try:
         _raw.decode(body)
-    except _FOREIGN as error:
+    except DECODE_ERRORS as error:
         raise invalid_json(body, error) from None
     raise Fault(FaultKind.INVALID_REQUEST, words)
 
@@ -353,11 +356,11 @@ def _string(members: dict[str, Raw], name: str) -> str | None:
 
 
 def _frame(method: str | None, raw_id: bytes, params: Raw, result: Raw, error: Raw) -> Frame:
-    """What these members make; the ways of reading them meet here."""
+    """Build the message that these members make; all ways of decoding meet here."""
     if method is None:
-        return _outcome(raw_id, result, error)
+        return _response(raw_id, result, error)
     if result or error:
-        raise _refuse(("method",), raw_id, "a message has a method or an outcome, not both")
+        raise _refuse(("method",), raw_id, "a message has a method, or a result or error, not both")
     if params and memoryview(params)[0] != _BRACE:
         raise _refuse(("method",), raw_id, "params must be an object")
     if not raw_id:
@@ -365,18 +368,18 @@ def _frame(method: str | None, raw_id: bytes, params: Raw, result: Raw, error: R
     return Request(parse_id(raw_id), method, params, raw_id)
 
 
-def _outcome(raw_id: bytes, result: Raw, error: Raw) -> ResultResponse | ErrorResponse:
+def _response(raw_id: bytes, result: Raw, error: Raw) -> ResultResponse | ErrorResponse:
     if not result and not error:
-        raise _refuse((), raw_id, "neither a method nor a result nor an error")
+        raise _refuse((), raw_id, "a message needs a method, a result or an error")
     if result and error:
-        raise _refuse(("result",), raw_id, "a reply has a result or an error, not both")
+        raise _refuse(("result",), raw_id, "a response has a result or an error, not both")
     if result:
         if memoryview(result)[0] != _BRACE:
             raise _refuse(("result",), raw_id, "a result must be an object")
         return ResultResponse(_own_id(raw_id), result)
     try:
         read = _error.decode(error)
-    except _FOREIGN:
+    except DECODE_ERRORS:
         raise _refuse(("error",), raw_id, "an error has an integer code and a message") from None
     if not _integral(read.code):
         raise _refuse(("error",), raw_id, "an error has an integer code")
@@ -388,7 +391,7 @@ def _outcome(raw_id: bytes, result: Raw, error: Raw) -> ResultResponse | ErrorRe
 
 
 def _own_id(raw_id: bytes) -> RequestId:
-    """The id of a request of ours, as a reply repeats it."""
+    """The id of a request of ours, as a response repeats it."""
     try:
         return parse_id(raw_id)
     except Fault as fault:
@@ -397,14 +400,15 @@ def _own_id(raw_id: bytes) -> RequestId:
 
 
 def parse_id(raw: bytes) -> RequestId:
-    """A string or an integer; `7` and `"7"` differ, `7.0` is `7`. Anything else is a fault."""
+    """Decode an id: a string or an integer; `7` and `"7"` differ, `7.0` is `7`. Raises `Fault` for
+    anything else."""
     if raw.isdigit() and len(raw) < 16:
         return int(raw)
     if len(raw) > MAX_ID_BYTES:
         raise Fault(FaultKind.INVALID_REQUEST, f"an id longer than {MAX_ID_BYTES} bytes")
     try:
         value = _any.decode(raw)
-    except _FOREIGN:
+    except DECODE_ERRORS:
         value = None
     if isinstance(value, str):
         return value
@@ -418,37 +422,39 @@ def _integral(number: int | float) -> bool:
 
 
 def split_params(params: Raw) -> SplitParams:
-    """Split params once. Raises `Fault` where they cannot be read or a member is there twice.
+    """Split params once. Raises `Fault` if they cannot be decoded or have a duplicate member.
 
-    Where there is nothing but these members (known by the length again), what is inside `_meta`
-    and `arguments` is left to whoever reads them: they ask `refuse_repeats` then.
+    If there is nothing but these members (recognised by the length again), `_meta` and `arguments`
+    are not checked for duplicates inside: the code that decodes them calls
+    `refuse_duplicate_members` then.
     """
     if not params:
         return SplitParams()
     try:
         split = _head.decode(params)
-    except _FOREIGN as error:
-        raise Fault(FaultKind.INVALID_PARAMS, f"params cannot be read: {error}") from None
+    except DECODE_ERRORS as error:
+        raise Fault(FaultKind.INVALID_PARAMS, f"params cannot be decoded: {error}") from None
     if _size(split) != len(params):
         refuse_duplicate_members(params)
     return split
 
 
 def is_bare_call(request: Request, split: SplitParams) -> bool:
-    """Whether params hold a name and arguments, perhaps a `_meta`, and certainly nothing else."""
+    """Whether params hold a name and arguments, perhaps a `_meta`, and nothing else."""
     if type(split.name) is not str or not split.arguments or split.uri is not None:
         return False
     return split is request.split_params or len(request.params) == _size(split)
 
 
-# ---------------------------------------------------------------- what is wrong with it?
+# ---------------------------------------------------------------- invalid messages
 
 
 def _refuse(members: Container[str], raw_id: bytes, words: str) -> Fault:
-    """Whom to tell: the sender of a request, or the call of ours that waits for this reply.
+    """The fault for an invalid message, with the request it responds to, or our request that it
+    settles.
 
-    A reply is never answered: the id in it is one of ours, and may be one of theirs as well. Nor
-    is a notification (R0233).
+    A response never gets an error: the id in it is one of ours, and may be one of theirs as well.
+    Nor does a notification (R0233).
     """
     called = "method" in members
     reply = not called and ("result" in members or "error" in members)
@@ -466,7 +472,7 @@ def _refuse(members: Container[str], raw_id: bytes, words: str) -> Fault:
 
 
 def _sole_id(body: bytes, members: dict[str, Raw]) -> tuple[bytes, bool]:
-    """The id as it is written, and whether any member is there twice; two ids are none."""
+    """The id as it is written, and whether any member is duplicated; two ids count as none."""
     twice = duplicate_members(body, members)
     return b"" if "id" in twice else bytes(members.get("id", NOTHING)), bool(twice)
 
@@ -477,7 +483,7 @@ def _too_deep(body: bytes, deep: int) -> Fault:
         try:
             members = _members.decode(body)
             raw_id, _ = _sole_id(body, members)
-        except _FOREIGN:
+        except DECODE_ERRORS:
             pass
         else:
             return _refuse(members, raw_id, words)
@@ -487,9 +493,11 @@ def _too_deep(body: bytes, deep: int) -> Fault:
     return Fault(FaultKind.INVALID_REQUEST, words)
 
 
-def _unread(body: bytes, fault: Fault) -> Fault:
-    """For a text that is no JSON: if it began as a reply, the call that waits for it ends. The id
-    of a request is not read from such a text: JSON-RPC wants `null` in a parse error."""
+def _undecodable(body: bytes, fault: Fault) -> Fault:
+    """For a body that is not JSON: if it began as a response, the request that waits for it ends.
+
+    The id of a request is not taken from such a body: JSON-RPC wants `null` in a parse error.
+    """
     names, raw_id = outline(body)
     if raw_id and "method" not in names and names & {"result", "error"}:
         with contextlib.suppress(Fault):
@@ -497,30 +505,30 @@ def _unread(body: bytes, fault: Fault) -> Fault:
     return fault
 
 
-# ---------------------------------------------------------------- out
+# ---------------------------------------------------------------- encoding
 
 
 def encode(value: object) -> bytes:
-    """Anything that JSON can carry. Raises `LocalProtocolError`."""
+    """Encode any JSON value. Raises `LocalProtocolError`."""
     try:
         return _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise LocalProtocolError(f"this cannot be written as JSON: {error}") from error
+        raise LocalProtocolError(f"cannot be encoded as JSON: {error}") from error
 
 
-# Params that are empty take no place.
+# Empty params are left out.
 _REQUEST = b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}'
 _BARE_REQUEST = b'{"jsonrpc":"2.0","id":%b,"method":%b%b}'
 
 
 def encode_request(raw_id: bytes, method: str, params: bytes) -> bytes:
-    """A request; `params` is encoded already, empty for none."""
+    """Encode a request; `params` is already encoded, empty for none."""
     frame = _REQUEST if params else _BARE_REQUEST
     return line(frame % (raw_id, _written(method), params))
 
 
 def encode_notification(method: str, params: bytes) -> bytes:
-    """A notification; `params` is encoded already, empty for none."""
+    """Encode a notification; `params` is already encoded, empty for none."""
     tail = b',"params":%b}' % params if params else b"}"
     return line(b'{"jsonrpc":"2.0","method":%b%b' % (_written(method), tail))
 
@@ -531,14 +539,15 @@ def _written(method: str) -> bytes:
 
 
 def encode_result(raw_id: bytes, result: bytes) -> bytes:
-    """A result for the request with this id, echoed as it was written."""
+    """Encode the result response for this id, echoed as it was written."""
     return line(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (raw_id, result))
 
 
 def encode_error(
     raw_id: bytes, code: int, message: str, data: object = None, *, null_id: bool = False
 ) -> bytes:
-    """An error. With no id to echo there is none, or `null` where the revision wants it (D2)."""
+    """Encode an error response. Without an id there is none, or `null` if the revision requires it
+    (D2)."""
     error = {"code": code, "message": _sentence(message)}
     body = encode(error if data is None else error | {"data": data})
     if raw_id or null_id:
@@ -547,7 +556,7 @@ def encode_error(
 
 
 def encode_batch(frames: list[bytes]) -> bytes:
-    """Frames that are encoded already, as one array."""
+    """Join encoded messages into one array."""
     return b"[%b]" % b",".join(frames)
 
 
@@ -555,12 +564,13 @@ _NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
 def line(frame: bytes) -> bytes:
-    """R0040: what was passed on raw may have line breaks, outside of strings; those are spaces."""
+    """R0040: raw JSON that is passed on may have line breaks outside of strings; they become
+    spaces."""
     return frame if _LF not in frame and _CR not in frame else frame.translate(_NO_BREAKS)
 
 
 def _sentence(message: str) -> str:
-    """R0179: one line of bounded length, which can be written whatever is in it."""
+    """R0179: one line of bounded length, which can be encoded whatever is in it."""
     words = " ".join(message[: 4 * MAX_MESSAGE_CHARS].split())
     if len(words) > MAX_MESSAGE_CHARS:
         words = words[: MAX_MESSAGE_CHARS - 1] + "…"
@@ -568,10 +578,10 @@ def _sentence(message: str) -> str:
 
 
 class LineSplitter:
-    """Cuts a byte stream into lines, one message each, however it is chunked.
+    """Splits a byte stream into lines, one message each, however it is chunked.
 
-    An overlong line is given up once, as a fault, and skipped to its end; the next one is good
-    again. Empty lines and a carriage return before the newline are forgiven.
+    An overlong line is reported once, as a fault, and skipped to its end; the next one is good
+    again. Empty lines and a carriage return before the newline are accepted.
     """
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:

@@ -1,9 +1,9 @@
-"""One row a method: what it carries, who may send it, and what it needs.
+"""The methods of the protocol: params, result, sender and required capability of each.
 
-A row that holds in some revisions and not in others has a second form beside it, named for the
-fact that differs. The tables at the end are what `revision` composes its own from.
+A method that differs between revisions has a second definition beside it, named for the difference.
+The tables at the end are what `revision` composes its own from.
 
-Rules: facts only. No dates, no comparing of revisions, no reading of messages.
+Rules: data only. No dates, no comparison of revisions, no decoding of messages.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from colonnade.protocol import types as t
 
 
 class Side(Enum):
-    """The two ends of a conversation."""
+    """Client or server."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -34,13 +34,14 @@ EITHER: Final = CLIENT | SERVER
 
 
 class Method(Struct, frozen=True, kw_only=True, dict=True):
-    """What the specification says of one method.
+    """The definition of one method.
 
-    `needs` is a path into the capabilities of `needs_of`; where either side may send the method,
-    `needs_of` is `None` and the receiver's are meant. `may_ask` counts only where a revision asks
-    by result, `may_become_task` only where tasks are an extension that both sides speak.
-    `named_by` is the member of params that `Mcp-Name` mirrors. `takes` and `gives` are asked once,
-    when `params` or `result` are first needed: a noun that nobody speaks of is never made.
+    `needs` is the path of the required capability, declared by `needs_of`; if either side may send
+    the method, `needs_of` is `None` and the receiver is meant. `may_require_input` counts only in
+    revisions with `input_required` results, `may_become_task` only if both sides declared the tasks
+    extension. `name_param` is the member of params that `Mcp-Name` mirrors. `load_params` and
+    `load_result` are called once, when `params` or `result` is first used: a type that is not used
+    is never created.
     """
 
     name: str
@@ -56,12 +57,12 @@ class Method(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def params(self) -> type[t.ProtocolType]:
-        """What its params are read as."""
+        """The type of its params."""
         return self.load_params()
 
     @cached_property
     def result(self) -> type[t.ProtocolType] | None:
-        """What its result is read as; None for a notification."""
+        """The type of its result; None for a notification."""
         return None if self.load_result is None else self.load_result()
 
     @property
@@ -69,7 +70,7 @@ class Method(Struct, frozen=True, kw_only=True, dict=True):
         return self.load_result is None
 
     def needed_of(self, sender: Side) -> Side:
-        """Whose capabilities `needs` means when `sender` sends this."""
+        """The side whose capabilities `needs` means when `sender` sends this."""
         return self.needs_of or sender.other
 
 
@@ -79,15 +80,15 @@ def by_name(*methods: Method) -> dict[str, Method]:
 
 
 @cache
-def _members(noun: type[t.ProtocolType]) -> dict[str, str]:
-    """What a noun's members are called in Python, by what they are called on the wire."""
-    return dict(zip(noun.__struct_encode_fields__, noun.__struct_fields__, strict=True))
+def _members(cls: type[t.ProtocolType]) -> dict[str, str]:
+    """The Python names of the members of a type, by their names on the wire."""
+    return dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))
 
 
 def declares(capabilities: "t.ClientCapabilities | t.ServerCapabilities", path: str) -> bool:
-    """Whether `capabilities` say yes to `path` (`tools`, `resources.subscribe`, `tasks.list`).
+    """Whether `capabilities` declare `path` (`tools`, `resources.subscribe`, `tasks.list`).
 
-    An extension is asked for by `extensions.` and its identifier, dots and all.
+    An extension is `extensions.` and its identifier, dots and all.
     """
     found: object = capabilities
     rest = path
@@ -102,7 +103,7 @@ def declares(capabilities: "t.ClientCapabilities | t.ServerCapabilities", path: 
     return found is not None and found is not False
 
 
-# --- opening and keeping alive ---
+# --- lifecycle ---
 
 INITIALIZE: Final = Method(
     name="initialize",
@@ -127,7 +128,7 @@ DISCOVER: Final = Method(
     cacheable=True,  # R0996
 )
 
-# --- while a request runs ---
+# --- cancellation and progress ---
 
 CANCELLED: Final = Method(
     name="notifications/cancelled",
@@ -137,7 +138,7 @@ CANCELLED: Final = Method(
 PROGRESS: Final = Method(
     name="notifications/progress", senders=EITHER, load_params=lambda: t.ProgressNotificationParams
 )
-# Where the server sends no requests, nothing of its own can make progress at the client.
+# Where the server sends no requests, the client has no progress to report.
 PROGRESS_OF_SERVER: Final = replace(PROGRESS, senders=SERVER)
 
 # --- tools ---
@@ -271,7 +272,7 @@ COMPLETE: Final = Method(
     needs="completions",  # R0295
     needs_of=Side.SERVER,
 )
-# The first revision has completions, and no capability that says so.
+# The first revision has completions, but no capability for them.
 COMPLETE_UNDECLARED: Final = replace(COMPLETE, needs=None, needs_of=None)
 SET_LEVEL: Final = Method(
     name="logging/setLevel",
@@ -303,7 +304,7 @@ ACKNOWLEDGED: Final = Method(
     load_params=lambda: t.SubscriptionsAcknowledgedNotificationParams,
 )
 
-# --- questions, where they go by request ---
+# --- input requests that are requests of their own ---
 
 CREATE_MESSAGE: Final = Method(
     name="sampling/createMessage",
@@ -344,7 +345,7 @@ ELICITATION_COMPLETE: Final = Method(
     needs_of=Side.CLIENT,
 )
 
-# --- tasks of the core: whoever received the request holds the task ---
+# --- tasks of the core: the receiver of the request holds the task ---
 
 GET_TASK: Final = Method(
     name="tasks/get",
@@ -374,7 +375,7 @@ CANCEL_TASK: Final = Method(
     load_result=lambda: t.CancelTaskResult,
     needs="tasks.cancel",
 )
-# Its sender is the one that holds the task, so there is nothing to ask of the receiver.
+# Its sender holds the task, so the receiver needs no capability.
 TASK_STATUS: Final = Method(
     name="notifications/tasks/status",
     senders=EITHER,
@@ -383,14 +384,14 @@ TASK_STATUS: Final = Method(
 
 # --- tasks of the extension: the server alone holds tasks, for clients that declare it (R1207) ---
 
-_SPOKEN: Final = f"extensions.{t.TASKS_EXTENSION_ID}"
+_TASKS_EXTENSION: Final = f"extensions.{t.TASKS_EXTENSION_ID}"
 
 EXT_GET_TASK: Final = Method(
     name="tasks/get",
     senders=CLIENT,
     load_params=lambda: t.ExtGetTaskRequestParams,
     load_result=lambda: t.ExtGetTaskResult,
-    needs=_SPOKEN,
+    needs=_TASKS_EXTENSION,
     needs_of=Side.CLIENT,
     name_param="taskId",  # R1200
 )
@@ -399,7 +400,7 @@ EXT_UPDATE_TASK: Final = Method(
     senders=CLIENT,
     load_params=lambda: t.ExtUpdateTaskRequestParams,
     load_result=lambda: t.ExtUpdateTaskResult,
-    needs=_SPOKEN,
+    needs=_TASKS_EXTENSION,
     needs_of=Side.CLIENT,
     name_param="taskId",  # R1200
 )
@@ -408,7 +409,7 @@ EXT_CANCEL_TASK: Final = Method(
     senders=CLIENT,
     load_params=lambda: t.ExtCancelTaskRequestParams,
     load_result=lambda: t.ExtCancelTaskResult,
-    needs=_SPOKEN,
+    needs=_TASKS_EXTENSION,
     needs_of=Side.CLIENT,
     name_param="taskId",  # R1200
 )
@@ -416,13 +417,13 @@ EXT_TASK_STATUS: Final = Method(
     name="notifications/tasks",
     senders=SERVER,
     load_params=lambda: t.ExtTaskStatusNotificationParams,
-    needs=_SPOKEN,
+    needs=_TASKS_EXTENSION,
     needs_of=Side.CLIENT,
 )
 
 # --- the tables ---
 
-# Offered in every revision, with the same row.
+# In every revision, with the same definition.
 COMMON: Final = by_name(
     CANCELLED,
     LIST_TOOLS,
@@ -438,7 +439,7 @@ COMMON: Final = by_name(
     PROMPTS_CHANGED,
     LOG_MESSAGE,
 )
-# The first revision, and what all revisions with a handshake go on from.
+# The first revision, and the base of all revisions with a handshake.
 FIRST: Final = COMMON | by_name(
     INITIALIZE,
     INITIALIZED,
@@ -452,12 +453,12 @@ FIRST: Final = COMMON | by_name(
     LIST_ROOTS,
     ROOTS_CHANGED,
 )
-# What later ones added, each to be joined to what came before.
+# Additions of later revisions, each joined to the ones before.
 COMPLETIONS_DECLARED: Final = by_name(COMPLETE)
 ELICITATION: Final = by_name(ELICIT)
 URL_ELICITATION: Final = by_name(ELICITATION_COMPLETE)
 TASKS: Final = by_name(GET_TASK, GET_TASK_PAYLOAD, LIST_TASKS, CANCEL_TASK, TASK_STATUS)
-# Without a handshake: each request brings its envelope, and the server asks by result.
+# Without a handshake: each request carries its envelope, and input requests are in results.
 STATELESS: Final = COMMON | by_name(DISCOVER, PROGRESS_OF_SERVER, COMPLETE, LISTEN, ACKNOWLEDGED)
-# Only between two that both speak the extension.
+# Only if both sides declared the extension.
 TASKS_EXTENSION: Final = by_name(EXT_GET_TASK, EXT_UPDATE_TASK, EXT_CANCEL_TASK, EXT_TASK_STATUS)

@@ -1,4 +1,4 @@
-"""One `subscriptions/listen`, as whoever answers it sees it.
+"""Subscriptions: one `subscriptions/listen` request, on the side of the server.
 
 Rules: as in `exchange`.
 """
@@ -17,25 +17,27 @@ from colonnade.protocol.jsonrpc import Request, RequestId, SplitParams, encode_n
 from colonnade.protocol.negotiation import require_extension
 from colonnade.protocol.uris import is_covered
 
-# Resources that one subscription, or one session, follows; and tasks. All are kept while it lasts.
+# Resources that one subscription, or one session, subscribes to; and tasks. All are kept while it
+# lasts.
 MAX_SUBSCRIPTIONS = 1000
-# No address that people use is longer.
+# URIs in use are shorter.
 MAX_URI_CHARACTERS = 8192
-# All params of one listen, before anything of them is decoded: a thousand addresses of 250 bytes.
+# All params of one listen, before they are decoded: a thousand URIs of 250 bytes.
 MAX_LISTEN_BYTES = 256 * 1024
-# What Python keeps for a string in a set, beside its text.
+# The overhead of a string in a set, in Python.
 STRING_BYTES = 100
 
 
 class Subscription:
-    """One `subscriptions/listen`: acknowledged first, then only what was asked for, then its end.
+    """One `subscriptions/listen`: acknowledged first, then the notifications of its filter, then
+    its end.
 
-    `offered` is what the server can push at all, `allowed` whether this caller may hear of a
-    resource; the rest is left out of the acknowledgement. Raises `Fault` for a filter that cannot
-    be read, is too large, or that its sender may not ask for.
+    `offered` is what the server can send at all, `allowed` whether this caller may be notified of a
+    resource; the rest is left out of the acknowledgement. Raises `Fault` for a filter that is
+    invalid, too large, or not allowed for its sender.
 
-    The exchange is left without its params: they are not held while the subscription lasts.
-    `held_bytes` is what is.
+    The params of the exchange are dropped: they are not held while the subscription lasts.
+    `held_bytes` is what is held.
     """
 
     def __init__(
@@ -48,12 +50,12 @@ class Subscription:
         if len(params) > MAX_LISTEN_BYTES:
             words = f"params of more than {MAX_LISTEN_BYTES} bytes; listen to fewer resources"
             raise Fault(FaultKind.INVALID_PARAMS, words)
-        asked = decode_as(t.SubscriptionsListenRequestParams, params).notifications
-        count = _check_strings(asked.resource_subscriptions, "resourceSubscriptions")
-        count += _check_strings(asked.task_ids, "taskIds")
-        if asked.task_ids is not None:
+        requested = decode_as(t.SubscriptionsListenRequestParams, params).notifications
+        count = _check_strings(requested.resource_subscriptions, "resourceSubscriptions")
+        count += _check_strings(requested.task_ids, "taskIds")
+        if requested.task_ids is not None:
             require_extension(t.TASKS_EXTENSION_ID, exchange.peer)
-        agreed = _subset(asked, offered)
+        agreed = _subset(requested, offered)
         if allowed is not None and agreed.resource_subscriptions is not None:
             uris = [uri for uri in agreed.resource_subscriptions if allowed(uri)]
             agreed = replace(agreed, resource_subscriptions=uris)
@@ -72,7 +74,7 @@ class Subscription:
         return self._exchange.request.id
 
     def acknowledge(self) -> bytes | None:
-        """The first message: what was agreed to, which may be nothing at all (D22)."""
+        """The first notification: the accepted filter, which may be empty (D22)."""
         if self._acknowledged or self._exchange.settled:
             return None
         self._acknowledged = True
@@ -80,7 +82,7 @@ class Subscription:
         return self._tagged("notifications/subscriptions/acknowledged", params)
 
     def wants(self, method: str, subject: str | None = None) -> bool:
-        """Whether this news was asked for and agreed to; `subject` is a URI or a task's id."""
+        """Whether the filter includes this notification; `subject` is a URI or a task id."""
         if not self._acknowledged or self._exchange.settled:
             return False
         if method == "notifications/resources/updated":
@@ -93,15 +95,15 @@ class Subscription:
         return flag is not None and getattr(self.agreed, flag) is True
 
     def notification(self, method: str, params: t.ProtocolType) -> bytes | None:
-        """A notification, tagged; None where it was not asked for."""
+        """A notification with the subscription id; None if the filter does not include it."""
         subject: str | None = getattr(params, "uri", None) or getattr(params, "task_id", None)
         return self._tagged(method, params) if self.wants(method, subject) else None
 
     def end(self, reason: str | None = None) -> list[bytes]:
-        """End it from this side: cancelled, then the result, both tagged (D1)."""
+        """End it from this side: cancelled, then the result, both with the subscription id (D1)."""
         if self._exchange.settled:
             return []
-        # R0818: nothing carries the tag before the acknowledgement, not even the end.
+        # R0818: nothing carries the id before the acknowledgement, not even the end.
         first = self.acknowledge()
         params = t.CancelledNotificationParams(request_id=self.id, reason=reason)
         cancelled = self._tagged("notifications/cancelled", params)
@@ -127,7 +129,7 @@ _FLAGS = {
 
 
 def _check_strings(strings: Sequence[str] | None, name: str) -> int:
-    """How many there are. Raises `Fault` for too many, or one that is too long."""
+    """Return how many there are. Raises `Fault` for too many, or one that is too long."""
     if strings is None:
         return 0
     if len(strings) > MAX_SUBSCRIPTIONS:
@@ -140,20 +142,21 @@ def _check_strings(strings: Sequence[str] | None, name: str) -> int:
 
 
 def _drop_params(exchange: Exchange) -> None:
-    """Keep the id of the request and its `_meta` alone; both were views of the whole body."""
+    """Keep the id of the request and its `_meta` only; both were views of the whole body."""
     request = exchange.request
     exchange.request = Request(request.id, request.method, raw_id=request.raw_id)
     exchange.params = SplitParams(meta=Raw(bytes(exchange.params.meta)))
 
 
-def _subset(asked: t.SubscriptionFilter, offered: t.SubscriptionFilter) -> t.SubscriptionFilter:
+def _subset(requested: t.SubscriptionFilter, offered: t.SubscriptionFilter) -> t.SubscriptionFilter:
     return t.SubscriptionFilter(
-        tools_list_changed=(asked.tools_list_changed and offered.tools_list_changed) or None,
-        prompts_list_changed=(asked.prompts_list_changed and offered.prompts_list_changed) or None,
-        resources_list_changed=(asked.resources_list_changed and offered.resources_list_changed)
+        tools_list_changed=(requested.tools_list_changed and offered.tools_list_changed) or None,
+        prompts_list_changed=(requested.prompts_list_changed and offered.prompts_list_changed)
+        or None,
+        resources_list_changed=(requested.resources_list_changed and offered.resources_list_changed)
         or None,
         resource_subscriptions=(
-            asked.resource_subscriptions if offered.resource_subscriptions is not None else None
+            requested.resource_subscriptions if offered.resource_subscriptions is not None else None
         ),
-        task_ids=asked.task_ids if offered.task_ids is not None else None,
+        task_ids=requested.task_ids if offered.task_ids is not None else None,
     )

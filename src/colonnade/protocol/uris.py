@@ -2,13 +2,14 @@
 
 from collections.abc import Set
 
-# A URI is cut at each slash to find what it is below; one that has more is compared with all that
-# is subscribed instead.
+# A URI is cut at each slash to find its parents; one with more is compared with all subscribed URIs
+# instead.
 MAX_CUTS = 64
 
 
 def is_covered(uri: str, own: Set[str]) -> bool:
-    """A resource, or one below it: an update of a part is one of the whole."""
+    """Whether a URI or a parent of it is subscribed: the update of a part is an update of the
+    whole."""
     if uri in own:
         return True
     if uri.count("/") > MAX_CUTS:

@@ -1,1 +1,1 @@
-"""A Python function as a JSON Schema and back: the arguments of a call become its parameters."""
+"""A Python function as a JSON Schema, and its arguments from JSON."""

@@ -1,6 +1,7 @@
-"""Annotations that msgspec reads exactly as they are meant, in one pass.
+"""Codecs: encoding and decoding values of one annotation; here those that msgspec handles.
 
-Rules: what msgspec would read differently raises `Unfit` when the codec is made, not later.
+Rules: what msgspec would decode differently raises `UnsupportedByMsgspec` when the codec is
+created, not later.
 """
 
 import re
@@ -39,9 +40,9 @@ Titles: TypeAlias = dict[tuple[Any, ...], list[str]]
 
 
 class Codec(ABC):
-    """One annotation, both ways."""
+    """Encodes and decodes values of one annotation."""
 
-    # Whether scalars are to be put right for it; pydantic does that itself, by its own rules.
+    # Whether scalars are coerced for it; pydantic does that itself, by its own rules.
     coerces: ClassVar[bool]
 
     def __init__(
@@ -54,39 +55,39 @@ class Codec(ABC):
 
     @cached_property
     def validator(self) -> Validator:
-        """Made when the first value is checked: most tools never need it."""
+        """Created when the first value is validated: most tools never need it."""
         return Validator(self.schema, ours=True)
 
     @cached_property
     def reporter(self) -> Validator:
-        """What says all that is wrong with a value that `decode` refused."""
+        """The validator that reports all problems of a value that `decode` refused."""
         return self.validator
 
     def further(
         self, error: Exception, value: Any, found: list[ValidationProblem]
     ) -> list[ValidationProblem]:
-        """What a failed `decode` says beyond what the schema says already."""
+        """The problems of a failed `decode` beyond those of the schema."""
         return []
 
     @cached_property
     def takes_any_string(self) -> bool:
-        """Whether every text fits, and is written as it is."""
+        """Whether every string is valid, and encoded as it is."""
         return self.schema == {"type": "string"}
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:
-        """The JSON of a value, which fits the schema. Raises `LocalProtocolError`."""
+        """Encode a value, which fits the schema. Raises `LocalProtocolError`."""
 
     @abstractmethod
     def problems_of(self, error: Exception, value: Any) -> list[ValidationProblem]:
-        """What a failed `decode` says, in our words and without the value."""
+        """The problems of a failed `decode`, without the value."""
 
     def misfit(self, problems: list[ValidationProblem]) -> LocalProtocolError:
-        """A value that was returned does not fit the type that was promised."""
+        """The error for a returned value that does not fit the declared type."""
         return LocalProtocolError(f"{self.where}: {join_problems(problems)}")
 
 
-# What msgspec says about text of a format, and the format.
+# Messages of msgspec about strings of a format, and the format.
 _FORMAT_WORDS = {
     "Invalid RFC3339 encoded datetime": "date-time",
     "Invalid RFC3339 encoded date": "date",
@@ -96,7 +97,7 @@ _FORMAT_WORDS = {
     "Invalid UUID": "uuid",
     "Invalid decimal string": "decimal",
 }
-# Compiled on use: most arguments are right as they come.
+# Compiled on use: most arguments are valid.
 _WHERE = r"(?s)^(.*?) - at (?:`key` in )?`\$(.*)`$"
 _STEP = r"\.(\w+)|\[(\d+)\]"
 
@@ -104,30 +105,30 @@ _EXACT = (str, int, bool)
 
 
 class MsgspecCodec(Codec):
-    """An annotation that msgspec reads. Raises `Unfit` for others."""
+    """An annotation that msgspec decodes. Raises `UnsupportedByMsgspec` for others."""
 
     coerces = True
 
     def __init__(
         self, annotation: Any, where: str, names: Namespace, outgoing: bool = False
     ) -> None:
-        walk = MsgspecVisitor(where, names)
-        walk.notes.outgoing = outgoing
-        self.type: Any = walk.walk(annotation)
-        # Whether msgspec needs no help from here, so that it may read the type inside of another.
-        self.alone: bool = not (walk.notes.texts or walk.notes.decimals)
-        self._octets = walk.notes.octets
+        visitor = MsgspecVisitor(where, names)
+        visitor.notes.outgoing = outgoing
+        self.type: Any = visitor.visit(annotation)
+        # Whether msgspec needs no help from here, so that the type may be part of another.
+        self.alone: bool = not (visitor.notes.strings or visitor.notes.decimals)
+        self._has_bytes = visitor.notes.bytes
         try:
             info = msgspec.inspect.type_info(self.type)
             decode = msgspec.json.Decoder(self.type, dec_hook=read_text).decode
         except Exception as error:  # what it cannot build: TypeError, NameError, RecursionError, …
             raise UnsupportedByMsgspec(truncate(str(error), MAX_TEXT_CHARS)) from None
-        # Whose values all fit, and are written as they are: whatever their length or size.
+        # Types whose values are all valid, and encoded as they are: whatever their length or size.
         self._exact = self.type if self.type in _EXACT else None
-        schema = inline_references(schema_of(info, walk.notes))
-        if walk.notes.decimals:
+        schema = inline_references(schema_of(info, visitor.notes))
+        if visitor.notes.decimals:
             decode = _finite(decode)
-        super().__init__(where, schema, decode, walk.notes.titles)
+        super().__init__(where, schema, decode, visitor.notes.titles)
 
     @cached_property
     def reporter(self) -> Validator:
@@ -135,16 +136,20 @@ class MsgspecCodec(Codec):
 
     def encode(self, value: Any) -> bytes:
         try:
-            if self._octets:
-                value = with_texts(msgspec.to_builtins(value, builtin_types=_KEPT, enc_hook=show))
+            if self._has_bytes:
+                value = with_texts(
+                    msgspec.to_builtins(value, builtin_types=_KEPT, enc_hook=to_json_value)
+                )
             encoded = _encode(value)
             if type(value) is self._exact:
-                return encoded  # nothing could be wrong with it
-            # msgspec writes null for NaN and Infinity, and nobody would notice.
-            if b"null" in encoded and has_non_finite(msgspec.to_builtins(value, enc_hook=show)):
+                return encoded  # always valid
+            # msgspec encodes NaN and Infinity as null, which would go unnoticed.
+            if b"null" in encoded and has_non_finite(
+                msgspec.to_builtins(value, enc_hook=to_json_value)
+            ):
                 raise ValueError(ENDLESS)
-        except Exception as error:  # also what properties of the author raise
-            raise LocalProtocolError(f"{self.where}: JSON cannot carry it: {error}") from None
+        except Exception as error:  # properties of the author may raise anything
+            raise LocalProtocolError(f"{self.where}: cannot be encoded as JSON: {error}") from None
         try:
             self.decode(encoded)
         except Exception as error:
@@ -156,17 +161,18 @@ class MsgspecCodec(Codec):
         return [_translated(error)]
 
 
-# What `to_builtins` leaves as it is.
+# Types that `to_builtins` leaves as they are.
 _KEPT = (bytes,)
 
 
 def _finite(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Decimals without NaN and Infinity, which msgspec lets through and pydantic does not."""
-    from decimal import Decimal  # the module of the annotation has loaded it
+    """A decoder without NaN and Infinity in decimals, which msgspec accepts and pydantic does
+    not."""
+    from decimal import Decimal  # loaded by the module of the annotation
 
     def checked(raw: bytes) -> Any:
         value = decode(raw)
-        plain = msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=show)
+        plain = msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=to_json_value)
         if has_endless_decimal(plain):
             raise msgspec.ValidationError("Expected a finite number")
         return value
@@ -174,27 +180,29 @@ def _finite(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return checked
 
 
-def show(value: Any) -> Any:
-    """What JSON has for things that msgspec does not know: paths, and models inside of `Any`."""
+def to_json_value(value: Any) -> Any:
+    """Convert types that msgspec does not know: paths, and models inside of `Any`."""
     text = write_text(value)
     if text is not None:
         return text
     serializer = getattr(cast(Any, type(value)), "__pydantic_serializer__", None)
     if serializer is None:
-        raise NotImplementedError(f"{type(value).__name__} has no JSON; return a plain type")
+        raise NotImplementedError(
+            f"{type(value).__name__} cannot be encoded as JSON; return a plain type"
+        )
     return serializer.to_python(value, mode="json", by_alias=True)
 
 
-_encode = msgspec.json.Encoder(enc_hook=show).encode
+_encode = msgspec.json.Encoder(enc_hook=to_json_value).encode
 
 
 def _translated(error: Exception) -> ValidationProblem:
-    """What msgspec, or a check of the author, found wrong; without the value."""
+    """The problem that msgspec, or a validator of the author, found; without the value."""
     found = re.match(_WHERE, str(error))
     words, place = found.groups() if found else (str(error), "")
     path = tuple(_steps(place))
     if not isinstance(error, msgspec.ValidationError):
-        return ValidationProblem(path, "was refused")
+        return ValidationProblem(path, "is invalid")
     for start, name in _FORMAT_WORDS.items():
         if words.startswith(start):
             return ValidationProblem(path, expected_format(name))

@@ -1,11 +1,11 @@
-"""Values as models send them, read as the schema means them.
+"""Coercion of values that models write in another type than the schema has.
 
-A number or a boolean as text, `5.0` for an integer, an object or a list as JSON in a string: each
-is put right where the schema has no other reading of it. `str | None` stays text.
+A number or a boolean as a string, `5.0` for an integer, an object or an array as JSON in a string:
+each is converted if the schema allows no other interpretation. `str | None` stays a string.
 
-Rules: only where the schema admits no string (or no fraction) at that place, or plainly not this
-one; never a guess between two readings; nothing here refuses anything. It runs only after a value
-was refused as it stands.
+Rules: only where the schema admits no string (or no fraction) at that place, or clearly not this
+one; never a guess between two interpretations; nothing here refuses anything. It runs only after a
+value was refused as it is.
 """
 
 import re
@@ -19,12 +19,12 @@ from colonnade.protocol.jsonrpc import MAX_DEPTH
 from colonnade.protocol.schema.error_messages import json_type
 from colonnade.protocol.schema.validate import Schema, Types, admitted_types
 
-# Digits and sign of a number in text; Python itself stops reading integers at 4,300.
+# The length of a number in a string; Python itself stops parsing integers at 4,300.
 MAX_NUMBER = 400
-# Alternatives that are looked into for the one that fits; unions of more are not put right.
+# Alternatives that are searched for the one that fits; larger unions are not coerced.
 MAX_ALTERNATIVES = 64
 
-# Compiled on use: most arguments are right as they come.
+# Compiled on use: most arguments are valid.
 _NUMBER = r"(?a)[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _DATE_TIME = (
     r"(?a)(\d{4}-\d\d-\d\d)(?:[Tt _](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?([Zz]|[+-]\d\d:?\d\d)?)?"
@@ -35,12 +35,12 @@ _WEEKS = r"(?a)(-?)P(\d{1,6})W"
 _SPAN = r"(?a)(-?)(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,6})?)"
 
 
-# A number or a boolean is none of these.
+# Formats that no number or boolean has.
 _TIMES = frozenset({"date-time", "date", "time", "duration"})
 
 
 def coerce(value: Any, schema: Schema, *, scalars: bool = True) -> Any:
-    """The value as the schema means it, a copy; without `scalars`, only JSON in strings."""
+    """A copy of the value as the schema means it; without `scalars`, only JSON in strings."""
     return _Coercion(schema, scalars).fix(value, schema)
 
 
@@ -48,7 +48,7 @@ class _Coercion:
     def __init__(self, root: Schema, scalars: bool) -> None:
         self._root = root
         self._scalars = scalars
-        # What was found out about a subschema holds for every value that meets it.
+        # Results for a subschema hold for every value.
         self._kinds: dict[int, Types] = {}
         self._found: dict[tuple[int, str], list[Schema]] = {}
 
@@ -93,7 +93,7 @@ class _Coercion:
         return value
 
     def _place(self, schema: Any, kind: str) -> Schema:
-        """The one alternative that a value of this kind can be meant for, or an empty schema."""
+        """The one alternative that a value of this type can be meant for, or an empty schema."""
         found = self._places(schema, kind)
         return found[0] if len(found) == 1 else {}
 
@@ -114,7 +114,7 @@ class _Coercion:
         waiting = [schema]
         for one in waiting:
             if not isinstance(one, dict) or len(waiting) > MAX_ALTERNATIVES:
-                return [{}, {}]  # too many, or one that takes anything
+                return [{}, {}]  # too many, or one that admits anything
             branch = cast(Schema, one)
             inner = [*branch.get("anyOf", ()), *branch.get("oneOf", ())]
             if "$ref" in branch:
@@ -126,7 +126,7 @@ class _Coercion:
 
 
 def _excludes(place: Schema, text: str) -> bool:
-    """Whether a schema that takes strings plainly does not take this one."""
+    """Whether a schema that admits strings clearly does not admit this one."""
     if "enum" in place:
         return text not in place["enum"]
     plain = re.fullmatch(_NUMBER, text) or text.lower() in ("true", "false")
@@ -134,12 +134,12 @@ def _excludes(place: Schema, text: str) -> bool:
 
 
 def nests_too_deep(raw: bytes) -> bool:
-    """Whether JSON nests deeper than a frame may."""
+    """Whether JSON nests deeper than a message may."""
     return may_be_deep(raw, MAX_DEPTH) and depth(raw) > MAX_DEPTH
 
 
 def parse(raw: bytes) -> Any:
-    """JSON of any kind, or `UNSET` where it is none or nests too deep."""
+    """Parse any JSON, or return `UNSET` if it is invalid or nests too deep."""
     if nests_too_deep(raw):
         return msgspec.UNSET
     try:

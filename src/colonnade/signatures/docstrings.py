@@ -1,7 +1,7 @@
-"""What a docstring says: its text, and the description of each parameter.
+"""Docstrings: their text, and the description of each parameter.
 
-Google, NumPy and Sphinx (reST fields) are read, also mixed in one docstring. Rules: this is prose
-of an author, so nothing is ever refused; what is not understood stays text.
+Google, NumPy and Sphinx (reST fields) styles are parsed, also mixed in one docstring. Rules: this
+is free text of an author, so nothing is ever refused; what is not understood stays text.
 """
 
 import inspect
@@ -9,7 +9,7 @@ import re
 
 from msgspec import Struct
 
-# Compiled on use: most docstrings are a sentence, and most servers have few of them.
+# Compiled on use: most docstrings are one sentence, and most servers have few of them.
 _GOOGLE_HEAD = r"(?i)(args|arguments|parameters|params|keyword args|keyword arguments):\s*$"
 _GOOGLE_ITEM = r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(?:\s+(.*)|$)"
 _NUMPY_HEAD = r"(?i)(parameters|other parameters|keyword arguments)\s*$"
@@ -22,7 +22,7 @@ _RULE = r"-{3,}\s*$"
 
 
 class ParsedDocstring(Struct, frozen=True):
-    """A docstring, read: all text but the parameters, its first paragraph, the parameters."""
+    """A parsed docstring: all text but the parameters, its first paragraph, the parameters."""
 
     text: str
     summary: str
@@ -30,10 +30,10 @@ class ParsedDocstring(Struct, frozen=True):
 
 
 def parse_docstring(docstring: str | None) -> ParsedDocstring:
-    """Read a docstring of any of the three styles; an absent one is empty."""
+    """Parse a docstring of any of the three styles; an absent one is empty."""
     whole = inspect.cleandoc(docstring or "")
     parameters: dict[str, str] = {}
-    if ":" not in whole and "---" not in whole:  # without which no style names a parameter
+    if ":" not in whole and "---" not in whole:  # without these no style names a parameter
         text = _spaced(whole)
         return ParsedDocstring(text, _paragraph(text), parameters)
     lines = whole.splitlines()
@@ -59,7 +59,7 @@ def parse_docstring(docstring: str | None) -> ParsedDocstring:
 
 
 def _read_google(lines: list[str], start: int, parameters: dict[str, str]) -> int:
-    """Items one level in, their further lines two; the section ends where the text is flush."""
+    """Items one level in, their further lines two; the section ends at text without indentation."""
     # A docstring that starts with the section has lost its indentation to the first line.
     section, end = _block(lines, start, -1 if start == 1 else 0)
     depth = min((_indent(line) for line in section if line.strip()), default=0)
@@ -76,7 +76,8 @@ def _read_google(lines: list[str], start: int, parameters: dict[str, str]) -> in
 
 
 def _read_numpy(lines: list[str], start: int, parameters: dict[str, str]) -> int:
-    """Names flush, `a, b : int`; their words one level in; the next rule or a gap ends it."""
+    """Names without indentation, `a, b : int`; their text one level in; the next rule or a gap
+    ends it."""
     position = start
     while position < len(lines):
         head = lines[position]

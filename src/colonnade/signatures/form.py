@@ -1,8 +1,8 @@
-"""From a type to the form that asks a person for it, and from the answer to a value of the type.
+"""Elicitation forms from a type: the form's schema, and a value of the type from its content.
 
-A form is flat: text, numbers, booleans, and choices of one or several. Rules: what a form cannot
-say (a pattern, a nesting) is never left out of the check: it is either refused when the form is
-made, or enforced when the answer is read. Bad answers raise `Fault`.
+A form is flat: strings, numbers, booleans, and choices of one or several. Rules: what a form cannot
+express (a pattern, a nesting) is never left unchecked: it is either refused when the form is
+created, or enforced when the content is decoded. Invalid content raises `Fault`.
 """
 
 from typing import Any, NoReturn, cast
@@ -16,7 +16,7 @@ from colonnade.signatures.codecs import Codec
 from colonnade.signatures.signature import DecodingError, codec_for, decode_value
 from colonnade.signatures.type_hints import Namespace, literal_key, refuse
 
-# The one field of a form that asks for a plain value.
+# The one field of a form for a plain value.
 VALUE = "value"
 
 _WORDS = ("title", "description", "default")
@@ -31,9 +31,9 @@ _READ: dict[str, tuple[str, ...]] = {
 
 
 class ElicitationForm:
-    """The schema of a form, and the reading of its answer.
+    """The schema of a form, and the decoder of its content.
 
-    Raises `LocalProtocolError` for a type that no form can ask for.
+    Raises `LocalProtocolError` for a type that no form can express.
     """
 
     def __init__(self, annotation: Any, *, names: Namespace | None = None) -> None:
@@ -60,7 +60,7 @@ class ElicitationForm:
         return {**form, "required": required} if required else form
 
     def decode(self, content: bytes) -> Any:
-        """A value of the type from the content of an accepted answer. R0641"""
+        """Decode a value of the type from the content of an accepted elicitation. R0641"""
         try:
             members = _members.decode(content)
         except Exception:
@@ -90,7 +90,7 @@ class ElicitationForm:
             field["items"] = {"type": "string", **choice} if "enum" in choice else choice
         if kind == "string" and schema.get("format") in _FORMATS:
             field["format"] = schema["format"]
-        if kind == "integer":  # a form knows no bound that is left out; whole numbers need none
+        if kind == "integer":  # forms have no exclusive bounds; integers need none
             if "exclusiveMinimum" in schema:
                 field["minimum"] = schema["exclusiveMinimum"] + 1
             if "exclusiveMaximum" in schema:
@@ -100,7 +100,7 @@ class ElicitationForm:
     def _choice(self, name: str, schema: Schema, titled: str) -> Schema:
         options: list[Any] = schema["enum"]
         if not all(isinstance(option, str) for option in options):
-            refuse(self._where, f"the choices of {name!r} are not text; give them strings")
+            refuse(self._where, f"the choices of {name!r} are not strings; use strings")
         titles = self._codec.titles.get(literal_key(options), [])
         if all(_same(*pair) for pair in zip(titles, options, strict=False)):
             return {"enum": options}
@@ -110,8 +110,8 @@ class ElicitationForm:
     def _refuse(self, name: str) -> NoReturn:
         refuse(
             self._where,
-            f"the field {name!r} is more than a form can ask: text, a number, a boolean, one or "
-            "several of some strings; make it flat, or ask in several questions",
+            f"the field {name!r} is more than a form can hold: a string, a number, a boolean, one "
+            "or several of some strings; make it flat, or use several elicitations",
         )
 
 
@@ -140,7 +140,7 @@ def _same(title: str, option: str) -> bool:
 
 
 def _title(name: str) -> str:
-    """The name of a member of an Enum as people would write it."""
+    """The name of an Enum member as a title."""
     words = name.replace("_", " ").replace("-", " ").strip()
     return words[:1].upper() + words[1:].lower()
 

@@ -1,8 +1,8 @@
-"""From a type that msgspec reads to the JSON Schema that says the same.
+"""JSON Schema of a type that msgspec decodes.
 
-msgspec's own schemas lose the format of dates, sort what the author ordered, and put a title on
-everything. Rules: the schema admits what the decoder admits, no more; what msgspec reads
-differently from pydantic raises `Unfit` here, so that it is never offered.
+The schemas of msgspec lose the format of dates, sort what the author ordered, and put a title on
+everything. Rules: the schema admits what the decoder admits, no more; what msgspec decodes
+differently from pydantic raises `UnsupportedByMsgspec` here, so that it is never used.
 """
 
 import enum
@@ -22,7 +22,7 @@ from colonnade.signatures.type_hints import SchemaNotes, UnsupportedByMsgspec, l
 
 _Fields: TypeAlias = mi.StructType | mi.DataclassType | mi.TypedDictType | mi.NamedTupleType
 
-# What `dict` keys can be, and the words for their names; JSON has only strings there.
+# The types of `dict` keys, and the schemas of their names; JSON has only strings there.
 _KEYS: dict[type[mi.Type], Schema] = {
     mi.AnyType: {},
     mi.StrType: {},
@@ -32,14 +32,15 @@ _KEYS: dict[type[mi.Type], Schema] = {
 
 
 def schema_of(info: mi.Type, notes: SchemaNotes) -> Schema:
-    """The schema of a type. Raises `Unfit` where msgspec and pydantic would disagree."""
+    """The schema of a type. Raises `UnsupportedByMsgspec` if msgspec and pydantic would
+    disagree."""
     writer = _Writer(notes)
     schema = writer.write(info)
     return {**schema, "$defs": writer.definitions} if writer.definitions else schema
 
 
 class _Writer:
-    """Writes one type after another; classes go under `$defs`, by name."""
+    """Writes the schemas of types; classes go under `$defs`, by name."""
 
     def __init__(self, notes: SchemaNotes) -> None:
         self.definitions: Schema = {}
@@ -94,7 +95,7 @@ class _Writer:
             return _KEYS[type(bare)] or words
         choices: list[Any] = words.get("enum", [] if "format" in words else [None])
         if not all(type(choice) in (str, int) for choice in choices):
-            raise UnsupportedByMsgspec("keys that are neither text nor numbers")
+            raise UnsupportedByMsgspec("keys that are neither strings nor integers")
         return {**words, "enum": [str(choice) for choice in choices]} if choices else words
 
     def decimal(self, info: mi.DecimalType) -> Schema:
@@ -111,7 +112,7 @@ class _Writer:
         if info.cls not in self._names:
             name = _free(_class_name(info.cls), self.definitions)
             self._names[info.cls] = name
-            self.definitions[name] = {}  # its place, while its fields are written
+            self.definitions[name] = {}  # reserved while its fields are written
             array = isinstance(info, mi.NamedTupleType) or getattr(info, "array_like", False)
             self.definitions[name] = self._array(info) if array else self._object(info)
         return {"$ref": f"#/$defs/{self._names[info.cls]}"}
@@ -135,7 +136,7 @@ class _Writer:
         return schema
 
     def _array(self, info: _Fields) -> Schema:
-        # A place in an array has no name; the title keeps the one that the author gave.
+        # An array item has no name; the title keeps the one of the author.
         places = [{"title": f.encode_name, **self._field(info.cls, f)} for f in info.fields]
         least = sum(field.required for field in info.fields)
         if (tag := getattr(info, "tag", None)) is not None:
@@ -149,7 +150,7 @@ class _Writer:
     def _field(self, cls: Any, field: mi.Field) -> Schema:
         schema = self.write(field.type) | self._notes.fields.get((_origin(cls), field.name), {})
         if field.default is not msgspec.NODEFAULT:
-            with suppress(TypeError, ValueError):  # one that JSON cannot say is not said
+            with suppress(TypeError, ValueError):  # a default that JSON cannot hold is left out
                 schema["default"] = msgspec.to_builtins(field.default, str_keys=True)
         return schema
 
@@ -214,7 +215,7 @@ def _fixed(**schema: Any) -> "Callable[[_Writer, Any], Schema]":
 
 
 def _position(name: str, info: _Fields, order: list[str]) -> int:
-    """msgspec sorts the members of a TypedDict; people meant their own order."""
+    """msgspec sorts the members of a TypedDict; this restores their order."""
     return order.index(name) if isinstance(info, mi.TypedDictType) and name in order else 0
 
 
@@ -240,7 +241,7 @@ def _free(name: str, taken: Schema) -> str:
 
 
 def _doc(cls: Any) -> Schema:
-    """The docstring that the author wrote; not the one that a dataclass or an Enum makes up."""
+    """The docstring of the author; not the one that a dataclass or an Enum generates."""
     cls = _origin(cls)
     own = cast(dict[str, Any], cls.__dict__)
     text = inspect.cleandoc(own.get("__doc__") or "")

@@ -1,8 +1,8 @@
-"""Annotations that pydantic reads: its models, and whatever msgspec would read differently.
+"""The pydantic codec: models, and annotations that msgspec would decode differently.
 
-Rules: pydantic is imported here alone, and only when a signature needs it. What the author said in
-msgspec's words is said again in pydantic's; where that is impossible, inside of a class, it is
-refused, because pydantic would ignore it.
+Rules: pydantic is imported here alone, and only when a signature needs it. Metadata of msgspec is
+translated to pydantic's; inside of a class that is impossible, and it is refused, because pydantic
+would ignore it.
 """
 
 import re
@@ -47,9 +47,9 @@ def installed() -> bool:
 
 
 class PydanticVisitor(AnnotationVisitor):
-    """Towards pydantic."""
+    """Rewrites for pydantic."""
 
-    def dress(self, base: Any, items: tuple[Any, ...]) -> Any:
+    def with_metadata(self, base: Any, items: tuple[Any, ...]) -> Any:
         theirs = [item for item in items if metadata_library(item)]
         bounds, notes, _ = collect_metadata(
             [item for item in items if not metadata_library(item)], self.where
@@ -61,7 +61,7 @@ class PydanticVisitor(AnnotationVisitor):
         if bounds or notes:
             self.rewriting("a string or msgspec.Meta in Annotated")
             theirs.append(_field(bounds, notes))
-        inner = self.walk(base)
+        inner = self.visit(base)
         return Annotated[(inner, *theirs)] if theirs else inner
 
     def enter(self, cls: Any) -> bool:
@@ -72,10 +72,10 @@ class PydanticVisitor(AnnotationVisitor):
 
     def rewriting(self, what: str) -> None:
         if self.inside:
-            refuse(self.where, f"{what}, in {self.inside}, is nothing to pydantic; use its Field")
+            refuse(self.where, f"{what}, in {self.inside}, is ignored by pydantic; use its Field")
 
     def alias(self, annotation: Any) -> Any:
-        # pydantic knows aliases, recursive ones too, and finds the names in them.
+        # pydantic supports aliases, recursive ones too, and resolves the names in them.
         value = self.aliased(annotation)
         found = super().alias(annotation)
         return annotation if found == value else found
@@ -85,7 +85,7 @@ class PydanticVisitor(AnnotationVisitor):
 
 
 class PydanticCodec(Codec):
-    """An annotation that pydantic reads. Raises `LocalProtocolError` where it cannot either."""
+    """An annotation that pydantic decodes. Raises `LocalProtocolError` if it cannot either."""
 
     coerces = False
 
@@ -94,21 +94,21 @@ class PydanticCodec(Codec):
     ) -> None:
         import pydantic
 
-        rewritten = PydanticVisitor(where, names).walk(annotation)
+        rewritten = PydanticVisitor(where, names).visit(annotation)
         try:
-            with warnings.catch_warnings(record=True) as heard:
+            with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 self._adapter: Any = pydantic.TypeAdapter(rewritten)
                 schema = self._adapter.json_schema(
                     mode="serialization" if outgoing else "validation",
-                    schema_generator=_quiet(),
+                    schema_generator=_untitled_generator(),
                 )
-        except Exception as error:  # NameError, TypeError and pydantic's own, by turns
+        except Exception as error:  # NameError, TypeError or errors of pydantic
             words = truncate(
                 str(error).partition("\n")[0].partition(". Set `arb")[0], MAX_TEXT_CHARS
             )
             refuse(where, _no_json(annotation, f"{why}; pydantic: {words}", outgoing))
-        for warning in heard:
+        for warning in caught:
             if warning.category.__name__ == "UnsupportedFieldAttributeWarning":
                 refuse(where, truncate(str(warning.message), MAX_TEXT_CHARS))
         schema = inline_references(_untitled(schema, rewritten))
@@ -118,23 +118,23 @@ class PydanticCodec(Codec):
         try:
             try:
                 encoded = self._dump(value)
-            except ValueError:  # such as a dict where a model was promised
+            except ValueError:  # such as a dict for a declared model
                 value = self._adapter.validate_python(value)
                 encoded = self._dump(value)
             if b"null" in encoded and has_non_finite(self._adapter.dump_python(value, mode="json")):
                 raise ValueError(ENDLESS)
-        except Exception as error:  # also what serializers of the author raise
+        except Exception as error:  # serializers of the author may raise anything
             raise self.misfit(self.problems_of(error, None)) from None
         if found := self.validator.check(msgspec.json.decode(encoded)):  # R0377
             raise self.misfit(found)
         return encoded
 
     def _dump(self, value: Any) -> bytes:
-        # Not validated again: the author's validators may not take what they made.
+        # Not validated again: the author's validators may not accept their own output.
         return self._adapter.dump_json(value, by_alias=True, warnings="error")
 
     def problems_of(self, error: Exception, value: Any) -> list[ValidationProblem]:
-        """pydantic's words, without its input values and addresses."""
+        """The messages of pydantic, without its input values and URLs."""
         if not hasattr(error, "errors"):
             return [ValidationProblem((), truncate(str(error).partition("\n")[0], MAX_TEXT_CHARS))]
         found: list[dict[str, Any]] = cast(Any, error).errors(
@@ -148,16 +148,17 @@ class PydanticCodec(Codec):
     def further(
         self, error: Exception, value: Any, found: list[ValidationProblem]
     ) -> list[ValidationProblem]:
-        """What the author's validators and pydantic's own types refuse, which no schema says.
+        """Problems that validators of the author and pydantic's own types report, and the schema
+        does not.
 
-        Not what a member of a union says that nobody meant: a part of its place is no part of
-        the value.
+        Errors of union members that were not meant are left out: a part of their path is not in the
+        value.
         """
-        told = {problem.path for problem in found}
+        known = {problem.path for problem in found}
         errors: list[dict[str, Any]] = cast(Any, error).errors() if hasattr(error, "errors") else []
         paths = {one["loc"] for one in errors if one["type"] != "missing"}
-        complaints = self.problems_of(error, value) if errors else []
-        return [one for one in complaints if one.path in paths and one.path not in told]
+        problems = self.problems_of(error, value) if errors else []
+        return [one for one in problems if one.path in paths and one.path not in known]
 
 
 def _no_json(annotation: Any, why: str, outgoing: bool) -> str:
@@ -169,12 +170,14 @@ def _no_json(annotation: Any, why: str, outgoing: bool) -> str:
     why = why.removeprefix(f"{name}; ")
     plain = "plain types, a dataclass, a TypedDict or a pydantic model"
     if outgoing:
-        return f"{name} cannot become JSON ({why}); return {plain}"
-    return f"JSON cannot become {name} ({why}); take {plain}, or let Depends(...) provide it"
+        return f"{name} cannot be encoded as JSON ({why}); return {plain}"
+    return (
+        f"{name} cannot be decoded from JSON ({why}); take {plain}, or let Depends(...) provide it"
+    )
 
 
 def _path(location: tuple[str | int, ...], value: Any) -> tuple[str | int, ...]:
-    """Where it is in the value; pydantic also says which member of a union it tried."""
+    """The path in the value; pydantic adds the member of a union that it tried."""
     path: list[str | int] = []
     for number, part in enumerate(location, 1):
         known = isinstance(value, dict) and part in value
@@ -201,8 +204,8 @@ def _zoned(item: Any) -> bool:
     return type(item).__name__ == "Timezone"
 
 
-def _quiet() -> Any:
-    """pydantic's schemas without a title made up for every field."""
+def _untitled_generator() -> Any:
+    """pydantic's schema generator without a title for every field."""
     from pydantic.json_schema import GenerateJsonSchema
 
     class UntitledJsonSchema(GenerateJsonSchema):
@@ -213,7 +216,7 @@ def _quiet() -> Any:
 
 
 def _untitled(schema: Schema, annotation: Any) -> Schema:
-    """Without titles that only repeat the name of a class, and without OpenAPI's discriminator."""
+    """Remove titles that only repeat the name of a class, and OpenAPI's discriminator."""
     names = {getattr(annotation, "__name__", "")}
 
     def change(keyword: str, child: Any) -> Any:
@@ -224,7 +227,7 @@ def _untitled(schema: Schema, annotation: Any) -> Schema:
         copy.pop("discriminator", None)
         if copy.get("type") == "array" and "items" not in copy:
             copy["items"] = tuple_items(copy.get("prefixItems", ()))
-        for theirs, words in _BOUNDS.items():  # on a union they stand there in pydantic's words
+        for theirs, words in _BOUNDS.items():  # on a union they have pydantic's names
             bound = copy.pop(theirs, None)
             if isinstance(bound, int | float):
                 copy.update(dict.fromkeys(words, bound))

@@ -1,11 +1,11 @@
-"""From a function to a plan: which arguments it takes, their schema, and bytes to arguments.
+"""The signature of a function: its parameters, their JSON Schema, and decoding of arguments.
 
-What becomes of each annotation is decided once, here, when the function is registered; what cannot
-be read is refused then, in a sentence that names the parameter and a way out.
+Each annotation is resolved once, here, when the function is registered; what cannot be decoded is
+refused then, with a message that names the parameter and a fix.
 
-Rules: a good call is decoded in one pass and nothing more. Arguments that nobody declared are
-refused, in the schema too: a misspelt optional one would be ignored in silence otherwise. Bad
-arguments raise `Fault`, whatever they are; an argument that is not sent is left to the function.
+Rules: a valid call is decoded in one pass and nothing more. Undeclared arguments are refused, in
+the schema too: a misspelt optional one would be ignored silently otherwise. Invalid arguments raise
+`Fault`, whatever they are; an absent argument is left to the function.
 """
 
 import inspect
@@ -49,7 +49,7 @@ from colonnade.signatures.type_hints import (
 
 
 class DecodingError(Exception):
-    """These bytes are no value of the annotation; the problems say why."""
+    """These bytes are not a value of the annotation; the problems say why."""
 
     def __init__(self, problems: list[ValidationProblem]) -> None:
         super().__init__(join_problems(problems))
@@ -57,7 +57,7 @@ class DecodingError(Exception):
 
 
 def codec_for(annotation: Any, where: str, names: Namespace, *, outgoing: bool = False) -> Codec:
-    """The codec for an annotation. Raises `LocalProtocolError` with a way out if there is none."""
+    """The codec for an annotation. Raises `LocalProtocolError` with a fix if there is none."""
     try:
         return MsgspecCodec(annotation, where, names, outgoing)
     except UnsupportedByMsgspec as unfit:
@@ -73,23 +73,24 @@ def codec_for(annotation: Any, where: str, names: Namespace, *, outgoing: bool =
 
 
 def decode_value(codec: Codec, raw: bytes) -> Any:
-    """A value of the annotation from bytes: as they stand, else put right. Raises `Unreadable`."""
+    """Decode a value of the annotation: as it is, else coerced. Raises `DecodingError`."""
     value = parse(raw)
     if value is msgspec.UNSET:
-        raise DecodingError([ValidationProblem((), "not JSON that can be read")])
+        raise DecodingError([ValidationProblem((), "not valid JSON")])
     with suppress(Exception):
         return codec.decode(raw)
     try:
         loose = coerce(value, codec.schema, scalars=codec.coerces)
         return codec.decode(msgspec.json.encode(loose))
-    except Exception as error:  # also what checks of the author raise, whatever it is
+    except Exception as error:  # validators of the author may raise anything
         found = codec.reporter.check(coerce(value, codec.schema))
         found += codec.further(error, value, found) if found else codec.problems_of(error, value)
         raise DecodingError(found[:MAX_PROBLEMS]) from None
 
 
-# Which parameters a caller cannot send: some names, or a judge of (name, annotation). The judge is
-# asked again with the default inside `Annotated`, so that `x: T = Marker()` says the same.
+# Which parameters are not arguments: some names, or a predicate of (name, annotation). The
+# predicate is called again with the default inside `Annotated`, so that `x: T = Marker()` works,
+# too.
 HiddenParameters: TypeAlias = Collection[str] | Callable[[str, Any], bool]
 
 EMPTY: Any = inspect.Parameter.empty
@@ -98,19 +99,19 @@ _KINDS = {
     inspect.Parameter.VAR_KEYWORD: "callers need to know the names; take one dict instead of **",
     inspect.Parameter.POSITIONAL_ONLY: "callers send arguments by name; remove the '/'",
 }
-# What a pydantic Field says about the parameter, not about its values.
-_OF_THE_PARAMETER = (
+# Attributes of a pydantic Field about the parameter, not about its values.
+_PARAMETER_ATTRIBUTES = (
     *("alias", "alias_priority", "validation_alias", "serialization_alias"),
     *("default", "default_factory", "validate_default"),
 )
 
 
-# What is written as it was read, or shorter: a float is not, `1e3` becomes `1000.0`.
-_SHORTENED = (str, int, bool, types.NoneType)
+# Types that are encoded as they were written, or shorter: a float is not, `1e3` becomes `1000.0`.
+_NEVER_LONGER = (str, int, bool, types.NoneType)
 
 
 class HiddenParameter(Struct, frozen=True):
-    """A parameter that callers do not see: who fills it is decided elsewhere."""
+    """A parameter that is not an argument: it is filled in by the server."""
 
     name: str
     annotation: Any
@@ -118,7 +119,7 @@ class HiddenParameter(Struct, frozen=True):
 
 
 class Parameter(Struct, frozen=True, eq=False):
-    """One argument that callers may send: its name in the function and on the wire."""
+    """One argument: its name in the function and on the wire."""
 
     name: str
     wire_name: str
@@ -129,12 +130,12 @@ class Parameter(Struct, frozen=True, eq=False):
 
 
 class Signature:
-    """A function's arguments, ready to be decoded, and the schema that says so."""
+    """The arguments of a function: their schema, and their decoder."""
 
     def __init__(
         self, function: Any, *, hidden: HiddenParameters = (), name: str = "", closed: bool = True
     ) -> None:
-        """Read a function. Raises `LocalProtocolError` for what no caller could send.
+        """Inspect a function. Raises `LocalProtocolError` for parameters that JSON cannot fill.
 
         With `closed=False` undeclared arguments are ignored, and the schema does not forbid them.
         """
@@ -156,7 +157,7 @@ class Signature:
             signature = signature_of(function)
         except (TypeError, ValueError) as error:
             raise InvalidArgumentType(
-                f"{self.name}: cannot be read as a function: {error}"
+                f"{self.name}: cannot be inspected as a function: {error}"
             ) from None
         if signature.return_annotation is not EMPTY:
             self.returns = self.names.evaluate(signature.return_annotation, f"{self.name}: return")
@@ -164,7 +165,7 @@ class Signature:
         found: list[Parameter] = []
         for parameter in signature.parameters.values():
             where = f"{self.name}: parameter {parameter.name!r}"
-            if parameter.name in given:  # a partial has it already; it may be a secret
+            if parameter.name in given:  # bound by a partial; it may be a secret
                 continue
             annotation = self._annotation(parameter, where, hidden)
             if _hides(hidden, parameter, annotation):
@@ -186,7 +187,8 @@ class Signature:
         try:
             annotation = self.names.evaluate(parameter.annotation, where)
         except LocalProtocolError:
-            # `if TYPE_CHECKING: from colonnade import Context` is common, and such are hidden.
+            # `if TYPE_CHECKING: from colonnade import Context` is common, and such parameters are
+            # hidden.
             if _hides(hidden, parameter, parameter.annotation):
                 return parameter.annotation
             raise
@@ -203,7 +205,7 @@ class Signature:
             default, fill = said.default, said.fill
         elif default is not EMPTY:
             fill = _copying(default)
-        if default is None:  # `x: int = None` says that None will do
+        if default is None:  # `x: int = None` means that None is allowed
             annotation = _optional(annotation)
         codec = codec_for(annotation, where, self.names)
         schema = dict(codec.schema)
@@ -236,7 +238,7 @@ class Signature:
         self._models: list[tuple[str, Callable[[bytes], Any]]] = []
         for parameter in self.parameters:
             attribute = parameter.name
-            if attribute.startswith("__"):  # not for structs
+            if attribute.startswith("__"):  # not allowed in structs
                 attribute = f"dunder{attribute}"
                 self._renamed.append((attribute, parameter.name))
             wires[attribute] = parameter.wire_name
@@ -249,7 +251,7 @@ class Signature:
             fields.append(plain if parameter.required else (*plain, UNSET))
         self._optional = [p.name for p in self.parameters if not p.required]
         self._fills = [(p.name, p.fill) for p in self.parameters if p.fill]
-        # Whether what was decoded is what the function takes, as it is.
+        # Whether the decoded struct can be passed to the function as it is.
         self._bare = not (self._renamed or self._optional or self._models or self._fills)
         struct = msgspec.defstruct(
             "Arguments", fields, rename=wires, forbid_unknown_fields=self._closed, kw_only=True
@@ -257,7 +259,7 @@ class Signature:
         self._decode = msgspec.json.Decoder(struct).decode
 
     def output(self) -> Codec | None:
-        """The codec of what the function returns, or none where it returns nothing.
+        """The codec of the return annotation, or None if there is none.
 
         Raises `LocalProtocolError` for a type that has no schema.
         """
@@ -269,7 +271,7 @@ class Signature:
 
     @cached_property
     def _plain_decoder(self) -> Callable[[Raw], dict[str, Any]] | None:
-        """Made on use. A dict does not mind members that nobody declared: their length shows."""
+        """Created on use. A dict ignores undeclared members: the length reveals them."""
         fields: dict[str, Any] = {}
         for parameter in self.parameters:
             codec = parameter.codec
@@ -277,7 +279,7 @@ class Signature:
                 parameter.fill is not None
                 or parameter.wire_name != parameter.name
                 or not isinstance(codec, MsgspecCodec)
-                or not _is_shortened(codec.type)
+                or not _is_never_longer(codec.type)
             ):
                 return None
             kind = codec.type
@@ -286,10 +288,10 @@ class Signature:
         return msgspec.json.Decoder(made).decode
 
     def decode_plain(self, raw: Raw) -> dict[str, Any] | None:
-        """The same as `decode`, for arguments that are plain and right; None for all others.
+        """The same as `decode`, for arguments that are plain and valid; None for all others.
 
-        They are known by their length: written again, nothing becomes longer, and what was there
-        twice or is not declared is gone. So these need no `refuse_repeats`.
+        They are recognised by their length: encoded again, nothing becomes longer, and what was
+        duplicated or is not declared is gone. So these need no `refuse_duplicate_members`.
         """
         decode = self._plain_decoder
         if decode is None or not raw:
@@ -297,11 +299,11 @@ class Signature:
         try:
             found = decode(raw)
             return found if len(_encode(found)) == len(raw) else None
-        except Exception:  # whatever it is, `decode` says it
+        except Exception:  # whatever it is, `decode` reports it
             return None
 
     def decode(self, raw: bytes | Raw) -> dict[str, Any]:
-        """The arguments to call the function with. Raises `Fault` that says all that is wrong."""
+        """The arguments to call the function with. Raises a `Fault` that names all problems."""
         raw = bytes(raw) or b"{}"
         # Shorter than this, it cannot nest too deep.
         if len(raw) > 2 * MAX_DEPTH and nests_too_deep(raw):
@@ -320,7 +322,7 @@ class Signature:
             for name, decode in self._models:
                 if name in found:
                     found[name] = decode(bytes(found[name]))
-        except Exception:  # what it is, and whether it can be put right, is found out slowly
+        except Exception:  # the slow path coerces values and reports problems
             found = self._decode_slowly(raw)
         for name, fill in self._fills:
             if name not in found:
@@ -360,17 +362,17 @@ _members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, 
 _encode = msgspec.json.Encoder().encode
 
 
-def _is_shortened(kind: Any) -> bool:
+def _is_never_longer(kind: Any) -> bool:
     origin = typing.get_origin(kind)
     if origin is Annotated:
-        return _is_shortened(kind.__origin__)
+        return _is_never_longer(kind.__origin__)
     if origin in (Union, types.UnionType):
-        return all(map(_is_shortened, typing.get_args(kind)))
-    return origin is Literal or kind in _SHORTENED
+        return all(map(_is_never_longer, typing.get_args(kind)))
+    return origin is Literal or kind in _NEVER_LONGER
 
 
 def _own_doc(function: Any) -> str | None:
-    """Of a callable object: its class may say what its `__call__` does not."""
+    """The docstring of a callable object: its class may have one that its `__call__` lacks."""
     return None if isinstance(function, partial) else function.__doc__
 
 
@@ -386,7 +388,7 @@ def _placed(problem: ValidationProblem, parameter: Parameter, sent: Raw) -> Vali
 
 
 def _unknown(names: list[str], known: list[str]) -> Iterator[ValidationProblem]:
-    """One for each; what there is instead is listed once."""
+    """One problem for each; the known arguments are listed once."""
     listed = f"; there are {', '.join(map(repr, known[:MAX_OPTIONS])) or 'none'}"
     for name in names:
         hint = suggestion(name, known)
@@ -394,11 +396,11 @@ def _unknown(names: list[str], known: list[str]) -> Iterator[ValidationProblem]:
         listed = listed if hint else ""
 
 
-# ---------------------------------------------------------------- what a parameter says
+# ---------------------------------------------------------------- pydantic Field and defaults
 
 
 class _FieldSettings(Struct, frozen=True):
-    """What a Field says about its parameter: another name for it, and a default to pass."""
+    """What a Field says about its parameter: an alias, and a default."""
 
     alias: str = ""
     default: Any = EMPTY
@@ -424,7 +426,7 @@ def _split(annotation: Any, where: str) -> tuple[Any, _FieldSettings]:
 
             item = copy(item)
             blank = type(item)()
-            for attribute in _OF_THE_PARAMETER:
+            for attribute in _PARAMETER_ATTRIBUTES:
                 setattr(item, attribute, getattr(blank, attribute))
         items.append(item)
     return Annotated[(annotation.__origin__, *items)], said
@@ -434,7 +436,7 @@ def _read_field(field: Any, said: _FieldSettings, where: str) -> _FieldSettings:
     blank = type(field)()
     alias = field.validation_alias or field.alias
     if alias is not None and not isinstance(alias, str):
-        refuse(where, "one name on the wire is enough; write Field(alias='name')")
+        refuse(where, "only one alias is supported; write Field(alias='name')")
     if alias is not None:
         said = replace(said, alias=alias)
     if field.default is not blank.default:
@@ -444,13 +446,16 @@ def _read_field(field: Any, said: _FieldSettings, where: str) -> _FieldSettings:
         said = replace(said, default=value, fill=lambda: deepcopy(value))
     if field.default_factory is not None:
         if _needs_arguments(field.default_factory):
-            refuse(where, "a default_factory gets no arguments here; compute it in the function")
+            refuse(
+                where,
+                "a default_factory gets no arguments here; compute the default in the function",
+            )
         said = replace(said, default=EMPTY, fill=field.default_factory)
     return said
 
 
 def _needs_arguments(factory: Callable[..., Any]) -> bool:
-    """Whether it cannot be called with nothing; `list` can, and `dict` does not even say so."""
+    """Whether it cannot be called without arguments; `list` can, and `dict` has no signature."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except ValueError:
@@ -460,17 +465,17 @@ def _needs_arguments(factory: Callable[..., Any]) -> bool:
 
 
 def _copying(default: Any) -> Callable[[], Any] | None:
-    """What makes a fresh copy for each call, of a default that one call could change for the next.
+    """A factory of copies, for a default that one call could change for the next.
 
-    What has a hash is not copied: a sentinel is known by being itself.
+    What is hashable is not copied: a sentinel is compared by identity.
     """
     if type(default).__hash__ is not None:
         return None
-    from copy import deepcopy  # on use: most defaults are plain
+    from copy import deepcopy  # on use: most defaults are immutable
 
     try:
         deepcopy(default)
-    except Exception:  # a lock in it, perhaps; then it is shared, as Python does
+    except Exception:  # it may contain a lock; then it is shared, as in Python
         return None
     return lambda: deepcopy(default)
 
@@ -483,9 +488,9 @@ def _optional(annotation: Any) -> Any:
 
 
 def _with_default(schema: Schema, codec: Codec, default: Any, where: str) -> Schema:
-    """The default in the schema, if JSON can say it and the type admits it.
+    """The schema with the default, if JSON can hold it and the type admits it.
 
-    One of another JSON type is a mistake. One out of bounds may stand for "none was sent".
+    One of another JSON type is a mistake. One out of bounds may mean that none was sent.
     """
     try:
         return {**schema, "default": msgspec.json.decode(codec.encode(default))}
@@ -494,12 +499,12 @@ def _with_default(schema: Schema, codec: Codec, default: Any, where: str) -> Sch
         fits = kind in kinds or (kind == "integer" and "number" in kinds)
         if isinstance(default, str | int | float) and not fits:
             words = expected(kinds, kind)
-            refuse(where, f"its default {truncate(repr(default))} does not fit: {words}")
+            refuse(where, f"its default {truncate(repr(default))} is invalid: {words}")
         return schema
 
 
 def _hides(hidden: HiddenParameters, parameter: inspect.Parameter, annotation: Any) -> bool:
-    """Whether callers do not see it; a marker may stand in `Annotated` or be the default."""
+    """Whether it is hidden; a marker may stand in `Annotated` or be the default."""
     if not callable(hidden):
         return parameter.name in hidden
     if hidden(parameter.name, annotation):
@@ -512,11 +517,11 @@ def _refuse_twins(parameters: list[Parameter], name: str) -> None:
     wires = [parameter.wire_name for parameter in parameters]
     for wire in wires:
         if wires.count(wire) > 1:
-            refuse(name, f"two parameters are called {wire!r} on the wire; give each its own alias")
+            refuse(name, f"two parameters have the wire name {wire!r}; give each its own alias")
 
 
 def _hoisted(schema: Schema, definitions: Schema) -> Schema:
-    """A parameter's schema with its definitions moved to the root, under names of their own."""
+    """The schema of a parameter with its definitions moved to the root, under unique names."""
     names: dict[str, str] = {}
     for name, one in schema.get("$defs", {}).items():
         free, number = name, 2

@@ -1,11 +1,11 @@
-"""Types of the standard library that JSON has as text: paths, addresses, patterns, bytes.
+"""Standard library types that are strings in JSON: paths, IP addresses, patterns, bytes.
 
-They mean what pydantic takes them for, whether or not it is installed, and have its schemas: a
-path is its text, and `bytes` are the UTF-8 of a text (not base64, which is `str` and a line of the
+They mean what pydantic takes them for, whether or not it is installed, and have its schemas: a path
+is its string, and `bytes` are the UTF-8 of a string (not base64, which is `str` and a line of the
 author's, or pydantic's `Base64Bytes`).
 
-Rules: none of their modules is imported for a server that uses none of them; a type is known by
-the name of its module and its own. The text of a caller is never repeated in an error.
+Rules: none of their modules is imported for a server that uses none of them; a type is recognised
+by the names of its module and class. A string of a caller is never repeated in an error.
 """
 
 from collections.abc import Callable
@@ -35,11 +35,11 @@ class _IsBytes(type):
 
 
 class Utf8(metaclass=_IsBytes):
-    """Stands for `bytes` where msgspec would read base64."""
+    """Stands for `bytes`, which msgspec would decode from base64."""
 
 
 def text_format(cls: Any) -> str | None:
-    """The format of a type that is text in JSON; None where it is none of these."""
+    """The format of a type that is a string in JSON; None for other types."""
     if cls is Utf8:
         return "binary"
     module, name = getattr(cls, "__module__", ""), getattr(cls, "__name__", "")
@@ -52,7 +52,7 @@ def is_decimal(cls: Any) -> bool:
 
 
 def read_text(cls: Any, value: Any) -> Any:
-    """A value of such a type from its text. Raises `ValueError` without the text."""
+    """Decode a value of such a type from its string. Raises `ValueError` without the string."""
     try:
         if cls is Utf8:
             return value.encode()
@@ -70,7 +70,7 @@ def _compile(text: str) -> Any:
 
 
 def write_text(value: Any) -> str | None:
-    """The text of a value of such a type; None for all other values."""
+    """The string of a value of such a type; None for all other values."""
     found = next(filter(None, map(text_format, type(value).__mro__)), None)
     if found is None:
         return None
@@ -78,12 +78,12 @@ def write_text(value: Any) -> str | None:
 
 
 def with_texts(value: Any) -> Any:
-    """Builtin values with text for bytes. Raises `ValueError` for bytes that are no UTF-8."""
+    """Builtin values with strings for bytes. Raises `ValueError` for bytes that are not UTF-8."""
     if isinstance(value, bytes):
         try:
             return value.decode()
         except UnicodeDecodeError:
-            words = "bytes that are no UTF-8; return them as File(...), or as base64 in a str"
+            words = "bytes that are not UTF-8; return them as File(...), or as base64 in a str"
             raise ValueError(words) from None
     if isinstance(value, dict):
         members = cast("dict[Any, Any]", value).items()
@@ -107,7 +107,7 @@ def has_endless_decimal(value: Any) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- what is wrong, all at once
+# ---------------------------------------------------------------- format checks for a validator
 
 
 def _is_converted(kind: Callable[[], Any]) -> Callable[[str], bool]:
@@ -127,8 +127,8 @@ def _of(module: str, name: str) -> Callable[[], Any]:
     return lambda: getattr(import_module(module), name)
 
 
-# What a text of each format must be read as: a validator says all that is wrong with them at once,
-# where a decoder stops at the first.
+# How a string of each format is checked: a validator reports all problems at once, where a decoder
+# stops at the first.
 CHECKS: dict[str, Callable[[str], bool]] = {
     "date-time": _is_converted(_of("datetime", "datetime")),
     "date": _is_converted(_of("datetime", "date")),

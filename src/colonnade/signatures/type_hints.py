@@ -1,9 +1,10 @@
-"""What an annotation says, in msgspec's words.
+"""Type hints: resolving annotations, and rewriting them for msgspec.
 
-An annotation is rewritten so that msgspec reads it exactly as pydantic would, or `Unfit` is
-raised: then pydantic has to read it. What nothing on earth could read from JSON is refused here.
+An annotation is rewritten so that msgspec decodes it exactly as pydantic would, or
+`UnsupportedByMsgspec` is raised: then pydantic has to decode it. What no library could decode from
+JSON is refused here.
 
-Rules: no value is decoded here; what a class of the author says is only read, never changed.
+Rules: no value is decoded here; classes of the author are only inspected, never changed.
 """
 
 import enum
@@ -23,7 +24,7 @@ from msgspec import Meta
 from colonnade.errors import InvalidArgumentType, LocalProtocolError
 from colonnade.signatures.string_types import Utf8, is_decimal, text_format
 
-# The bounds that annotated_types and msgspec both know, by the former's class names.
+# The bounds that annotated_types and msgspec both have, by the former's class names.
 _BOUNDS = {
     "Gt": "gt",
     "Ge": "ge",
@@ -36,7 +37,7 @@ _BOUNDS = {
 BOUNDS = frozenset({*_BOUNDS.values(), "pattern", "tz"})
 _META = (*_BOUNDS.values(), *("pattern", "tz", "title", "description", "examples"))
 _META_EXTRA = ("extra_json_schema", "extra")
-# What a pydantic Field may say and msgspec can say as well.
+# Attributes of a pydantic Field that msgspec has as well.
 _FIELD_NOTES = ("title", "description", "examples")
 _FIELD_READ = frozenset(
     {*_FIELD_NOTES, "annotation", "metadata", "deprecated", "json_schema_extra"}
@@ -44,20 +45,20 @@ _FIELD_READ = frozenset(
 
 
 class UnsupportedByMsgspec(Exception):
-    """msgspec cannot read this as it is meant; the words say what it is."""
+    """msgspec cannot decode this as it is meant; the message names it."""
 
 
-# The items of one `Annotated`: bounds and notes that msgspec knows, and the rest.
+# The metadata of one `Annotated`: bounds and notes that msgspec knows, and the rest.
 AnnotatedMetadata: TypeAlias = tuple[dict[str, Any], dict[str, Any], list[Any]]
 
 
 def collect_metadata(items: Iterable[Any], where: str) -> AnnotatedMetadata:
-    """Account for each item. Raises `LocalProtocolError` for one that nobody understands."""
+    """Sort each item. Raises `LocalProtocolError` for an item that no library understands."""
     bounds: dict[str, Any] = {}
     notes: dict[str, Any] = {}
     foreign: list[Any] = []
     for item in items:
-        for name, value in _say(item, where):
+        for name, value in _item_facts(item, where):
             kind = bounds if name in BOUNDS else notes
             if name == "foreign" or kind.get(name, value) != value:
                 foreign.append(item)
@@ -66,9 +67,9 @@ def collect_metadata(items: Iterable[Any], where: str) -> AnnotatedMetadata:
     return bounds, notes, foreign
 
 
-def _say(item: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """What one item says, as arguments of `Meta`; `foreign` where msgspec cannot say it."""
-    if item is None:  # pydantic's conint() and its kin leave some
+def _item_facts(item: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """One item as arguments of `Meta`; `foreign` if msgspec has no equivalent."""
+    if item is None:  # pydantic's conint() and the like leave some
         return
     whose, name = metadata_library(item), type(item).__name__
     if isinstance(item, Meta):
@@ -78,10 +79,10 @@ def _say(item: Any, where: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(item, str):
         yield "description", item
     elif whose == "pydantic":
-        yield from _say_field(item, where)
+        yield from _field_facts(item, where)
     elif hasattr(item, "__is_annotated_types_grouped_metadata__"):
         for inner in item:
-            yield from _say(inner, where)
+            yield from _item_facts(inner, where)
     elif whose == "annotated_types" and name in _BOUNDS:
         yield _BOUNDS[name], getattr(item, _BOUNDS[name])
     elif whose == "annotated_types" and name == "Timezone" and item.tz in (None, ...):
@@ -93,13 +94,14 @@ def _say(item: Any, where: str) -> Iterator[tuple[str, Any]]:
     else:
         refuse(
             where,
-            f"{name!r} in Annotated means nothing here; leave it out, or say it with a string, "
+            f"{name!r} in Annotated is not supported; leave it out, or use a string, "
             "msgspec.Meta, annotated_types or pydantic.Field",
         )
 
 
-def _say_field(item: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """A pydantic Field that only bounds and describes is as good as `Meta`; more is foreign."""
+def _field_facts(item: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """A pydantic Field with nothing but bounds and descriptions is as good as `Meta`; more is
+    foreign."""
     field_info = next((one for one in type(item).__mro__ if one.__name__ == "FieldInfo"), None)
     if field_info is None:
         yield "foreign", item
@@ -111,7 +113,7 @@ def _say_field(item: Any, where: str) -> Iterator[tuple[str, Any]]:
         yield "foreign", item
         return
     for inner in item.metadata:
-        yield from _say(inner, where)
+        yield from _item_facts(inner, where)
     for name in _FIELD_NOTES:
         if (value := getattr(item, name)) is not None:
             yield name, value
@@ -128,7 +130,7 @@ def field_slots(field: Any) -> list[str]:
 
 
 def metadata_library(item: Any) -> str:
-    """Whose metadata this is, without importing anyone."""
+    """The library that this metadata belongs to, without importing it."""
     kinds = item.__mro__ if isinstance(item, type) else type(item).__mro__
     roots = {kind.__module__.partition(".")[0] for kind in kinds}
     hooks = ("__get_pydantic_core_schema__", "__get_pydantic_json_schema__")
@@ -138,13 +140,14 @@ def metadata_library(item: Any) -> str:
 
 
 def refuse(where: str, words: str) -> NoReturn:
-    """The author's annotation cannot be used: say where, why, and what to do."""
+    """Raise `InvalidArgumentType` for an annotation that cannot be used: where, why, and what to
+    do."""
     raise InvalidArgumentType(f"{where}: {words}")
 
 
-# From Python 3.14 on annotations are evaluated when they are asked for (PEP 649), so that a name
-# which only a type checker imports would be a bare NameError there. As a ForwardRef it comes to
-# `Names.evaluate`, which says where it stands and what to do.
+# From Python 3.14 on annotations are evaluated lazily (PEP 649), so that a name that only a type
+# checker imports would be a bare NameError there. As a ForwardRef it comes to `Namespace.evaluate`,
+# whose message says where it stands and what to do.
 _LAZY = "annotationlib" in sys.stdlib_module_names
 _FORWARD: Any = import_module("annotationlib").Format.FORWARDREF if _LAZY else None
 _SIGNATURE: dict[str, Any] = {"annotation_format": _FORWARD} if _LAZY else {}
@@ -152,18 +155,20 @@ _ANNOTATIONS: dict[str, Any] = {"format": _FORWARD} if _LAZY else {}
 
 
 def signature_of(function: Any) -> inspect.Signature:
-    """The signature of a function, with names that cannot be looked up left as they are. Raises
-    `TypeError` and `ValueError` as `inspect.signature` does."""
+    """The signature of a function, with names that cannot be resolved left as they are.
+
+    Raises `TypeError` and `ValueError` as `inspect.signature` does.
+    """
     return inspect.signature(function, **_SIGNATURE)
 
 
 def annotations_of(cls: Any) -> dict[str, Any]:
-    """The annotations that a class itself has, in their order."""
+    """The annotations of a class itself, in their order."""
     return inspect.get_annotations(cls, **_ANNOTATIONS)
 
 
 class Namespace:
-    """The names that a function's annotations may use."""
+    """The names that the annotations of a function may use."""
 
     def __init__(self, globals_: dict[str, Any], locals_: dict[str, Any]) -> None:
         self._globals = globals_
@@ -171,7 +176,7 @@ class Namespace:
 
     @classmethod
     def of(cls, function: Any) -> "Namespace":
-        """The names around a function: its module's, its closure's, its enclosing functions'."""
+        """The names around a function: of its module, its closure and its enclosing functions."""
         inner = unwrapped(function)
         locals_ = _enclosing(inner)
         code, cells = getattr(inner, "__code__", None), getattr(inner, "__closure__", None)
@@ -185,7 +190,7 @@ class Namespace:
         return cls(getattr(inner, "__globals__", {}), locals_)
 
     def evaluate(self, annotation: Any, where: str, module: str = "") -> Any:
-        """An annotation with every name in it looked up; first in `module`, if one is given."""
+        """Resolve every name in an annotation; first in `module`, if one is given."""
 
         def holder() -> None: ...
 
@@ -197,18 +202,18 @@ class Namespace:
             raise _unknown(error, where) from None
         except Exception as error:
             raise InvalidArgumentType(
-                f"{where}: {annotation!r} cannot be read as an annotation: {error}"
+                f"{where}: {annotation!r} is not a valid annotation: {error}"
             ) from None
 
     def hints(self, cls: type, where: str) -> dict[str, Any]:
-        """The annotations of a class's fields, with the metadata."""
+        """The annotations of the fields of a class, with their metadata."""
         try:
             return typing.get_type_hints(cls, include_extras=True)
         except NameError:
             pass
         except Exception as error:
             raise InvalidArgumentType(
-                f"{where}: the annotations of {cls.__name__} cannot be read: {error}"
+                f"{where}: the annotations of {cls.__name__} are not valid: {error}"
             ) from None
         for base in cls.__mro__[:-1]:
             own = annotations_of(base)
@@ -232,7 +237,7 @@ def unwrapped(function: Any) -> Any:
             function = function.__wrapped__
         elif inspect.isroutine(function):
             return function
-        else:  # a class is called by its __init__, an object by its __call__
+        else:  # calling a class calls its __init__, an object its __call__
             call = function.__init__ if isinstance(function, type) else type(function).__call__
             if not inspect.isfunction(call):
                 return function
@@ -264,44 +269,45 @@ def _unknown(error: NameError, where: str) -> LocalProtocolError:
 if TYPE_CHECKING:
     from dataclasses import Field
 
-# What says the same under another name. An Iterable is read at once: checked late is not checked.
+# Equivalent types. An Iterable is decoded at once: validated lazily is not validated.
 _SYNONYMS: dict[Any, Any] = {object: Any, typing.LiteralString: str, abc.Iterable: list}
-# What JSON can never become, and what to write instead.
+# Types that JSON never becomes, and what to write instead.
 _NEVER: dict[Any, str] = {
     typing.get_origin(typing.Callable): "a function cannot come from JSON; take its name",
     type: "a class cannot come from JSON; take its name, as a string or an Enum",
-    abc.Generator: "a generator would be checked too late; use list",
-    abc.Iterator: "an iterator would be checked too late; use list",
+    abc.Generator: "a generator would be validated too late; use list",
+    abc.Iterator: "an iterator would be validated too late; use list",
     typing.ClassVar: "ClassVar is for the attributes of a class; leave it out",
 }
-# Where annotations that are no classes come from.
+# Modules of annotations that are not classes.
 _TYPING = frozenset({"typing", "typing_extensions", "types"})
 _NO_KEYS = (tuple, list, set, frozenset, dict, type(None))
 _WRAPPERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final"})
-# Keys in the metadata of a dataclass field that pydantic takes for more than words.
+# Keys in the metadata of a dataclass field that pydantic interprets.
 _FIELD_KEYS = frozenset({*BOUNDS, "strict", "alias", "validation_alias", "json_schema_extra"})
-_FIELD_WORDS = ("title", "description", "examples")
+_FIELD_KEYWORDS = ("title", "description", "examples")
 _SCALARS = (str, int, float, bool, type(None))
 
 
 class AnnotationVisitor(ABC):
-    """One pass over an annotation and the fields of the classes in it.
+    """Visits an annotation and the fields of the classes in it.
 
-    Subclasses say what becomes of metadata (`dress`) and what a class must be like (`enter`).
+    Subclasses define how metadata is translated (`with_metadata`) and which classes are supported
+    (`enter`).
     """
 
     def __init__(self, where: str, names: Namespace) -> None:
         self.where = where
         self.names = names
-        self.inside: str | None = None  # the class whose fields are looked at: they cannot change
+        self.inside: str | None = None  # the class whose fields are visited: they cannot change
         self._entered: set[Any] = set()
         self._aliases: list[Any] = []
 
-    def walk(self, annotation: Any) -> Any:
-        """The annotation as it should be read."""
+    def visit(self, annotation: Any) -> Any:
+        """The annotation as it should be decoded."""
         origin, args = typing.get_origin(annotation), typing.get_args(annotation)
         if origin is Annotated:
-            return self.dress(annotation.__origin__, annotation.__metadata__)
+            return self.with_metadata(annotation.__origin__, annotation.__metadata__)
         for one in (annotation, origin):
             if _hashable(one) and one in _NEVER:
                 refuse(self.where, _NEVER[one])
@@ -310,11 +316,11 @@ class AnnotationVisitor(ABC):
         if isinstance(annotation, TypeVar):
             return self.variable(annotation)
         if getattr(origin, "_name", None) in _WRAPPERS:
-            return self.walk(args[0])
+            return self.visit(args[0])
         if "TypeAliasType" in (type(annotation).__name__, type(origin).__name__):
             return self.alias(annotation)
         if hasattr(annotation, "__supertype__"):
-            return self.walk(annotation.__supertype__)
+            return self.visit(annotation.__supertype__)
         if typing.get_origin(annotation) is not None:
             return self.parametrised(annotation, origin, args)
         if _hashable(annotation) and annotation in _SYNONYMS:
@@ -325,12 +331,12 @@ class AnnotationVisitor(ABC):
         return annotation
 
     def standard(self, cls: type) -> Any:
-        """A class as it should be read; those of the standard library may need a hand."""
+        """A class as it should be decoded; some of the standard library are replaced."""
         return cls
 
     def parametrised(self, annotation: Any, origin: Any, args: tuple[Any, ...]) -> Any:
         """A union, a collection, or a generic class of the author."""
-        inner = tuple(one if one is ... else self.walk(one) for one in args)
+        inner = tuple(one if one is ... else self.visit(one) for one in args)
         if _is_union(annotation):
             return Union[inner]  # noqa: UP007
         if origin in _SYNONYMS:
@@ -345,10 +351,12 @@ class AnnotationVisitor(ABC):
     def _key(self, annotation: Any) -> None:
         key = typing.get_origin(annotation) or annotation
         if _is_kind(key, *_NO_KEYS) or field_names(key):
-            refuse(self.where, f"a name in JSON is text, and never becomes a {_name(key)}; use str")
+            refuse(
+                self.where, f"a key in JSON is a string, and never becomes a {_name(key)}; use str"
+            )
 
     def synonym(self, annotation: Any) -> Any:
-        self.rewriting(f"{_name(annotation)} is read as {_name(_SYNONYMS[annotation])}")
+        self.rewriting(f"{_name(annotation)} is decoded as {_name(_SYNONYMS[annotation])}")
         return _SYNONYMS[annotation]
 
     def literal(self, annotation: Any, values: tuple[Any, ...]) -> Any:
@@ -361,22 +369,22 @@ class AnnotationVisitor(ABC):
         return annotation
 
     def variable(self, variable: TypeVar) -> Any:
-        """A type variable that nobody bound stands for its bound, its constraints, or anything."""
+        """An unbound type variable stands for its bound, its constraints, or anything."""
         if variable.__constraints__:
-            return self.walk(Union[variable.__constraints__])  # noqa: UP007
-        return Any if variable.__bound__ is None else self.walk(variable.__bound__)
+            return self.visit(Union[variable.__constraints__])  # noqa: UP007
+        return Any if variable.__bound__ is None else self.visit(variable.__bound__)
 
     def alias(self, annotation: Any) -> Any:
-        """`type X = …`, unless it leads back to itself."""
+        """`type X = …`, unless it is recursive."""
         if annotation in self._aliases:
             return self.circle(annotation)
         self._aliases.append(annotation)
-        found = self.walk(self.aliased(annotation))
+        found = self.visit(self.aliased(annotation))
         self._aliases.pop()
         return found
 
     def aliased(self, annotation: Any) -> Any:
-        """What an alias stands for."""
+        """The value of an alias."""
         origin, args = typing.get_origin(annotation), typing.get_args(annotation)
         value = origin.__value__[args] if args else annotation.__value__
         if isinstance(value, str | typing.ForwardRef):  # only where `type X = …` is not syntax yet
@@ -404,16 +412,16 @@ class AnnotationVisitor(ABC):
             if not isinstance(member.value, _SCALARS):
                 refuse(
                     self.where,
-                    f"{cls.__name__}.{member.name} has a value that JSON cannot match; "
+                    f"{cls.__name__}.{member.name} has a value that never matches JSON; "
                     "give the members strings or numbers",
                 )
 
     def field(self, cls: Any, name: str, hint: Any) -> None:
-        """One field of a class of the author."""
-        self.walk(hint)
+        """Visit one field of a class of the author."""
+        self.visit(hint)
 
     @abstractmethod
-    def dress(self, base: Any, items: tuple[Any, ...]) -> Any: ...
+    def with_metadata(self, base: Any, items: tuple[Any, ...]) -> Any: ...
 
     @abstractmethod
     def enter(self, cls: Any) -> bool: ...
@@ -426,32 +434,33 @@ class AnnotationVisitor(ABC):
 
 
 class SchemaNotes:
-    """What the rewritten annotation does not carry and its schema should say."""
+    """What the rewritten annotation does not carry and its schema should contain."""
 
     def __init__(self) -> None:
         self.literals: dict[tuple[Any, ...], list[Any]] = {}  # sorted values -> as declared
-        self.fields: dict[tuple[Any, str], dict[str, Any]] = {}  # (class, field) -> words
+        self.fields: dict[tuple[Any, str], dict[str, Any]] = {}  # (class, field) -> keywords
         self.titles: dict[tuple[Any, ...], list[str]] = {}  # values of an Enum -> its names
-        self.texts: bool = False  # whether a type is in it that is read from its text by a hook
-        self.octets: bool = False  # whether bytes are in it
-        self.decimals: bool = False  # whether a Decimal is in it
-        self.outgoing: bool = False  # whether it is written, and not read
+        self.strings: bool = False  # whether it contains a type that a hook decodes from a string
+        self.bytes: bool = False  # whether it contains bytes
+        self.decimals: bool = False  # whether it contains a Decimal
+        self.outgoing: bool = False  # whether it is encoded, and not decoded
 
 
 class MsgspecVisitor(AnnotationVisitor):
-    """Towards msgspec. Raises `Unfit` where it would read the annotation differently."""
+    """Rewrites for msgspec. Raises `UnsupportedByMsgspec` if it would decode the annotation
+    differently."""
 
     def __init__(self, where: str, names: Namespace) -> None:
         super().__init__(where, names)
         self.notes: SchemaNotes = SchemaNotes()
 
-    def dress(self, base: Any, items: tuple[Any, ...]) -> Any:
+    def with_metadata(self, base: Any, items: tuple[Any, ...]) -> Any:
         bounds, notes, foreign = collect_metadata(items, self.where)
         if foreign:
             raise UnsupportedByMsgspec(f"{_name(cast(object, type(foreign[0])))} in Annotated")
-        inner = self.walk(base)
+        inner = self.visit(base)
         if self.inside and not all(isinstance(item, Meta) for item in items if item is not None):
-            self.rewriting("metadata of others than msgspec")
+            self.rewriting("metadata of another library than msgspec")
         try:
             if bounds:
                 inner = _bounded(inner, Meta(**bounds))
@@ -461,23 +470,23 @@ class MsgspecVisitor(AnnotationVisitor):
 
     def standard(self, cls: type) -> Any:
         if cls is bytes:
-            self.rewriting("bytes are read as text")
-            self.notes.texts = self.notes.octets = True
+            self.rewriting("bytes are decoded from a string")
+            self.notes.strings = self.notes.bytes = True
             return Utf8
         if text_format(cls) is not None:
-            self.notes.texts = True
+            self.notes.strings = True
         if is_decimal(cls):
             self.notes.decimals = True
         return cls
 
     def parametrised(self, annotation: Any, origin: Any, args: tuple[Any, ...]) -> Any:
         if text_format(origin) == "regex" and args == (str,):
-            self.rewriting("re.Pattern[str] is read as re.Pattern")
+            self.rewriting("re.Pattern[str] is decoded as re.Pattern")
             return self.standard(origin)
         found = super().parametrised(annotation, origin, args)
         members = [one for one in typing.get_args(found) if one is not type(None)]
         if _is_union(found) and len(members) > 1 and any(map(_has_bounds, members)):
-            # msgspec 0.22 reads the bounds of one member as another's: wrong answers, and crashes.
+            # msgspec 0.22 takes the bounds of one member for another's: wrong results, and crashes.
             raise UnsupportedByMsgspec("a union with bounds on a member")
         return found
 
@@ -485,7 +494,7 @@ class MsgspecVisitor(AnnotationVisitor):
         if typing.get_origin(hint) is Annotated:
             bounds, notes, foreign = collect_metadata(hint.__metadata__, self.where)
             if not bounds and not foreign and notes.keys() <= {"description"}:
-                # Only words: the class can stay as it is, and the schema says them.
+                # Only a description: the class can stay as it is, and the schema contains it.
                 self.notes.fields[cls, name] = notes
                 hint = hint.__origin__
         super().field(cls, name, hint)
@@ -503,7 +512,7 @@ class MsgspecVisitor(AnnotationVisitor):
         if metadata_library(cls) == "pydantic" or hasattr(cls, "__pydantic_config__"):
             raise UnsupportedByMsgspec(f"{cls.__name__} belongs to pydantic")
         if getattr(cls, "__closed__", None) or _open_to(cls) is not None:
-            raise UnsupportedByMsgspec(f"{cls.__name__} says which further members it takes")
+            raise UnsupportedByMsgspec(f"{cls.__name__} declares extra members")
         for field in dataclass_fields(cls):
             self._enter_field(cls, field)
         for attribute in getattr(cls, "__attrs_attrs__", ()):
@@ -515,12 +524,10 @@ class MsgspecVisitor(AnnotationVisitor):
 
     def _enter_field(self, cls: Any, field: "Field[Any]") -> None:
         if not field.init:
-            raise UnsupportedByMsgspec(
-                f"{cls.__name__}.{field.name} is not for callers to set (init=False)"
-            )
+            raise UnsupportedByMsgspec(f"{cls.__name__}.{field.name} cannot be set (init=False)")
         if metadata_library(field.default) == "pydantic" or _FIELD_KEYS & field.metadata.keys():
-            raise UnsupportedByMsgspec(f"{cls.__name__}.{field.name} is described for pydantic")
-        words = {key: field.metadata[key] for key in _FIELD_WORDS if key in field.metadata}
+            raise UnsupportedByMsgspec(f"{cls.__name__}.{field.name} has settings for pydantic")
+        words = {key: field.metadata[key] for key in _FIELD_KEYWORDS if key in field.metadata}
         if words:
             self.notes.fields[cls, field.name] = words
 
@@ -533,14 +540,14 @@ class MsgspecVisitor(AnnotationVisitor):
 
 
 def refuse_value(annotation: Any, where: str) -> None:
-    """Refuse what is neither a class nor written with `typing`, such as `x: Field(...)`."""
+    """Refuse what is neither a class nor from `typing`, such as `x: Field(...)`."""
     if isinstance(annotation, type) or typing.get_origin(annotation) is not None:
         return
     if type(annotation).__module__ not in _TYPING:
         refuse(
             where,
-            f"its annotation is a value ({type(annotation).__name__}), and no type; write a type "
-            "such as str, and what else there is to say as Annotated[str, ...]",
+            f"its annotation is a value ({type(annotation).__name__}), not a type; write a type "
+            "such as str, and metadata as Annotated[str, ...]",
         )
 
 
@@ -550,7 +557,7 @@ def literal_key(values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def field_names(cls: Any) -> Sequence[str]:
-    """The fields of a class that JSON is read into; none where it is no such class."""
+    """The fields of a class that JSON is decoded into; empty if it is not such a class."""
     if fields := dataclass_fields(cls):
         return [field.name for field in fields]
     if hasattr(cls, "__attrs_attrs__"):
@@ -561,16 +568,16 @@ def field_names(cls: Any) -> Sequence[str]:
 
 
 def dataclass_fields(cls: Any) -> "tuple[Field[Any], ...]":
-    """The fields of a dataclass; none where it is none."""
+    """The fields of a dataclass; empty if it is not one."""
     if not hasattr(cls, "__dataclass_fields__"):
         return ()
-    from dataclasses import fields  # whoever wrote the class has loaded it
+    from dataclasses import fields  # already loaded by the module of the class
 
     return fields(cls)
 
 
 def _bounded(annotation: Any, meta: Meta) -> Any:
-    """The bounds on the one member of a union that they can be meant for."""
+    """Put the bounds on the one member of a union that they can be meant for."""
     args = typing.get_args(annotation)
     if not _is_union(annotation):
         return Annotated[annotation, meta]
@@ -581,7 +588,7 @@ def _bounded(annotation: Any, meta: Meta) -> Any:
 
 
 def _open_to(cls: Any) -> Any:
-    """The type of further members of a TypedDict, if it declares one."""
+    """The type of the extra members of a TypedDict, if it declares one."""
     extra: object = getattr(cls, "__extra_items__", None)
     return None if type(extra).__name__.endswith("NoExtraItemsType") else extra
 

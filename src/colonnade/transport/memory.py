@@ -20,7 +20,7 @@ from colonnade.ports import Hearer, Progressing, Service
 from colonnade.protocol.jsonrpc import (
     Request,
     encode_request,
-    needs_no_reading,
+    is_trivially_valid,
     plain_result,
 )
 from colonnade.protocol.link.events import NotificationReceived
@@ -123,7 +123,7 @@ class End:
             or head is None
             or other._busy
             or other._arrived
-            or not needs_no_reading(bytes(head.arguments))
+            or not is_trivially_valid(bytes(head.arguments))
         ):
             self.write(encode_request(request.raw_id, request.method, request.params))
             return None

@@ -1,1 +1,1 @@
-"""Decode messages into types, encode results, and downgrade both to older revisions."""
+"""Protocol types to JSON and back: decode, encode, and downgrade to older revisions."""

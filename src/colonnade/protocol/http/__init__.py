@@ -1,1 +1,1 @@
-"""What MCP says about HTTP, without I/O: headers, status codes, Origin and Host, event streams."""
+"""The HTTP transport without I/O: header rules, security checks, parameter headers, SSE."""

@@ -1,8 +1,8 @@
-"""What a server says in `WWW-Authenticate`: which schemes it takes, and where to learn more.
+"""`WWW-Authenticate` challenges: which schemes a server accepts, and where its metadata is.
 
-Rules: pure. A stranger wrote every character: what does not fit the grammar (RFC 9110, 11.6.1)
-ends the reading, and what was read before it counts. Only `reason` is repeated into an error:
-short, on one line, and with nothing in it that is not seen.
+Rules: pure. The header is untrusted: what does not fit the grammar (RFC 9110, 11.6.1) ends the
+parsing, and what was parsed before it counts. Only `reason` is repeated into an error: short, on
+one line, and without invisible characters.
 """
 
 import re
@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from colonnade.text import visible
 
-# All `WWW-Authenticate` lines of one answer; a challenge takes some hundred characters.
+# All `WWW-Authenticate` lines of one response; a challenge takes some hundred characters.
 MAX_CHARACTERS = 16 * 1024
-# Bearer, DPoP, Basic, Negotiate: nobody has more to offer than this.
+# Bearer, DPoP, Basic, Negotiate: no server needs more than this.
 MAX_CHALLENGES = 16
 MAX_PARAMETERS = 32
 
-# Of what a server says about a refusal, in an error for people.
+# How much of the reason is shown in an error.
 MAX_REASON = 300
 
 INSUFFICIENT_SCOPE: Final = "insufficient_scope"
@@ -35,25 +35,25 @@ _ESCAPE = re.compile(r"\\(.)")
 
 
 class Challenge(Struct, frozen=True):
-    """One scheme that a server takes, in lower case, with its parameters."""
+    """One authentication scheme that a server accepts, in lower case, with its parameters."""
 
     scheme: str
     parameters: Mapping[str, str]
 
     @property
     def error(self) -> str:
-        """Why it refused, in the words of RFC 6750; empty where it does not say."""
+        """The error code of RFC 6750; empty if there is none."""
         return self.parameters.get("error", "")
 
     @property
     def scopes(self) -> tuple[str, ...] | None:
-        """The scopes that this request needs; None where it does not say."""
+        """The scopes that this request needs; None if they are not named."""
         scope = self.parameters.get("scope")
         return None if scope is None else tuple(dict.fromkeys(scope.split()))
 
 
 class Challenges(Struct, frozen=True):
-    """All that one answer asked for."""
+    """All challenges of one response."""
 
     all: tuple[Challenge, ...] = ()
 
@@ -63,25 +63,25 @@ class Challenges(Struct, frozen=True):
 
     @property
     def token_challenges(self) -> tuple[Challenge, ...]:
-        """Those that an access token answers, DPoP before Bearer: a bound token is worth more."""
+        """Those that take an access token, DPoP before Bearer: a bound token is preferred."""
         found = (self.get(DPOP), self.get(BEARER))
         return tuple(one for one in found if one is not None)
 
     def parameter(self, name: str) -> str | None:
-        """What the first of ours says that says it."""
+        """A parameter of the first token challenge that has it."""
         return next(
             (one.parameters[name] for one in self.token_challenges if name in one.parameters), None
         )
 
     @property
     def scopes(self) -> tuple[str, ...] | None:
-        """The scopes that this request needs; None where none of ours says."""
+        """The scopes that this request needs; None if no token challenge names any."""
         return next((one.scopes for one in self.token_challenges if one.scopes is not None), None)
 
     @property
     def reason(self) -> str:
-        """Why it refused, for people: `invalid_token: the token has expired`; empty where none of
-        ours says. Where scopes are missing, they are named."""
+        """Why the token was rejected: `invalid_token: the token has expired`; empty if unknown.
+        Missing scopes are named."""
         for one in self.token_challenges:
             if one.error:
                 words = one.parameters.get("error_description", "")
@@ -99,7 +99,7 @@ class Challenges(Struct, frozen=True):
 
 
 def read_challenges(lines: Iterable[str]) -> Challenges:
-    """The challenges of every `WWW-Authenticate` line of an answer."""
+    """Parse the challenges of every `WWW-Authenticate` line of a response."""
     text = ",".join(lines)[:MAX_CHARACTERS]
     found: list[Challenge] = []
     at = _after(_SEPARATOR, text, 0)
@@ -119,14 +119,15 @@ def read_challenges(lines: Iterable[str]) -> Challenges:
 
 
 def _read_parameters(text: str, at: int, into: dict[str, str]) -> int:
-    """Read the parameters of one scheme; where they end. Of two with one name the first counts."""
+    """Parse the parameters of one scheme; returns where they end. Of two with one name the first
+    counts."""
     token68 = _TOKEN68.match(text, at)
     if token68 is not None and not _is_parameter(text, at):
         return token68.end()
     while at < len(text) and len(into) < MAX_PARAMETERS:
         name = _TOKEN.match(text, at)
         if name is None or not _is_parameter(text, at):
-            return at  # the next scheme begins here, or nothing that we know
+            return at  # the next scheme begins here, or something unknown
         equals = _after(_SPACE, text, name.end())
         value = _after(_SPACE, text, equals + 1)
         quoted, plain = _QUOTED.match(text, value), _TOKEN.match(text, value)
@@ -142,7 +143,7 @@ def _read_parameters(text: str, at: int, into: dict[str, str]) -> int:
 
 
 def _is_parameter(text: str, at: int) -> bool:
-    """Whether `name = value` stands here, and not a scheme or the text of one."""
+    """Whether `name = value` stands here, and not a scheme or its token68."""
     name = _TOKEN.match(text, at)
     if name is None:
         return False

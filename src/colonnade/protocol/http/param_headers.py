@@ -1,9 +1,9 @@
-"""Values of a request that are mirrored into headers, and `x-mcp-header` on tool parameters.
+"""`Mcp-Param-*` headers: arguments mirrored into headers, by `x-mcp-header` in a tool's schema.
 
-Proxies route by the headers and servers act on the body, so the two must never disagree: a
-client makes the headers from the body, a server refuses a request where they differ.
+Proxies route by the headers and servers act on the body, so the two must never disagree: a client
+derives the headers from the body, a server refuses a request if they differ.
 
-Rules: no I/O. A value is written so that nothing in it can end its header or begin another one.
+Rules: no I/O. A value is encoded so that nothing in it can end its header or begin another one.
 Nothing here takes more than linear time, or raises anything but our own errors.
 """
 
@@ -21,16 +21,16 @@ from colonnade.protocol.http.security import Headers
 from colonnade.protocol.json_checks import refuse_duplicate_members
 from colonnade.protocol.jsonrpc import MAX_DEPTH
 
-# All headers of a request get 8 to 64 KiB of the servers in use; one value gets less than that.
+# Servers in use accept 8 to 64 KiB of headers; one value gets less than that.
 MAX_VALUE_BYTES = 8 * 1024
-# Servers in use take 100 headers of a request, and the client has some 20 of its own.
+# Servers in use accept 100 headers, and the client has some 20 of its own.
 MAX_PARAM_HEADERS = 64
-# The longest header name in the registry of HTTP has 50 characters.
+# The longest header name in the HTTP registry has 50 characters.
 MAX_NAME_LENGTH = 128
 # Objects and arrays in one schema; the largest published tools have some thousands.
 MAX_SCHEMA_NODES = 100_000
 
-# JavaScript's Number.MAX_SAFE_INTEGER: what every proxy reads as the same number (R0880, R0989).
+# JavaScript's Number.MAX_SAFE_INTEGER: every proxy parses these to the same number (R0880, R0989).
 MAX_SAFE_INTEGER = 2**53 - 1
 
 ANNOTATION: Final = "x-mcp-header"
@@ -39,17 +39,17 @@ _PREFIX, _SUFFIX = "=?base64?", "?="
 # RFC 9110, 5.5: visible ASCII, space and tab.
 _FIELD_BYTES = bytes([0x09, *range(0x20, 0x7F)])
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# Exactly what has an integer value, and no spelling that another reader takes for octal.
+# Integer values only, and no spelling that another parser takes for octal.
 _INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,15}))(?:\.0{1,16})?")
 
 
-# ---------------------------------------------------------------- one value
+# ---------------------------------------------------------------- values
 
 
 def encode_text(text: str) -> str:
-    """A text as a header value: itself where that is safe, else marked base64 of its UTF-8.
+    """A string as a header value: itself if that is safe, else marked base64 of its UTF-8.
 
-    Raises `LocalProtocolError` for a text that is too long, or that no UTF-8 exists for.
+    Raises `LocalProtocolError` for a string that is too long, or that has no UTF-8.
     """
     if not (text.isascii() and text.isprintable() and text.strip(" ") == text) or _marked(text):
         try:
@@ -59,34 +59,34 @@ def encode_text(text: str) -> str:
         # R0888, R0893: also what would be taken for encoded though it is not.
         text = f"{_PREFIX}{binascii.b2a_base64(raw, newline=False).decode()}{_SUFFIX}"
     if len(text) > MAX_VALUE_BYTES:
-        raise LocalProtocolError(f"longer than a header may be ({MAX_VALUE_BYTES} bytes)")
+        raise LocalProtocolError(f"longer than a header value may be ({MAX_VALUE_BYTES} bytes)")
     return text
 
 
 def read_text(header: str, value: bytes) -> str:
-    """A header value as it stands, less the whitespace around it. Raises `Fault` for no value."""
+    """A header value without the whitespace around it. Raises `Fault` for an invalid value."""
     value = value.strip(b" \t")
     if len(value) > MAX_VALUE_BYTES:
         raise _mismatch(header, f"is longer than {MAX_VALUE_BYTES} bytes")
     if value.translate(None, _FIELD_BYTES):  # R0901
-        raise _mismatch(header, "has characters that no header may have, or was sent twice")
+        raise _mismatch(header, "has invalid characters, or was sent twice")
     return value.decode("ascii")
 
 
 def decode_text(header: str, value: bytes) -> str:
-    """What a header value stands for. Raises `Fault` for no value, or bad base64."""
+    """Decode a header value. Raises `Fault` for an invalid value, or bad base64."""
     text = read_text(header, value)
     if not _marked(text):
         return text
     payload = text[len(_PREFIX) : -len(_SUFFIX)]
     try:
         raw = binascii.a2b_base64(payload, strict_mode=True)
-        # One text has one encoding: spare bits or an overlap of the markers would make it two.
+        # One string has one encoding: spare bits or overlapping markers would make it two.
         if _PREFIX + binascii.b2a_base64(raw, newline=False).decode() + _SUFFIX == text:
             return raw.decode()
     except ValueError:
         pass
-    raise _mismatch(header, "is marked as base64 and is not base64 of UTF-8")
+    raise _mismatch(header, "is marked as base64, but is not base64 of UTF-8")
 
 
 def _marked(text: str) -> bool:
@@ -102,7 +102,7 @@ def _mismatch(header: str, words: str) -> Fault:
 
 
 class ParamType(Enum):
-    """What a mirrored parameter may be."""
+    """The types of a mirrored parameter."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -110,9 +110,9 @@ class ParamType(Enum):
 
 
 class ParamHeader(Struct, frozen=True):
-    """A parameter that is mirrored: the name it was given, where it is, and what it is.
+    """A mirrored parameter: its header name, its path and its type.
 
-    `key` is its header's name as `Headers` has it.
+    `key` is the name of its header as `Headers` has it.
     """
 
     name: str
@@ -122,14 +122,14 @@ class ParamHeader(Struct, frozen=True):
 
     @property
     def header(self) -> str:
-        """Its header's name as it is sent."""
+        """The name of its header as it is sent."""
         return f"Mcp-Param-{self.name}"
 
 
 _TYPES = {kind.value: kind for kind in ParamType}
-# Keywords that hold values, in which a member called like the annotation is none.
+# Keywords that hold values, in which a member with the name of the annotation is not one.
 _DATA = frozenset({"default", "const", "enum", "examples", "example", ANNOTATION})
-# Keywords that hold schemas, or lists, under names that somebody chose.
+# Keywords that hold schemas, or lists, under names of the author.
 _NAMED = frozenset(
     {
         "$defs",
@@ -144,10 +144,10 @@ _NAMED = frozenset(
 
 
 def param_headers(input_schema: object) -> tuple[ParamHeader, ...]:
-    """The parameters that a tool's input schema wants mirrored into headers.
+    """The parameters that the input schema of a tool mirrors into headers.
 
-    Raises `ProtocolError` where an annotation breaks a rule. The whole tool is invalid then: a
-    client leaves it out of its list and logs these words, a server does not register it.
+    Raises `ProtocolError` if an annotation is invalid. The whole tool is invalid then: a client
+    leaves it out of its list and logs the message, a server does not register it.
     """
     found: dict[bytes, ParamHeader] = {}
     for schema, path in _schemas(input_schema):
@@ -167,7 +167,8 @@ _Node = tuple[object, tuple[str, ...] | None, int]
 
 
 def _schemas(root: object) -> Iterator[tuple[dict[str, Any], tuple[str, ...] | None]]:
-    """Every object that may be a schema, and the chain of properties that leads to it, if one."""
+    """Every object that may be a schema, and the path of properties that leads to it, if there
+    is one."""
     queue: list[_Node] = [(root, (), 0)]
     for node, path, depth in queue:
         if depth > MAX_DEPTH or len(queue) > MAX_SCHEMA_NODES:
@@ -193,7 +194,7 @@ def _below(
         straight = path if keyword == "properties" else None
         for name, member in cast("dict[str, object]", value).items():
             if isinstance(member, dict | list):
-                # R0881, R0882: any other step on the way leaves the chain for good.
+                # R0881, R0882: any other keyword on the way breaks the path.
                 yield member, None if straight is None else (*straight, name), depth
     elif isinstance(value, dict | list):
         yield value, None, depth
@@ -202,12 +203,12 @@ def _below(
 def _param(schema: dict[str, Any], path: tuple[str, ...] | None) -> ParamHeader:
     name: object = schema[ANNOTATION]
     if not path:
-        raise _invalid(path, "must be on a parameter that is reached by `properties` alone")
+        raise _invalid(path, "must be on a parameter that is reached through `properties` only")
     if not isinstance(name, str) or not name:  # R0875, R0984
-        raise _invalid(path, "must be a text that is not empty")
+        raise _invalid(path, "must be a non-empty string")
     # R0876, R0877: a token has no control characters either.
     if not _TOKEN.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
-        raise _invalid(path, f"{name[:80]!r} is no header name (RFC 9110, 5.1), or too long")
+        raise _invalid(path, f"{name[:80]!r} is not a header name (RFC 9110, 5.1), or too long")
     declared: object = schema.get("type")
     kinds = cast("list[object]", declared) if isinstance(declared, list) else [declared]
     kinds = [kind for kind in kinds if kind != "null"]  # D14: may be left out, so may be null
@@ -222,25 +223,23 @@ def _invalid(path: tuple[str, ...] | None, words: str) -> ProtocolError:
     return ProtocolError(f"{ANNOTATION}{where} {words}")
 
 
-# ---------------------------------------------------------------- the client
+# ---------------------------------------------------------------- client
 
 
 def encode_param(value: object) -> str:
-    """A value as a header has it. Raises `LocalProtocolError` for one that none can be made of."""
+    """Encode a value for a header. Raises `LocalProtocolError` if that is impossible."""
     text = _text(value)
     if text is None:
-        raise LocalProtocolError(
-            f"neither a text, a boolean nor an integer up to {MAX_SAFE_INTEGER}"
-        )
+        raise LocalProtocolError(f"not a string, a boolean or an integer up to {MAX_SAFE_INTEGER}")
     return encode_text(text)
 
 
 def headers_for_call(
     params: tuple[ParamHeader, ...], arguments: Mapping[str, object] | None
 ) -> list[tuple[str, str]]:
-    """The headers that mirror these arguments, which are as JSON has them; null gets none.
+    """The headers that mirror these arguments, which are JSON values; null gets none.
 
-    Raises `LocalProtocolError`, with the parameter's name, where a value cannot be mirrored.
+    Raises `LocalProtocolError`, with the name of the parameter, if a value cannot be mirrored.
     """
     headers: list[tuple[str, str]] = []
     for param in params:
@@ -256,7 +255,7 @@ def headers_for_call(
 
 
 def _at(arguments: object, path: tuple[str, ...]) -> object:
-    """The value at exactly this path; None for null and for nothing."""
+    """The value at this path; None for null and if it is absent."""
     for name in path:
         if not isinstance(arguments, Mapping):
             return None
@@ -265,7 +264,7 @@ def _at(arguments: object, path: tuple[str, ...]) -> object:
 
 
 def _text(value: object) -> str | None:
-    """The one text for a value. Exact types: an enum says one thing here and another in JSON."""
+    """The one string for a value. Exact types: an enum has one value here and another in JSON."""
     if type(value) is str:
         return value
     if type(value) is bool:
@@ -280,13 +279,13 @@ def _integer(value: object) -> int | None:
     return value if type(value) is int and abs(value) <= MAX_SAFE_INTEGER else None
 
 
-# ---------------------------------------------------------------- the server
+# ---------------------------------------------------------------- server
 
 
 def check_params(params: tuple[ParamHeader, ...], headers: Headers, arguments: Raw) -> None:
-    """Raise `Fault` unless the headers say what the arguments of this call say (R0902, R0909).
+    """Raise `Fault` unless the headers match the arguments of this call (R0902, R0909).
 
-    `params` come with the tool; headers of other names are not looked at.
+    `params` come with the tool; other headers are not checked.
     """
     if not params:
         return
@@ -295,23 +294,25 @@ def check_params(params: tuple[ParamHeader, ...], headers: Headers, arguments: R
         value = _at(given, param.path)
         header = headers.get(param.key)
         if value is None and _hides(given, param.path):
-            raise _mismatch(param.header, "mirrors a member of what is text in the body")
+            raise _mismatch(
+                param.header, "mirrors a member of an object that is a string in the body"
+            )
         if header is None:
             if value is not None:  # R0907
-                raise _mismatch(param.header, "is missing, the body has a value")
+                raise _mismatch(param.header, "is missing, but the body has a value")
             continue
         text = decode_text(param.header, header)  # R0892: decoded before it is compared
         if value is None:  # D14
-            raise _mismatch(param.header, "is there, the body has no value")
+            raise _mismatch(param.header, "is present, but the body has no value")
         if not _agree(param.type, text, value):
-            raise _mismatch(param.header, "is not what the body says")
+            raise _mismatch(param.header, "differs from the body")
 
 
 def _hides(arguments: object, path: tuple[str, ...]) -> bool:
-    """Whether JSON in a string stands where an object is due on the way to a value.
+    """Whether JSON in a string stands where an object is expected on the path to a value.
 
-    Models write objects that way, and they are read as objects later; no proxy looks into them,
-    so that a value in there would pass by its header.
+    Models write objects that way, and they are parsed later; no proxy looks into them, so that a
+    value in there would bypass its header.
     """
     steps = (_at(arguments, path[:end]) for end in range(1, len(path)))
     return any(isinstance(step, str) and step.lstrip().startswith("{") for step in steps)

@@ -1,13 +1,13 @@
-"""What an HTTP request must pass before its body is read: Origin, Host, method, Accept, type.
+"""HTTP checks before the body: Origin, Host (DNS rebinding), method, Accept, Content-Type, CORS.
 
 A web page can make a browser send requests to a server on the same machine, and by rebinding its
-own name to 127.0.0.1 it can even read the answers. Two facts give it away: the `Origin` that the
+own name to 127.0.0.1 it can even read the responses. Two facts give it away: the `Origin` that the
 browser adds and no script can change, and the `Host` that still is the page's own name. Both are
-checked on every request, whatever address is served, and there is no setting that leaves it out.
+checked on every request, whatever address is served, and there is no setting that disables it.
 
 Rules: no I/O, and no look at the body. Only what the request itself says counts: headers that
 proxies add (`Forwarded`, `X-Forwarded-Host`) are never read. Nothing here takes more than linear
-time, and what a stranger sends is remembered only within the limits below.
+time, and what a client sends is remembered only within the limits below.
 """
 
 import re
@@ -27,12 +27,12 @@ from colonnade.protocol.revision import Revisions
 
 # Images and files travel in base64 inside one message; what is larger belongs behind a link.
 MAX_BODY_BYTES = 4 * 1024 * 1024
-# Browsers send some 150 bytes of Accept; a longer list is no list of what a client reads.
+# Browsers send some 150 bytes of Accept; a longer list is not a real one.
 MAX_ACCEPT_BYTES = 1024
-# The longest type that is used, with a charset, has some 40 bytes.
+# The longest type in use, with a charset, has some 40 bytes.
 MAX_CONTENT_TYPE_BYTES = 256
-# Clients send the same static headers all the time, and a server sees few kinds of clients.
-# A stranger who varies them costs the others a fresh look, never memory.
+# Clients send the same static headers all the time, and a server sees few kinds of clients. A
+# client that varies them costs the others a new check, never memory.
 MAX_REMEMBERED = 256
 MAX_REMEMBERED_BYTES = 1024
 
@@ -52,7 +52,7 @@ UNAVAILABLE: Final = 503
 JSON_TYPE: Final = "application/json"
 EVENTS_TYPE: Final = "text/event-stream"
 
-# By name in lower case, values as they came. What was sent twice is in here once: see `gather`.
+# By name in lower case, values as they came. Duplicates are in here once: see `combine_headers`.
 Headers: TypeAlias = Mapping[bytes, bytes]
 
 
@@ -78,10 +78,10 @@ class HttpError(Fault):
 
 # ---------------------------------------------------------------- headers
 
-# No value may hold it, so whoever looks at a header that was sent twice with two values refuses
-# it in its own place in the order. A proxy may have looked at either of them.
+# No value may contain it, so every check refuses a header that was sent twice with two values, in
+# its own place in the order. A proxy may have looked at either of them.
 _CONFLICT = b"\x00"
-# Twice is wrong for these, even with the same value (RFC 9112, 3.2; RFC 6454, 7.3).
+# Duplicates of these are invalid, even with the same value (RFC 9112, 3.2; RFC 6454, 7.3).
 _ONCE = frozenset({b"host", b"origin"})
 _SINGLE = _ONCE | {b"authorization", b"content-length", b"content-type", b"last-event-id"}
 
@@ -89,8 +89,8 @@ _SINGLE = _ONCE | {b"authorization", b"content-length", b"content-type", b"last-
 def combine_headers(pairs: Sequence[tuple[bytes, bytes]]) -> Headers:
     """Headers by name, from pairs whose names are in lower case, as ASGI has them.
 
-    A header that has one value and came twice with two makes that value one that no check
-    accepts. Other repeated headers are lists, and joined.
+    A single-valued header that came twice with two values gets a value that no check accepts. Other
+    repeated headers are lists, and joined.
     """
     found = dict(pairs)
     return found if len(found) == len(pairs) else _join(pairs)
@@ -130,8 +130,8 @@ _MAX_PORT = 65535
 
 
 def name_list(keyword: str, names: Iterable[str]) -> tuple[str, ...]:
-    """The names that `hosts=` or `origins=` was given. Raises `LocalProtocolError` for one string,
-    which is iterable, too, letter by letter."""
+    """The names that `hosts=` or `origins=` was given. Raises `LocalProtocolError` for a single
+    string, which is iterable, too, letter by letter."""
     if isinstance(names, str):
         raise InvalidArgumentType(
             f"{keyword}= takes a list: write {keyword}=[{names[:200]!r}]", argument=keyword
@@ -144,11 +144,11 @@ class HostNamesRequired(InvalidArgument):
 
 
 class HostPolicy(Struct, frozen=True):
-    """By which names a server may be reached, and pages of which origins may use it.
+    """The host names by which a server may be reached, and the origins of pages that may use it.
 
     >>> HostPolicy.of("mcp.example.com", origins=["https://app.example.com"])
 
-    Make one with `of`, `for_bind` or `for_mount`; the sets hold what these made of their words.
+    Create one with `of`, `for_bind` or `for_mount`; the sets hold canonical forms.
     """
 
     hosts: frozenset[str]
@@ -159,12 +159,13 @@ class HostPolicy(Struct, frozen=True):
         """These hosts and no other, pages served by them, and pages of `origins`.
 
         `example.com` is that name on port 80 or 443, `example.com:8080` on that port,
-        `example.com:*` on any. `*` alone is any host: only for a server that something in front
-        of it protects; it allows no origin. Raises `LocalProtocolError` for words that are none.
+        `example.com:*` on any. `*` alone is any host: only for a server that is protected by
+        something in front of it; it allows no origin. Raises `LocalProtocolError` for an invalid
+        name.
         """
         if not hosts:
             raise InvalidArgument(
-                "no host is allowed, so nobody could connect; name one", argument="hosts"
+                "no host is allowed, so no client could connect; name one", argument="hosts"
             )
         allowed: set[str] = set()
         pages = {_allowed_origin(one) for one in name_list("origins", origins)}
@@ -182,16 +183,17 @@ class HostPolicy(Struct, frozen=True):
     def for_bind(
         cls, host: str, port: int, *, hosts: Iterable[str] = (), origins: Iterable[str] = ()
     ) -> "HostPolicy":
-        """What is safe for a server on this address; `port` is the one that it really got.
+        """The safe policy for a server on this address; `port` is the one that was really bound.
 
         It may be reached as localhost, 127.0.0.1 and [::1] on any port (D47: a forwarded port has
-        another number, and no web page can make these names its own), and as `hosts`. Beside
-        loopback nobody but the operator knows its names, and to guess "all" would let every web
+        another number, and no web page can make these names its own), and as `hosts`. Beyond
+        loopback only the operator knows its names, and to allow all of them would let every web
         page in: without `hosts` this raises `LocalProtocolError`.
         """
         if not 0 < port <= _MAX_PORT:
             raise InvalidArgument(
-                f"port {port} is none; ask after the server has bound one", argument="port"
+                f"port {port} is not valid; call this after the server has bound one",
+                argument="port",
             )
         own: set[str] = {*_LOOPBACK_NAMES}
         named = name_list("hosts", hosts)
@@ -199,7 +201,7 @@ class HostPolicy(Struct, frozen=True):
             own.add(f"[{host}]" if ":" in host else host.lower())
         elif not named:
             raise HostNamesRequired(
-                f"a server on {host!r} needs to know by which names it is reached: pass "
+                f"a server on {host!r} needs the names by which it is reached: pass "
                 f"hosts=['mcp.example.com'], or serve 127.0.0.1",
                 argument="hosts",
             )
@@ -208,10 +210,10 @@ class HostPolicy(Struct, frozen=True):
 
     @classmethod
     def for_mount(cls, *hosts: str, origins: Iterable[str] = ()) -> "HostPolicy":
-        """What is safe for an application that does not know its address.
+        """The safe policy for an application that does not know its address.
 
-        As with `for_bind` it may be reached by the names of loopback on any port, and as `hosts`.
-        A page of a loopback name may use it where it came from the very port that it calls (D47).
+        As with `for_bind` it may be reached by the loopback names on any port, and as `hosts`. A
+        page of a loopback name may use it if it came from the very port that it calls (D47).
         """
         own = {f"{name}:*" for name in _LOOPBACK_NAMES}
         if not hosts:
@@ -220,18 +222,20 @@ class HostPolicy(Struct, frozen=True):
         return cls(named.hosts | own, named.origins)
 
     def allows_host(self, name: str, port: str) -> bool:
-        """Whether this name may be asked for, on this port; none stands for a default one."""
+        """Whether this name and port may be requested; an empty port stands for a default one."""
         hosts = self.hosts
         if "*" in hosts or f"{name}:*" in hosts:
             return True
         return any(f"{name}:{each}" in hosts for each in ([port] if port else ("80", "443")))
 
     def serves_pages(self, name: str) -> bool:
-        """Whether what this name serves on any port is ours: its pages are where we are (D47)."""
+        """Whether every port of this name is ours, so that its pages are allowed on their own
+        port (D47)."""
         return f"{name}:*" in self.hosts
 
     def allows_origin(self, scheme: str, name: str, port: str) -> bool:
-        """Whether pages of this origin may use the server; no port stands for the default one."""
+        """Whether pages of this origin may use the server; an empty port stands for the default
+        one."""
         origin = f"{scheme}://{name}"
         port = port or _DEFAULT_PORTS.get(scheme, "")
         return (f"{origin}:{port}" if port else origin) in self.origins or (
@@ -240,7 +244,7 @@ class HostPolicy(Struct, frozen=True):
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether nobody but this machine reaches a server on this address."""
+    """Whether a server on this address is reachable from this machine only."""
     if host.lower() == "localhost":
         return True
     try:
@@ -254,7 +258,7 @@ def _allowed_host(words: str) -> tuple[str, str]:
     parts = found and _canonical(found[1], found[2])
     if not parts:
         raise InvalidArgument(
-            f"{words!r} is no host; write 'example.com', 'example.com:8080' or '[::1]:8080', "
+            f"{words!r} is not a host; write 'example.com', 'example.com:8080' or '[::1]:8080', "
             "and other scripts in Punycode",
             argument="hosts",
         )
@@ -266,7 +270,8 @@ def _allowed_origin(words: str) -> str:
     parts = found and _canonical(found[2], found[3])
     if not found or not parts:
         raise InvalidArgument(
-            f"{words!r} is no origin; write 'https://app.example.com' or 'http://localhost:5173'",
+            f"{words!r} is not an origin; write 'https://app.example.com' or "
+            "'http://localhost:5173'",
             argument="origins",
         )
     scheme, (name, port) = found[1].lower(), parts
@@ -275,7 +280,7 @@ def _allowed_origin(words: str) -> str:
 
 
 def _canonical(name: str, port: str | None) -> tuple[str, str] | None:
-    """One spelling for each host: lower case, IPv6 compressed; None where it is none."""
+    """One spelling for each host: lower case, IPv6 compressed; None if it is invalid."""
     if port is not None and port != "*" and int(port) > _MAX_PORT:
         return None
     if name[0] == "[":
@@ -287,10 +292,10 @@ def _canonical(name: str, port: str | None) -> tuple[str, str] | None:
 
 
 def check_origin(headers: Headers, policy: HostPolicy) -> None:
-    """Raise where a web page, or a name that is not ours, is behind this request (R0045).
+    """Raise if a foreign web page, or a foreign host name, is behind this request (R0045).
 
-    A bad Origin and a foreign Host get 403 (R0484); no Host, two, or one that is none get 400, as
-    HTTP itself says. No Origin at all is fine: only browsers send it.
+    A bad Origin and a foreign Host get 403 (R0484); a missing, duplicate or invalid Host gets 400,
+    as HTTP itself says. No Origin at all is fine: only browsers send it.
     """
     origin = headers.get(b"origin")
     if origin is not None and not is_origin_allowed(headers, policy):
@@ -304,11 +309,11 @@ def check_origin(headers: Headers, policy: HostPolicy) -> None:
 
 
 def is_health_check_allowed(headers: Headers, policy: HostPolicy) -> bool:
-    """Whether a health check may be answered: that of a load balancer names an address, or no host
-    at all, where the endpoint is reached by a name.
+    """Whether a health check may be answered: that of a load balancer names an IP address, or no
+    host at all, where the endpoint is reached by a name.
 
-    A web page that rebinds its own name is given away by that name: an address in `Host` is never
-    rebound, and a browser always sends one.
+    A web page that rebinds its own name is given away by that name: an IP address in `Host` is
+    never rebound, and a browser always sends one.
     """
     if b"origin" in headers and not is_origin_allowed(headers, policy):
         return False
@@ -335,11 +340,11 @@ def _host_parts(host: bytes | None) -> tuple[str, str] | None:
 def is_origin_allowed(headers: Headers, policy: HostPolicy) -> bool:
     """Whether pages of the origin that a request names may use the server.
 
-    Those of the very host and port that the request was sent to may where a name is ours on every
-    port: by a forwarded port, a page of ours comes from another number than the one that is bound.
-    A page of the same name on another port is another origin (D47).
+    Those of the very host and port that the request was sent to may, if a name is ours on every
+    port: through a forwarded port, our own page comes from another number than the one that is
+    bound. A page of the same name on another port is another origin (D47).
     """
-    # `null` (sandboxed frames, files) and lists of origins do not match the form.
+    # `null` (sandboxed frames, files) and lists of origins do not match the pattern.
     found = _ORIGIN.fullmatch(headers.get(b"origin", b"").decode("latin-1"))
     parts = found and _canonical(found[2], found[3])
     if not found or not parts or parts[1] == "*":
@@ -355,7 +360,7 @@ def is_origin_allowed(headers: Headers, policy: HostPolicy) -> bool:
 
 
 def _shown(value: bytes | None) -> str:
-    """A value for an error message: short, and without anything that a terminal would obey."""
+    """A value for an error message: short, and without control characters."""
     if value is None:
         return "(absent)"
     return "(two values)" if value == _CONFLICT else repr(value[:80].decode("latin-1"))
@@ -375,7 +380,7 @@ _ELEMENTS = re.compile(rf'(?:[^,"]|{_QUOTED}?)++')
 
 
 class AcceptedTypes(Struct, frozen=True):
-    """In which forms a client will take an answer."""
+    """The media types that a client accepts as a response."""
 
     json: bool
     events: bool
@@ -385,9 +390,9 @@ _EITHER = AcceptedTypes(json=True, events=True)
 
 
 def parse_accept(accept: bytes | None) -> AcceptedTypes:
-    """What an Accept header allows: everything without one; the closest range decides for each.
+    """Parse an Accept header: everything without one; the most specific range decides for each.
 
-    An element that is no media range says nothing. Parameters but the weight are not looked at.
+    An element that is not a media range is ignored. Parameters but the weight are not checked.
     """
     if accept is None or not accept.strip():
         return _EITHER
@@ -421,10 +426,10 @@ def _parameters(text: str) -> dict[str, str]:
 
 
 def check_content_type(value: bytes | None) -> None:
-    """Raise 415 unless the body says it is JSON in UTF-8.
+    """Raise 415 unless the body is declared as JSON in UTF-8.
 
-    Forms and plain text can be sent across origins without asking first, so the type is part of
-    the gate: it is parsed, and nothing but this one type passes.
+    Forms and plain text can be sent across origins without a preflight, so the type is part of the
+    security checks: it is parsed, and nothing but this one type passes.
     """
     if value is not None and len(value) <= MAX_CONTENT_TYPE_BYTES:
         found = _MEDIA.fullmatch(value.decode("latin-1"))
@@ -437,22 +442,21 @@ def check_content_type(value: bytes | None) -> None:
     raise HttpError(UNSUPPORTED_MEDIA_TYPE, words)
 
 
-# ---------------------------------------------------------------- the gate
+# ---------------------------------------------------------------- checks of a request
 
 
 def endpoint_methods(accepts: Revisions) -> tuple[str, ...]:
-    """What the one endpoint answers to: POST alone where no revision has sessions (R0918)."""
+    """The HTTP methods of the endpoint: POST alone if no revision has sessions (R0918)."""
     return ("GET", "POST", "DELETE") if accepts.handshakes else ("POST",)
 
 
 class EndpointChecks:
     """The checks before the body, for one endpoint, in the order of D4.
 
-    Static headers are judged once: who sent the same ones before, and passed, passes again. Only
-    a pass is remembered.
+    Static headers are checked once: the same headers pass again. Only a pass is remembered.
     """
 
-    # Whether it is for everybody who comes by a name of ours: no guard is asked.
+    # Whether it is public: no authentication is required.
     public: bool = False
 
     def __init__(self, policy: HostPolicy, methods: tuple[str, ...]) -> None:
@@ -461,7 +465,7 @@ class EndpointChecks:
         self._passed: dict[tuple[str | bytes | None, ...], AcceptedTypes] = {}
 
     def check(self, method: str, headers: Headers) -> AcceptedTypes:
-        """The forms that the client takes. Raises `Refusal`: 403 or 400, 405, 406, 415."""
+        """The types that the client accepts. Raises `HttpError`: 403 or 400, 405, 406, 415."""
         get = headers.get
         key = (method, get(b"host"), get(b"origin"), get(b"accept"), get(b"content-type"))
         answers = self._passed.get(key) or self._check(method, headers, key)
@@ -475,7 +479,7 @@ class EndpointChecks:
         check_origin(headers, self.policy)
         if method not in self.methods:
             allow = ", ".join(self.methods)
-            words = f"{method[:20]!r} is not answered here; use {allow}"
+            words = f"method {method[:20]!r} is not allowed here; use {allow}"
             raise HttpError(METHOD_NOT_ALLOWED, words, headers=(("Allow", allow),))
         answers = parse_accept(headers.get(b"accept"))
         if method == "POST":
@@ -492,35 +496,37 @@ class EndpointChecks:
 
 
 class RouteChecks(EndpointChecks):
-    """The checks before a route of the program's own: Origin, Host and method; the rest is its."""
+    """The checks before a custom route: Origin, Host and method."""
 
     public = True
 
     def check(self, method: str, headers: Headers) -> AcceptedTypes:
-        """Raises `Refusal`: 403 or 400, 405."""
+        """Raises `HttpError`: 403 or 400, 405."""
         check_origin(headers, self.policy)
         if method not in self.methods:
             allow = ", ".join(self.methods)
-            words = f"{method[:20]!r} is not answered here; use {allow}"
+            words = f"method {method[:20]!r} is not allowed here; use {allow}"
             raise HttpError(METHOD_NOT_ALLOWED, words, headers=(("Allow", allow),))
         return _EITHER
 
 
 def check_encoding(value: bytes) -> None:
-    """Raise 415 for a body that is packed: what it becomes could be of any size."""
+    """Raise 415 for a compressed body: its decompressed size is unknown."""
     if value.strip().lower() not in (b"", b"identity"):
-        words = f"Content-Encoding {_shown(value)} is not read here; send the body as it is"
+        words = f"Content-Encoding {_shown(value)} is not supported; send the body without one"
         raise HttpError(UNSUPPORTED_MEDIA_TYPE, words, headers=(("Accept-Encoding", "identity"),))
 
 
 def require_events(answers: AcceptedTypes) -> None:
-    """Raise 406 where an answer can only be a stream, and the client takes none."""
+    """Raise 406 if a response can only be a stream, and the client accepts none."""
     if not answers.events:
         raise _unacceptable(EVENTS_TYPE)
 
 
 def _unacceptable(types: str) -> HttpError:
-    return HttpError(NOT_ACCEPTABLE, f"Accept leaves out what is answered here; list {types}")
+    return HttpError(
+        NOT_ACCEPTABLE, f"Accept does not include a type that is sent here; list {types}"
+    )
 
 
 def check_size(size: int, limit: int = MAX_BODY_BYTES) -> None:
@@ -531,24 +537,24 @@ def check_size(size: int, limit: int = MAX_BODY_BYTES) -> None:
 
 
 def declared_size(headers: Headers) -> int:
-    """How long the body says it will be, 0 where it does not; 400 where that is no number."""
+    """The declared length of the body, 0 without one; 400 if it is not a number."""
     value = headers.get(b"content-length", b"0")
     # Twenty digits are more than any disk holds; int() of many more takes quadratic time.
     if not value.isdigit() or len(value) > 20:
-        raise HttpError(BAD_REQUEST, f"Content-Length {_shown(value)} is no length")
+        raise HttpError(BAD_REQUEST, f"Content-Length {_shown(value)} is not a number")
     return int(value)
 
 
-# Pages ask again after this long; browsers keep an answer for two hours at most anyway.
+# Preflights are repeated after this long; browsers cache them for two hours at most.
 MAX_AGE_S = 600
 # A tool mirrors few of its arguments in headers, and none of them has a long name.
-MAX_ASKED = 64
-MAX_ASKED_BYTES = 4096
+MAX_REQUESTED_HEADERS = 64
+MAX_REQUESTED_HEADER_BYTES = 4096
 
 Pairs: TypeAlias = list[tuple[bytes, bytes]]
 
-# In lower case, as browsers ask for them.
-_TAKEN: Final = (
+# In lower case, as browsers send them.
+_ALLOWED_HEADERS: Final = (
     b"accept",
     b"authorization",
     b"content-type",
@@ -559,45 +565,45 @@ _TAKEN: Final = (
     b"mcp-protocol-version",
     b"mcp-session-id",
 )
-# Without this a page sees none of them, and so could not go on with its session.
-_SHOWN: Final = (
+# Without this a page sees none of them, and so could not continue its session.
+_EXPOSED_HEADERS: Final = (
     b"access-control-expose-headers",
     b"DPoP-Nonce, Mcp-Session-Id, MCP-Protocol-Version, Retry-After, WWW-Authenticate",
 )
-_VARIES: Final = (b"vary", b"origin")
+_VARY: Final = (b"vary", b"origin")
 _PARAM = re.compile(rb"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,128}")
 
 
 def cors_headers(headers: Headers, policy: HostPolicy) -> Pairs | None:
-    """The headers of every answer to a page that is admitted; None for anybody else."""
+    """The CORS headers of every response to an allowed page; None for any other client."""
     origin = headers.get(b"origin")
     if origin is None or not is_origin_allowed(headers, policy):
         return None
-    return [(b"access-control-allow-origin", origin), _SHOWN, _VARIES]
+    return [(b"access-control-allow-origin", origin), _EXPOSED_HEADERS, _VARY]
 
 
 def preflight_headers(
     method: str, headers: Headers, policy: HostPolicy, methods: Sequence[str]
 ) -> Pairs | None:
-    """The headers of the answer where a browser asks first; None for any other request.
+    """The headers of the response to a CORS preflight; None for any other request.
 
-    Raises `Refusal` for an origin or a host that is not admitted, like any request.
+    Raises `HttpError` for an origin or a host that is not allowed, like any request.
     """
     origin = headers.get(b"origin")
     if method != "OPTIONS" or origin is None or b"access-control-request-method" not in headers:
         return None
     check_origin(headers, policy)
-    taken = [*_TAKEN, *_mirrored(headers.get(b"access-control-request-headers", b""))]
+    taken = [*_ALLOWED_HEADERS, *_mirrored(headers.get(b"access-control-request-headers", b""))]
     return [
         (b"access-control-allow-origin", origin),
         (b"access-control-allow-methods", ", ".join(methods).encode()),
         (b"access-control-allow-headers", b", ".join(taken)),
         (b"access-control-max-age", b"%d" % MAX_AGE_S),
-        _VARIES,
+        _VARY,
     ]
 
 
 def _mirrored(asked: bytes) -> list[bytes]:
-    """The headers among those asked for that mirror an argument of a tool."""
-    names = asked[:MAX_ASKED_BYTES].lower().split(b",")[:MAX_ASKED]
+    """The requested headers that mirror an argument of a tool."""
+    names = asked[:MAX_REQUESTED_HEADER_BYTES].lower().split(b",")[:MAX_REQUESTED_HEADERS]
     return [name for name in map(bytes.strip, names) if _PARAM.fullmatch(name)]

@@ -1,19 +1,20 @@
-"""text/event-stream, read and written: bytes to events, events to bytes.
+"""Server-sent events (text/event-stream): bytes to events, events to bytes.
 
 Rules: no I/O, no clock, no reconnecting. The same bytes give the same events and the same fault
-however they are cut into chunks, in linear time and bounded memory. Data is handed on byte for
-byte and never repaired.
+however they are chunked, in linear time and bounded memory. Data is passed on byte for byte and
+never repaired.
 
-What a reader should know of the format, which is the WHATWG standard's:
+What to know of the format, which is the WHATWG standard's:
 
 - A block with a `data` line, even an empty one, is an event; so MCP's priming event (an id and
-  empty data) arrives as an `Event` whose data is `b""`. A block without one is no event, yet its
-  id and its retry count: `Parser.last_event_id` and `Parser.retry_ms` always hold the latest.
-- An event that the stream's end cuts short is dropped, and its id with it.
-- Apart from the bounds below, we differ in one point. The standard replaces bytes that are not
+  empty data) arrives as a `ServerSentEvent` whose data is `b""`. A block without one is not an
+  event, yet its id and its retry count: `EventStreamParser.last_event_id` and
+  `EventStreamParser.retry_ms` always hold the latest.
+- An event that is cut short by the end of the stream is dropped, and its id with it.
+- Apart from the limits below, this differs in one point. The standard replaces bytes that are not
   UTF-8 by U+FFFD; that would change a message or name another event. Data stays as it came, and
-  whoever decodes it refuses it (R0243), losing one message and not the stream; an id or event name
-  is refused here.
+  is refused when it is decoded (R0243), which loses one message and not the stream; an id or
+  event name is refused here.
 """
 
 from typing import NoReturn
@@ -22,13 +23,13 @@ from msgspec import Struct
 
 from colonnade.errors import Fault, FaultKind, InvalidArgument, LocalProtocolError
 
-# One event carries one message: as much as a line of a pipe may hold, since files travel in base64.
+# One event carries one message: as much as a line of stdio may hold, since files travel in base64.
 MAX_EVENT_BYTES = 64 * 1024 * 1024
-# An id comes back in a `Last-Event-ID` header, and all headers together get some 8 KiB of a proxy.
+# An id comes back in a `Last-Event-ID` header, and proxies allow some 8 KiB for all headers.
 MAX_LABEL_BYTES = 1024
-# 30,000 years in milliseconds: no stream means more, and sums with it stay exact in a float.
+# 30,000 years in milliseconds: no real retry is longer, and sums with it stay exact in a float.
 MAX_RETRY_MS = 10**15 - 1
-# A chunk of blank lines makes a list of 8 times its size; larger chunks are taken in pieces.
+# A chunk of blank lines makes a list of 8 times its size; larger chunks are split.
 PIECE_BYTES = 256 * 1024
 
 DEFAULT_EVENT = "message"
@@ -39,7 +40,8 @@ _DATA = b"data: "
 
 
 class ServerSentEvent(Struct, frozen=True):
-    """One event. `id` and `retry_ms` are what its own block said, not what still holds from before.
+    """One event. `id` and `retry_ms` are those of its own block, not those still in effect from
+    before.
 
     `data` has its lines joined by LF and is not checked for UTF-8; `text()` checks.
     """
@@ -50,18 +52,18 @@ class ServerSentEvent(Struct, frozen=True):
     retry_ms: int | None = None
 
     def text(self) -> str:
-        """The data as text, for events that are not JSON; raises `Fault` if it is not UTF-8."""
+        """The data as a string, for events that are not JSON; raises `Fault` if it is not UTF-8."""
         return _decode(self.data, "data")
 
 
 class EventStreamParser:
-    """Reads one stream. Give each connection its own, and a resumed one the old `last_event_id`.
+    """Parses one stream. Use one for each connection, and pass the old `last_event_id` to resume.
 
-    >>> Parser().feed(b'id: 7\\ndata: {"jsonrpc":"2.0"}\\n\\n')
-    [Event(data=b'{"jsonrpc":"2.0"}', event='message', id='7', retry_ms=None)]
+    >>> EventStreamParser().feed(b'id: 7\\ndata: {"jsonrpc":"2.0"}\\n\\n')
+    [ServerSentEvent(data=b'{"jsonrpc":"2.0"}', event='message', id='7', retry_ms=None)]
 
     `last_event_id` is what to send when reconnecting, "" for nothing; `retry_ms` is how long to
-    wait before, None until the server says so.
+    wait before, None until the server sends it.
     """
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES, last_event_id: str = "") -> None:
@@ -71,24 +73,24 @@ class EventStreamParser:
         self._max_event = max_event_bytes
         self._max_line = max_event_bytes + len(_DATA)
         self._ended = False
-        self._head: bytes | None = b""  # what may yet become a byte order mark
+        self._head: bytes | None = b""  # may become a byte order mark
         self._after_cr = False
-        self._partial = bytearray()  # a line without its end; searched once, when it arrives
+        self._partial = bytearray()  # an incomplete line; searched once, when it arrives
         self._data: bytes | bytearray | None = None
         self._name = ""
         self._id: str | None = None
         self._retry: int | None = None
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
-        """The events that this chunk completes. Raises `Fault` on a stream that breaks a bound.
+        """The events that this chunk completes. Raises `Fault` on a stream that exceeds a limit.
 
-        Events before the break are returned first; then `fault` is set, and every later call
-        raises it. Nothing after the break is read.
+        Events before the fault are returned first; then `fault` is set, and every later call raises
+        it. Nothing after it is parsed.
         """
         self._check_fault()
         if self._ended:
             raise LocalProtocolError(
-                "this event stream has ended; make a new Parser for the next connection"
+                "this event stream has ended; create a new parser for the next connection"
             )
         if self._head is not None:
             chunk = self._without_bom(self._head + chunk)
@@ -107,7 +109,7 @@ class EventStreamParser:
         return events
 
     def end(self) -> bool:
-        """The stream has ended: was something cut short, and so dropped? Raises `fault`, if any."""
+        """End the stream: was something cut short, and so dropped? Raises `fault`, if any."""
         self._check_fault()
         pending = (self._partial, self._head, self._name, self._id is not None)
         cut = self._data is not None or any(pending)
@@ -135,7 +137,7 @@ class EventStreamParser:
                 piece = piece[1:]
                 if not piece:
                     return
-        lines = piece.splitlines()  # of bytes: at CR, LF and CR LF, and nowhere else
+        lines = piece.splitlines()  # of bytes: at CR, LF and CR LF only
         last = piece[-1]
         # A CR ends its line now; waiting to see an LF would hold the event back.
         self._after_cr = last == _CR
@@ -151,7 +153,7 @@ class EventStreamParser:
                     events.append(event)
             elif len(line) > longest:
                 self._refuse_line()
-            elif self._data is None and line.startswith(_DATA):  # nearly every line there is
+            elif self._data is None and line.startswith(_DATA):  # nearly every line
                 self._data = line[len(_DATA) :]
             else:
                 self._field(line)
@@ -187,7 +189,7 @@ class EventStreamParser:
         if len(self._data) > self._max_event:
             raise Fault(
                 FaultKind.PARSE,
-                f"an event of the stream carries more than {self._max_event} bytes of data; "
+                f"an event of the stream has more than {self._max_event} bytes of data; "
                 "send less in one message or raise max_event_bytes",
             )
 
@@ -220,9 +222,9 @@ def encode_event(
     id: str | None = None,
     retry_ms: int | None = None,
 ) -> bytes:
-    """One event as bytes. `data` is UTF-8; a line break in it makes one more data line.
+    """Encode one event. `data` is UTF-8; a line break in it makes one more data line.
 
-    The reader gets LF for every CR, LF and CR LF in the data: in JSON they are space between
+    The receiver gets LF for every CR, LF and CR LF in the data: in JSON they are whitespace between
     tokens. Raises `LocalProtocolError` for an event name or id that is not 1 to 1024 visible ASCII
     characters, so that neither can forge a field and an id survives the way back in a header.
     """
@@ -251,9 +253,9 @@ def priming_event(id: str, retry_ms: int | None = None) -> bytes:
 
 
 def comment(text: str = "") -> bytes:
-    """What readers skip: send it now and then, so that nobody takes a quiet stream for dead.
+    """A comment, which parsers skip: send one as a keep-alive on a quiet stream.
 
-    It ends with a blank line, for readers and proxies that pass on whole blocks only.
+    It ends with a blank line, for parsers and proxies that pass on whole blocks only.
     """
     if "\n" in text or "\r" in text:
         raise InvalidArgument(
@@ -284,7 +286,7 @@ def _written(label: str, what: str) -> bytes:
     fits = 0 < len(label) <= MAX_LABEL_BYTES
     if not (fits and label.isascii() and label.isprintable() and " " not in label):
         raise InvalidArgument(
-            f"the {what} {_shown(label)} cannot be written; "
+            f"the {what} {_shown(label)} cannot be sent; "
             f"use 1 to {MAX_LABEL_BYTES} visible ASCII characters without spaces"
         )
     return label.encode()

@@ -1,4 +1,4 @@
-"""What a link reports, and what another process must know to go on with it.
+"""The events of a link, and its state as plain data.
 
 Rules: plain data.
 """
@@ -18,22 +18,22 @@ from colonnade.protocol.negotiation import Peer
 
 
 class Send(Struct, frozen=True):
-    """Write this. `fault` is why, where it is a refusal: HTTP has a status for each."""
+    """Send these bytes. `fault` is set for an error response: HTTP maps it to a status."""
 
     data: bytes
     fault: Fault | None = None
 
 
 class RequestReceived(Struct, frozen=True, gc=False):
-    """The peer wants something: answer the exchange with `settle` or `fail`."""
+    """The peer sent a request: respond to the exchange with `settle` or `fail`."""
 
     exchange: Exchange
 
 
 class NotificationReceived(Struct, frozen=True):
-    """The peer has news; `subscription` is the listen request that it belongs to.
+    """The peer sent a notification; `subscription` is the listen request that it belongs to.
 
-    The params are as they came: read them as the row says.
+    The params are raw: decode them with `method.params`.
     """
 
     method: Method
@@ -42,7 +42,7 @@ class NotificationReceived(Struct, frozen=True):
 
 
 class RequestFinished(Struct, frozen=True):
-    """One of our requests is over: its raw result, or what went wrong."""
+    """One of our requests is over: its raw result, or an error."""
 
     id: RequestId
     method: str
@@ -50,27 +50,27 @@ class RequestFinished(Struct, frozen=True):
 
 
 class ProgressReceived(Struct, frozen=True):
-    """One of our requests is getting on."""
+    """The peer reported progress of one of our requests."""
 
     id: RequestId
     params: "t.ProgressNotificationParams"
 
 
 class RequestCancelled(Struct, frozen=True):
-    """The peer no longer wants an answer; the exchange is settled already."""
+    """The peer cancelled its request; the exchange is settled already."""
 
     exchange: Exchange
     reason: str | None
 
 
 class PeerIdentified(Struct, frozen=True):
-    """The handshake is done, or has come far enough to know the peer."""
+    """The handshake is done, or far enough to know the peer."""
 
     peer: Peer
 
 
 class MessageIgnored(Struct, frozen=True):
-    """Something was ignored, as it must be; worth a line in the log."""
+    """A message was ignored, as the protocol requires; worth a line in the log."""
 
     why: str
 
@@ -88,9 +88,9 @@ LinkEvent: TypeAlias = (
 
 
 class LinkSnapshot(Struct, frozen=True, kw_only=True):
-    """A link as plain data, so that another process can go on with it.
+    """A link as plain data, so that another process can continue it.
 
-    `informed` is whether the peer said what it can do, or is only known to speak this revision.
+    `informed` is whether the peer declared its capabilities, or only its revision is known.
     """
 
     side: Side

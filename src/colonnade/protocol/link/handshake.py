@@ -1,7 +1,7 @@
-"""How far two sides have come with each other, and who the other one is.
+"""The initialize handshake: its states, the peer, and which methods each side may send.
 
-Rules: the table is the state machine; a step that is not in it does not exist, and what is
-refused changes nothing. Enveloped requests need none of this.
+Rules: the table is the state machine; a step that is not in it does not exist, and what is refused
+changes nothing. Requests with an envelope need none of this.
 """
 
 from collections.abc import Callable
@@ -24,20 +24,20 @@ from colonnade.protocol.revision import Revision, Revisions
 
 
 class Phase(Enum):
-    """How far the handshake is."""
+    """The state of the handshake."""
 
-    NEW = "nothing was said"
-    OPENING = "initialize was said"
-    OPEN = "both sides are ready"
-    CLOSED = "it is over"
+    NEW = "not initialized"
+    OPENING = "initialize was sent"
+    OPEN = "initialized"
+    CLOSED = "closed"
 
 
-# Why a server asks nothing yet: R0012 allows only pings and logs before that.
+# Why a server sends no requests yet: R0012 allows only pings and logs before that.
 NOT_INITIALIZED = (
-    "it has not sent notifications/initialized, and nothing can be asked of a client before that"
+    "it has not sent notifications/initialized, and a client gets no requests before that"
 )
 
-# Which step leads where. A step that is missing here does not exist.
+# The transitions. A step that is missing here does not exist.
 TABLE: dict[Side, dict[Phase, dict[str, Phase]]] = {
     Side.SERVER: {
         Phase.NEW: {"initialize": Phase.OPENING, "close": Phase.CLOSED},
@@ -57,14 +57,14 @@ TABLE: dict[Side, dict[Phase, dict[str, Phase]]] = {
     },
 }
 
-# R0011, R0012: what may go before the handshake is done.
+# R0011, R0012: what may be sent before the handshake is done.
 ALLOWED_EARLY = frozenset({"ping", "notifications/message"})
 
 
 class Handshake:
-    """The state of one conversation, and the peer as far as it is known.
+    """The handshake of one link, and the peer as far as it is known.
 
-    `informed` is whether the peer said what it can do, or is only known to speak its revision.
+    `informed` is whether the peer declared its capabilities, or only its revision is known.
     """
 
     def __init__(self, side: Side, accepts: Revisions) -> None:
@@ -75,17 +75,17 @@ class Handshake:
         self.informed: bool = True
 
     def may(self, step: str) -> bool:
-        """Whether this step exists now."""
+        """Whether this step is possible now."""
         return step in TABLE[self.side][self.phase]
 
     def step(self, step: str) -> None:
-        """Go on; raises `LocalProtocolError` where the step does not exist."""
+        """Take a step; raises `LocalProtocolError` if it is not possible."""
         if not self.may(step):
-            raise LocalProtocolError(f"{step} does not follow: {self.phase.value}")
+            raise LocalProtocolError(f"{step} is not possible now: {self.phase.value}")
         self.phase = TABLE[self.side][self.phase][step]
 
     def advance(self, step: str) -> bool:
-        """Go on if the step exists; it is the peer who takes it, and may take it out of turn."""
+        """Take a step of the peer, which may come out of order; False if it is not possible."""
         if self.may(step):
             self.step(step)
             return True
@@ -100,60 +100,60 @@ class Handshake:
             return Peer(self.accepts.handshakes[0], t.ServerCapabilities())
         return None
 
-    # ------------------------------------------------------------ a client
+    # ------------------------------------------------------------ client
 
     def begin(self, wanted: Revision | None) -> Revision:
-        """The revision to ask for: our newest that has a handshake (R0014), or a chosen one."""
+        """The revision to request: our newest that has a handshake (R0014), or a chosen one."""
         if self.side is Side.SERVER or not self.may("initialize"):
-            raise LocalProtocolError("initialize is the first word of a client, once")
+            raise LocalProtocolError("initialize is sent by a client, first and once")
         if not self.accepts.handshakes:
-            raise LocalProtocolError("none of our revisions begins with initialize; adopt one")
+            raise LocalProtocolError("no accepted revision begins with initialize; call adopt()")
         if wanted is not None and wanted not in self.accepts.handshakes:
-            raise LocalProtocolError(f"{wanted.date} cannot be asked for by initialize here")
+            raise LocalProtocolError(f"{wanted.date} cannot be requested by initialize here")
         return wanted or self.accepts.handshakes[0]
 
     def agree(self, result: "t.InitializeResult") -> Peer:
-        """The server's answer; raises where we cannot speak so, and must disconnect (D34)."""
+        """Take the result of `initialize`; raises if its revision is not accepted (D34)."""
         revision = agree(result.protocol_version, self.accepts)
         self.step("agreed")
         self.peer = Peer(revision, result.capabilities, result.server_info)
         return self.peer
 
     def adopt(self, peer: Peer | Revision) -> None:
-        """Speak with a server that needs no handshake."""
+        """Use a server that needs no handshake."""
         known = peer if isinstance(peer, Peer) else Peer(peer, t.ServerCapabilities())
         if known.revision.handshake or known.revision not in self.accepts:
             raise LocalProtocolError(f"{known.revision.date} cannot be adopted here")
         if self.session is not None:
-            raise LocalProtocolError(f"this link speaks {self.session.revision.date} already")
+            raise LocalProtocolError(f"this link uses {self.session.revision.date} already")
         self.step("adopt")
         self.peer, self.informed = known, isinstance(peer, Peer)
 
-    # ------------------------------------------------------------ a server
+    # ------------------------------------------------------------ server
 
     def answer(self, params: "t.InitializeRequestParams") -> Revision:
-        """The revision to answer `initialize` with. Raises `Fault`."""
+        """The revision for the result of `initialize`. Raises `Fault`."""
         if not self.may("initialize"):
             raise Fault(FaultKind.INVALID_REQUEST, "initialize was already done")  # D27
         return negotiate(params.protocol_version, self.accepts)
 
     def opened(self, params: "t.InitializeRequestParams", revision: Revision) -> Peer:
-        """It was answered: the peer is known from here on."""
+        """Set the peer: the result of `initialize` was sent."""
         self.step("initialize")
         self.peer = Peer(revision, params.capabilities, params.client_info)
         return self.peer
 
     def set_level(self, peer: Peer, level: t.LoggingLevel) -> Peer:
-        """What the session wants to hear of the log."""
+        """Set the log level of the session."""
         self.peer = replace(peer, log_level=level)
         return self.peer
 
-    # ------------------------------------------------------------ either
+    # ------------------------------------------------------------ both sides
 
     def peer_for(self, method: str, probed: Revision | None) -> Peer:
-        """Whom a message of ours would reach now. `probed` is a guess, before the peer is known.
+        """The peer that a message of ours would reach now. `probed` is a guess, before it is known.
 
-        Raises `LocalProtocolError` where it is too early or too late for it.
+        Raises `LocalProtocolError` if it is too early or too late for the message.
         """
         if self.phase is Phase.OPEN and self.peer is not None:
             return self.peer
@@ -165,18 +165,20 @@ class Handshake:
                 raise LocalProtocolError(f"{method} before the handshake is done")
             return session
         if probed is None or probed.handshake or probed not in self.accepts:
-            raise LocalProtocolError(f"{method} before the peer is known; initialize or adopt")
+            raise LocalProtocolError(
+                f"{method} before the peer is known; call initialize() or adopt()"
+            )
         return Peer(probed, t.ServerCapabilities())
 
     def knows(self, peer: Peer) -> bool:
-        """Whether this is a peer that has told us what it can do."""
+        """Whether this peer has declared its capabilities."""
         return self.informed and peer is self.peer
 
 
 class MethodRules:
-    """The terms on which one side speaks, whoever the peer is.
+    """Which methods may be sent and received, by capabilities and revision.
 
-    `current` is who we are by now: it counts for peers that agreed on nothing in a handshake.
+    `current` returns our present identity, for peers without a handshake.
     """
 
     def __init__(self, identity: Identity, current: Callable[[], Identity] | None = None) -> None:
@@ -184,77 +186,85 @@ class MethodRules:
         self._side = identity.side
         self._mine = identity.capabilities
         self._extensions = frozenset(identity.capabilities.extensions or ())
-        # What was found before, and depends on nothing that another request could change.
+        # Results that depend on nothing another request could change.
         self._received: dict[tuple[str, Revision], Method] = {}
 
     def receivable(self, method: str, peer: Peer) -> Method:
-        """The row of a method that the peer may send now. Raises `Fault` where it may not."""
+        """The definition of a method that the peer may send now. Raises `Fault` if it may not."""
         known = self._received.get((method, peer.revision))
         if known is not None:
             return known
-        row = peer.revision.method(method, self._extensions)
+        definition = peer.revision.method(method, self._extensions)
         sender = self._side.other
-        if row is None or sender not in row.senders:
-            raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {method[:80]} here")
-        own = row.needs is None or row.needed_of(sender) is self._side
-        if row.needs is None or declares(self._meant(row, peer, sender), row.needs):
+        if definition is None or sender not in definition.senders:
+            raise Fault(FaultKind.METHOD_NOT_FOUND, f"unknown method {method[:80]!r}")
+        own = definition.needs is None or definition.needed_of(sender) is self._side
+        if definition.needs is None or declares(
+            self._capabilities_for(definition, peer, sender), definition.needs
+        ):
             if own:
-                self._received[method, peer.revision] = row
-            return row
-        if row.needed_of(sender) is self._side:
-            if self._offers_now(row.needs, peer):
-                return row
-            raise Fault(FaultKind.METHOD_NOT_FOUND, f"{method} is not offered here")
+                self._received[method, peer.revision] = definition
+            return definition
+        if definition.needed_of(sender) is self._side:
+            if self._declares_now(definition.needs, peer):
+                return definition
+            raise Fault(
+                FaultKind.METHOD_NOT_FOUND, f"{method} is not supported by this {self._side.value}"
+            )
         if method not in peer.revision.methods:  # R1207
-            extension = row.needs.partition(".")[2]
+            extension = definition.needs.partition(".")[2]
             raise missing_capability(f"{method} needs {extension}", extensions={extension: {}})
-        return row  # what the sender did not say of itself is not for us to miss
+        return definition  # a capability that the sender did not declare is not enforced here
 
     def sendable(self, method: str, peer: Peer, *, notification: bool, informed: bool) -> Method:
-        """The row of a method that we may send now. Raises `LocalProtocolError` where not.
+        """The definition of a method that we may send now. Raises `LocalProtocolError` if not.
 
-        `informed` is whether the peer has said what it can do; else nothing is held against it.
+        `informed` is whether the peer has declared its capabilities; else they are not checked.
         """
-        spoken = self._extensions & peer.extensions if informed else self._extensions
-        row = peer.revision.method(method, spoken)
+        shared = self._extensions & peer.extensions if informed else self._extensions
+        definition = peer.revision.method(method, shared)
         if (
-            row is None
+            definition is None
             or method == HANDSHAKE_METHOD
-            or self._side not in row.senders
-            or row.is_notification is not notification
+            or self._side not in definition.senders
+            or definition.is_notification is not notification
         ):
             kind = "notification" if notification else "request"
             raise LocalProtocolError(
-                f"{method} is no {kind} that a {self._side.value} sends in {peer.revision.date}"
+                f"{method} is not a {kind} that a {self._side.value} sends in {peer.revision.date}"
             )
-        own = row.needed_of(self._side) is self._side
-        if row.needs is None or not (own or informed):
-            return row
-        if not declares(self._meant(row, peer, self._side), row.needs):
+        own = definition.needed_of(self._side) is self._side
+        if definition.needs is None or not (own or informed):
+            return definition
+        if not declares(self._capabilities_for(definition, peer, self._side), definition.needs):
             whose = "this side" if own else "the peer"
-            raise LocalProtocolError(f"{method} needs {row.needs}, and {whose} has not declared it")
-        return row
+            raise LocalProtocolError(
+                f"{method} needs {definition.needs}, and {whose} has not declared it"
+            )
+        return definition
 
-    def _offers_now(self, needs: str, peer: Peer) -> bool:
-        """Whether what was not offered at first is by now, to a peer that judges each request."""
+    def _declares_now(self, needs: str, peer: Peer) -> bool:
+        """Whether a capability was added since, for a peer without a handshake."""
         if self._current is None or peer.revision.handshake:
             return False
         return declares(self._current().capabilities, needs)
 
-    def _meant(
-        self, row: Method, peer: Peer, sender: Side
+    def _capabilities_for(
+        self, definition: Method, peer: Peer, sender: Side
     ) -> t.ClientCapabilities | t.ServerCapabilities:
-        """The capabilities that a row's `needs` means."""
-        return self._mine if row.needed_of(sender) is self._side else peer.capabilities
+        """The capabilities that `needs` of a method refers to."""
+        return self._mine if definition.needed_of(sender) is self._side else peer.capabilities
 
 
-def params_for(row: Method, params: t.ProtocolType | None) -> t.ProtocolType:
-    """Params of the kind that a method takes; the empty ones where none are given."""
+def params_for(definition: Method, params: t.ProtocolType | None) -> t.ProtocolType:
+    """The params of a method: those given, or empty ones. Raises `LocalProtocolError`."""
     if params is None:
         try:
-            return row.params()
+            return definition.params()
         except TypeError as error:
-            raise LocalProtocolError(f"{row.name} needs {row.params.__name__}: {error}") from error
-    if not isinstance(params, row.params):
-        raise LocalProtocolError(f"{row.name} takes {row.params.__name__}")
+            raise LocalProtocolError(
+                f"{definition.name} needs {definition.params.__name__}: {error}"
+            ) from error
+    if not isinstance(params, definition.params):
+        raise LocalProtocolError(f"{definition.name} takes {definition.params.__name__}")
     return params

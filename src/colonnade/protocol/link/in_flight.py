@@ -1,9 +1,9 @@
-"""The requests that this side has sent and not yet seen answered.
+"""Requests in flight: our own with their timeouts, and those of the peer with their batches.
 
-Ids count up and are never used again, which is what every revision wants or allows. A request's
-progress token is its id, so tokens are unique among active requests.
+Ids count up and are never reused, which every revision requires or allows. The progress token of a
+request is its id, so tokens are unique among active requests.
 
-Rules: no clock: times come in. No answer to one call ever settles another.
+Rules: no clock: times are arguments. No response ever settles another request.
 """
 
 from collections.abc import Iterator
@@ -17,20 +17,20 @@ from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.jsonrpc import RequestId, encode, encode_batch, encode_notification
 
-# Calls that wait at once. A peer that stops answering must not make us remember for ever.
+# Our requests in flight. A peer that stops responding must not fill our memory.
 MAX_SENT = 10_000
-# While a person answers a question of the peer, no call runs out of time that the question may be
-# about; but even they are gone after so long.
+# While a user answers an input request of the peer, the timeouts of the requests that it may be
+# about are paused, for this long at most.
 MAX_PAUSED_S = 600.0
-# From here on nobody counts tenths of a second.
+# From here on a duration is shown in whole seconds.
 WHOLE_SECONDS_FROM_S = 10.0
 
 
 class OutgoingRequest(Struct, gc=False):
-    """One request on its way: when to give up, and what was last heard of it.
+    """One request of ours in flight: its timeout and its latest progress.
 
-    `limit` is the latest `deadline` that progress can bring about. Without a deadline it stays
-    open until one side ends it, as a subscription does that was acknowledged.
+    `limit` is the latest `deadline` that progress can extend to. Without a deadline it stays open
+    until one side ends it, as an acknowledged subscription does.
     """
 
     id: int
@@ -43,25 +43,25 @@ class OutgoingRequest(Struct, gc=False):
     last_progress: t.Number | None = None
     name: str | None = None
     max_pause_s: float = MAX_PAUSED_S
-    # Questions that hold it, and since when the first of them does.
+    # How many input requests pause its timeout, and since when.
     pauses: int = 0
     paused_at: float = 0.0
 
     @property
     def label(self) -> str:
-        """What it is called, in an error: the tool or prompt that it is about, or its method."""
+        """Its name in an error message: the tool or prompt that it is about, or its method."""
         return self.method if self.name is None else repr(self.name)
 
     @property
     def ends_at(self) -> float | None:
-        """When its time has run out; None for what stays open."""
+        """When its timeout expires; None if it stays open."""
         if self.deadline is None:
             return None
         return self.deadline + (self.max_pause_s if self.pauses else 0.0)
 
     @property
     def timeout_text(self) -> str:
-        """How many seconds it is waited for, all in all, for people."""
+        """Its timeout in seconds, with extensions, for a message."""
         seconds = (self.limit if self.deadline is None else self.deadline) - self.sent_at
         if abs(seconds - self.timeout_s) < 0.001:
             return f"{self.timeout_s:g}"
@@ -72,11 +72,11 @@ class OutgoingRequest(Struct, gc=False):
         )
 
     def paused_s(self, now: float) -> float:
-        """For how long its time has stood still by now."""
+        """How long its timeout has been paused by now."""
         return min(now - self.paused_at, self.max_pause_s) if self.pauses else 0.0
 
     def cancellation(self, reason: str | None) -> bytes:
-        """The notice that nobody waits for it any more."""
+        """The `notifications/cancelled` for it."""
         params = t.CancelledNotificationParams(request_id=self.id, reason=reason)
         return encode_notification("notifications/cancelled", encode(params))
 
@@ -95,16 +95,16 @@ class OutgoingRequests:
 
     @property
     def calls(self) -> tuple[OutgoingRequest, ...]:
-        """Those that still wait, oldest first; copies, so that nobody else moves a deadline."""
+        """Those in flight, oldest first; copies, so that no other code moves a deadline."""
         return tuple(replace(call) for call in self._sent.values())
 
     def reserve(self, method: str, timeout_s: float, max_s: float) -> int:
-        """The id of a new request, which no other will have."""
+        """The id of a new request, which is never used again."""
         if not (0 < timeout_s <= max_s < inf or (isfinite(timeout_s) and 0 < max_s < timeout_s)):
-            # R0237: a call that may wait for ever is one that nobody ends.
-            raise LocalProtocolError(f"{method}: a time-out is a number of seconds above 0")
+            # R0237: a request without a timeout might never end.
+            raise LocalProtocolError(f"{method}: a timeout is a number of seconds above 0")
         if len(self._sent) >= MAX_SENT:
-            raise LocalProtocolError(f"more than {MAX_SENT} requests wait for an answer")
+            raise LocalProtocolError(f"more than {MAX_SENT} requests in flight")
         self.next_id += 1
         return self.next_id - 1
 
@@ -118,7 +118,7 @@ class OutgoingRequests:
         wants_progress: bool,
         name: str | None = None,
     ) -> OutgoingRequest:
-        """A new request under an id that was reserved. `name` is what it is about, for people."""
+        """Add a request under a reserved id. `name` is the tool or prompt that it is about."""
         least = timeout_s if timeout_s < max_s else max_s
         until, limit = now + least, now + max_s
         call = OutgoingRequest(id, method, now, until, limit, timeout_s, wants_progress, None, name)
@@ -126,26 +126,26 @@ class OutgoingRequests:
         return call
 
     def get(self, id: RequestId | None) -> OutgoingRequest | None:
-        """The request that waits under this id; `7` is not `"7"`."""
+        """The request with this id; `7` is not `"7"`."""
         return self._sent.get(id)
 
     def settle(self, id: RequestId | None) -> OutgoingRequest | None:
-        """Take a request out: it is answered, cancelled or timed out."""
+        """Remove a request that has its response, was cancelled or timed out."""
         return self._sent.pop(id, None)
 
     def keep_open(self, call: OutgoingRequest) -> None:
-        """From here on it may take as long as it likes."""
+        """Remove the timeout of a request."""
         call.deadline = None
 
     def by_progress_token(self, token: t.ProgressToken) -> OutgoingRequest | None:
-        """The request that wants its progress reported under this token."""
+        """The request that wants progress under this token."""
         call = self.get(token)
         return call if call is not None and call.wants_progress else None
 
     def progress(self, call: OutgoingRequest, progress: t.Number, now: float) -> bool:
-        """Take note of progress; false where it did not go up (D32).
+        """Record progress; False if it did not increase (D32).
 
-        Progress begins the time-out anew, but never beyond the limit (R0241).
+        Progress restarts the timeout, but never beyond the limit (R0241).
         """
         if call.last_progress is not None and progress <= call.last_progress:
             return False
@@ -155,9 +155,8 @@ class OutgoingRequests:
         return True
 
     def pause_timeouts(self, now: float, about: RequestId | None = None) -> tuple[int, ...]:
-        """The peer has asked us something: the time stands still for the call that it is about, or
-        where nobody knows for all that wait by now; which they are. What is sent later waits for
-        something else."""
+        """Pause the timeout of the request that an input request is `about`, or of all in flight
+        if that is unknown, and return their ids. Requests sent later are not affected."""
         known = self.get(about)
         held = tuple(self._sent.values()) if about is None else (known,) if known else ()
         for call in held:
@@ -167,7 +166,7 @@ class OutgoingRequests:
         return tuple(call.id for call in held)
 
     def resume_timeouts(self, held: tuple[int, ...], now: float) -> None:
-        """It was answered; the time goes on where it stood still."""
+        """Resume paused timeouts after the response to the input request."""
         for call in filter(None, map(self.get, held)):
             held_s = call.paused_s(now)
             call.pauses -= 1
@@ -179,26 +178,26 @@ class OutgoingRequests:
                 call.deadline += held_s
 
     def overdue(self, now: float) -> list[OutgoingRequest]:
-        """Those whose time has run out."""
+        """Those whose timeout has expired."""
         ends = ((call, call.ends_at) for call in self._sent.values())
         return [call for call, end in ends if end is not None and end <= now]
 
     @property
     def next_deadline(self) -> float | None:
-        """When to look again; None where nothing waits for a time."""
+        """When to check again; None if there is no timeout."""
         ends = [end for call in self._sent.values() if (end := call.ends_at) is not None]
         return min(ends, default=None)
 
 
-# Requests of one peer that are worked on at once; more are answered with an error.
+# Concurrent requests of one peer; more get an error.
 MAX_RUNNING = 1_000
-# Batches that wait for their last answer. One may hold a hundred answers, whose size its sender
-# chooses; nobody needs more than a few at once.
+# Batches that wait for their last response. One may hold a hundred responses, whose size its sender
+# chooses; more than a few at once are not needed.
 MAX_BATCHES = 16
 
 
 class PendingBatch:
-    """One batch: the answers that are ready, how many are not, and which ids were used."""
+    """One batch: the responses that are ready, how many are missing, and which ids were used."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -206,19 +205,20 @@ class PendingBatch:
         self.ids: set[RequestId] = set()
 
     def take(self) -> bytes | None:
-        """The whole answer, as soon as nothing is open; None before, or if nothing was asked."""
+        """The whole response as soon as none is missing; None before, or if there was no
+        request."""
         return encode_batch(self.frames) if self.frames and not self.open else None
 
 
 class IncomingRequests:
-    """The peer's requests in work."""
+    """The requests of the peer that are being handled."""
 
     def __init__(self) -> None:
-        # The batch in which what is being received stands.
+        # The batch that is being received.
         self.batch: PendingBatch | None = None
         self._running: dict[RequestId | None, Exchange] = {}
-        # The batches of those that came in one.
-        self._boxes: dict[Exchange, PendingBatch] = {}
+        # The batches of requests that came in one.
+        self._batch_of: dict[Exchange, PendingBatch] = {}
         self._waiting: set[PendingBatch] = set()
 
     def __len__(self) -> int:
@@ -228,16 +228,15 @@ class IncomingRequests:
         return iter([*self._running.values()])
 
     def get(self, id: RequestId | None) -> Exchange | None:
-        """The request that runs under this id."""
+        """The request with this id."""
         return self._running.get(id)
 
     def uses(self, id: RequestId) -> bool:
-        """Whether an answer under this id would be taken for that of another request."""
+        """Whether a response with this id could be taken for that of another request."""
         return id in self._running or (self.batch is not None and id in self.batch.ids)
 
     def claim(self, id: RequestId) -> bool:
-        """A request with this id was read; for the rest of its batch the id is taken. False where
-        it is in use."""
+        """Take the id of a decoded request, for the rest of its batch. False if it is in use."""
         if self.batch is None:
             return id not in self._running
         if self.uses(id):
@@ -246,65 +245,65 @@ class IncomingRequests:
         return True
 
     def open(self, exchange: Exchange) -> None:
-        """Begin to work on a request. Raises `Fault` where there are too many.
+        """Begin to handle a request. Raises `Fault` if there are too many.
 
-        A batch too many is read all the same: what answers us or cancels something needs no
-        room, and each request learns under its own id that it must wait.
+        A batch too many is read all the same: responses and cancellations in it need no room, and
+        each request gets an error under its own id.
         """
-        running, box = self._running, self.batch
+        running, batch = self._running, self.batch
         if len(running) >= MAX_RUNNING:
             raise Fault(FaultKind.INTERNAL, "too many requests at once; try again later")
-        if box is not None:
+        if batch is not None:
             if len(self._waiting) >= MAX_BATCHES:
                 raise Fault(FaultKind.INTERNAL, "too many batches at once; try again later")
-            box.open += 1
-            self._boxes[exchange] = box
+            batch.open += 1
+            self._batch_of[exchange] = batch
         running[exchange.request.id] = exchange
 
     def close(self, exchange: Exchange, data: bytes | None) -> bytes | None:
-        """A request is over: what to send, which is nothing yet inside an unfinished batch.
+        """End a request: what to send, which is nothing yet inside an unfinished batch.
 
-        One that was given up before is not in here any more, though its id may be again.
+        One that was abandoned before is no longer in here, though its id may be in use again.
         """
         id, running = exchange.request.id, self._running
         if running.get(id) is not exchange:
             return None
         del running[id]
-        if not self._boxes or exchange not in self._boxes:
+        if not self._batch_of or exchange not in self._batch_of:
             return data
-        box = self._boxes.pop(exchange)
-        box.open -= 1
+        batch = self._batch_of.pop(exchange)
+        batch.open -= 1
         if data is not None:
-            box.frames.append(data)
-        return self._finished(box) if box is not self.batch else None
+            batch.frames.append(data)
+        return self._finished(batch) if batch is not self.batch else None
 
     def answer(self, data: bytes) -> bytes | None:
-        """An answer that is ready at once: what to send now."""
+        """Add a response that is ready at once: what to send now."""
         if self.batch is None:
             return data
         self.batch.frames.append(data)
         return None
 
     def begin_batch(self) -> PendingBatch:
-        """What comes now stands in one batch."""
+        """Begin a batch: what is received now belongs to it."""
         self.batch = PendingBatch()
         return self.batch
 
-    def end_batch(self, box: PendingBatch) -> bytes | None:
-        """The batch was read: its answer, if that is complete already."""
+    def end_batch(self, batch: PendingBatch) -> bytes | None:
+        """End a batch: its response, if that is complete already."""
         self.batch = None
-        self._waiting.add(box)
-        return self._finished(box)
+        self._waiting.add(batch)
+        return self._finished(batch)
 
-    def _finished(self, box: PendingBatch) -> bytes | None:
-        if not box.open:
-            self._waiting.discard(box)
-        return box.take()
+    def _finished(self, batch: PendingBatch) -> bytes | None:
+        if not batch.open:
+            self._waiting.discard(batch)
+        return batch.take()
 
     def clear(self) -> list[Exchange]:
-        """Forget all of them, and say which they were."""
+        """Remove all requests and return them."""
         exchanges = list(self)
         self._running.clear()
-        self._boxes.clear()
+        self._batch_of.clear()
         self._waiting.clear()
         return exchanges

@@ -1,1 +1,1 @@
-"""JSON Schema: validation, bounds, and messages for what is wrong."""
+"""JSON Schema: limits of a document, validation of values, and error messages."""

@@ -1,8 +1,8 @@
-"""The subschemas of a JSON Schema document: where they are, what they refer to, what they cost.
+"""Limits of a JSON Schema document: its subschemas, references and validation cost.
 
 Rules: nothing is fetched, nothing is validated here. A document that is too large, that refers
-outside itself or that could make a checker work without end is refused with `Unsound`, in time
-linear in the document, before any value meets it.
+outside itself or that could make a validator work without end is refused with `UnusableSchema`, in
+time linear in the document, before any value is validated.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,24 +15,24 @@ Schema: TypeAlias = dict[str, Any]
 DRAFT_2020_12 = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_07 = "http://json-schema.org/draft-07/schema"
 
-# A frame nests to 64 at most, so a schema or a value that arrived in one does too.
+# A message nests to 64 levels at most, so a schema or a value that arrived in one does too.
 MAX_DEPTH = 64
 # The largest real tool schemas (generated from OpenAPI) have some 1,500 subschemas.
 MAX_SUBSCHEMAS = 4_000
 # Objects, arrays and scalars of the document together: enumerations and examples count too.
 MAX_NODES = 50_000
-# All text of the document together; a schema is read by a model, whose window is smaller.
+# All strings of the document together; a schema is read by a model, whose context is smaller.
 MAX_TEXT = 1_000_000
-# Steps for one node of a value; more than anyone's limit is as good as without end.
+# Steps for one node of a value; more than every limit is as good as unlimited.
 MAX_STEPS = 1 << 40
-# Members and items, counted for every alternative that applies something to them.
+# Members and items, counted for every alternative that applies a subschema to them.
 MAX_LINKS = 40_000
 # Comparing with an enumeration costs about one step for this many of its values.
 _ENUM_STEP = 8
-# Dividing by a fraction is done exactly, with integers as long as both exponents ask for: 26 µs
-# at worst, 1 µs for prices.
+# Dividing by a fraction is exact, with integers as long as both exponents require: 26 µs at worst,
+# 1 µs for prices.
 _FRACTION_STEPS = 64
-# An integer beyond this many bits travels as text, which takes the square of its length.
+# A longer integer is passed as a string, which takes the square of its length.
 _WORD_BITS = 64
 
 _ONE_IN_PLACE = ("not", "if", "then", "else")
@@ -42,7 +42,7 @@ _ONE_MEMBER = ("additionalProperties", "unevaluatedProperties", "propertyNames")
 _ONE_ITEM = ("items", "additionalItems", "contains", "unevaluatedItems")
 _MANY_ITEMS = ("prefixItems", "items")
 _DEFINITIONS = ("$defs", "definitions")
-# What is only said about a value and never applied to it still holds subschemas.
+# Keywords that hold a subschema and never apply it.
 _ONE_SAID = ("contentSchema",)
 _SINGLE = frozenset((*_ONE_IN_PLACE, *_ONE_MEMBER, *_ONE_ITEM, *_ONE_SAID))
 _LISTS = frozenset((*_MANY_IN_PLACE, *_MANY_ITEMS))
@@ -50,21 +50,21 @@ _MAPS = frozenset((*_MAP_IN_PLACE, "properties", "patternProperties", *_DEFINITI
 # Where `true` and `false` are tried one after the other they cost a step like any subschema.
 _COSTLY_BOOLEANS = frozenset((*_MANY_IN_PLACE, *_MAP_IN_PLACE, "patternProperties"))
 _TRIVIAL: Schema = {}
-# What is said of a value, and admits or refuses none.
+# Annotations: keywords that admit or refuse no value.
 ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "deprecated"})
 
 
 _MEMBER, _ITEM = 0, 1
-# Of a member or of an item; which one, or any; the subschema that is applied to it.
+# Whether of a member or of an item; which one, or any; the subschema that is applied to it.
 _Link: TypeAlias = tuple[int, str | int | None, int]
 
 
 class UnusableSchema(ValueError):
-    """This document cannot be used; the words say why and what to do."""
+    """This document cannot be used; the message says why and what to do."""
 
 
 class _Node(Struct, eq=False):
-    """One subschema and the ones it hands the same value, its members or its items to."""
+    """One subschema, and those that it applies to the same value, its members or its items."""
 
     document: Schema
     base: str
@@ -73,7 +73,7 @@ class _Node(Struct, eq=False):
 
     @property
     def weight(self) -> int:
-        """The steps of its own keywords, whatever the value; each may be a complaint as well."""
+        """The steps of its own keywords, whatever the value; each may also be a problem."""
         steps = 1 + _length(self.document.get("enum")) // _ENUM_STEP
         steps += _length(self.document.get("required"))
         for keyword in ("dependentRequired", "dependencies"):
@@ -93,8 +93,8 @@ def _length(one: Any) -> int:
 def measure(value: Any, *, text: int = 64, square: bool = False) -> list[int]:
     """The weight of a JSON value at each depth: a node counts 1, and 1 more per `text` characters.
 
-    With `square`, text counts by the square of its length; long integers always do. Raises
-    `Unsound` where it nests too deep; iterative, so that no stack is too small for it.
+    With `square`, strings count by the square of their length; long integers always do. Raises
+    `UnusableSchema` if it nests too deep; iterative, so that it never exhausts the stack.
     """
     levels: list[int] = []
     layer: list[Any] = [value]
@@ -119,14 +119,15 @@ def measure(value: Any, *, text: int = 64, square: bool = False) -> list[int]:
 
 
 def estimate_costs(document: Any) -> list[int]:
-    """How many steps a checker needs at most for one node of a value, at each depth of it.
+    """The most steps that a validator needs for one node of a value, at each depth of it.
 
-    Raises `Unsound` for a document that is no schema, too large, or refers outside itself.
+    Raises `UnusableSchema` for a document that is not a schema, too large, or refers outside
+    itself.
     """
     if isinstance(document, bool):
         return [1] * (MAX_DEPTH + 1)
     if not isinstance(document, dict):
-        raise UnusableSchema("a schema is a JSON object; this is none")
+        raise UnusableSchema("a schema must be a JSON object")
     if sum(measure(document, text=MAX_TEXT // MAX_NODES)) > MAX_NODES:
         raise UnusableSchema("the schema is too large; split it or describe less")
     return _costs(_Graph(cast(Schema, document)).nodes)
@@ -148,7 +149,7 @@ def subschemas(document: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
 
 
 def map_subschemas(document: Schema, change: Callable[[str, Any], Any]) -> Schema:
-    """A copy in which each subschema is what `change(keyword, subschema)` makes of it."""
+    """A copy in which each subschema is replaced by `change(keyword, subschema)`."""
     copy = dict(document)
     for keyword in document:
         value = document[keyword]
@@ -165,7 +166,7 @@ def map_subschemas(document: Schema, change: Callable[[str, Any], Any]) -> Schem
 
 
 def dialect(document: Any) -> str:
-    """The dialect that a document is written in. Raises `Unsound` for one that we do not know."""
+    """The dialect of a document. Raises `UnusableSchema` for an unknown one."""
     if not isinstance(document, dict) or "$schema" not in document:
         return DRAFT_2020_12  # R0461
     named = str(cast(Schema, document)["$schema"])
@@ -181,7 +182,7 @@ def dialect(document: Any) -> str:
 
 
 class _Graph:
-    """The subschemas of a document, found by their keywords and by what refers to them."""
+    """The subschemas of a document, found by their keywords and by references."""
 
     def __init__(self, document: Schema) -> None:
         self.nodes: list[_Node] = []
@@ -211,14 +212,15 @@ class _Graph:
                 if isinstance(child, dict):
                     waiting.append((cast(Schema, child), base))
                 elif not isinstance(child, bool):
-                    raise UnusableSchema(f"what stands under {keyword!r} is no schema")
+                    raise UnusableSchema(f"the value of {keyword!r} is not a schema")
 
     def _name(self, document: Schema, base: str) -> str:
-        """Remember by which names this subschema can be referred to; the base of what it holds."""
+        """Record the names by which this subschema can be referred to; returns the base of what
+        it holds."""
         if "$schema" in document and dialect(document) != self._dialect:
-            raise UnusableSchema("a schema inside the schema names another dialect; use one")
+            raise UnusableSchema("a subschema names another dialect; use one")
         identity = document.get("$id")
-        if isinstance(identity, str) and identity.startswith("#"):  # draft-07 spells anchors so
+        if isinstance(identity, str) and identity.startswith("#"):  # anchors of draft-07
             self._anchors[base, identity[1:]] = document
         elif isinstance(identity, str):
             base = _joined(base, identity)
@@ -256,7 +258,7 @@ class _Graph:
         uri, _, fragment = reference.partition("#")
         uri = _joined(base, uri) if uri else base
         found = self._resources.get(uri)
-        # R0756, R0758: what is not in the document is never fetched, and never taken for granted.
+        # R0756, R0758: what is not in the document is never fetched, and never assumed to be valid.
         if found is None:
             raise UnusableSchema(
                 f"refers to {reference[:200]!r}, which is outside the schema and never fetched; "
@@ -272,9 +274,7 @@ class _Graph:
                 self._collect(cast(Schema, target), uri)
                 yield self._index[id(cast(Schema, target))]
             elif not isinstance(target, bool):
-                raise UnusableSchema(
-                    f"refers to {reference[:200]!r}, and there is no such definition"
-                )
+                raise UnusableSchema(f"refers to {reference[:200]!r}, which is not defined")
 
     def _locate(self, resource: Schema, uri: str, fragment: str) -> Any:
         if not fragment:
@@ -295,19 +295,19 @@ class _Graph:
 
 
 def _joined(base: str, uri: str) -> str:
-    from urllib.parse import urljoin  # on use: few schemas name or refer to others
+    from urllib.parse import urljoin  # on use: few schemas have identifiers or references
 
     try:
         return urljoin(base, uri).rstrip("#")
-    except ValueError:  # brackets that hold no address
-        raise UnusableSchema(f"{uri[:200]!r} is no URI; correct it, or leave it out") from None
+    except ValueError:  # brackets without an IP address
+        raise UnusableSchema(f"{uri[:200]!r} is not a URI; correct it, or leave it out") from None
 
 
 def _costs(nodes: list[_Node]) -> list[int]:
     """Follow the worst path into a value: how often is some subschema tried at each depth?
 
     A union whose members lead back to it multiplies at every depth, which is how a small document
-    makes a checker work for years. R0759
+    makes a validator work for years. R0759
     """
     upwards = _order(nodes)[::-1]
     links = _links(nodes, upwards)
@@ -343,7 +343,7 @@ def _links(nodes: list[_Node], upwards: list[int]) -> list[dict[_Link, int]]:
 
 
 def _most(ahead: dict[_Link, int], steps: list[int]) -> int:
-    """The steps for the one member, or the one item, that most is applied to."""
+    """The steps for the member, or the item, to which most is applied."""
     named: dict[str | int, int] = {}
     wild = [0, 0]
     for (kind, place, target), count in ahead.items():
@@ -359,7 +359,7 @@ def _most(ahead: dict[_Link, int], steps: list[int]) -> int:
 
 
 def _order(nodes: list[_Node]) -> list[int]:
-    """The subschemas so that each stands before those it hands its own value to."""
+    """The subschemas so that each stands before those it applies to the same value."""
     incoming = [0] * len(nodes)
     for node in nodes:
         for target in node.in_place:
@@ -371,17 +371,15 @@ def _order(nodes: list[_Node]) -> list[int]:
             if not incoming[target]:
                 order.append(target)
     if len(order) != len(nodes):
-        raise UnusableSchema(
-            "a definition refers to itself without end; put a member or item between"
-        )
+        raise UnusableSchema("a definition refers to itself without a member or item between")
     return order
 
 
 def tuple_items(places: Sequence[object]) -> Schema:
     """The `items` of an array with these `prefixItems`, and no others: what any of them may be.
 
-    It says nothing more, since no item is behind the last place. But clients refuse an array
-    without `items`, and those that do not know `prefixItems` go by it.
+    It admits nothing more, since no item follows the last place. But clients refuse an array
+    without `items`, and those without support for `prefixItems` use it.
     """
     kinds: list[Schema] = []
     for place in places:

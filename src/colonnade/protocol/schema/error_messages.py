@@ -1,8 +1,8 @@
-"""What is wrong with a value, in words that a model can act on.
+"""What is wrong with a value, in messages that a model can act on.
 
-Rules: say where, what is expected and what came instead: its type, its size, a number; text that
-somebody wrote is never repeated. Everything is bounded: the number of problems, the options listed,
-the length of a name that a stranger chose.
+Rules: say where, what is expected and what came instead: its type, its size, a number; strings from
+the value are never repeated. Everything is bounded: the number of problems, the options listed, the
+length of a name from a peer.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,20 +10,20 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from msgspec import Struct
 
-# A model corrects a handful of mistakes at once; the rest it meets on the next try.
+# A model corrects a handful of mistakes at once; the rest it meets on the next attempt.
 MAX_PROBLEMS = 10
 # Past this many options the list is no longer read.
 MAX_OPTIONS = 20
-# Options that are looked through for the one that was meant.
+# Options that are searched for a suggestion.
 MAX_SUGGESTED_FROM = 200
-# Larger whole numbers are not written out: Python itself stops at 4,300 digits.
+# Larger integers are not written out: Python itself stops at 4,300 digits.
 MAX_SHOWN_NUMBER = 10**20
 # Names of members come from the peer; long ones are cut.
 MAX_NAME_CHARS = 80
-# Patterns and words of the author's own checks.
+# Patterns, and messages of the author's own checks.
 MAX_TEXT_CHARS = 300
 
-_NOUNS = {
+_TYPE_NAMES = {
     "string": "a string",
     "integer": "an integer",
     "number": "a number",
@@ -51,7 +51,7 @@ _FORMATS = {
 
 
 class ValidationProblem(Struct, frozen=True):
-    """One thing that is wrong: where, as member names and indexes, and what."""
+    """One problem: where, as member names and indexes, and what is wrong."""
 
     path: tuple[str | int, ...]
     message: str
@@ -62,7 +62,7 @@ class ValidationProblem(Struct, frozen=True):
 
 
 class ValidatorError(Protocol):
-    """An error of the validating library, as far as it is read here."""
+    """The fields of an error of the JSON Schema library that are used here."""
 
     @property
     def instance_path(self) -> list[str | int]: ...
@@ -73,7 +73,7 @@ class ValidatorError(Protocol):
 
 
 def join_problems(problems: Sequence[ValidationProblem]) -> str:
-    """All in one line, and how many there are beyond the bound."""
+    """All problems in one line, and how many there are beyond the limit."""
     words = [str(problem) for problem in problems[:MAX_PROBLEMS]]
     if len(problems) > MAX_PROBLEMS:
         words.append(f"and {len(problems) - MAX_PROBLEMS} more")
@@ -81,7 +81,7 @@ def join_problems(problems: Sequence[ValidationProblem]) -> str:
 
 
 def format_path(path: Iterable[str | int]) -> str:
-    """`a.b[0]`, the way people write where something stands."""
+    """The path of a value: `a.b[0]`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -92,7 +92,7 @@ def format_path(path: Iterable[str | int]) -> str:
 
 
 def truncate(text: str, limit: int = MAX_NAME_CHARS) -> str:
-    """At most `limit` characters of a text that someone else chose."""
+    """At most `limit` characters of a string."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -112,30 +112,30 @@ def json_type(value: Any) -> str:
 def expected(types: Iterable[str], got: str) -> str:
     """`expected an integer or null, got a string`."""
     named = set(types)
-    words = f"expected {' or '.join(noun for name, noun in _NOUNS.items() if name in named)}"
-    return f"{words}, got {'a boolean' if got == 'boolean' else _NOUNS[got]}"
+    words = f"expected {' or '.join(text for name, text in _TYPE_NAMES.items() if name in named)}"
+    return f"{words}, got {'a boolean' if got == 'boolean' else _TYPE_NAMES[got]}"
 
 
 def expected_format(name: str) -> str:
     """What a string of this format looks like."""
-    form = _FORMATS.get(name, f"a string of the format {truncate(name)!r}")
-    return f"expected {form}, got another string"
+    example = _FORMATS.get(name, f"a string of the format {truncate(name)!r}")
+    return f"expected {example}, got another string"
 
 
 def describe_value(value: Any) -> str:
-    """What came, as far as it may be said: numbers are written out, text never is."""
+    """What came, as far as it may be said: numbers are written out, strings never are."""
     if isinstance(value, str):
         return "another string"
     if isinstance(value, bool) or value is None:
         return _json(value)
     if isinstance(value, int | float):
         return "a number of many digits" if abs(value) > MAX_SHOWN_NUMBER else repr(value)
-    return _NOUNS[json_type(value)]
+    return _TYPE_NAMES[json_type(value)]
 
 
 def suggestion(text: str, options: Sequence[Any]) -> str:
-    """`; did you mean 'celsius'?`, where a text comes close to one of the options."""
-    import difflib  # on use: most callers get it right
+    """`; did you mean 'celsius'?`, if a string comes close to one of the options."""
+    import difflib  # on use: most values are valid
 
     known = [option for option in options[:MAX_SUGGESTED_FROM] if isinstance(option, str)]
     near = difflib.get_close_matches(text[:MAX_NAME_CHARS], known, 1)
@@ -170,39 +170,37 @@ def has_non_finite(value: Any) -> bool:
     return False
 
 
-def explain(complaint: ValidatorError) -> list[ValidationProblem]:
-    """One error of the validator as problems; of a union, those of the member that came closest."""
-    path, kind = tuple(complaint.instance_path), complaint.kind
+def explain(error: ValidatorError) -> list[ValidationProblem]:
+    """One error of the validator as problems; of a union, those of the closest alternative."""
+    path, kind = tuple(error.instance_path), error.kind
     facts: dict[str, Any] = kind.as_dict()
     if kind.name in ("anyOf", "oneOf"):
-        return _explain_union(path, complaint, facts["context"])
+        return _explain_union(path, error, facts["context"])
     if kind.name == "type":
-        return [ValidationProblem(path, expected(facts["types"], json_type(complaint.instance)))]
+        return [ValidationProblem(path, expected(facts["types"], json_type(error.instance)))]
     if kind.name == "propertyNames":
         return [
-            ValidationProblem(path, f"a name in it is wrong: {explain(facts['error'])[0].message}")
+            ValidationProblem(
+                path, f"a member name is invalid: {explain(facts['error'])[0].message}"
+            )
         ]
     write = _WORDS.get(kind.name)
     if write is None:
         return [ValidationProblem(path, f"does not satisfy {kind.name!r} of the schema")]
-    return [ValidationProblem(path, write(facts, complaint.instance))]
+    return [ValidationProblem(path, write(facts, error.instance))]
 
 
 def _explain_union(
-    path: tuple[str | int, ...], complaint: ValidatorError, branches: list[list[ValidatorError]]
+    path: tuple[str | int, ...], error: ValidatorError, branches: list[list[ValidatorError]]
 ) -> list[ValidationProblem]:
     if not all(branches):
-        return [
-            ValidationProblem(
-                path, "fits more than one of the alternatives, which exclude each other"
-            )
-        ]
+        return [ValidationProblem(path, "fits more than one alternative, which exclude each other")]
     near = [branch for branch in branches if not _wrong_type(branch, path)]
     if near:
         best = min(near, key=len)
         return [problem for inner in best for problem in explain(inner)]
     types = [name for branch in branches for name in branch[0].kind.as_dict()["types"]]
-    return [ValidationProblem(path, expected(dict.fromkeys(types), json_type(complaint.instance)))]
+    return [ValidationProblem(path, expected(dict.fromkeys(types), json_type(error.instance)))]
 
 
 def _wrong_type(branch: list[ValidatorError], path: tuple[str | int, ...]) -> bool:
@@ -210,14 +208,14 @@ def _wrong_type(branch: list[ValidatorError], path: tuple[str | int, ...]) -> bo
     return first.kind.name == "type" and tuple(first.instance_path) == path
 
 
-# What is written about one complaint, from its facts and the value that it is about.
+# Writes the message of one error, from its facts and the value.
 _Write: TypeAlias = Callable[[dict[str, Any], Any], str]
 
 
-def _count(noun: str, direction: str) -> _Write:
+def _count(unit: str, direction: str) -> _Write:
     def write(facts: dict[str, Any], value: Any) -> str:
         limit = facts["limit"]
-        return f"expected {direction} {limit} {noun}{'' if limit == 1 else 's'}, got {len(value)}"
+        return f"expected {direction} {limit} {unit}{'' if limit == 1 else 's'}, got {len(value)}"
 
     return write
 
@@ -228,7 +226,7 @@ def _bound(direction: str) -> _Write:
     )
 
 
-def _just(words: str) -> _Write:
+def _fixed(words: str) -> _Write:
     return lambda facts, value: words
 
 
@@ -266,10 +264,10 @@ _WORDS: dict[str, _Write] = {
     "maxItems": _count("item", "at most"),
     "minProperties": _count("member", "at least"),
     "maxProperties": _count("member", "at most"),
-    "uniqueItems": _just("expected items that differ from each other, got some twice"),
+    "uniqueItems": _fixed("expected unique items, got duplicates"),
     "pattern": lambda facts, _: _pattern(facts),
     "format": lambda facts, _: expected_format(facts["format"]),
-    "falseSchema": _just("not allowed here"),
-    "not": _just("a value of this kind is not allowed here"),
-    "contains": _just("lacks an item that the schema asks for"),
+    "falseSchema": _fixed("not allowed here"),
+    "not": _fixed("a value of this kind is not allowed here"),
+    "contains": _fixed("lacks an item that the schema requires"),
 }

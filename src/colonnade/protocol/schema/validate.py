@@ -1,10 +1,10 @@
-"""JSON Schema documents: what they admit, their layout for a peer, and checking values.
+"""JSON Schema: validating values, the types that a schema admits, and inlining of references.
 
 Supported dialects: 2020-12 (the default) and draft-07, by `$schema`. R0459, R0464
 
-Rules: nothing is ever fetched, and a schema that would need it is refused. A schema or a value
-that would cost too much to check is refused before it is checked. The validating library is
-imported here alone, when the first value is checked. A checked value is never repeated in words.
+Rules: nothing is ever fetched, and a schema that would need it is refused. A schema or a value that
+would cost too much to validate is refused before. The validation library is imported here alone,
+when the first value is validated. A value is never repeated in a message.
 """
 
 from collections.abc import Callable
@@ -45,15 +45,15 @@ __all__ = [
     "inline_references",
 ]
 
-# One step is 20 to 50 ns: a tenth of a second, about, for the worst value that is let through.
+# One step is 20 to 50 ns: about a tenth of a second for the worst value that is allowed.
 MAX_WORK = 4_000_000
-# Saying where a value fails costs some 10 µs a step; beyond this only the verdict is given.
+# Locating problems costs some 10 µs a step; beyond this only the verdict is given.
 MAX_EXPLAINED_WORK = 20_000
 # A compiled pattern; `\w{500}` takes 200 KiB, so real ones fit.
 MAX_PATTERN_BYTES = 1 << 20
-# Look-around needs a backtracking engine; this many steps back, then the text counts as wrong.
+# Look-around needs a backtracking engine; after this many steps back the string counts as invalid.
 MAX_BACKTRACKS = 10_000
-# Copies of definitions put in place of references: past this the references stay.
+# Copies of definitions in place of references: past this the references stay.
 MAX_INLINED_SUBSCHEMAS = 2_000
 
 Types: TypeAlias = frozenset[str]
@@ -66,14 +66,14 @@ _NOTES = frozenset(
 )
 
 
-# ---------------------------------------------------------------- checking
+# ---------------------------------------------------------------- validation
 
 
 class Validator:
-    """A schema that values can be checked against, as often as you like.
+    """A schema that values can be validated against.
 
-    Raises `Fault` for a schema that cannot be used, `LocalProtocolError` where it is `ours`.
-    Compiling waits for the first value (or `compile`), and loads the validating library then.
+    Raises `Fault` for a schema that cannot be used, `LocalProtocolError` if it is `ours`. It is
+    compiled for the first value (or by `compile`), and the validation library is loaded then.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Validator:
             raise self._refusal(str(error)) from None
 
     def compile(self) -> None:
-        """Compile now: for a schema that is judged when it is registered, not when it is used."""
+        """Compile now: for a schema that is checked when it is registered, not when it is used."""
         if self._compiled is None:
             self._compiled = self._compile()
 
     def check(self, value: Any) -> list[ValidationProblem]:
-        """What is wrong with a JSON value, at most `MAX_PROBLEMS`; nothing if it fits."""
+        """The problems of a JSON value, at most `MAX_PROBLEMS`; empty if it is valid."""
         self.compile()
         try:
             weights = measure(value, square=self._square)
@@ -108,17 +108,19 @@ class Validator:
             return [ValidationProblem((), str(error))]
         work = sum(weight * (1 + self._costs[depth]) for depth, weight in enumerate(weights))
         if work > MAX_WORK:
-            return [ValidationProblem((), "too large or too deep to be checked against the schema")]
+            return [ValidationProblem((), "too large or too deeply nested to be validated")]
         try:
             if self._compiled.is_valid(value):
                 return []
             if work > MAX_EXPLAINED_WORK:
                 return [
-                    ValidationProblem((), "does not fit the schema, and is too large to say where")
+                    ValidationProblem(
+                        (), "does not fit the schema, and is too large to locate the problem"
+                    )
                 ]
             return _explained(list(self._compiled.iter_errors(value)))
-        except ValueError:  # a lone surrogate, bytes, a key that is no string
-            return [ValidationProblem((), "holds something that JSON cannot carry")]
+        except ValueError:  # a lone surrogate, bytes, a key that is not a string
+            return [ValidationProblem((), "contains a value that JSON cannot hold")]
 
     def _compile(self) -> Any:
         import jsonschema_rs
@@ -127,8 +129,9 @@ class Validator:
         try:
             return self._make(jsonschema_rs.RegexOptions(size, size))
         except ValueError:
-            # Deployed servers write look-ahead into patterns (pydantic does, for decimals), which
-            # no linear engine knows. They get the other one, and text counts by its square.
+            # Deployed servers have look-ahead in patterns (pydantic writes it, for decimals), which
+            # no linear engine supports. They get the other one, and strings count by the square of
+            # their length.
             self._square = True
         try:
             return self._make(jsonschema_rs.FancyRegexOptions(MAX_BACKTRACKS, size, size))
@@ -148,7 +151,7 @@ class Validator:
             self.document,
             retriever=_never_fetch,  # R0756
             pattern_options=pattern_options,
-            # "date-time" is on dates without an offset too, in what deployed servers send.
+            # Deployed servers use "date-time" for dates without an offset, too.
             validate_formats=self._formats is not None,
             formats=self._formats,
             mask="a value",
@@ -160,24 +163,24 @@ class Validator:
         return Fault(FaultKind.INVALID_PARAMS, f"schema: {words}")
 
 
-def _explained(complaints: list[ValidatorError]) -> list[ValidationProblem]:
-    """Where the choices are listed, the type need not be told as well."""
-    listed = [c.instance_path for c in complaints if c.kind.name in ("enum", "const")]
-    told = (c for c in complaints if c.kind.name != "type" or c.instance_path not in listed)
-    return list(islice((problem for one in told for problem in explain(one)), MAX_PROBLEMS))
+def _explained(errors: list[ValidatorError]) -> list[ValidationProblem]:
+    """The problems; a wrong type is left out where the choices are listed."""
+    listed = [c.instance_path for c in errors if c.kind.name in ("enum", "const")]
+    reported = (c for c in errors if c.kind.name != "type" or c.instance_path not in listed)
+    return list(islice((problem for one in reported for problem in explain(one)), MAX_PROBLEMS))
 
 
 def _never_fetch(uri: str) -> NoReturn:
     raise ValueError(f"{uri[:200]} is never fetched")
 
 
-# ---------------------------------------------------------------- what a schema admits
+# ---------------------------------------------------------------- admitted types
 
 
 def admitted_types(document: Any, root: Any) -> Types:
-    """The JSON types that a schema lets through, read from its words; all where it says nothing.
+    """The JSON types that a schema admits, derived from its keywords; all if it does not say.
 
-    `root` is the document that references in it start from.
+    `root` is the document that its references start from.
     """
     return _admitted(document, _definitions(root), {})
 
@@ -201,7 +204,7 @@ def _admitted(document: Any, definitions: Schema, seen: dict[str, Types]) -> Typ
     reference = schema.get("$ref")
     if reference in definitions:
         if reference not in seen:
-            seen[reference] = _ALL_TYPES  # while it is being read: a circle says nothing
+            seen[reference] = _ALL_TYPES  # while it is being derived: a cycle says nothing
             seen[reference] = _admitted(definitions[reference], definitions, seen)
         types &= seen[reference]
     return types
@@ -216,13 +219,13 @@ def _definitions(root: Any) -> Schema:
     return found
 
 
-# ---------------------------------------------------------------- layout
+# ---------------------------------------------------------------- inlining of references
 
 
 def inline_references(document: Schema) -> Schema:
-    """The same schema with definitions in place of references, so that the root says its type.
+    """The same schema with definitions in place of references, so that the root has its type.
 
-    Recursive definitions stay, under their names. Many hosts cannot follow references, and reject
+    Recursive definitions stay, under their names. Many hosts do not support references, and reject
     a tool, or every tool of a server, whose root is one.
     """
     inliner = _Inliner(_definitions(document))
@@ -236,16 +239,16 @@ def inline_references(document: Schema) -> Schema:
         _, holder, name = reference.split("/", 2)
         body.setdefault(holder, {})[name.replace("~1", "/").replace("~0", "~")] = one
     if "type" not in body and admitted_types(body, body) == _OBJECT:
-        body = {"type": "object", **body}  # a union of objects: older revisions read the word
+        body = {"type": "object", **body}  # a union of objects: older revisions require the keyword
     return body
 
 
 class _TooMany(Exception):
-    """The copies would outgrow the references."""
+    """The copies would be larger than the references."""
 
 
 class _Inliner:
-    """Puts definitions in place of references, except those that lead back to themselves."""
+    """Puts definitions in place of references, except recursive ones."""
 
     def __init__(self, definitions: Schema) -> None:
         self.definitions = definitions
@@ -286,7 +289,7 @@ class _Inliner:
 
 
 def _merged(target: Any, referring: Schema) -> Schema:
-    """A definition in place of the reference to it; what stands beside the reference stays."""
+    """A definition in place of the reference to it; keywords beside the reference stay."""
     beside = {key: one for key, one in referring.items() if key != "$ref"}
     if isinstance(target, bool):
         target = {} if target else {"not": {}}

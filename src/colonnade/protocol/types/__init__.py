@@ -1,9 +1,9 @@
-"""The types of the protocol, one struct each for all revisions.
+"""The protocol types, one struct each for all revisions.
 
 Each module here is loaded when one of its names is first used: `base` (the base struct, `since`,
-`until` and `span`, `_meta`, pagination), `content` (content blocks and tools), `capabilities`,
+`until` and `available`, `_meta`, pagination), `content` (content blocks and tools), `capabilities`,
 `server` (resources, prompts, completion, logging), `lifecycle` (initialize, discover, progress,
-subscriptions), `client` (elicitation, sampling, roots), `tasks`. To define a type takes time, and
+subscriptions), `client` (elicitation, sampling, roots), `tasks`. Defining a type takes time, and
 most servers need few.
 
 Rules: nothing is defined here. Import types from here, not from the modules; what every call needs

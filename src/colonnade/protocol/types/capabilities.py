@@ -1,7 +1,7 @@
-"""Who speaks, and what each side can do.
+"""Client and server capabilities, implementation info, and the `_meta` envelope of a request.
 
-Rules: as in `types_noun`. Capabilities are not a closed set: an `extensions` member goes to peers
-of every revision (D33), though only the last one names it.
+Rules: as in `base`. Capabilities are not a closed set: an `extensions` member goes to peers of
+every revision (D33), although only the newest names it.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -23,12 +23,13 @@ from colonnade.protocol.types.base import (
 )
 from colonnade.protocol.types.content import Icon
 
-# What a capability, an experiment or an extension says of itself; `{}` says "yes".
+# The settings of a capability, an experimental feature or an extension; `{}` means supported.
 Settings = dict[str, Any]
 
 
 class Implementation(ProtocolType, kw_only=True):
-    """Who speaks: self-reported, for people and logs, never for decisions (R0767)."""
+    """Name and version of a client or server: self-reported, for people and logs, never for
+    decisions (R0767)."""
 
     name: str
     version: str
@@ -38,7 +39,7 @@ class Implementation(ProtocolType, kw_only=True):
     icons: Annotated[list[Icon] | None, since("2025-11-25")] = None
 
 
-# --- what a client can do ---
+# --- client capabilities ---
 
 
 class RootsCapability(ProtocolType, kw_only=True):
@@ -51,7 +52,7 @@ class SamplingCapability(ProtocolType, kw_only=True):
 
 
 class ElicitationCapability(ProtocolType, kw_only=True):
-    """Which forms of question a client can put to its user; `{}` means forms only."""
+    """The elicitation modes that a client supports; `{}` means form mode only."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
 
@@ -103,7 +104,7 @@ class ClientCapabilities(ProtocolType, kw_only=True):
     extensions: dict[str, Settings] | None = None
 
 
-# --- what a server can do ---
+# --- server capabilities ---
 
 
 class ToolsCapability(ProtocolType, kw_only=True):
@@ -150,11 +151,11 @@ class ServerCapabilities(ProtocolType, kw_only=True):
     extensions: dict[str, Settings] | None = None
 
 
-# --- both at once ---
+# --- envelope ---
 
 
 class Envelope(ProtocolType, kw_only=True):
-    """What each request says of its sender, in `_meta`, where there is no handshake."""
+    """What each request carries about its sender in `_meta`, in revisions without a handshake."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 

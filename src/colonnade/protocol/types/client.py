@@ -1,7 +1,7 @@
-"""What a server may ask of a client: a model's words, a user's decision, the client's roots.
+"""Elicitation, sampling and roots: what a server may request from a client.
 
-Rules: as in `types_noun`. The same structs serve where questions go by request and where they go
-by result; `revision` leaves out what a peer does not know.
+Rules: as in `base`. The same structs serve where these are requests of their own and where they are
+carried in an `input_required` result; `codec.downgrade` drops what a peer does not know.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -38,7 +38,7 @@ ToolChoiceMode = Literal["auto", "required", "none"]
 
 
 class ToolUseContent(ProtocolType, kw_only=True, tag_field="type", tag="tool_use"):
-    """A model wants a tool called."""
+    """A model's request to call a tool."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25")
     type: ClassVar[Literal["tool_use"]] = "tool_use"
@@ -50,7 +50,7 @@ class ToolUseContent(ProtocolType, kw_only=True, tag_field="type", tag="tool_use
 
 
 class ToolResultContent(ProtocolType, kw_only=True, tag_field="type", tag="tool_result"):
-    """What came of a tool that a model wanted called."""
+    """The result of a tool that a model requested."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25")
     type: ClassVar[Literal["tool_result"]] = "tool_result"
@@ -81,7 +81,7 @@ class ModelPreferences(ProtocolType, kw_only=True):
 
 
 class SamplingMessage(ProtocolType, kw_only=True):
-    """One turn; a list of blocks only since 2025-11-25."""
+    """One message; a list of blocks only since 2025-11-25."""
 
     role: Role
     content: SamplingMessageContentBlock | list[SamplingMessageContentBlock]
@@ -128,7 +128,7 @@ StringFormat = Literal["email", "uri", "date", "date-time"]
 
 
 class EnumOption(ProtocolType, kw_only=True):
-    """A choice with the words to show for it."""
+    """A choice with its title."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25")
 
@@ -147,10 +147,10 @@ class EnumItems(ProtocolType, kw_only=True):
 
 
 class PrimitiveSchema(ProtocolType, kw_only=True):
-    """One field of a form: the union of all that the revisions allow.
+    """One field of an elicitation form: the union of what the revisions allow.
 
-    `default` came with booleans alone and holds for all types since 2025-11-25; `enum_names` is
-    the old way to give choices a title, `one_of` the new one.
+    `default` was first allowed for booleans only, and for all types since 2025-11-25; `enum_names`
+    is the old way to give choices a title, `one_of` the new one.
     """
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
@@ -173,7 +173,7 @@ class PrimitiveSchema(ProtocolType, kw_only=True):
 
 
 class ElicitSchema(ProtocolType, kw_only=True, tag_field="type", tag="object"):
-    """The form: a flat object of primitive fields."""
+    """The schema of an elicitation form: a flat object of primitive fields."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
 
@@ -183,7 +183,7 @@ class ElicitSchema(ProtocolType, kw_only=True, tag_field="type", tag="object"):
 
 
 class ElicitRequestParams(RequestParams, kw_only=True):
-    """A form to fill in, or an address to visit; without a `mode` it is a form."""
+    """Form or URL elicitation; without a `mode` it is a form."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
 
@@ -200,7 +200,7 @@ class ElicitRequestParams(RequestParams, kw_only=True):
             if self.url is None:
                 raise ValueError("an elicitation of mode `url` needs `url`")
         elif self.requested_schema is None:
-            raise ValueError("an elicitation by form needs `requestedSchema`")
+            raise ValueError("an elicitation of mode `form` needs `requestedSchema`")
 
 
 class ElicitResult(InputResponse, kw_only=True):
@@ -241,7 +241,7 @@ class ListRootsResult(InputResponse, kw_only=True):
     meta: Annotated[dict[str, Any] | None, until("2025-11-25")] = field(default=None, name="_meta")
 
 
-# --- questions that go by result ---
+# --- input requests carried in an input_required result ---
 
 
 class CreateMessageRequest(
@@ -264,7 +264,7 @@ AnyInputRequest = CreateMessageRequest | ElicitRequest | ListRootsRequest
 
 
 class InputRequiredResult(Result, kw_only=True):
-    """Not the result yet: answer these, and send the request again."""
+    """An interim result: answer the input requests, and send the request again."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
@@ -273,4 +273,6 @@ class InputRequiredResult(Result, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.input_requests is None and self.request_state is None:  # R0797
-            raise ValueError("a result that asks needs `inputRequests`, `requestState`, or both")
+            raise ValueError(
+                "an input_required result needs `inputRequests`, `requestState`, or both"
+            )

@@ -1,7 +1,7 @@
-"""What tools, prompts, resources and models say: content blocks and what they are made of.
+"""Content blocks and tools: text, image, audio, resources, and what they are made of.
 
-Rules: as in `types_noun`. A block of a kind that nobody knows yet is kept whole, as
-`UnknownContent`; `reading` makes those, and writes them as they came.
+Rules: as in `base`. A block of an unknown type is kept whole, as `UnknownContent`; `codec.decode`
+creates those, and they are encoded as they came.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -20,12 +20,12 @@ from colonnade.protocol.types.base import (
 Role = Literal["user", "assistant"]
 IconTheme = Literal["light", "dark"]
 
-# A weight between nothing and everything, as every revision writes it.
+# A priority between 0 and 1, written as each revision writes it.
 Priority = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
 
 
 class Annotations(ProtocolType, kw_only=True):
-    """Hints for the client: for whom, how important, how fresh."""
+    """Hints for the client: audience, priority, last modification."""
 
     audience: list[Role] | None = None
     priority: Priority | None = None
@@ -106,7 +106,7 @@ class EmbeddedResource(ProtocolType, kw_only=True, tag_field="type", tag="resour
 
 
 class UnknownMembers:
-    """The members of a block that nobody knows, untouched.
+    """The members of a content block of unknown type, unchanged.
 
     A class of its own, so that nothing on the wire can pose as one: no JSON decodes to it.
     """
@@ -124,7 +124,7 @@ class UnknownMembers:
 
 
 class UnknownContent(ProtocolType, kw_only=True, tag_field="type", tag="*"):
-    """A block of a kind that this version of Colonnade does not know, or not in this place."""
+    """A content block of a type that is unknown to this version, or unknown in this place."""
 
     whole: UnknownMembers
 
@@ -142,7 +142,7 @@ TaskSupport = Literal["forbidden", "optional", "required"]
 
 
 class ToolAnnotations(ProtocolType, kw_only=True):
-    """What a tool says of its own behaviour: hints, not to be trusted from a stranger."""
+    """Hints of a tool about its behaviour, not to be trusted from an untrusted server."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2025-03-26")
 
@@ -172,7 +172,7 @@ class Tool(ProtocolType, kw_only=True):
 
 
 class TaskMetadata(ProtocolType, kw_only=True):
-    """The wish that a request become a task (tasks of 2025-11-25)."""
+    """Asks that a request be run as a task (tasks of 2025-11-25)."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
@@ -180,7 +180,7 @@ class TaskMetadata(ProtocolType, kw_only=True):
 
 
 class CallToolRequestParams(InputResponseRequestParams, kw_only=True):
-    """The arguments stay raw: the tool's own types decode them, once."""
+    """The arguments stay raw: the types of the tool decode them, once."""
 
     name: str
     arguments: Raw = ABSENT

@@ -56,7 +56,7 @@ class DiscoverResult(CacheableResult, kw_only=True):
 
 
 class EnvelopedParams(ProtocolType, kw_only=True):
-    """The params of any request as far as its envelope: `read(EnvelopedParams, params)`."""
+    """The params of any request as far as its envelope: `decode_as(EnvelopedParams, params)`."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
@@ -72,7 +72,7 @@ class RelatedTaskMetadata(ProtocolType, kw_only=True):
 
 
 class RequestMeta(ProtocolType, kw_only=True):
-    """What the `_meta` of a request may say where there is a handshake."""
+    """The `_meta` of a request in revisions with a handshake."""
 
     available: ClassVar[RevisionRange] = RevisionRange(until="2025-11-25")
 
@@ -83,7 +83,7 @@ class RequestMeta(ProtocolType, kw_only=True):
 
 
 class NotificationMeta(ProtocolType, kw_only=True):
-    """What the `_meta` of a notification says of the subscription that it belongs to."""
+    """The `_meta` of a notification: the subscription that it belongs to."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
@@ -91,7 +91,7 @@ class NotificationMeta(ProtocolType, kw_only=True):
 
 
 class ResultMeta(ProtocolType, kw_only=True):
-    """What the `_meta` of a result says of the server, and of the subscription that it ends."""
+    """The `_meta` of a result: the server, and the subscription that it ends."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
@@ -100,7 +100,7 @@ class ResultMeta(ProtocolType, kw_only=True):
 
 
 class CancelledNotificationParams(NotificationParams, kw_only=True):
-    """`request_id` may be missing in 2025-11-25 alone, where tasks are cancelled otherwise."""
+    """`request_id` may be absent in 2025-11-25 only, where tasks are cancelled in another way."""
 
     request_id: RequestId | None = None
     reason: str | None = None
@@ -114,7 +114,7 @@ class ProgressNotificationParams(NotificationParams, kw_only=True):
 
 
 class SubscriptionFilter(ProtocolType, kw_only=True):
-    """What a client wants to hear of; `task_ids` belongs to the tasks extension."""
+    """The notifications that a client subscribes to; `task_ids` belongs to the tasks extension."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
@@ -148,7 +148,7 @@ class EmptyResult(Result, kw_only=True):
 
 
 class ErrorObject(ProtocolType, kw_only=True):
-    """A JSON-RPC error as data, for places where one is part of a result."""
+    """A JSON-RPC error as data, where one is part of a result."""
 
     code: int
     message: str

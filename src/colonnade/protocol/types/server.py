@@ -1,6 +1,6 @@
-"""What a server offers beside tools: lists, resources, prompts, completions, log messages.
+"""Server features beside tools: resources, prompts, completion, logging, initialize, subscriptions.
 
-Rules: as in `types_noun`.
+Rules: as in `base`.
 """
 
 from typing import Annotated, Any, ClassVar, Protocol
@@ -40,12 +40,12 @@ LOGGING_LEVELS: tuple[LoggingLevel, ...] = (
 )
 _RANK = {level: rank for rank, level in enumerate(LOGGING_LEVELS)}
 
-# A completion offers no more than this at once; all revisions say so, the last in its schema.
+# The most values of one completion result; all revisions say so, the newest in its schema.
 MAX_COMPLETIONS = 100
 
 
 def severe_enough(level: LoggingLevel, wanted: LoggingLevel) -> bool:
-    """Whether a message of `level` reaches someone who wants `wanted` and everything above."""
+    """Whether a message of `level` passes the minimum level `wanted`."""
     return _RANK[level] >= _RANK[wanted]
 
 
@@ -161,7 +161,7 @@ class PromptReference(ProtocolType, kw_only=True, tag_field="type", tag="ref/pro
 
 
 class ResourceTemplateReference(ProtocolType, kw_only=True, tag_field="type", tag="ref/resource"):
-    """A resource or a template of resources; the first two revisions call it ResourceReference."""
+    """A resource or a resource template; the first two revisions call it ResourceReference."""
 
     uri: str
 
@@ -172,7 +172,7 @@ class CompletionArgument(ProtocolType, kw_only=True):
 
 
 class CompletionContext(ProtocolType, kw_only=True):
-    """What the user has already filled in."""
+    """The arguments that are already filled in."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
 
@@ -211,7 +211,7 @@ class LoggingMessageNotificationParams(NotificationParams, kw_only=True):
 
 
 class HasTitle(Protocol):
-    """Anything with a name for machines and, perhaps, a title for people."""
+    """Anything with a name and, perhaps, a title to display."""
 
     @property
     def name(self) -> str: ...
@@ -220,25 +220,19 @@ class HasTitle(Protocol):
     def title(self) -> str | None: ...
 
 
-def display_name(noun: HasTitle) -> str:
+def display_name(item: HasTitle) -> str:
     """The name to show to a person: the title, a tool's annotated title, or else the name."""
-    if noun.title is not None:
-        return noun.title
-    if isinstance(noun, Tool) and noun.annotations is not None:
-        return noun.annotations.title or noun.name
-    return noun.name
+    if item.title is not None:
+        return item.title
+    if isinstance(item, Tool) and item.annotations is not None:
+        return item.annotations.title or item.name
+    return item.name
 
 
-# --- opening ---
+# --- initialize and discover ---
 
 
-# --- while a request runs ---
-
-
-# --- subscriptions ---
-
-
-# --- answers without a result ---
+# --- empty result ---
 
 
 # --- errors ---

@@ -1,12 +1,12 @@
-"""Work that outlives its request: the tasks of 2025-11-25, and those of the later extension.
+"""Tasks: those of 2025-11-25, and those of the later tasks extension.
 
 The two share their names on the wire and little else, so each has its own structs; those of the
 extension (`io.modelcontextprotocol/tasks`) are called `Ext...`. One nests the task in the result,
-the other is the result; one counts `ttl`, the other `ttlMs`; cancelling returns the task in one
-and an acknowledgement in the other.
+the other is the result; one counts `ttl`, the other `ttlMs`; cancelling returns the task in one and
+an acknowledgement in the other.
 
-Rules: as in `types_noun`. A task's fields are written out wherever a task is part of a result or
-a notification: structs cannot inherit from two that both have fields.
+Rules: as in `base`. The fields of a task are repeated wherever a task is part of a result or a
+notification: structs cannot inherit from two that both have fields.
 """
 
 from typing import Any, ClassVar, Literal
@@ -85,11 +85,11 @@ class GetTaskResult(Result, kw_only=True):
 
 
 class CancelTaskResult(GetTaskResult, kw_only=True):
-    """The task as it now is."""
+    """The current state of the task."""
 
 
 class GetTaskPayloadResult(Result, kw_only=True):
-    """The result of the request that became the task: read it as that request's result."""
+    """The result of the request that became the task: decode it as the result of that request."""
 
     available: ClassVar[RevisionRange] = _CORE
 
@@ -116,7 +116,7 @@ class TaskStatusNotificationParams(NotificationParams, kw_only=True):
 
 
 class TasksExtensionCapability(ProtocolType, kw_only=True):
-    """No settings yet: `{}` says that the extension is spoken."""
+    """No settings yet: `{}` declares the extension."""
 
     available: ClassVar[RevisionRange] = _EXTENSION
 
@@ -141,7 +141,7 @@ def _check(
     result: Raw,
     error: ErrorObject | None,
 ) -> None:
-    """A task carries what its status promises."""
+    """Raise `ValueError` unless the task has the member that its status requires."""
     if status == "input_required" and questions is None:
         raise ValueError("a task of status `input_required` needs `inputRequests`")
     if status == "completed" and not bytes(result):
@@ -151,9 +151,9 @@ def _check(
 
 
 class ExtDetailedTask(ExtTask, kw_only=True):
-    """A task with what its status promises: questions, a result, or an error.
+    """A task with the member that its status requires: input requests, a result, or an error.
 
-    The result stays raw: only who sent the request knows what kind it must be.
+    The result stays raw: only the sender of the request knows its type.
     """
 
     input_requests: dict[str, AnyInputRequest] | None = None
@@ -165,7 +165,7 @@ class ExtDetailedTask(ExtTask, kw_only=True):
 
 
 class ExtCreateTaskResult(Result, kw_only=True):
-    """In place of the result of a request: `result_type` is `task`, and the task is flat."""
+    """Takes the place of the result of a request: `result_type` is `task`, and the task is flat."""
 
     available: ClassVar[RevisionRange] = _EXTENSION
 
@@ -185,7 +185,7 @@ class ExtGetTaskRequestParams(RequestParams, kw_only=True):
 
 
 class ExtUpdateTaskRequestParams(RequestParams, kw_only=True):
-    """Answers to the task's questions, raw: only who asked knows what kind each must be."""
+    """Responses to the input requests of the task, raw: only the server knows the type of each."""
 
     available: ClassVar[RevisionRange] = _EXTENSION
 
@@ -200,7 +200,7 @@ class ExtCancelTaskRequestParams(RequestParams, kw_only=True):
 
 
 class ExtGetTaskResult(ExtCreateTaskResult, kw_only=True):
-    """The task as it now is."""
+    """The current state of the task."""
 
     input_requests: dict[str, AnyInputRequest] | None = None
     result: Raw = ABSENT
@@ -211,18 +211,18 @@ class ExtGetTaskResult(ExtCreateTaskResult, kw_only=True):
 
 
 class ExtUpdateTaskResult(Result, kw_only=True):
-    """An acknowledgement; the task may show the answers' effect only later."""
+    """An acknowledgement; the task may show the effect of the responses only later."""
 
     available: ClassVar[RevisionRange] = _EXTENSION
 
 
 class ExtCancelTaskResult(Result, kw_only=True):
-    """An acknowledgement; the task may end otherwise."""
+    """An acknowledgement; the task may still end in another way."""
 
     available: ClassVar[RevisionRange] = _EXTENSION
 
 
 class ExtTaskStatusNotificationParams(ExtDetailedTask, kw_only=True):
-    """What `tasks/get` would have answered at this moment."""
+    """What `tasks/get` would have returned at this moment."""
 
     meta: dict[str, Any] | None = field(default=None, name="_meta")
