@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from contextlib import suppress
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -181,8 +182,13 @@ def _trusts_utf8(body: bytes) -> Frame | Batch:
 
 def _trusts_the_stack(body: bytes) -> Frame | Batch:
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
-        msgspec.json.decode(body)
+        _depth(msgspec.json.decode(body))
     return decode(body)
+
+
+def _depth(value: Any) -> int:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, inside), default=0)
 
 
 def _takes_texts_for_numbers(body: bytes) -> Frame | Batch:

@@ -24,6 +24,7 @@ from colonnade.auth.jose import (
     decode_json_object,
     parse_jwk,
     parse_jwt,
+    quote_claim,
     verify_signature,
 )
 from colonnade.auth.seal import KeyRing
@@ -154,7 +155,16 @@ def test_what_is_right_is_believed() -> None:
     assert good.principal == f"{ISSUER}#ann"
 
 
+def test_a_claim_that_is_nested_deeper_than_python_calls_is_quoted_for_the_log() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep, deep, deep, deep, deep]
+    assert quote_claim(deep) == "[(list), (list), (list), (list), and 1 more]"
+    assert quote_claim(["a", 1, None, {}]) == "['a', 1, None, (dict)]"
+
+
 @MANY
+@example({}, {"alg": DEEP})
 @example({"exp": 10**400}, {})
 @example({"exp": "<infinite>"}, {})
 @example({"nbf": -(10**400), "iat": "<-infinite>"}, {})

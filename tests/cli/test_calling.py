@@ -79,9 +79,8 @@ def test_a_crash_is_told_with_the_log_of_its_server_and_with_its_reason_where_th
     assert re.fullmatch(r"colonnade: server 'travel.py' \(pid \d+\) logged:", logged)
     assert re.fullmatch(r"    ZeroDivisionError: (float )?division by zero", last)
     assert re.fullmatch(r"colonnade: refund returned an error: refund failed \(id \w+\)", said)
-    assert told(EXAMPLES, *arguments, "--debug")[1].endswith(
-        "ZeroDivisionError('float division by zero')\n"
-    )
+    debugged = told(EXAMPLES, *arguments, "--debug")[1]
+    assert re.search(r"ZeroDivisionError\('(float )?division by zero'\)\n$", debugged)
 
 
 TYPED = {
