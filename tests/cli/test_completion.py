@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from colonnade.cli.app import colonnade
+from colonnade.cli.app import COMMANDS
 from colonnade.cli.commands.config import config
 
 # The command under its own name, as an installation puts it on the path.
@@ -65,11 +65,11 @@ def test_a_command_is_completed(bash: Bash) -> None:
 
 
 def test_every_command_is_offered_in_its_order(bash: Bash) -> None:
-    assert bash.offers("colonnade ''") == list(colonnade.commands)
+    assert bash.offers("colonnade ''") == list(COMMANDS)
 
 
 def test_behind_a_command_that_is_none_nothing_is_complained_of(bash: Bash) -> None:
-    assert bash.offers("colonnade no-such-command ''") == list(colonnade.commands)
+    assert bash.offers("colonnade no-such-command ''") == list(COMMANDS)
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,8 @@ DOCUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "of another server": (
         {DOCUMENT: {**RESOURCE, "resource": "https://other.example/mcp"}},
         (
-            f"ORIGIN{DOCUMENT} is the document of https://other.example/mcp, and not of "
-            "ORIGIN/mcp; a token for one must not be got for the other"
+            f"ORIGIN{DOCUMENT} is the metadata of https://other.example/mcp, not of "
+            "ORIGIN/mcp; a token for one must not be requested for the other"
         ),
     ),
     "names nobody": (
@@ -85,20 +85,20 @@ DOCUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an issuer without a document": (
         {DOCUMENT: RESOURCE},
-        "the authorization server ORIGIN has no document where one should be",
+        "the authorization server ORIGIN publishes no metadata",
     ),
     "an issuer of another name": (
         {DOCUMENT: RESOURCE, ISSUER: {**GOOD, "issuer": "https://other.example"}},
         (
-            f"ORIGIN{ISSUER} says that it is another issuer than ORIGIN, so that it is not used; "
-            "the server, or its authorization server, is set up wrongly or not honest"
+            f"ORIGIN{ISSUER} is the metadata of another issuer than ORIGIN, so it is not used; "
+            "the server or its authorization server is misconfigured or malicious"
         ),
     ),
     "without PKCE": (
         {DOCUMENT: RESOURCE, ISSUER: {**GOOD, "code_challenge_methods_supported": ["plain"]}},
         (
-            "ORIGIN does not say that it protects codes by PKCE with S256 "
-            "(code_challenge_methods_supported), so that nobody is sent there"
+            "ORIGIN does not announce PKCE with S256 "
+            "(code_challenge_methods_supported), so the login is refused"
         ),
     ),
 }
@@ -122,7 +122,7 @@ async def test_an_issuer_that_cannot_be_reached_is_not_searched_for_inside_a_net
     async with by_hand(guarded({DOCUMENT: inside})) as hand:
         name, words, mend, code = failure(await looked_at(hand.url))
     assert (name, code) == ("metadata", 4)
-    assert words.startswith("https://10.0.0.1 cannot be fetched: 10.0.0.1 is no public address")
+    assert words.startswith("https://10.0.0.1 cannot be fetched: 10.0.0.1 is not a public address")
     assert mend == "check that the host is up, and reachable from here"
 
 
@@ -183,7 +183,7 @@ async def test_logins_that_others_could_read_are_not_used(home: Path) -> None:
     async with by_hand(guarded({DOCUMENT: RESOURCE, ISSUER: GOOD})) as hand:
         name, words, mend, _ = failure(await looked_at(hand.url))
     assert name == "authorization"
-    assert words == f"{home / 'credentials.key'} can be read by others"
+    assert words == f"{home / 'credentials.key'} is readable by other users"
     assert mend == "chmod 600 it, or remove it and log in again"
 
 

@@ -277,7 +277,7 @@ def test_an_option_of_the_log_overrides_the_environment(folder: Path) -> None:
         process.err.until("fails failed (id ")
     done = command(folder, "run", "server.py", COLONNADE_LOG_LEVEL="loud")
     assert done.returncode == 2
-    assert done.stderr.startswith("colonnade: COLONNADE_LOG_LEVEL: 'loud' is no log level")
+    assert done.stderr.startswith("colonnade: COLONNADE_LOG_LEVEL: 'loud' is not a log level")
 
 
 @pytest.mark.parametrize("level", [(), ("--log-level", "info")], ids=["default", "with a level"])

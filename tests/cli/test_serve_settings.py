@@ -112,7 +112,7 @@ def test_a_limit_is_set_by_its_name(folder: Path) -> None:
         (["--limit", "max_body_bytes=much"], "give a whole number"),
         (["--log-level", "loud"], "is not a log level"),
         (["--ssl-certfile", "none.pem"], "TLS cannot be served with none.pem"),
-        (["--ssl-keyfile", "none.pem"], "a TLS key was given without a certificate"),
+        (["--ssl-keyfile", "none.pem"], "ssl_keyfile is given without ssl_certfile"),
         (["--ssl-certfile", "server.py"], "has no certificate in PEM format"),
     ],
 )

@@ -149,9 +149,9 @@ def _file_key(path: Path) -> bytes:
             made.unlink()
     if sys.platform != "win32" and path.stat().st_mode & _OTHERS:
         raise Refused(
-            f"{path} is readable by other users; chmod 600 it, or remove it and log in again"
+            f"{path} is readable by other users", hint="chmod 600 it, or remove it and log in again"
         )
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
-        raise Refused(f"{path} is not a valid key; remove it and log in again")
+        raise Refused(f"{path} is not a valid key", hint="remove it and log in again")
     return key

@@ -48,7 +48,7 @@ def read_call(given: object) -> ModelToolCall:
     """A `tool_use` block. Raises `LocalProtocolError` for what is none."""
     found = as_object(given, CALL)
     if found.get("type") != "tool_use":
-        raise InvalidArgument(f"this is no {CALL}: it is of the type {found.get('type')!r}")
+        raise InvalidArgument(f"this is not a {CALL}: it is of the type {found.get('type')!r}")
     arguments, problem = parse_arguments(found.get("input"))
     id, name = required_string(found, "id", CALL), required_string(found, "name", CALL)
     return ModelToolCall(id, name, arguments, problem, FORM)

@@ -54,7 +54,7 @@ def read_call(given: object) -> ModelToolCall:
         id, name = required_string(found, "call_id", CALL), required_string(found, "name", CALL)
         return ModelToolCall(id, name, arguments, problem, "responses")
     if "function" not in found:
-        raise InvalidArgument(f"this is no {CALL}: it is of the type {found.get('type')!r}")
+        raise InvalidArgument(f"this is not a {CALL}: it is of the type {found.get('type')!r}")
     function = as_object(found["function"], CALL)
     arguments, problem = parse_arguments(function.get("arguments"))
     return ModelToolCall(

@@ -39,14 +39,14 @@ def as_object(given: object, what: str) -> dict[str, Any]:
     dump = getattr(given, "model_dump", None)
     if callable(dump):
         return cast("Callable[[], dict[str, Any]]", dump)()
-    raise InvalidArgumentType(f"this is no {what}, as JSON or from its library: {type(given)!r}")
+    raise InvalidArgumentType(f"this is not a {what}, as JSON or from its library: {type(given)!r}")
 
 
 def required_string(found: dict[str, Any], key: str, what: str) -> str:
     """A member that every call has. Raises `LocalProtocolError` where it is missing."""
     value = found.get(key)
     if not isinstance(value, str) or not value:
-        raise InvalidArgument(f"this is no {what}: it has no {key}")
+        raise InvalidArgument(f"this is not a {what}: it has no {key}")
     return value
 
 

@@ -178,7 +178,8 @@ def tls_context(certfile: str | None, keyfile: str | None) -> "ssl.SSLContext | 
 
     if certfile is None:
         raise InvalidArgument(
-            "ssl_keyfile= without ssl_certfile=; TLS needs a certificate", argument="ssl_certfile"
+            "ssl_keyfile is given without ssl_certfile; TLS needs a certificate",
+            argument="ssl_certfile",
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
