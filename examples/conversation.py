@@ -2,8 +2,8 @@
 
     python examples/conversation.py [DATE ...]
 
-A client and a server, each a `Link`, talk over nothing but function calls. The server accepts all
-five revisions; the client is limited to one at a time. The tool is written once: it asks its
+A client and a server, each a `DuplexLink`, talk over nothing but function calls. The server accepts
+all five revisions; the client is limited to one at a time. The tool is written once: it asks its
 question the same way, and the revision decides how the question travels.
 """
 
@@ -35,7 +35,7 @@ from colonnade.protocol.link.events import (
     RequestReceived,
     Send,
 )
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import ALL, InputRequests, Revision, Revisions
@@ -90,8 +90,8 @@ class Conversation:
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
-        self.server = Link(Side.SERVER, SERVER)
-        self.client = Link(Side.CLIENT, CLIENT, Revisions.of(revision.date))
+        self.server = DuplexLink(Side.SERVER, SERVER)
+        self.client = DuplexLink(Side.CLIENT, CLIENT, Revisions.of(revision.date))
         self.results: dict[object, Raw] = {}
         self.asking: dict[object, tuple[Exchange, InputRounds, str, Tool]] = {}
         self.lines = 0

@@ -34,7 +34,7 @@ from colonnade.protocol.link.events import (
     RequestFinished,
     RequestReceived,
 )
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, Revision
 from colonnade.protocol.subscriptions import Subscription
@@ -68,7 +68,7 @@ RESULTS: Final = _results()
 class Application:
     """The code on our side of a link."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: DuplexLink) -> None:
         self.link = link
         self.now = 0.0
         self._calls = 0

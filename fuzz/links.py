@@ -31,7 +31,7 @@ from colonnade.protocol.link.events import (
 )
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.in_flight import OutgoingRequest
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Peer
 from fuzz.application import Application
@@ -93,7 +93,7 @@ def _aimed(found: Seed) -> Seed:
     return found
 
 
-def _resolved(data: bytes, link: Link) -> bytes:
+def _resolved(data: bytes, link: DuplexLink) -> bytes:
     if b"@" not in data:
         return data
     calls, busy = link.snapshot().sent, running(link)
@@ -106,11 +106,11 @@ _FITTING = {name: _fitting(scene) for name, scene in SCENES.items()}
 
 
 class Links:
-    """`Link`, from its first message to its last, and all that an application does with it."""
+    """`DuplexLink`, from its first message to its last, and all that an application does with it."""
 
     name = "links"
 
-    def __init__(self, make: Make = Link) -> None:
+    def __init__(self, make: Make = DuplexLink) -> None:
         self._make = make
 
     def draw(self, rng: Random, most: int) -> Case:
@@ -135,7 +135,7 @@ class Links:
         _check_record(link, scene)
         return kinds
 
-    def _receive(self, link: Link, data: bytes, application: Application) -> str:
+    def _receive(self, link: DuplexLink, data: bytes, application: Application) -> str:
         before = Before(link)
         events = link.receive(data, application.now)
         sent = [check_answer(event.data) for event in events if isinstance(event, Send)]
@@ -157,9 +157,9 @@ def _kind(events: list[LinkEvent], sent: list[Frame | Batch]) -> str:
     return " + ".join(sorted(kinds)) or "nothing"
 
 
-def _check_record(link: Link, scene: Scene) -> None:
+def _check_record(link: DuplexLink, scene: Scene) -> None:
     record = link.snapshot()
-    again = Link.restore(record, link.identity, scene.accepts)
+    again = DuplexLink.restore(record, link.identity, scene.accepts)
     held(again.snapshot() == record, "a link says something else of itself when restored")
 
 
@@ -179,7 +179,7 @@ _STEPS: dict[tuple[Side, Phase, Phase], type[LinkEvent]] = {
 class Before:
     """What a link was before a message, to be compared with what it is afterwards."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: DuplexLink) -> None:
         self.phase = link.phase
         self.peer = link.peer
         self.record = link.snapshot()
@@ -188,7 +188,7 @@ class Before:
         self.state = frozen(link)
 
     def check(
-        self, link: Link, data: bytes, events: list[LinkEvent], sent: list[Frame | Batch]
+        self, link: DuplexLink, data: bytes, events: list[LinkEvent], sent: list[Frame | Batch]
     ) -> None:
         if all(_is_refusal(event) for event in events) and all(map(_is_error, sent)):
             held(link.phase is self.phase, "a refused message changed the phase")
@@ -206,7 +206,7 @@ class Before:
             if isinstance(frame, ResultResponse | ErrorResponse):
                 held((type(frame.id), frame.id) not in busy, "an answer under a running id")
 
-    def _check_phase(self, link: Link, events: list[LinkEvent]) -> None:
+    def _check_phase(self, link: DuplexLink, events: list[LinkEvent]) -> None:
         """The phase moves along the table, and says so; who may call depends on it."""
         kinds = {type(event) for event in events}
         if link.phase is not self.phase:
@@ -225,7 +225,7 @@ class Before:
             ):
                 held(link.phase is not self.phase, "it was initialized without a step")
 
-    def _check_call(self, link: Link, exchange: Exchange) -> None:
+    def _check_call(self, link: DuplexLink, exchange: Exchange) -> None:
         peer = exchange.peer
         held(
             link.side.other in exchange.method.senders,
@@ -238,7 +238,9 @@ class Before:
         else:
             held(link.side is Side.SERVER, "a server without a handshake sent a request")
 
-    def _check_flight(self, link: Link, events: list[LinkEvent], names: "Names | None") -> None:
+    def _check_flight(
+        self, link: DuplexLink, events: list[LinkEvent], names: "Names | None"
+    ) -> None:
         after = {call.id: call for call in link.snapshot().sent}
         answered = [event.id for event in events if isinstance(event, RequestFinished)]
         gone = [id for id in self.sent if id not in after]
@@ -252,7 +254,9 @@ class Before:
             elif after[id] != call:
                 held(names.moves(id), f"call {id} was moved by a message for another")
 
-    def _check_running(self, link: Link, events: list[LinkEvent], names: "Names | None") -> None:
+    def _check_running(
+        self, link: DuplexLink, events: list[LinkEvent], names: "Names | None"
+    ) -> None:
         now = running(link)
         begun = [event.exchange for event in events if isinstance(event, RequestReceived)]
         ended = [event.exchange for event in events if isinstance(event, RequestCancelled)]
@@ -269,7 +273,7 @@ class Before:
         held(len(set(ids)) == len(ids), "two requests run under one id")
 
 
-def running(link: Link) -> list[Exchange]:
+def running(link: DuplexLink) -> list[Exchange]:
     """The requests of the peer that are being answered."""
     return list(link._incoming)
 
@@ -291,7 +295,7 @@ def _each(frames: list[Frame | Batch]) -> Iterator[Frame]:
         yield from cast("tuple[Frame, ...]", frame.items) if isinstance(frame, Batch) else (frame,)
 
 
-def frozen(link: Link) -> object:
+def frozen(link: DuplexLink) -> object:
     """All that a link remembers and decides by, as values that compare."""
     return _members(link)
 

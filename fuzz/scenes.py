@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import INITIALIZE, Side
 from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
@@ -24,7 +24,7 @@ from fuzz.corpus import (
     results_of,
 )
 
-Make = Callable[[Side, Identity, Revisions], Link]
+Make = Callable[[Side, Identity, Revisions], DuplexLink]
 
 
 def _encoded(tree: JSON) -> bytes:
@@ -67,7 +67,7 @@ def _scenes() -> dict[str, Scene]:
 SCENES: Final = _scenes()
 
 
-def build(scene: Scene, make: Make = Link) -> Link:
+def build(scene: Scene, make: Make = DuplexLink) -> DuplexLink:
     """The link of a scene, before the first mutated message."""
     if scene.side is Side.SERVER:
         link = make(Side.SERVER, SERVER, scene.accepts)
@@ -83,7 +83,7 @@ def build(scene: Scene, make: Make = Link) -> Link:
 # ---------------------------------------------------------------- a server
 
 
-def _open_server(link: Link, scene: Scene) -> None:
+def _open_server(link: DuplexLink, scene: Scene) -> None:
     revision, stage = scene.revision, scene.stage
     if revision.handshake and stage != "new":
         link.receive(_message("initialize", _opening(revision), 0), 0)
@@ -111,7 +111,7 @@ def _sampling() -> t.CreateMessageRequestParams:
 # ---------------------------------------------------------------- a client
 
 
-def _open_client(link: Link, scene: Scene) -> None:
+def _open_client(link: DuplexLink, scene: Scene) -> None:
     revision, stage = scene.revision, scene.stage
     if not revision.handshake:
         if stage == "new":

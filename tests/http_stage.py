@@ -47,7 +47,7 @@ from colonnade.protocol.jsonrpc import (
     split_params,
 )
 from colonnade.protocol.link.events import LinkEvent, MessageIgnored, RequestReceived, Send
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, PeerDetector, negotiate
 from colonnade.protocol.revision import EVERY, Revision, Revisions, error_code
@@ -94,7 +94,7 @@ class Answer(NamedTuple):
 
 
 class Session(NamedTuple):
-    link: Link
+    link: DuplexLink
     owner: str
     kept: dict[str, bytes]
 
@@ -291,7 +291,7 @@ class HttpStage:
             revision = admission.peer.revision
             if session is not None and admission.peer is known:
                 return self._in_session(session, body, 200, answers)
-            link = Link(Side.SERVER, self.identity, self.accepts)
+            link = DuplexLink(Side.SERVER, self.identity, self.accepts)
             shaper = link.encoder(revision)
             exchange = Exchange(frame, admission.params, admission.method, admission.peer, shaper)
             check_params(
@@ -306,7 +306,7 @@ class HttpStage:
     def _handshake(self, request: Request, body: bytes, principal: str) -> Answer:
         params = decode_as(t.InitializeRequestParams, request.params)
         negotiate(params.protocol_version, self.accepts)
-        link = Link(Side.SERVER, self.identity, self.accepts)
+        link = DuplexLink(Side.SERVER, self.identity, self.accepts)
         sent = [event.data for event in link.receive(body, 0.0) if isinstance(event, Send)]
         name = f"session-{len(self.sessions) + 1}"
         self.sessions[name] = Session(link, principal, {})

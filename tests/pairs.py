@@ -15,7 +15,7 @@ from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.jsonrpc import ErrorResponse, RequestId, ResultResponse, encode
 from colonnade.protocol.link.events import LinkEvent, RequestFinished, RequestReceived, Send
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer, choose
 from colonnade.protocol.revision import EVERY, Revision, Revisions
@@ -57,18 +57,18 @@ class Pair:
         offers: Identity = SERVER,
     ) -> None:
         self.links = {
-            Side.CLIENT: Link(Side.CLIENT, who, client),
-            Side.SERVER: Link(Side.SERVER, offers, server),
+            Side.CLIENT: DuplexLink(Side.CLIENT, who, client),
+            Side.SERVER: DuplexLink(Side.SERVER, offers, server),
         }
         self.wire: list[tuple[Side, bytes]] = []
         self.events: list[tuple[Side, LinkEvent]] = []
 
     @property
-    def client(self) -> Link:
+    def client(self) -> DuplexLink:
         return self.links[Side.CLIENT]
 
     @property
-    def server(self) -> Link:
+    def server(self) -> DuplexLink:
         return self.links[Side.SERVER]
 
     def send(self, side: Side, data: bytes | None) -> None:

@@ -35,7 +35,7 @@ from colonnade.protocol.link.events import (
     RequestReceived,
     Send,
 )
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import EVERY, Revision, Revisions, Tasks
@@ -81,7 +81,7 @@ class Stage:
         self.now = 0.0
         self.exchanges: dict[tuple[Side, RequestId], Exchange] = {}
         self._asked: dict[tuple[Side, str], tuple[str, Revision]] = {}
-        self._links: dict[Side, Link] = {}
+        self._links: dict[Side, DuplexLink] = {}
         self._pipes = {side: LineSplitter() for side in Side}
 
     def value(self, token: str) -> bytes:
@@ -90,19 +90,19 @@ class Stage:
             return token.encode()
         return json.dumps(self.values[token], ensure_ascii=False).encode()
 
-    def link(self, side: Side) -> Link:
+    def link(self, side: Side) -> DuplexLink:
         """The link of a side that is ours, made when it is first needed."""
         if side not in self._links:
             assert side in self.script.ours, f"{self.script.name}: the {side.value} is not ours"
             instructions = "Ask before you book." if side is Side.SERVER else None
             identity = Identity(self.info[side], self.can[side], instructions)
-            self._links[side] = Link(side, identity, self.accepts[side])
+            self._links[side] = DuplexLink(side, identity, self.accepts[side])
         return self._links[side]
 
     def move(self, side: Side) -> None:
         """Another process goes on with a link, from nothing but its record."""
         link = self.link(side)
-        self._links[side] = Link.restore(link.snapshot(), link.identity, link.accepts)
+        self._links[side] = DuplexLink.restore(link.snapshot(), link.identity, link.accepts)
 
     # ------------------------------------------------------------ what is said and heard
 

@@ -24,7 +24,7 @@ from colonnade.protocol.jsonrpc import Batch, Frame, Request, RequestId, decode
 from colonnade.protocol.link.events import LinkEvent, MessageIgnored, Send
 from colonnade.protocol.link.handshake import Handshake, Phase
 from colonnade.protocol.link.in_flight import IncomingRequests
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer, negotiate
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
@@ -231,13 +231,13 @@ class CarelessHandshake(Handshake):
         return self.peer
 
 
-class ForgetsThePhase(Link):
+class ForgetsThePhase(DuplexLink):
     def __init__(self, side: Side, identity: Identity, accepts: Revisions = EVERY) -> None:
         super().__init__(side, identity, accepts)
         self._handshake = CarelessHandshake(side, accepts)
 
 
-class ServesBeforeTheHandshake(Link):
+class ServesBeforeTheHandshake(DuplexLink):
     def _detect_peer(self, request: Request, meta: msgspec.Raw) -> Peer | None:
         try:
             return super()._detect_peer(request, meta)
@@ -245,12 +245,12 @@ class ServesBeforeTheHandshake(Link):
             return Peer(self.accepts[0], t.ClientCapabilities())
 
 
-class SettlesByText(Link):
+class SettlesByText(DuplexLink):
     def receive(self, data: bytes, now: float) -> list[LinkEvent]:
         return super().receive(data.replace(b'"id":"1"', b'"id":1'), now)
 
 
-class SettlesTheOldest(Link):
+class SettlesTheOldest(DuplexLink):
     """Takes every error for the answer to whatever waits longest."""
 
     def receive(self, data: bytes, now: float) -> list[LinkEvent]:
@@ -267,13 +267,13 @@ class CarelessIncoming(IncomingRequests):
         return False
 
 
-class ForgetsWhatRuns(Link):
+class ForgetsWhatRuns(DuplexLink):
     def __init__(self, side: Side, identity: Identity, accepts: Revisions = EVERY) -> None:
         super().__init__(side, identity, accepts)
         self._incoming = CarelessIncoming()
 
 
-class AnswersAtLength(Link):
+class AnswersAtLength(DuplexLink):
     def receive(self, data: bytes, now: float) -> list[LinkEvent]:
         events = super().receive(data, now)
         said = msgspec.json.encode(
@@ -282,7 +282,7 @@ class AnswersAtLength(Link):
         return [Send(said) if isinstance(event, MessageIgnored) else event for event in events]
 
 
-class LetsSomethingOut(Link):
+class LetsSomethingOut(DuplexLink):
     def receive(self, data: bytes, now: float) -> list[LinkEvent]:
         frame = json.loads(data) if data.startswith(b"{") and data.endswith(b"}") else None
         return super().receive(data, now) if frame is not None else []
@@ -300,7 +300,7 @@ class LetsSomethingOut(Link):
         (LetsSomethingOut, "was let out"),
     ],
 )
-def test_a_broken_link_is_found(broken: type[Link], words: str) -> None:
+def test_a_broken_link_is_found(broken: type[DuplexLink], words: str) -> None:
     _finds(Links(broken), words)
 
 

@@ -54,7 +54,7 @@ _HOMES = {
     "RemoteError": "errors",
     "RemoteProtocolError": "errors",
     "RequestContext": "ports",
-    "Result": "server.handlers.content",
+    "ToolReturn": "server.handlers.content",
     "Root": "protocol.types",
     "Roots": "server.context.ask",
     "RunLimits": "transport.http_server.connection",

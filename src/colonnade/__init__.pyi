@@ -48,7 +48,7 @@ from colonnade.server.handlers.content import File as File
 from colonnade.server.handlers.content import Image as Image
 from colonnade.server.handlers.content import Link as Link
 from colonnade.server.handlers.content import Message as Message
-from colonnade.server.handlers.content import Result as Result
+from colonnade.server.handlers.content import ToolReturn as ToolReturn
 from colonnade.server.handlers.dependencies import Depends as Depends
 from colonnade.server.server import Server as Server
 from colonnade.transport.http_server.connection import RunLimits as RunLimits

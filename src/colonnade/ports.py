@@ -14,7 +14,7 @@ from colonnade.errors import Fault
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.jsonrpc import Batch, Request, RequestId
 from colonnade.protocol.link.events import NotificationReceived
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import Revision, Revisions
 from colonnade.protocol.types import NotificationParams, ProtocolType, RequestParams
@@ -152,7 +152,7 @@ class Conversation(Protocol):
     """
 
     @property
-    def link(self) -> Link: ...
+    def link(self) -> DuplexLink: ...
 
     async def request(
         self,
@@ -195,7 +195,7 @@ class Conversation(Protocol):
 
 
 # What carries a conversation for its hearer: a pipe, a child's streams, HTTP, memory.
-Carry: TypeAlias = Callable[[Link, Hearer], Conversation]
+Carry: TypeAlias = Callable[[DuplexLink, Hearer], Conversation]
 
 
 class Service(Protocol):

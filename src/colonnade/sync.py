@@ -26,16 +26,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
-from colonnade.client.client import Client as AsyncClient
-from colonnade.client.client import Completer as AsyncCompleter
-from colonnade.client.client import OnLog, OnProgress
+from colonnade.client.client import Client, Completer, OnLog, OnProgress
 from colonnade.client.connect import PING_S, GivenHeaders, Target
 from colonnade.client.connect import connect as connect_in_loop
 from colonnade.client.input_callbacks import Answering, OnElicit, OnSample
 from colonnade.client.results import ToolResult
 from colonnade.client.roots import GivenRoots, Rooted
 from colonnade.client.subscriptions import Change
-from colonnade.client.tools import Tool
+from colonnade.client.tools import ListedTool
 from colonnade.client.transports import OnStderr
 from colonnade.errors import ConnectionLost, LocalProtocolError
 from colonnade.protocol import types as t
@@ -44,7 +42,7 @@ from colonnade.protocol.link.link import TIMEOUT_S
 if TYPE_CHECKING:
     from colonnade.auth.client.login import Auth
 
-__all__ = ["Changes", "Client", "Completer", "connect"]
+__all__ = ["Changes", "SyncClient", "SyncCompleter", "connect"]
 
 # Concurrent callbacks: there is one user, and notifications come in order.
 HANDLERS = 8
@@ -190,7 +188,7 @@ def _part(thread: _Thread) -> None:
     thread.stop()
 
 
-_open: "set[Client]" = set()
+_open: "set[SyncClient]" = set()
 
 
 @atexit.register
@@ -227,7 +225,7 @@ def connect(
     ping_s: float | None = PING_S,
     max_list_bytes: int = MAX_LIST_BYTES,
     max_list_items: int = MAX_LIST_ITEMS,
-) -> "Client":
+) -> "SyncClient":
     """A client of a server, open already: `with connect(…) as client`, or `client.close()`.
 
     All of it is as in `colonnade.connect`. Handlers may block.
@@ -259,26 +257,26 @@ def connect(
             max_list_items=max_list_items,
         )
 
-        async def opened() -> AsyncClient:
+        async def opened() -> Client:
             return await connecting
 
-        return Client(thread.wait_for(opened()), thread)
+        return SyncClient(thread.wait_for(opened()), thread)
     except BaseException:
         _part(thread)
         raise
 
 
-class Client:
+class SyncClient:
     """A synchronous client of one server. See `colonnade.Client`."""
 
-    def __init__(self, client: AsyncClient, thread: _Thread) -> None:
+    def __init__(self, client: Client, thread: _Thread) -> None:
         self._client = client
         self._thread = thread
         self._closing = threading.Lock()
         self._closed = False
         _open.add(self)
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> "SyncClient":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -334,7 +332,7 @@ class Client:
 
     # ------------------------------------------------------------ tools
 
-    def list_tools(self, *, fresh: bool = False) -> list[Tool]:
+    def list_tools(self, *, fresh: bool = False) -> list[ListedTool]:
         """Every tool, from all pages."""
         return self._wait(self._client.list_tools(fresh=fresh))
 
@@ -462,12 +460,12 @@ class Client:
         prompt: str | None = None,
         template: str | None = None,
         context: Mapping[str, str] | None = None,
-    ) -> "Completer":
+    ) -> "SyncCompleter":
         """Completion while a user types: requests after a pause, and no value twice."""
         completer = self._client.completer(
             argument, prompt=prompt, template=template, context=context
         )
-        return Completer(completer, self._wait)
+        return SyncCompleter(completer, self._wait)
 
     def ask(
         self,
@@ -535,10 +533,10 @@ class Client:
 Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-class Completer:
+class SyncCompleter:
     """Completes one argument: `completer("par")`, from any thread."""
 
-    def __init__(self, completer: AsyncCompleter, wait: Wait) -> None:
+    def __init__(self, completer: Completer, wait: Wait) -> None:
         self._completer = completer
         self._wait = wait
 

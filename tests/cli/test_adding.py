@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from cli.process import WEATHER, command, written
 from colonnade.cli.app import start
 from colonnade.cli.commands.add import AddOptions, add_target, remove_name
-from colonnade.cli.config_file import ConfigFile
+from colonnade.cli.config_file import ConfigFileEditor
 from colonnade.cli.errors import CliError
 from colonnade.host.config.formats import FORMATS, file_path
 from host.odd_files import SERVERS, json_files, toml_files
@@ -305,7 +305,7 @@ def test_a_file_that_is_no_text_is_left_alone(place: Path) -> None:
 
 
 def test_a_file_that_changed_meanwhile_is_left_alone(place: Path) -> None:
-    file = ConfigFile(str(place / "mcp.json"))
+    file = ConfigFileEditor(str(place / "mcp.json"))
     (place / "mcp.json").write_text("{}")
     old = file.read()
     (place / "mcp.json").write_text('{"somebody": "else"}')
@@ -316,7 +316,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(place: Path) -> None:
 
 
 def test_a_file_that_came_meanwhile_is_left_alone(place: Path) -> None:
-    file = ConfigFile(str(place / "mcp.json"))
+    file = ConfigFileEditor(str(place / "mcp.json"))
     assert file.read() is None
     (place / "mcp.json").write_text("{}")
     with pytest.raises(CliError, match="was changed by another program"):

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from colonnade import Server
 from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
 from colonnade.transport.duplex import Duplex
@@ -33,7 +33,7 @@ async def unopened(server: Server, revision: Revision) -> AsyncGenerator[Client]
     client = Client(revision, {}, nobody, {})
     await server.start()
     try:
-        link = Link(Side.SERVER, server.identity, server.accepts)
+        link = DuplexLink(Side.SERVER, server.identity, server.accepts)
         client.duplex = Duplex(link, client, server.answer)
         yield client
         client.duplex.close("the test is over")

@@ -92,7 +92,7 @@ def test_a_conversation_that_was_mended_has_an_answer_for_every_call(messages: l
 def test_words_are_what_a_user_says_and_what_is_no_message_is_refused() -> None:
     assert conversation("Hello.") == [{"role": "user", "content": "Hello."}]
     assert conversation([calls(("a", {}))])[0]["tool_calls"]
-    with pytest.raises(LocalProtocolError, match="no message of a conversation"):
+    with pytest.raises(LocalProtocolError, match="not a message of a conversation"):
         conversation([3])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025
 from colonnade.transport.http_server.connection import ServerConnection
 from colonnade.transport.http_server.request import IncomingRequest, Limits
@@ -27,7 +27,15 @@ SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
 def _counted() -> dict[str, int]:
     """How many of everything that a client can leave behind there are."""
     gc.collect()
-    kinds = (IncomingRequest, HttpSession, Stream, Link, Exchange, ServerConnection, asyncio.Task)
+    kinds = (
+        IncomingRequest,
+        HttpSession,
+        Stream,
+        DuplexLink,
+        Exchange,
+        ServerConnection,
+        asyncio.Task,
+    )
     found = [type(thing) for thing in gc.get_objects() if isinstance(thing, kinds)]
     return {kind.__name__: found.count(kind) for kind in set(found)}
 

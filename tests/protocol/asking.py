@@ -23,7 +23,7 @@ from colonnade.protocol.input_requests import (
 from colonnade.protocol.input_rounds import InputRounds, open_request_state, subject_of
 from colonnade.protocol.jsonrpc import RequestId
 from colonnade.protocol.link.events import RequestFinished, RequestReceived, Send
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import InputRequests
 from protocol.dialogue import JSON, said
@@ -147,7 +147,9 @@ class Table:
     does not know how they travel; this class does what a server and a client would do.
     """
 
-    def __init__(self, client: Link, server: Link, handler: Handler, answering: Answering) -> None:
+    def __init__(
+        self, client: DuplexLink, server: DuplexLink, handler: Handler, answering: Answering
+    ) -> None:
         self.client, self.server = client, server
         self.handler, self.answering = handler, answering
         self.seal = Seal()
@@ -172,7 +174,7 @@ class Table:
         self._called[id] = (method, params)
         return data
 
-    def _say(self, link: Link, data: bytes | None) -> None:
+    def _say(self, link: DuplexLink, data: bytes | None) -> None:
         if data is None:
             return
         self.lines.append((link.side, said(data)))
@@ -187,7 +189,7 @@ class Table:
 
     # ------------------------------------------------------------ the server
 
-    def _serve(self, link: Link, exchange: Exchange) -> None:
+    def _serve(self, link: DuplexLink, exchange: Exchange) -> None:
         if link is self.client:
             self._reply(exchange)
             return
@@ -259,7 +261,7 @@ class Table:
         for data in lines:
             self._say(self.server, data)
 
-    def _hear(self, link: Link, event: RequestFinished) -> None:
+    def _hear(self, link: DuplexLink, event: RequestFinished) -> None:
         if link is self.client:
             self._learn(event)
             return

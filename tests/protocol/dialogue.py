@@ -13,7 +13,7 @@ import msgspec
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.link.events import LinkEvent, RequestReceived, Send
-from colonnade.protocol.link.link import Link, sends
+from colonnade.protocol.link.link import DuplexLink, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import ALL, Revision, Revisions
@@ -51,19 +51,19 @@ def only(revision: Revision) -> Revisions:
 
 def client_of(
     revision: Revision, can: t.ClientCapabilities = ABLE_CLIENT, accepts: Revisions | None = None
-) -> Link:
+) -> DuplexLink:
     """A client before its first word."""
-    return Link(Side.CLIENT, Identity(READER, can), accepts or only(revision))
+    return DuplexLink(Side.CLIENT, Identity(READER, can), accepts or only(revision))
 
 
 def server_of(
     revision: Revision, can: t.ServerCapabilities = ABLE_SERVER, accepts: Revisions | None = None
-) -> Link:
+) -> DuplexLink:
     """A server that has heard nothing yet."""
-    return Link(Side.SERVER, Identity(LIBRARY, can), accepts or only(revision))
+    return DuplexLink(Side.SERVER, Identity(LIBRARY, can), accepts or only(revision))
 
 
-def meet(client: Link, server: Link) -> tuple[list[LinkEvent], list[LinkEvent]]:
+def meet(client: DuplexLink, server: DuplexLink) -> tuple[list[LinkEvent], list[LinkEvent]]:
     """Open the conversation, and let every line arrive; what each side learned."""
     if not client.accepts.handshakes:
         theirs = server.identity.capabilities
@@ -76,7 +76,7 @@ def opened(
     revision: Revision,
     client_can: t.ClientCapabilities = ABLE_CLIENT,
     server_can: t.ServerCapabilities = ABLE_SERVER,
-) -> tuple[Link, Link]:
+) -> tuple[DuplexLink, DuplexLink]:
     """Both sides, ready."""
     client, server = client_of(revision, client_can), server_of(revision, server_can)
     meet(client, server)
@@ -84,15 +84,15 @@ def opened(
 
 
 def hand_over(
-    client: Link,
-    server: Link,
+    client: DuplexLink,
+    server: DuplexLink,
     from_client: list[bytes] | None = None,
     from_server: list[bytes] | None = None,
     now: float = 0.0,
 ) -> tuple[list[LinkEvent], list[LinkEvent]]:
     """Carry lines to and fro until both are silent; what the client and the server learned."""
     learned: dict[Side, list[LinkEvent]] = {Side.CLIENT: [], Side.SERVER: []}
-    lines = deque[tuple[Link, bytes]]()
+    lines = deque[tuple[DuplexLink, bytes]]()
     lines.extend((server, data) for data in from_client or ())
     lines.extend((client, data) for data in from_server or ())
     while lines:
@@ -104,7 +104,7 @@ def hand_over(
     return learned[Side.CLIENT], learned[Side.SERVER]
 
 
-def call(server: Link, data: bytes) -> Exchange:
+def call(server: DuplexLink, data: bytes) -> Exchange:
     """What a server makes of a request that it serves."""
     (event,) = server.receive(data, 0.0)
     assert isinstance(event, RequestReceived), event
@@ -159,7 +159,7 @@ def served(
     can: JSON | None = None,
     accepts: Revisions | None = None,
     server_can: t.ServerCapabilities = ABLE_SERVER,
-) -> Link:
+) -> DuplexLink:
     """A server that a stranger has opened a conversation with, as far as that is needed."""
     server = server_of(revision, server_can, accepts)
     if revision.handshake:
@@ -185,7 +185,7 @@ def refusal(events: list[LinkEvent]) -> JSON:
     return answer["error"]
 
 
-def state(link: Link) -> Any:
+def state(link: DuplexLink) -> Any:
     """All that a link would remember."""
     running = [exchange.request.id for exchange in link._incoming]
     levels = [exchange.peer.log_level for exchange in link._incoming]

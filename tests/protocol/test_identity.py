@@ -7,7 +7,7 @@ import pytest
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, Revision, Revisions
@@ -21,7 +21,7 @@ def test_an_identity_belongs_to_one_side() -> None:
     assert (CLIENT.side, SERVER.side) == (Side.CLIENT, Side.SERVER)
     for side, other in ((Side.CLIENT, SERVER), (Side.SERVER, CLIENT)):
         with pytest.raises(LocalProtocolError, match="Capabilities"):
-            Link(side, other)
+            DuplexLink(side, other)
     with pytest.raises(LocalProtocolError, match="only a server"):
         CLIENT.initialize_result(EVERY[0])
     with pytest.raises(LocalProtocolError, match="only a server"):
@@ -57,7 +57,7 @@ def test_a_server_is_discovered_with_its_versions_its_capabilities_and_its_instr
 ) -> None:
     for accepts in (EVERY, Revisions([revision])):
         for can in (ABLE_SERVER, t.ServerCapabilities()):
-            server = Link(Side.SERVER, Identity(LIBRARY, can, "Ask first."), accepts)
+            server = DuplexLink(Side.SERVER, Identity(LIBRARY, can, "Ask first."), accepts)
             exchange = call(server, request(revision, "d", "server/discover"))
             answer = said(exchange.settle(server.identity.discover_result(server.accepts)))
             found = answer["result"]

@@ -26,7 +26,7 @@ from colonnade.protocol.link.events import (
 )
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.in_flight import MAX_RUNNING
-from colonnade.protocol.link.link import Link, sends
+from colonnade.protocol.link.link import DuplexLink, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
@@ -71,7 +71,7 @@ def welcome(date: str, id: Any = 1, **more: Any) -> bytes:
     return line(id=id, result=result | more)
 
 
-def opening(revision: Revision) -> Link:
+def opening(revision: Revision) -> DuplexLink:
     """A client that has said `initialize` and waits."""
     client = client_of(revision)
     client.initialize(0.0)
@@ -85,7 +85,7 @@ def opening(revision: Revision) -> Link:
 def test_a_client_s_first_word_has_its_newest_version_its_capabilities_and_its_name(
     revision: Revision,
 ) -> None:
-    client = Link(
+    client = DuplexLink(
         Side.CLIENT, Identity(READER, ABLE_CLIENT), Revisions([*earlier(revision), MODERN])
     )
     first = said(client.initialize(0.0).data)
@@ -495,7 +495,7 @@ def test_a_ping_where_there_is_none_is_a_discovery(revision: Revision) -> None:
 @pytest.mark.spec("R0026", "R0354")
 def test_what_a_server_did_not_offer_is_an_unknown_method_there(revision: Revision) -> None:
     server = served(revision, can=None)
-    bare = Link(Side.SERVER, Identity(LIBRARY, t.ServerCapabilities()), only(revision))
+    bare = DuplexLink(Side.SERVER, Identity(LIBRARY, t.ServerCapabilities()), only(revision))
     bare.receive(initialize(revision.date), 0.0)
     for method in ("tools/list", "prompts/list", "resources/list", "logging/setLevel"):
         assert refusal(bare.receive(line(id=1, method=method, params={}), 0.0))["code"] == -32601
@@ -601,7 +601,7 @@ def test_a_link_closes_in_the_middle_of_its_handshake() -> None:
 
 
 def test_a_call_says_who_its_principal_is(revision: Revision) -> None:
-    link = Link(Side.SERVER, Identity(LIBRARY, ABLE_SERVER), only(revision), "ada")
+    link = DuplexLink(Side.SERVER, Identity(LIBRARY, ABLE_SERVER), only(revision), "ada")
     if revision.handshake:
         link.receive(initialize(revision.date), 0.0)
     assert call(link, request(revision, 1, "tools/list")).principal == "ada"
@@ -631,13 +631,13 @@ def test_two_sides_of_ours_understand_each_other_in_every_pair_of_revisions() ->
 # ---------------------------------------------------------------- requests that need no reading
 
 
-def drafted(client: Link, name: str = "add", **more: Any) -> Request:
+def drafted(client: DuplexLink, name: str = "add", **more: Any) -> Request:
     params = t.CallToolRequestParams(name=name, arguments=Raw(b'{"a":1}'), **more)
     made, _ = client.draft("tools/call", params, 10, 20, False, None)
     return made
 
 
-def modern() -> tuple[Link, Link]:
+def modern() -> tuple[DuplexLink, DuplexLink]:
     client = client_of(MODERN)
     client.adopt(MODERN)
     return client, server_of(MODERN)

@@ -15,7 +15,7 @@ from colonnade.protocol.link.events import (
     Send,
 )
 from colonnade.protocol.link.in_flight import MAX_PAUSED_S, MAX_RUNNING
-from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, Link, sends
+from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, EVERY, Revision
 from protocol.asking import SEAT, text
@@ -39,7 +39,9 @@ DONE = text("done")
 TOOL = t.CallToolRequestParams(name="n")
 
 
-def calling(link: Link, progress: bool = False, timeout_s: float = TIMEOUT_S) -> tuple[int, bytes]:
+def calling(
+    link: DuplexLink, progress: bool = False, timeout_s: float = TIMEOUT_S
+) -> tuple[int, bytes]:
     """A call of a client; for a server, which calls no tools, the nearest that it has."""
     method, params = ("tools/call", TOOL) if link.side is Side.CLIENT else ("roots/list", None)
     id, data = link.request(method, params, now=0.0, timeout_s=timeout_s, progress=progress)
@@ -47,7 +49,7 @@ def calling(link: Link, progress: bool = False, timeout_s: float = TIMEOUT_S) ->
     return id, data
 
 
-def askers(revision: Revision) -> list[tuple[Link, Link]]:
+def askers(revision: Revision) -> list[tuple[DuplexLink, DuplexLink]]:
     """Who may ask whom, where questions of servers are requests, both ways."""
     client, server = opened(revision)
     if not revision.handshake:

@@ -8,7 +8,7 @@ import pytest
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.link.events import RequestReceived
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, JULY_2026, Revision
@@ -38,7 +38,7 @@ class Growing:
     def __init__(self, revision: Revision | None = None) -> None:
         self.now = NOTHING
         accepts = only(revision) if revision is not None else EVERY
-        self.link = Link(Side.SERVER, NOTHING, accepts, current=lambda: self.now)
+        self.link = DuplexLink(Side.SERVER, NOTHING, accepts, current=lambda: self.now)
 
     def open(self, revision: Revision) -> None:
         if revision.handshake:
@@ -98,7 +98,7 @@ def test_on_one_pipe_each_is_judged_in_its_own_way(revision: Revision) -> None:
 
 
 def test_without_a_current_identity_the_first_one_holds() -> None:
-    link = Link(Side.SERVER, LOGS, only(JULY_2026))
+    link = DuplexLink(Side.SERVER, LOGS, only(JULY_2026))
     assert refusal(link.receive(request(JULY_2026, 1, "tools/list"), 0.0))["code"] == -32601
 
 

@@ -6,7 +6,7 @@ import pytest
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol.link.events import LinkSnapshot, RequestFinished
 from colonnade.protocol.link.handshake import Phase
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.revision import ALL, Revision
 from protocol.dialogue import client_of, line, only, opened, said, server_of
 
@@ -21,7 +21,7 @@ def test_another_process_goes_on_from_the_record(revision: Revision) -> None:
     for link in (client, server):
         plain = msgspec.json.encode(link.snapshot())
         record = msgspec.json.decode(plain, type=LinkSnapshot)
-        again = Link.restore(record, link.identity, link.accepts, "ada")
+        again = DuplexLink.restore(record, link.identity, link.accepts, "ada")
         assert msgspec.json.encode(again.snapshot()) == plain
         assert (again.phase, again.principal) == (link.phase, "ada")
         assert (again.peer is None) is (link.peer is None)
@@ -31,7 +31,7 @@ def test_another_process_goes_on_from_the_record(revision: Revision) -> None:
         assert server.snapshot().log_level == "alert"
         assert server.snapshot().info is not None
     record = msgspec.json.decode(msgspec.json.encode(client.snapshot()), type=LinkSnapshot)
-    elsewhere = Link.restore(record, client.identity, client.accepts)
+    elsewhere = DuplexLink.restore(record, client.identity, client.accepts)
     assert elsewhere.next_deadline == 9.0
     assert elsewhere.request("tools/list", now=0.0)[0] == client._outgoing.next_id
     (over,) = elsewhere.receive(line(id=id, result={}), 0.0)
@@ -41,17 +41,17 @@ def test_another_process_goes_on_from_the_record(revision: Revision) -> None:
 def test_a_record_keeps_what_is_not_known_of_a_server() -> None:
     client = client_of(MODERN)
     client.adopt(MODERN)
-    again = Link.restore(client.snapshot(), client.identity, client.accepts)
+    again = DuplexLink.restore(client.snapshot(), client.identity, client.accepts)
     assert said(again.request("prompts/list", now=0.0)[1])["method"] == "prompts/list"
 
 
 def test_a_record_of_a_revision_that_is_no_longer_spoken_is_refused() -> None:
     _, server = opened(HANDSHAKES[0])
     with pytest.raises(LocalProtocolError, match="is no longer accepted"):
-        Link.restore(server.snapshot(), server.identity, only(HANDSHAKES[1]))
+        DuplexLink.restore(server.snapshot(), server.identity, only(HANDSHAKES[1]))
 
 
 def test_a_new_link_has_a_record_too(revision: Revision) -> None:
     server = server_of(revision)
-    again = Link.restore(server.snapshot(), server.identity, server.accepts)
+    again = DuplexLink.restore(server.snapshot(), server.identity, server.accepts)
     assert (again.phase, again.peer) == (Phase.NEW, None)

@@ -21,7 +21,7 @@ from colonnade.protocol.link.events import (
 )
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.in_flight import MAX_BATCHES
-from colonnade.protocol.link.link import Link, sends
+from colonnade.protocol.link.link import DuplexLink, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, EVERY, Revision
 from protocol.asking import text
@@ -198,7 +198,7 @@ CLIENT_ADOPTED = CLIENT_NEW | {"log message": "notificationreceived"}
 CLOSED = dict.fromkeys(MESSAGES, "ignored")
 
 
-def a_server(revision: Revision, phase: Phase) -> Link:
+def a_server(revision: Revision, phase: Phase) -> DuplexLink:
     server = server_of(revision, accepts=EVERY)
     if phase in (Phase.OPENING, Phase.OPEN):
         server.receive(initialize(revision.date, 0), 0.0)
@@ -209,7 +209,7 @@ def a_server(revision: Revision, phase: Phase) -> Link:
     return server
 
 
-def a_client(revision: Revision, phase: Phase) -> Link:
+def a_client(revision: Revision, phase: Phase) -> DuplexLink:
     if phase is Phase.OPEN:
         return opened(revision)[0]
     client = client_of(revision)

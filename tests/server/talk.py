@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import BadToolInput, InputRequests, Revision
 from colonnade.server.server import Server
@@ -253,7 +253,7 @@ async def talk(
     client = Client(revision, EVERYTHING if can is None else can, answer, dict(meta or {}))
     await server.start()
     try:
-        link = Link(
+        link = DuplexLink(
             Side.SERVER, server.identity, server.accepts, principal, lambda: server.identity
         )
         duplex = Duplex(link, client, server.answer)

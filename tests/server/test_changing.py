@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from colonnade import Context, Depends, Result, Server
+from colonnade import Context, Depends, Server, ToolReturn
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
@@ -460,13 +460,13 @@ def test_an_author_is_told_of_a_key_in_meta_that_breaks_the_rule(
         server.resource("a://a", name="bad_resource", meta={"_x": 1})(lambda: "x")
         server.prompt(name="bad_prompt", meta={"a..b/c": 1})(lambda: "x")
         for _ in range(3):
-            Result("x", meta={"-": 1})
+            ToolReturn("x", meta={"-": 1})
     said = [record.getMessage() for record in caplog.records]
     assert [words.partition(":")[0] for words in said] == [
         "bad_tool",
         "bad_resource",
         "bad_prompt",
-        "Result",
+        "ToolReturn",
     ]
     assert all("some clients refuse the key" in words for words in said)
     assert "'openai/toolInvocation/invoking'" in said[0]

@@ -27,7 +27,7 @@ import uvloop
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.link.events import NotificationReceived
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import JULY_2026
@@ -107,7 +107,7 @@ class Stage:
         self.heard = heard
         self.hearer = Nobody()
         info = t.Implementation(name="c", version="1")
-        link = Link(Side.CLIENT, Identity(info, t.ClientCapabilities()))
+        link = DuplexLink(Side.CLIENT, Identity(info, t.ClientCapabilities()))
         link.adopt(JULY_2026)
         self.held: Held = child.carry(link, self.hearer)
 

@@ -14,7 +14,7 @@ from colonnade.errors import ConnectionLost, TimedOut
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.link.events import NotificationReceived, PeerIdentified
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, InputRequests, Revision
 from colonnade.transport.duplex import ASK_S, Duplex
@@ -51,7 +51,7 @@ class Talk:
         self.opened: list[PeerIdentified] = []
         self.drained = asyncio.Event()
         self.drained.set()
-        link = Link(Side.SERVER, service.identity, service.accepts)
+        link = DuplexLink(Side.SERVER, service.identity, service.accepts)
         self.duplex = Duplex(
             link,
             self,

@@ -13,22 +13,22 @@ from colonnade.transport.http_server.request import (
     RECEIVED,
     TRANSITIONS,
     ClientDisconnected,
+    HttpRequestState,
     IncomingRequest,
     Limits,
     Message,
-    RequestState,
 )
 from live import live
 
-READ, RESPOND = RequestState.READING_BODY, RequestState.RESPONDING
-STREAM, WRITE, HELD = RequestState.STREAMING, RequestState.WRITING, RequestState.HELD
+READ, RESPOND = HttpRequestState.READING_BODY, HttpRequestState.RESPONDING
+STREAM, WRITE, HELD = HttpRequestState.STREAMING, HttpRequestState.WRITING, HttpRequestState.HELD
 
 
 class Checked(IncomingRequest):
     """A request that refuses a transition which is not in the table, and remembers the others."""
 
     def __init__(self, *messages: Message, limits: Limits | None = None) -> None:
-        self.states: list[RequestState] = []
+        self.states: list[HttpRequestState] = []
         self.sent: list[Message] = []
         self._messages = list(messages)
         super().__init__(self._next, self._take, {}, limits or Limits())
@@ -132,7 +132,7 @@ TINY = Limits(max_buffered_body_bytes=1)
 async def test_a_request_goes_from_state_to_state_as_the_table_says(
     play: Callable[[Checked], Awaitable[None]],
     request_: Callable[[], Checked],
-    states: list[RequestState],
+    states: list[HttpRequestState],
 ) -> None:
     request = request_()
     assert (request.state, request.has_started, request.has_ended) == (RECEIVED, False, False)
@@ -142,7 +142,7 @@ async def test_a_request_goes_from_state_to_state_as_the_table_says(
 
 
 def test_every_state_can_be_reached_and_only_the_last_has_no_way_on() -> None:
-    assert set(TRANSITIONS) == set(RequestState)
+    assert set(TRANSITIONS) == set(HttpRequestState)
     reached = {state for states in TRANSITIONS.values() for state in states}
-    assert reached == set(RequestState)
+    assert reached == set(HttpRequestState)
     assert [state for state, states in TRANSITIONS.items() if not states] == [ENDED]

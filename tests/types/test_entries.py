@@ -28,6 +28,8 @@ from colonnade import (
     HttpRequest,
     HttpResponse,
     Image,
+    InvalidArgument,
+    InvalidArgumentType,
     Link,
     LocalProtocolError,
     LoginRequired,
@@ -36,13 +38,13 @@ from colonnade import (
     Refused,
     RemoteError,
     RemoteProtocolError,
-    Result,
     Roots,
     Sample,
     ScopeRequired,
     Server,
     TimedOut,
     ToolError,
+    ToolReturn,
 )
 from colonnade.ports import Handler, Middleware, RequestContext, Store
 from colonnade.protocol.http.security import Headers
@@ -208,7 +210,7 @@ async def serves_until_the_end() -> None:
 def test_results_are_typed(tmp_path: Path) -> None:
     picture = tmp_path / "a.png"
     picture.write_bytes(b"x")
-    assert_type(Result("words", data={"a": 1}, meta={"x": 1}, is_error=True).is_error, bool)
+    assert_type(ToolReturn("words", data={"a": 1}, meta={"x": 1}, is_error=True).is_error, bool)
     assert_type(Image(path=picture), Image)
     assert_type(Image(b"x", format="png"), Image)
     assert_type(Audio(b"x", format="wav"), Audio)
@@ -219,11 +221,14 @@ def test_results_are_typed(tmp_path: Path) -> None:
 
 def test_errors_form_one_tree() -> None:
     protocol: list[type[ProtocolError]] = [LocalProtocolError, RemoteProtocolError]
+    values: list[type[LocalProtocolError] | type[ValueError]] = [InvalidArgument]
+    types: list[type[LocalProtocolError] | type[TypeError]] = [InvalidArgumentType]
+    assert_type(InvalidArgument("no", argument="port").argument, str)
     channel: list[type[ChannelError]] = [CannotConnect, ConnectionLost, TimedOut]
     auth: list[type[AuthError]] = [LoginRequired, ScopeRequired]
     tool: list[type[ToolError]] = [ToolError, Declined]
     every: list[type[ColonnadeError]] = [*protocol, *channel, *auth, *tool, RemoteError, Refused]
-    assert len(set(every)) == 11
+    assert len({*every, *values, *types}) == 13
     assert_type(RemoteError(-32602, "no").code, int)
 
 

@@ -23,9 +23,9 @@ from colonnade import (
     Image,
     Link,
     Message,
-    Result,
     Server,
     ToolError,
+    ToolReturn,
 )
 from colonnade.protocol import types as t
 from wire.server_asking import asking
@@ -112,9 +112,9 @@ async def anything(**given: Any) -> list[Any]:
 
 
 @server.tool(output_schema={"type": "object", "properties": {"n": {"type": "integer"}}})
-async def full() -> Result:
+async def full() -> ToolReturn:
     """All that a result can say."""
-    return Result("in words", data={"n": 1}, meta={"example.com/trace": "t1"})
+    return ToolReturn("in words", data={"n": 1}, meta={"example.com/trace": "t1"})
 
 
 @server.tool

@@ -27,7 +27,7 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 OWNER_ONLY: Final = 0o600
 
 
-class ConfigFile:
+class ConfigFileEditor:
     """One file, as it was when it was read."""
 
     def __init__(self, path: str) -> None:

@@ -23,7 +23,7 @@ from colonnade.client.request import Asker, Behalf, Headers, OnLog, OnProgress, 
 from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped, show_crash
 from colonnade.client.roots import Rooted
 from colonnade.client.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Following, Listening
-from colonnade.client.tools import Tool
+from colonnade.client.tools import ListedTool
 from colonnade.client.transports import ChildWay
 from colonnade.errors import (
     ChannelError,
@@ -135,7 +135,7 @@ class Client(Asker):
 
     # ------------------------------------------------------------ tools
 
-    async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
+    async def list_tools(self, *, fresh: bool = False) -> list[ListedTool]:
         """Every tool, from all pages. `fresh` is for what the server answers now, whatever it said
         may be kept of its last answer."""
         changes = self._cache.changes

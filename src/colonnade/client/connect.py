@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # most clients are asked by nobody who they are
     from colonnade.auth.client.login import Auth
 
 
-class Channel(Protocol):
+class ClientChannel(Protocol):
     """Something that carries a conversation: an end of a pair, a child, a stream."""
 
     @property
@@ -56,7 +56,7 @@ Target: TypeAlias = (
     | Sequence[str | os.PathLike[str]]
     | Mapping[str, Any]
     | Service
-    | Channel
+    | ClientChannel
     | Carry
 )
 GivenHeaders: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
@@ -93,7 +93,7 @@ CODE = ("-c", "-e")
 SHOWN_CHARACTERS = 80
 
 
-class Surroundings:
+class ConnectContext:
     """What else a caller said: where, with what, and under which name."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Surroundings:
         return ChildWay(argv, name=name, cwd=self.cwd, env=env, on_stderr=self.on_stderr)
 
 
-def way_to(target: object, around: Surroundings) -> Way:
+def way_to(target: object, around: ConnectContext) -> Way:
     """The way that a target means. Raises `LocalProtocolError` for what means none."""
     if isinstance(target, str | os.PathLike):
         return _to_text(os.fspath(cast("str | os.PathLike[str]", target)), around)
@@ -164,7 +164,7 @@ _POSSIBLE = (
 # ---------------------------------------------------------------- a string
 
 
-def _to_text(text: str, around: Surroundings) -> Way:
+def _to_text(text: str, around: ConnectContext) -> Way:
     scheme, colon, _ = text.partition("://")
     if colon and scheme.lower() in ("http", "https"):
         return _to_url(text, around)
@@ -224,7 +224,7 @@ def _words(text: str) -> list[str]:
         return text[:SHOWN_CHARACTERS].split()
 
 
-def _to_url(url: str, around: Surroundings, *, older: bool = False) -> Way:
+def _to_url(url: str, around: ConnectContext, *, older: bool = False) -> Way:
     around.refuse("a URL", child=True)
     from colonnade.transport.http_client.connect import RequestTarget
 
@@ -233,7 +233,7 @@ def _to_url(url: str, around: Surroundings, *, older: bool = False) -> Way:
     return made(url, around.headers, name=around.name, issuing=_issuing(url, around))
 
 
-def _issuing(url: str, around: Surroundings) -> Issuing | None:
+def _issuing(url: str, around: ConnectContext) -> Issuing | None:
     """How this server learns who we are; None where nobody said that it should."""
     if around.auth is None:
         return None
@@ -254,7 +254,7 @@ def _issuing(url: str, around: Surroundings) -> Issuing | None:
 # ---------------------------------------------------------------- a list
 
 
-def _to_command(words: Sequence[object], around: Surroundings) -> Way:
+def _to_command(words: Sequence[object], around: ConnectContext) -> Way:
     around.refuse("a command", headers=True)
     if not words or not all(isinstance(word, str | os.PathLike) for word in words):
         raise InvalidArgumentType(
@@ -291,7 +291,7 @@ def _stem(word: str) -> str:
 # ---------------------------------------------------------------- one entry
 
 
-def _to_entry(entry: Mapping[str, Any], around: Surroundings) -> Way:
+def _to_entry(entry: Mapping[str, Any], around: ConnectContext) -> Way:
     if "mcpServers" in entry or "servers" in entry:
         raise InvalidArgument(
             "this is a whole configuration; connect to one entry of it, or use a Host for all",
@@ -313,7 +313,7 @@ def _to_entry(entry: Mapping[str, Any], around: Surroundings) -> Way:
             )
         headers = checked_headers(_texts(entry, "headers"))
         everything = [*headers, *around.headers]
-        merged = Surroundings(headers=everything, name=around.name, auth=around.auth)
+        merged = ConnectContext(headers=everything, name=around.name, auth=around.auth)
         around.refuse("a URL", child=True)
         return _to_url(url, merged, older=kind == BY_SSE)
     if kind is not None and kind != BY_STDIO:
@@ -327,7 +327,7 @@ def _to_entry(entry: Mapping[str, Any], around: Surroundings) -> Way:
         )
     env = {**(_texts(entry, "env") or {}), **(around.env or {})}
     cwd = around.cwd or entry.get("cwd")
-    merged = Surroundings(env=env, cwd=cwd, name=around.name, on_stderr=around.on_stderr)
+    merged = ConnectContext(env=env, cwd=cwd, name=around.name, on_stderr=around.on_stderr)
     around.refuse("a command", headers=True)
     return _to_command([command, *cast("list[object]", args)], merged)
 
@@ -470,7 +470,7 @@ def connect(
     for words, most in (("max_list_bytes", max_list_bytes), ("max_list_items", max_list_items)):
         if most < 1:
             raise InvalidArgument(f"{words} is a whole number above 0", argument=words)
-    around = Surroundings(
+    around = ConnectContext(
         headers=headers, env=env, cwd=cwd, name=server_name, auth=auth, on_stderr=on_stderr
     )
     return Connecting(

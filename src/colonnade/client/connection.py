@@ -38,7 +38,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
-from colonnade.protocol.link.link import DISCOVER, PING, SET_LEVEL, Link
+from colonnade.protocol.link.link import DISCOVER, PING, SET_LEVEL, DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import NEWEST, Revisions
@@ -242,7 +242,7 @@ class Speaker:
         if self._closed is not None:
             raise ConnectionLost(self._closed)
         carry = await way.reach(self._timeout_s)
-        link = Link(Side.CLIENT, self._identity, self._accepts)
+        link = DuplexLink(Side.CLIENT, self._identity, self._accepts)
         self._ear, self._gone_by = Ear(self._hearer), way
         tried = self._tried = carry(link, self._ear)
         if self._closed is not None:  # while it was reached

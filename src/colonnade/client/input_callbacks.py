@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from colonnade.client.roots import GivenRoots, Roots
+from colonnade.client.roots import ClientRoots, GivenRoots
 from colonnade.errors import (
     Declined,
     Fault,
@@ -89,7 +89,7 @@ class Answers:
             )
         self._on_elicit = on_elicit
         self._on_sample = on_sample
-        self.roots: Roots | None = Roots(roots) if roots is not None else None
+        self.roots: ClientRoots | None = ClientRoots(roots) if roots is not None else None
         self._model = model
         self._sampling = t.SamplingCapability(
             tools={} if sample_tools else None, context={} if sample_context else None

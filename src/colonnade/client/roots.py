@@ -25,7 +25,7 @@ Rooted: TypeAlias = Iterable[t.Root | Path | str]
 GivenRoots: TypeAlias = Rooted | Callable[[], Rooted | Awaitable[Rooted]]
 
 
-class Roots:
+class ClientRoots:
     """What was given, and what of it can be reached now."""
 
     def __init__(self, given: GivenRoots) -> None:
@@ -114,7 +114,7 @@ def _check(uri: str) -> None:
 class Watching:
     """Looks at paths from time to time, and says when others can be reached."""
 
-    def __init__(self, roots: Roots, told: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, roots: ClientRoots, told: Callable[[], Awaitable[None]]) -> None:
         self._roots = roots
         self._told = told
         self._task: asyncio.Task[None] | None = None

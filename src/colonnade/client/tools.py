@@ -178,11 +178,11 @@ def _dict(found: object) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-class Tool(t.Tool, kw_only=True):
+class ListedTool(t.Tool, kw_only=True):
     """A tool of a server: what its list says of it, and how models are told of it."""
 
     @classmethod
-    def of(cls, tool: t.Tool) -> "Tool":
+    def of(cls, tool: t.Tool) -> "ListedTool":
         """The same, as it is listed."""
         return cls(**asdict(tool))
 
@@ -248,7 +248,9 @@ class Tools:
         self._validators.clear()
         self.mirrored.clear()
 
-    def learn(self, tools: Iterable[t.Tool], *, mirrors: bool, stale: bool = False) -> list[Tool]:
+    def learn(
+        self, tools: Iterable[t.Tool], *, mirrors: bool, stale: bool = False
+    ) -> list[ListedTool]:
         """Remember what the whole list tells; those in it that can be used, nearly always all.
 
         `mirrors` is whether arguments go into headers here. Of a list that is `stale`, because
@@ -257,11 +259,11 @@ class Tools:
         """
         self.clear()
         self.asked = True
-        usable: list[Tool] = []
+        usable: list[ListedTool] = []
         for tool in tools:
             if mirrors and not self._mirror(tool):
                 continue
-            usable.append(Tool.of(tool))
+            usable.append(ListedTool.of(tool))
             self.inputs[tool.name] = tool.input_schema
             if tool.output_schema is not None and not stale:
                 self.outputs[tool.name] = tool.output_schema

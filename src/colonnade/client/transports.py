@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from colonnade.client.callback_queue import Hearing
 from colonnade.errors import ConnectionLost
 from colonnade.ports import Carry, Conversation, Credentials, Hearer, HttpSend, Service
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 
 if TYPE_CHECKING:  # a client of a child never pays for an HTTP stack
     from colonnade.transport.http_client.pool import HttpPool
@@ -228,7 +228,7 @@ class HttpWay:
             self._credentials = self._issuing(pool.send)
         url, headers, credentials = self._url, self._headers, self._credentials
 
-        def carry(link: Link, hearer: Hearer) -> Conversation:
+        def carry(link: DuplexLink, hearer: Hearer) -> Conversation:
             return HttpConversation(
                 link, hearer, pool, url, headers=headers, credentials=credentials
             )

@@ -17,7 +17,7 @@ from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.schema.error_messages import suggestion
 from colonnade.protocol.schema.validate import Types, admitted_types
 from colonnade.server.handlers.content import named_meta
-from colonnade.server.handlers.function import Bound, Surroundings, name_of
+from colonnade.server.handlers.function import Bound, HandlerEnvironment, name_of
 from colonnade.server.handlers.tools import BoundTool
 from colonnade.server.registry import (
     Catalogue,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from colonnade.protocol.http.param_headers import ParamHeader
-    from colonnade.server.handlers.completion import Completer
+    from colonnade.server.handlers.completion import CompletionFunction
     from colonnade.server.options import PromptOptions, ResourceOptions, ToolOptions
 
 log: logging.Logger = logging.getLogger("colonnade.server")
@@ -54,7 +54,7 @@ EXPRESSION = r"\{[^{}]*\}"
 class Offering:
     """What a server offers, and the decorators that add to it."""
 
-    def __init__(self, catalogue: Catalogue, surroundings: Surroundings) -> None:
+    def __init__(self, catalogue: Catalogue, surroundings: HandlerEnvironment) -> None:
         self._catalogue = catalogue
         self._surroundings = surroundings
         self._offered: dict[Any, list[tuple[str, Entry]]] = {}
@@ -281,7 +281,9 @@ class Offering:
         return _decorated(function, decorate, "prompt")
 
     def _add_prompt(self, function: Callable[..., Any], options: "PromptOptions") -> None:
-        from colonnade.server.handlers.resources import prompter  # on use, as `Reader` below
+        from colonnade.server.handlers.resources import (
+            prompter,  # on use, as `ResourceReader` below
+        )
 
         name = name_of(function, options.get("name"))
         bound = Bound(function, name, self._surroundings, inline=options.get("inline", False))
@@ -443,11 +445,11 @@ def checked_ttl(ttl_s: float | None, scope: str | None, whose: str) -> int | Non
 
 
 def _reader(bound: Bound, options: "ResourceOptions") -> Any:
-    from colonnade.server.handlers.resources import Reader
+    from colonnade.server.handlers.resources import ResourceReader
 
     scope = options.get("cache_scope")
     ttl_ms = checked_ttl(options.get("ttl_s"), scope, bound.name)
-    return Reader(bound, options.get("mime_type"), ttl_ms, scope).run
+    return ResourceReader(bound, options.get("mime_type"), ttl_ms, scope).run
 
 
 def _annotations(options: "ResourceOptions", name: str) -> t.Annotations | None:
@@ -486,7 +488,7 @@ def _mirrored(schema: dict[str, Any], own: dict[str, Any]) -> "tuple[ParamHeader
     return param_headers(schema)
 
 
-def _listed(bound: Bound) -> "dict[str, Completer]":
+def _listed(bound: Bound) -> "dict[str, CompletionFunction]":
     from colonnade.server.handlers.completion import listed
 
     found = {parameter.wire_name: listed(parameter) for parameter in bound.signature.parameters}

@@ -50,7 +50,7 @@ _ANY_ROOT = OutputRoot.ANY
 E = TypeVar("E", bound=Entry)
 
 
-class Listing(Struct, frozen=True, kw_only=True):
+class ListOptions(Struct, frozen=True, kw_only=True):
     """How lists are given out: in which pages, and how long, for whom, they keep."""
 
     page_size: int = PAGE_SIZE
@@ -68,7 +68,7 @@ class Dispatch:
         identity: Callable[[], Identity],
         accepts: Revisions,
         crashes: Crashes,
-        listing: Listing,
+        listing: ListOptions,
         guards: Mapping[str, Middleware] | None = None,
     ) -> None:
         self._catalogue = catalogue

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from colonnade.errors import InvalidArgument
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
-from colonnade.server.handlers.completion import Completer
+from colonnade.server.handlers.completion import CompletionFunction
 from colonnade.server.registry import (
     Catalogue,
     Entry,
@@ -41,7 +41,7 @@ class Shown(NamedTuple):
 
     entry: Entry
     enabled: bool
-    completers: dict[str, Completer]
+    completers: dict[str, CompletionFunction]
     copy: Entry
     allowed: bool
 

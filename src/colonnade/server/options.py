@@ -211,7 +211,7 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "auth": "write scopes={'notes:write'}",
         "enabled": "write server.disable(name) after it",
         "exclude_args": "let Depends(...) provide what callers must not send",
-        "structured_output": "leave it out: the return type says it; or return Result(...)",
+        "structured_output": "leave it out: the return type says it; or return ToolReturn(...)",
         "timeout": "write timeout_s=",
     },
     "@server.resource": {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.protocol.uritemplate import UriTemplate
     from colonnade.server.context.context import Context
-    from colonnade.server.handlers.completion import Completer
+    from colonnade.server.handlers.completion import CompletionFunction
 
 # A page that a client shows at once; larger lists are cut, and the cursor goes on.
 PAGE_SIZE = 1000
@@ -70,7 +70,7 @@ class Entry(Struct, kw_only=True, eq=False):
     scopes: frozenset[str] = frozenset()
     enabled: bool = True
     logs: bool = False
-    completers: "dict[str, Completer]" = {}
+    completers: "dict[str, CompletionFunction]" = {}
 
 
 class ToolEntry(Entry, kw_only=True, eq=False):

@@ -21,8 +21,8 @@ from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.negotiation import Encoders, Identity, Peer
 from colonnade.protocol.revision import EVERY, Revisions
 from colonnade.server.decorators import Offering, checked_ttls
-from colonnade.server.dispatch import Dispatch, Listing
-from colonnade.server.handlers.function import Body, Crashes, Surroundings
+from colonnade.server.dispatch import Dispatch, ListOptions
+from colonnade.server.handlers.function import Body, Crashes, HandlerEnvironment
 from colonnade.server.handlers.threads import THREADS, Workers
 from colonnade.server.hints import check_options, hinted, no_attribute
 from colonnade.server.registry import PAGE_SIZE, Catalogue, Shelf
@@ -160,9 +160,9 @@ class Server(Offering):
         # The time of day, which is all that replicas share; tests move it.
         self.clock: Callable[[], float] = time.time
         crashes = Crashes(debug=debug)
-        super().__init__(Catalogue(), Surroundings(self._interviewed, self.workers, crashes))
+        super().__init__(Catalogue(), HandlerEnvironment(self._interviewed, self.workers, crashes))
         ttl_ms = checked_ttls(ttl_s, cache_scope, name)
-        listing = Listing(page_size=page_size, ttl_ms=ttl_ms, cache_scope=cache_scope)
+        listing = ListOptions(page_size=page_size, ttl_ms=ttl_ms, cache_scope=cache_scope)
         guards: dict[str, Middleware] = {}
         if completions_per_s is not None:
             if not (math.isfinite(completions_per_s) and completions_per_s > 0):

@@ -1,6 +1,6 @@
 """One conversation over a channel that carries everything both ways: a pipe, or memory.
 
-It runs a `Link`: what the link wants sent is written, what it wants answered is answered in a
+It runs a `DuplexLink`: what the link wants sent is written, what it wants answered is answered in a
 task of its own, and what it waits for is a future.
 
 Rules: one owner: everything here happens in the loop that runs it. No message is decoded or
@@ -40,7 +40,7 @@ from colonnade.protocol.link.events import (
     Send,
 )
 from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
-from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, Link, SendContext
+from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink, SendContext
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import Revision
 from colonnade.protocol.types import NotificationParams, RequestParams
@@ -62,7 +62,7 @@ log: logging.Logger = logging.getLogger("colonnade.transport")
 
 
 def news_for(
-    link: Link, subscriptions: Set[str], method: str, params: NotificationParams
+    link: DuplexLink, subscriptions: Set[str], method: str, params: NotificationParams
 ) -> bytes | None:
     """A change as a frame for this link; None where it is not for it."""
     if method == BY_SUBSCRIPTION:
@@ -157,7 +157,7 @@ class Duplex:
 
     def __init__(
         self,
-        link: Link,
+        link: DuplexLink,
         channel: Channel,
         answer: Answer,
         *,
@@ -512,7 +512,11 @@ class Held(Duplex):
     """A conversation as a client holds it: what carries it ends with it."""
 
     def __init__(
-        self, link: Link, line: Line, hearer: Hearer, clock: Callable[[], float] = time.monotonic
+        self,
+        link: DuplexLink,
+        line: Line,
+        hearer: Hearer,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(link, line, hearer.answer, told=hearer.told, clock=clock)
         self._line = line

@@ -25,7 +25,7 @@ from colonnade.errors import ConnectionLost, Fault
 from colonnade.ports import Service
 from colonnade.protocol.jsonrpc import LineSplitter
 from colonnade.protocol.link.events import NotificationReceived
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.transport.duplex import Duplex
 from colonnade.transport.signals import close
@@ -340,7 +340,9 @@ def _logging_sparingly() -> Generator[None]:
 
 async def serve_lines(pipe: Pipe, service: Service) -> None:
     """Serve one client over a pipe until its input ends; then what still runs is stopped."""
-    link = Link(Side.SERVER, service.identity, service.accepts, current=lambda: service.identity)
+    link = DuplexLink(
+        Side.SERVER, service.identity, service.accepts, current=lambda: service.identity
+    )
 
     def told(event: NotificationReceived) -> None:
         service.told(event, link.peer)

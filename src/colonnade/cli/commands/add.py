@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from colonnade.cli.config_file import ConfigFile, FileTrust
+from colonnade.cli.config_file import ConfigFileEditor, FileTrust
 from colonnade.cli.errors import FAILED, CliError, Reporter, closest, output
 from colonnade.cli.loader import CONFIG_SUFFIXES, parse_server_file
 from colonnade.cli.options import (
@@ -221,7 +221,7 @@ def add_target(options: AddOptions) -> int:
     server, name = _server(options, dialect)
     name = _check_name(options.name) if options.name else _safe_name(name)
     where = _file_path(dialect, options.file, project=options.project)
-    file = ConfigFile(where)
+    file = ConfigFileEditor(where)
     for warning in _secret_warnings(options, dialect, server):
         reporter.info(warning)
     if options.write:
@@ -245,7 +245,7 @@ def _write(
     dialect: FileFormat,
     name: str,
     made: dict[str, Any],
-    file: ConfigFile,
+    file: ConfigFileEditor,
     text: str | None,
     reporter: Reporter,
 ) -> str:
@@ -285,7 +285,7 @@ def _backup_note(backup: str) -> str:
     return f" (backup: {clean(backup)})" if backup else ""
 
 
-def _syntax_error(file: ConfigFile, error: ConfigSyntaxError) -> CliError:
+def _syntax_error(file: ConfigFileEditor, error: ConfigSyntaxError) -> CliError:
     where = f"{file.shown}, line {error.line}, column {error.column}"
     return CliError(f"{where}: {one_line(error.why)}; nothing was written", FAILED)
 
@@ -297,7 +297,7 @@ def remove_name(name: str, client: str, file: str, *, project: bool) -> int:
     """Remove an entry; return the exit code."""
     dialect, reporter = FORMATS[client], Reporter()
     where = _file_path(dialect, file, project=project)
-    place = ConfigFile(where)
+    place = ConfigFileEditor(where)
     text = place.read()
     if text is None:
         raise CliError(f"there is no file {place.shown}, and so no server {clean(name)}")
@@ -327,7 +327,7 @@ def remove_name(name: str, client: str, file: str, *, project: bool) -> int:
     return 0
 
 
-def _unknown_server(name: str, known: list[str], file: ConfigFile) -> CliError:
+def _unknown_server(name: str, known: list[str], file: ConfigFileEditor) -> CliError:
     near = closest(name, known)
     more = ", …" if len(known) > MAX_NAMES else ""
     listed = one_line(", ".join(known[:MAX_NAMES]))

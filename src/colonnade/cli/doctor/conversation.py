@@ -15,7 +15,7 @@ from colonnade.cli.doctor.check import Check, failed, ok, warned
 from colonnade.cli.doctor.command import MAX_LINES, PROCESS, exited_check, meaning, polluted_check
 from colonnade.cli.errors import PROTOCOL, UNREACHABLE, exit_code
 from colonnade.cli.session import error_message
-from colonnade.client.connect import Surroundings, accepted, made, way_to
+from colonnade.client.connect import ConnectContext, accepted, made, way_to
 from colonnade.client.input_callbacks import Answers
 from colonnade.client.transports import ChildWay, Way
 from colonnade.errors import (
@@ -134,7 +134,7 @@ async def open_conversation(
 ) -> ConversationResult:
     """Connect to a server as a client does, and list everything. Raises `LocalProtocolError` for an
     invalid target."""
-    transport = way_to(target, Surroundings(**around))
+    transport = way_to(target, ConnectContext(**around))
     tracked = TrackedTransport(transport) if isinstance(transport, ChildWay) else None
     client = made(tracked or transport, Answers(), accepts=accepted(revision), timeout_s=timeout_s)
     result = ConversationResult(children=tracked.children if tracked is not None else [])

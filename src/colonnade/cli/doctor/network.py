@@ -44,7 +44,7 @@ from colonnade.protocol.http.rules import NOT_FOUND, headers_for_request
 from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
 from colonnade.protocol.jsonrpc import ErrorResponse, decode
 from colonnade.protocol.jsonrpc import ResultResponse as Answered
-from colonnade.protocol.link.link import DISCOVER, Link
+from colonnade.protocol.link.link import DISCOVER, DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, NEWEST
@@ -91,7 +91,7 @@ async def probe(
     pool: HttpPool, url: str, headers: Sequence[tuple[str, str]], timeout_s: float
 ) -> HttpProbe:
     """Send the first request of a client, and read the response. Raises `ColonnadeError`."""
-    link = Link(Side.CLIENT, Identity(own_name(), t.ClientCapabilities()), EVERY)
+    link = DuplexLink(Side.CLIENT, Identity(own_name(), t.ClientCapabilities()), EVERY)
     _, body = link.request(DISCOVER, t.RequestParams(), now=0.0, revision=NEWEST)
     row = NEWEST.methods[DISCOVER]
     names = {name.lower() for name, _ in headers}

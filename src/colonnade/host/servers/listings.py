@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 from msgspec.structs import asdict, replace
 
 from colonnade.client.client import SCHEMAS_S, Client
-from colonnade.client.tools import Tool, Tools
+from colonnade.client.tools import ListedTool, Tools
 from colonnade.errors import (
     AuthError,
     CannotConnect,
@@ -58,7 +58,7 @@ NO_RESPONSE = (*UNREACHABLE, ChannelError)
 # ---------------------------------------------------------------- public types
 
 
-class HostTool(Tool, kw_only=True):
+class HostTool(ListedTool, kw_only=True):
     """A tool of one of the servers of a host. `name` is its qualified name, `server` the key of its
     server, `original` its name on that server; `aliases` are further names for it."""
 

@@ -41,7 +41,7 @@ from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestKind
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 
 if TYPE_CHECKING:
     from colonnade.transport.process.child import Child
@@ -166,7 +166,7 @@ class SessionTransport:
         """Open a channel, as the transport does."""
         carry = await self._way.reach(timeout_s)
 
-        def carry_for_session(link: Link, hearer: Hearer) -> Conversation:
+        def carry_for_session(link: DuplexLink, hearer: Hearer) -> Conversation:
             return carry(link, SessionHearer(hearer, self._session))
 
         return carry_for_session

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from colonnade.client.client import Client
-from colonnade.client.connect import PING_S, Surroundings, accepted, own_name, way_to
+from colonnade.client.connect import PING_S, ConnectContext, accepted, own_name, way_to
 from colonnade.client.connection import may_repeat
 from colonnade.client.request import OnProgress
 from colonnade.errors import (
@@ -141,7 +141,7 @@ class SessionOpener:
     def _create_client(self, session: HostedSession, target: object) -> Client:
         settings = self._entry.settings
         url = url_of(target)
-        surroundings = Surroundings(
+        surroundings = ConnectContext(
             name=self._entry.key,
             auth=self._auth(url) if url and self._auth and not has_authorization(target) else None,
             on_stderr=session.stderr_received if is_command(target) else None,

@@ -92,8 +92,8 @@ PROGRESS = "notifications/progress"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 # Notifications that belong to a request are sent by the object that tracks it.
 NOT_BY_HAND = {
-    INITIALIZED: "Link.initialize",
-    CANCELLED: "Link.cancel",
+    INITIALIZED: "DuplexLink.initialize",
+    CANCELLED: "DuplexLink.cancel",
     PROGRESS: "Exchange.progress",
     ACKNOWLEDGED: "Subscription.acknowledge",
 }
@@ -109,7 +109,7 @@ class SendContext(Struct, frozen=True):
     encoder: Encoder
 
 
-class Link:
+class DuplexLink:
     """One connection, as one side sees it.
 
     `current` returns our present identity, if that changes while the link is open: a handshake
@@ -664,7 +664,7 @@ class Link:
         identity: Identity,
         accepts: Revisions = EVERY,
         principal: str = "",
-    ) -> "Link":
+    ) -> "DuplexLink":
         """A link from its snapshot. Raises `LocalProtocolError` if its revision is no longer
         accepted."""
         link = cls(record.side, identity, accepts, principal)

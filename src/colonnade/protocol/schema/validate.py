@@ -81,10 +81,12 @@ class Validator:
         document: Any,
         *,
         ours: bool = False,
+        name: str = "schema",
         formats: dict[str, Callable[[str], bool]] | None = None,
     ) -> None:
         self.document = document
         self._ours = ours
+        self._name = name
         self._formats = formats
         self._compiled: Any = None
         self._square = False
@@ -159,8 +161,8 @@ class Validator:
 
     def _refusal(self, words: str) -> Exception:
         if self._ours:
-            return InvalidArgument(f"schema: {words}")
-        return Fault(FaultKind.INVALID_PARAMS, f"schema: {words}")
+            return InvalidArgument(f"{self._name}: {words}")
+        return Fault(FaultKind.INVALID_PARAMS, f"{self._name}: {words}")
 
 
 def _explained(errors: list[ValidatorError]) -> list[ValidationProblem]:

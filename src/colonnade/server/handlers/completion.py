@@ -15,7 +15,7 @@ from colonnade.server.handlers.function import Bound
 from colonnade.signatures.signature import Parameter
 
 
-class Completer(Protocol):
+class CompletionFunction(Protocol):
     """Offers values for what was typed, with what else was filled in already."""
 
     def __call__(
@@ -26,7 +26,7 @@ class Completer(Protocol):
 Offer: TypeAlias = Callable[..., Iterable[str] | Awaitable[Iterable[str]]]
 
 
-def listed(parameter: Parameter) -> Completer | None:
+def listed(parameter: Parameter) -> CompletionFunction | None:
     """A completer for an argument whose type lists its values; None for any other."""
     options = _options(parameter.schema)
     if not options:
@@ -53,7 +53,7 @@ def _options(schema: Schema) -> list[str]:
     return [option for one in inner for option in _options(one)]
 
 
-def from_function(bound: Bound) -> Completer:
+def from_function(bound: Bound) -> CompletionFunction:
     """A completer from an author's function.
 
     Its first parameter gets what was typed; others of the name of an argument get what was filled

@@ -157,7 +157,7 @@ class Link:
         return self._noun
 
 
-class Result:
+class ToolReturn:
     """Everything about a result, for handlers that want to say it all."""
 
     def __init__(
@@ -170,7 +170,7 @@ class Result:
     ) -> None:
         self.content = content
         self.data = data
-        self.meta: dict[str, Any] | None = named_meta(meta, "Result")
+        self.meta: dict[str, Any] | None = named_meta(meta, "ToolReturn")
         self.is_error = is_error
 
     def __repr__(self) -> str:
@@ -414,7 +414,7 @@ def result_of(value: Any, *, text: bool = True) -> CallToolResult:
     """A value without an output schema as a result; `text` as in `data_result`."""
     if isinstance(value, CallToolResult):
         return value
-    if isinstance(value, Result):
+    if isinstance(value, ToolReturn):
         content: list[Block] = blocks_of(value.content)
         structured = value.data
         if structured is not UNSET:

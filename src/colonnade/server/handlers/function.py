@@ -82,7 +82,7 @@ class Crashes:
         return f"{words}: {error!r}" if shows else words
 
 
-class Surroundings:
+class HandlerEnvironment:
     """What every function of a server runs in."""
 
     def __init__(self, interviewed: Interviewed, workers: Workers, crashes: Crashes) -> None:
@@ -113,7 +113,7 @@ class Bound:
         self,
         function: Callable[..., Any],
         name: str,
-        surroundings: Surroundings,
+        surroundings: HandlerEnvironment,
         *,
         inline: bool = False,
         schema: Schema | None = None,
@@ -238,11 +238,8 @@ class Bound:
 
 def checked_schema(schema: Any, where: str) -> Validator:
     """A schema that an author wrote, ready to check values. Raises `LocalProtocolError`."""
-    try:
-        validator = Validator(schema, ours=True)
-        validator.compile()
-    except LocalProtocolError as error:
-        raise InvalidArgument(f"{where}: {str(error).removeprefix('schema: ')}") from None
+    validator = Validator(schema, ours=True, name=where)
+    validator.compile()
     return validator
 
 

@@ -172,7 +172,7 @@ def _check_size(blocks: Iterable[Any]) -> None:
 # ---------------------------------------------------------------- resources
 
 
-class Reader:
+class ResourceReader:
     """What answers `resources/read` for a function."""
 
     def __init__(

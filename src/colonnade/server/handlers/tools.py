@@ -29,7 +29,7 @@ from colonnade.server.handlers.content import (
     File,
     Image,
     Link,
-    Result,
+    ToolReturn,
     clean,
     data_result,
     encoded,
@@ -37,7 +37,7 @@ from colonnade.server.handlers.content import (
     text_result,
     too_large,
 )
-from colonnade.server.handlers.function import Bound, Surroundings, checked_schema, single
+from colonnade.server.handlers.function import Bound, HandlerEnvironment, checked_schema, single
 from colonnade.server.markers import CallerLost
 from colonnade.signatures.codecs import Codec
 
@@ -56,7 +56,7 @@ class BoundTool(Bound):
         self,
         function: Callable[..., Any],
         name: str,
-        surroundings: Surroundings,
+        surroundings: HandlerEnvironment,
         *,
         inline: bool = False,
         timeout_s: float | None = None,
@@ -194,7 +194,7 @@ class BoundTool(Bound):
         if self._promise is None or result.is_error:
             return result
         if result.structured_content is UNSET:
-            raise LocalProtocolError(f"{self.name} promised data by its schema; give Result data=")
+            raise LocalProtocolError(f"{self.name} has an output schema; pass data= to ToolReturn")
         data = result.structured_content
         raw = data if isinstance(data, msgspec.Raw) else encoded(data)
         problems = self._promise.check(msgspec.json.decode(raw))
@@ -218,7 +218,7 @@ def _none(raw: bytes, name: str) -> bytes:
 
 _SCALARS = frozenset({str, int, float, bool, NoneType})
 # What an author gives who says it all.
-_WRITTEN_OUT = (t.CallToolResult, Result)
+_WRITTEN_OUT = (t.CallToolResult, ToolReturn)
 # What JSON that is no object begins with; whatever else it is, is not read.
 _KINDS = {b"[": "array", b'"': "string", b"t": "boolean", b"f": "boolean"}
 
@@ -232,7 +232,7 @@ _NOTHING = (inspect.Parameter.empty, Any, None, type(None))
 # What may mix content: a dict of bytes is data.
 _OPEN = (list, tuple, Sequence, typing.Union, types.UnionType, typing.Annotated)
 _CONTENT = (
-    *(Image, Audio, File, Link, Result, bytes, t.CallToolResult, t.TextContent),
+    *(Image, Audio, File, Link, ToolReturn, bytes, t.CallToolResult, t.TextContent),
     *(t.ImageContent, t.AudioContent, t.ResourceLink, t.EmbeddedResource),
 )
 

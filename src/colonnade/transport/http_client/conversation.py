@@ -44,7 +44,7 @@ from colonnade.protocol.link.events import (
     Send,
 )
 from colonnade.protocol.link.handshake import Phase
-from colonnade.protocol.link.link import MAX_S, Link
+from colonnade.protocol.link.link import MAX_S, DuplexLink
 from colonnade.protocol.negotiation import HANDSHAKE_METHOD
 from colonnade.protocol.revision import HttpCancellation, Revision
 from colonnade.protocol.types import NotificationParams, RequestParams
@@ -168,7 +168,7 @@ class HttpConversation:
 
     def __init__(
         self,
-        link: Link,
+        link: DuplexLink,
         hearer: Hearer,
         pool: HttpPool,
         url: str,

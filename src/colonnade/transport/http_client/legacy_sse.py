@@ -31,7 +31,7 @@ from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE
 from colonnade.protocol.http.sse import EventStreamParser, ServerSentEvent
 from colonnade.protocol.jsonrpc import Request, RequestId, decode
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.transport.duplex import Held
 from colonnade.transport.http_client.endpoint import Headers, HttpEndpoint
 from colonnade.transport.http_client.pool import ClientResponse, HttpPool
@@ -121,7 +121,7 @@ class SseStream:
                     return
         raise ConnectionLost(f"{where}: the stream ended before its endpoint event")
 
-    def carry(self, link: Link, hearer: Hearer) -> Held:
+    def carry(self, link: DuplexLink, hearer: Hearer) -> Held:
         """Start the conversation of a client, the only one."""
         if self._conversation is not None:
             raise LocalProtocolError("this stream already has a conversation")

@@ -17,7 +17,7 @@ from colonnade.protocol.http import rules
 from colonnade.protocol.http.sse import encode_event
 from colonnade.protocol.jsonrpc import Batch, Request, decode
 from colonnade.protocol.link.events import NotificationReceived
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import Revisions
 from colonnade.protocol.types import NotificationParams
@@ -122,7 +122,7 @@ class SseSession:
     def __init__(
         self,
         service: Service,
-        link: Link,
+        link: DuplexLink,
         incoming: IncomingRequest,
         calls: set[RequestContext],
         shared: SessionResources,
@@ -215,7 +215,9 @@ class SseSessions:
         self._check_room(principal)
         accepts = Revisions(reversed(self._service.accepts.handshakes))
         service = self._service
-        link = Link(Side.SERVER, service.identity, accepts, principal, lambda: service.identity)
+        link = DuplexLink(
+            Side.SERVER, service.identity, accepts, principal, lambda: service.identity
+        )
         id = secrets.token_urlsafe(ID_BYTES)
         session = self._by_id[id] = SseSession(service, link, incoming, self._calls, self._shared)
         try:

@@ -201,7 +201,7 @@ class ClientDisconnected(Exception):
     """The client of this request has disconnected."""
 
 
-class RequestState(Enum):
+class HttpRequestState(Enum):
     """How far a request is. `TRANSITIONS` says what follows what."""
 
     RECEIVED = "its headers are here, and no response has started"
@@ -215,13 +215,13 @@ class RequestState(Enum):
 
 
 # The members as globals: one lookup instead of two where each request passes.
-RECEIVED, READING_BODY = RequestState.RECEIVED, RequestState.READING_BODY
-RESPONDING, DELEGATED = RequestState.RESPONDING, RequestState.DELEGATED
-STREAMING, WRITING = RequestState.STREAMING, RequestState.WRITING
-HELD, ENDED = RequestState.HELD, RequestState.ENDED
+RECEIVED, READING_BODY = HttpRequestState.RECEIVED, HttpRequestState.READING_BODY
+RESPONDING, DELEGATED = HttpRequestState.RESPONDING, HttpRequestState.DELEGATED
+STREAMING, WRITING = HttpRequestState.STREAMING, HttpRequestState.WRITING
+HELD, ENDED = HttpRequestState.HELD, HttpRequestState.ENDED
 
 # Not looked up while a request is served: the tests check every transition against it.
-TRANSITIONS: Final[Mapping[RequestState, frozenset[RequestState]]] = {
+TRANSITIONS: Final[Mapping[HttpRequestState, frozenset[HttpRequestState]]] = {
     RECEIVED: frozenset({READING_BODY, RESPONDING, DELEGATED, STREAMING}),
     READING_BODY: frozenset({RECEIVED, RESPONDING, ENDED}),
     RESPONDING: frozenset({ENDED}),
@@ -250,7 +250,7 @@ class IncomingRequest:
     What most requests never change are defaults of the class: this is the hot path.
     """
 
-    state: RequestState = RECEIVED
+    state: HttpRequestState = RECEIVED
     # Whether the service handles it in this very task, and not in one of its session.
     handled_here: bool = False
     received_bytes: int = 0

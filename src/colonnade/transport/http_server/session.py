@@ -1,9 +1,9 @@
 """One session of the Streamable HTTP transport (`Mcp-Session-Id`); delete with 2025-11-25.
 
-A session is a `Link` and its event streams. Each POST with a request has a stream of its own: the
-notifications, requests and responses of its handler go there and nowhere else. Notifications that
-belong to no request go to the stream of a GET. A request is handled to its end even if its client
-disconnects, which can resume the stream with `Last-Event-ID`.
+A session is a `DuplexLink` and its event streams. Each POST with a request has a stream of its own:
+the notifications, requests and responses of its handler go there and nowhere else. Notifications
+that belong to no request go to the stream of a GET. A request is handled to its end even if its
+client disconnects, which can resume the stream with `Last-Event-ID`.
 
 Rules: each message is on one stream. Every running request gets a response, whatever ends the
 session.
@@ -47,7 +47,7 @@ from colonnade.protocol.link.events import (
 )
 from colonnade.protocol.link.events import Send as Sending
 from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.negotiation import Peer
 from colonnade.transport.duplex import news_for
 from colonnade.transport.http_server.request import (
@@ -298,7 +298,7 @@ class PostResponse:
 class HttpSession:
     """One client that has opened a session with `initialize`."""
 
-    def __init__(self, id: str, link: Link, shared: SessionResources) -> None:
+    def __init__(self, id: str, link: DuplexLink, shared: SessionResources) -> None:
         self.id = id
         self.link = link
         self.subscriptions: set[str] = SubscribedUris(shared.subscribed, link.principal)
@@ -345,7 +345,7 @@ class HttpSession:
     def post(
         self, incoming: IncomingRequest, frame: Request | Batch, parts: SplitParams | None = None
     ) -> Coroutine[None, None, None]:
-        """Handle a request or a batch; `parts` as in `Link.take`. Raises `Fault`."""
+        """Handle a request or a batch; `parts` as in `DuplexLink.take`. Raises `Fault`."""
         if isinstance(frame, Batch):
             self.shared.check_load()
         elif frame.id in self._ids:  # D3

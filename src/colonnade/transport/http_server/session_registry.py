@@ -17,7 +17,7 @@ from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.jsonrpc import Request
 from colonnade.protocol.link.events import Send
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import negotiate
 from colonnade.transport.http_server.request import IncomingRequest, Limits, RequestReaper, overload
@@ -83,7 +83,7 @@ class SessionRegistry:
         params = decode_as(t.InitializeRequestParams, request.params)
         negotiate(params.protocol_version, accepts)
         self._make_room(incoming.principal)
-        link = Link(Side.SERVER, self._service.identity, accepts, incoming.principal)
+        link = DuplexLink(Side.SERVER, self._service.identity, accepts, incoming.principal)
         events = link.take(request, self.shared.clock())
         id = secrets.token_urlsafe(ID_BYTES)
         self._by_id[id] = self._unused[id] = HttpSession(id, link, self.shared)

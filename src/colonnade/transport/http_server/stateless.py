@@ -19,7 +19,7 @@ from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.http import rules
 from colonnade.protocol.jsonrpc import Request, encode_result
 from colonnade.protocol.link.events import Send
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer, negotiate
 from colonnade.protocol.revision import Revisions
@@ -46,7 +46,7 @@ async def answer_initialize(incoming: IncomingRequest, request: Request, service
     params = decode_as(t.InitializeRequestParams, request.params)
     negotiate(params.protocol_version, service.accepts)
     identity = without_session(service.identity)
-    link = Link(Side.SERVER, identity, service.accepts, incoming.principal)
+    link = DuplexLink(Side.SERVER, identity, service.accepts, incoming.principal)
     events = link.take(request, 0.0)
     responses = [event.data for event in events if isinstance(event, Send)]
     await respond_at_once(incoming, responses, rules.OK)

@@ -22,7 +22,7 @@ from typing import Protocol, TypeAlias
 from colonnade.errors import NO_OUTPUT, ConnectionLost, Fault, LocalProtocolError, Output
 from colonnade.ports import Hearer
 from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
-from colonnade.protocol.link.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.transport.duplex import Held
 from colonnade.transport.process.command import Command
 from colonnade.transport.process.output import (
@@ -168,7 +168,7 @@ class Process(Protocol):
 Starter: TypeAlias = Callable[[Command, ProcessCallbacks], Awaitable[Process]]
 
 
-class Reader(Protocol):
+class ChildReceiver(Protocol):
     """What takes the messages of a child: a duplex."""
 
     def receive(self, frame: bytes) -> None: ...
@@ -205,7 +205,7 @@ class Child:
         callbacks = LineCallbacks(self._receive, self._refuse, self._fail, self._log_noise)
         self._stdout_filter = StdoutFilter(callbacks, max_line_bytes)
         self._started: Process | None = None
-        self._reader: Reader | None = None
+        self._reader: ChildReceiver | None = None
         self._leave: Callable[[], None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._why: str | None = None
@@ -283,13 +283,13 @@ class Child:
 
     # ------------------------------------------------------------ the connection
 
-    def carry(self, link: Link, hearer: Hearer) -> Held:
+    def carry(self, link: DuplexLink, hearer: Hearer) -> Held:
         """Start the conversation of a client."""
         held = Held(link, self, hearer)
         self.join(held, hearer.gone)
         return held
 
-    def join(self, reader: Reader, leave: Callable[[], None] | None = None) -> None:
+    def join(self, reader: ChildReceiver, leave: Callable[[], None] | None = None) -> None:
         """Pass its messages to this reader; at the end call `leave`."""
         if self._reader is not None:
             raise LocalProtocolError(f"{self.whom} is already in use")
