@@ -54,7 +54,6 @@ _HOMES = {
     "RemoteError": "errors",
     "RemoteProtocolError": "errors",
     "RequestContext": "ports",
-    "ToolReturn": "server.handlers.content",
     "Root": "protocol.types",
     "Roots": "server.context.ask",
     "RunLimits": "transport.http_server.connection",
@@ -65,6 +64,7 @@ _HOMES = {
     "StaticTokens": "auth.server.verifier",
     "TimedOut": "errors",
     "ToolError": "errors",
+    "ToolReturn": "server.handlers.content",
     "WorkloadIdentity": "auth.client.login",
     "connect": "client.connect",
 }

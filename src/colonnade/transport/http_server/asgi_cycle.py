@@ -124,7 +124,7 @@ class ConnectionWriter(asyncio.Protocol):
     )
 
     def __init__(self, state: ServerState) -> None:
-        self.state = state
+        self.state: ServerState = state
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.transport: asyncio.Transport
         self.lost: bool = False
@@ -235,9 +235,9 @@ class RequestCycle:
         self.loop: asyncio.AbstractEventLoop = connection.loop
         # Until the application has it.
         self.scope: dict[str, Any] | None = scope
-        self.keep_alive = keep_alive
-        self.is_head = is_head
-        self.expects_continue = expects_continue
+        self.keep_alive: bool = keep_alive
+        self.is_head: bool = is_head
+        self.expects_continue: bool = expects_continue
         # What is here of the body and was not taken; None once the last of it was.
         self._body: bytes | bytearray | None = body or b""
         self.more_body: bool = body is None

@@ -171,7 +171,8 @@ class ServerConnection(ConnectionWriter):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the header timeout."""
-        self.transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
+        # uvloop has classes of its own.
+        self.transport: asyncio.Transport = cast("asyncio.Transport", transport)
         self.server = _address(transport.get_extra_info("sockname"))
         self.client = _address(transport.get_extra_info("peername"))
         if transport.get_extra_info("sslcontext") is not None:
@@ -399,7 +400,7 @@ class ServerConnection(ConnectionWriter):
         if self.reading is STOPPED or (self._is_responding and not in_headers):
             return
         if not self.quiet_since:
-            self.quiet_since = now
+            self.quiet_since: float = now
         elif in_headers and now - self.quiet_since > self._limits.header_timeout_s:
             self._refuse(REQUEST_TIMEOUT)
         elif not in_headers and now - self.quiet_since > self._limits.keep_alive_timeout_s:
