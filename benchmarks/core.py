@@ -24,14 +24,14 @@ import msgspec
 
 from colonnade.protocol import jsonrpc
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.httprules import admit, signs, status_of
-from colonnade.protocol.httprules_gate import Gate, HostPolicy
-from colonnade.protocol.httprules_params import check_params
-from colonnade.protocol.negotiation import Recogniser
+from colonnade.protocol.http.param_headers import check_params
+from colonnade.protocol.http.rules import admit, status_of, version_headers
+from colonnade.protocol.http.security import EndpointChecks, HostPolicy
+from colonnade.protocol.negotiation import PeerDetector
 from colonnade.protocol.revision import EVERY, JULY_2026
-from colonnade.protocol.shape import Shaper
-from colonnade.protocol.signature import Signature
+from colonnade.signatures.signature import Signature
 
 # What `scripts/bench core` promises, against `bare`.
 MOST_TIMES_BARE = 3.0
@@ -72,9 +72,9 @@ def add(a: int, b: int) -> int:
 
 # ---------------------------------------------------------------- colonnade
 
-GATE = Gate(HostPolicy.for_bind("127.0.0.1", 8000), ("POST",))
-RECOGNISER = Recogniser(EVERY)
-SHAPER = Shaper(JULY_2026, t.Implementation(name="bench", version="1.0"))
+GATE = EndpointChecks(HostPolicy.for_bind("127.0.0.1", 8000), ("POST",))
+RECOGNISER = PeerDetector(EVERY)
+SHAPER = Encoder(JULY_2026, t.Implementation(name="bench", version="1.0"))
 TOOLS = {"add": (add, Signature(add))}
 
 
@@ -84,11 +84,11 @@ def colonnade(body: bytes) -> bytes | None:
     assert isinstance(request, jsonrpc.Request)
     admission = admit(request, HEADERS, RECOGNISER)
     assert admission is not None
-    head = admission.head
-    exchange = Exchange(request, head, admission.row, admission.peer, SHAPER)
+    head = admission.params
+    exchange = Exchange(request, head, admission.method, admission.peer, SHAPER)
     function, signature = TOOLS[head.name]
     check_params((), HEADERS, head.arguments)
-    arguments = signature.glance(head.arguments)
+    arguments = signature.decode_plain(head.arguments)
     assert arguments is not None
     value = function(**arguments)
     result = t.CallToolResult(content=[t.TextContent(text=str(value))], structured_content=value)
@@ -177,7 +177,7 @@ def steps() -> dict[str, Callable[[], object]]:
     assert isinstance(request, jsonrpc.Request)
     admission = admit(request, HEADERS, RECOGNISER)
     assert admission is not None
-    head, row, peer = admission.head, admission.row, admission.peer
+    head, row, peer = admission.params, admission.method, admission.peer
     function, signature = TOOLS["add"]
     result = t.CallToolResult(content=[t.TextContent(text="5")], structured_content=5)
     shaped = SHAPER.result(result)
@@ -185,15 +185,19 @@ def steps() -> dict[str, Callable[[], object]]:
         "gate: origin, host, types": lambda: GATE.check("POST", HEADERS),
         "decode the frame, split params": lambda: jsonrpc.decode(BODY),
         "admit: recognise, headers": lambda: admit(request, HEADERS, RECOGNISER),
-        "  of it: signs": lambda: signs(HEADERS),
-        "  of it: recognise": lambda: RECOGNISER.recognise(request, head.meta, signs(HEADERS)),
+        "  of it: signs": lambda: version_headers(HEADERS),
+        "  of it: recognise": lambda: RECOGNISER.detect(
+            request, head.meta, version_headers(HEADERS)
+        ),
         "open the exchange": lambda: Exchange(request, head, row, peer, SHAPER),
-        "read the arguments and call": lambda: function(**signature.glance(head.arguments) or {}),
+        "read the arguments and call": lambda: function(
+            **signature.decode_plain(head.arguments) or {}
+        ),
         "make the result": lambda: t.CallToolResult(
             content=[t.TextContent(text="5")], structured_content=5
         ),
         "shape and encode": lambda: SHAPER.result(result),
-        "write the reply": lambda: jsonrpc.encode_reply(request.raw_id, shaped),
+        "write the reply": lambda: jsonrpc.encode_result(request.raw_id, shaped),
     }
 
 

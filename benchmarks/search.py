@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from benchmarks.search_queries import ASKED, queries
 from benchmarks.search_tools import Listed, corpus
-from colonnade.host.search import Index
+from colonnade.host.agent.search import Index
 
 LIMIT = 5
 

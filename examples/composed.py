@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, closing
 from typing import Annotated
 
 from colonnade import Context, Depends, Server, ToolError
-from colonnade.ports import Handler, Turn
-from colonnade.protocol.types import Noun
+from colonnade.ports import Handler, RequestContext
+from colonnade.protocol.types import ProtocolType
 
 log = logging.getLogger("library")
 visits: Counter[str] = Counter()
@@ -35,7 +35,7 @@ fines = Server("fines", version="1.0")
 
 
 @server.middleware
-async def counted(request: Turn, call_next: Handler) -> Noun:
+async def counted(request: RequestContext, call_next: Handler) -> ProtocolType:
     """Middleware sees every request and every result, and may change or refuse them."""
     visits[request.method] += 1
     return await call_next(request)

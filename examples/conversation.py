@@ -2,8 +2,8 @@
 
     python examples/conversation.py [DATE ...]
 
-A client and a server, each a `Link`, talk over nothing but function calls. The server accepts all
-five revisions; the client is limited to one at a time. The tool is written once: it asks its
+A client and a server, each a `DuplexLink`, talk over nothing but function calls. The server accepts
+all five revisions; the client is limited to one at a time. The tool is written once: it asks its
 question the same way, and the revision decides how the question travels.
 """
 
@@ -18,16 +18,27 @@ from msgspec import Raw
 from colonnade.auth.seal import KeyRing
 from colonnade.errors import ToolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Call, Cancelled, Event, Progressed, Send
-from colonnade.protocol.exchange import Exchange, read_result
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.interview import Interview, recall, subject_of
-from colonnade.protocol.link import Link
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.exchange import Exchange, decode_result
+from colonnade.protocol.input_requests import (
+    AnyInputResponse,
+    InputRequest,
+    checked_input_requests,
+    retry_params,
+)
+from colonnade.protocol.input_rounds import InputRounds, open_request_state, subject_of
+from colonnade.protocol.link.events import (
+    LinkEvent,
+    ProgressReceived,
+    RequestCancelled,
+    RequestFinished,
+    RequestReceived,
+    Send,
+)
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import AnyAnswer, Question, questions_of, retry
-from colonnade.protocol.reading import read
-from colonnade.protocol.revision import ALL, Asking, Revision, Revisions
+from colonnade.protocol.negotiation import Identity, Peer
+from colonnade.protocol.revision import ALL, InputRequests, Revision, Revisions
 
 SERVER = Identity(
     t.Implementation(name="airline", version="1.0", title="An airline"),
@@ -54,7 +65,7 @@ FORM = t.ElicitSchema(properties={"seat": t.PrimitiveSchema(type="string")}, req
 NOW = 0.0
 KEYS = KeyRing()
 
-Tool = Generator[Question, AnyAnswer, t.CallToolResult]
+Tool = Generator[InputRequest, AnyInputResponse, t.CallToolResult]
 
 
 def book(peer: Peer, arguments: dict[str, Any]) -> Tool:
@@ -64,7 +75,7 @@ def book(peer: Peer, arguments: dict[str, Any]) -> Tool:
     else:  # nobody can be asked for a form there, but a model can be asked for a word
         words = t.SamplingMessage(role="user", content=t.TextContent(text="Pick a seat."))
         asked = t.CreateMessageRequestParams(messages=[words], max_tokens=5)
-    answer = yield Question(asked)
+    answer = yield InputRequest(asked)
     seat = "?"
     if isinstance(answer, t.ElicitResult) and answer.content:
         seat = str(answer.content["seat"])
@@ -79,10 +90,10 @@ class Conversation:
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
-        self.server = Link(Side.SERVER, SERVER)
-        self.client = Link(Side.CLIENT, CLIENT, Revisions.of(revision.date))
+        self.server = DuplexLink(Side.SERVER, SERVER)
+        self.client = DuplexLink(Side.CLIENT, CLIENT, Revisions.of(revision.date))
         self.results: dict[object, Raw] = {}
-        self.asking: dict[object, tuple[Exchange, Interview, str, Tool]] = {}
+        self.asking: dict[object, tuple[Exchange, InputRounds, str, Tool]] = {}
         self.lines = 0
 
     def to_server(self, data: bytes) -> None:
@@ -99,55 +110,61 @@ class Conversation:
         for event in self.client.receive(data, NOW):
             if isinstance(event, Send):
                 self.to_server(event.data)
-            elif isinstance(event, Answered) and isinstance(event.outcome, Raw):
+            elif isinstance(event, RequestFinished) and isinstance(event.outcome, Raw):
                 self.results[event.id] = event.outcome
-            elif isinstance(event, Call):  # the server asks by request
-                assert event.exchange.question is not None
-                self.to_server(event.exchange.settle(answer_to(event.exchange.question)) or b"")
-            elif isinstance(event, Progressed):
+            elif isinstance(event, RequestReceived):  # the server asks by request
+                assert event.exchange.input_request is not None
+                self.to_server(
+                    event.exchange.settle(answer_to(event.exchange.input_request)) or b""
+                )
+            elif isinstance(event, ProgressReceived):
                 print(f"             {event.params.progress:g} of {event.params.total:g}")
 
     def _print(self, arrow: str, data: bytes) -> None:
         self.lines += 1
         print(f"  {arrow}  {data.decode()}")
 
-    def _serve(self, event: Event) -> None:
+    def _serve(self, event: LinkEvent) -> None:
         if isinstance(event, Send):
             self.to_client(event.data)
-        elif isinstance(event, Answered) and isinstance(event.outcome, Raw):
+        elif isinstance(event, RequestFinished) and isinstance(event.outcome, Raw):
             exchange, interview, key, tool = self.asking.pop(event.id)
-            self._run(exchange, interview, tool, interview.answered(key, event.outcome))
-        elif isinstance(event, Cancelled):
+            self._run(exchange, interview, tool, interview.receive_response(key, event.outcome))
+        elif isinstance(event, RequestCancelled):
             print(f"             cancelled: {event.reason}")
-        elif isinstance(event, Call):
+        elif isinstance(event, RequestReceived):
             self._call(event.exchange)
 
     def _call(self, exchange: Exchange) -> None:
-        if exchange.row.name == "tools/list":
+        if exchange.method.name == "tools/list":
             tools = t.ListToolsResult(tools=TOOLS, ttl_ms=60_000, cache_scope="public")
             return self.to_client(exchange.settle(tools))
-        if exchange.row.name != "tools/call":
-            found = self.server.identity.discovery(self.server.accepts)
+        if exchange.method.name != "tools/call":
+            found = self.server.identity.discover_result(self.server.accepts)
             return self.to_client(exchange.settle(found))
-        params = read(t.CallToolRequestParams, exchange.request.params)
+        params = decode_as(t.CallToolRequestParams, exchange.request.params)
         if params.name == "count":
             return self._count(exchange)
         memory = None
         if params.request_state is not None:
-            memory = recall(
+            memory = open_request_state(
                 params.request_state,
                 KEYS.unseal,
                 principal="",
-                method=exchange.row.name,
+                method=exchange.method.name,
                 subject=subject_of(exchange.request.params),
                 now=NOW,
             )
-        interview = Interview(exchange.peer, exchange.row, memory, params.input_responses)
-        arguments = read(dict[str, Any], params.arguments)
+        interview = InputRounds(exchange.peer, exchange.method, memory, params.input_responses)
+        arguments = decode_as(dict[str, Any], params.arguments)
         return self._run(exchange, interview, book(exchange.peer, arguments), None)
 
     def _run(
-        self, exchange: Exchange, interview: Interview, tool: Tool, answer: AnyAnswer | None
+        self,
+        exchange: Exchange,
+        interview: InputRounds,
+        tool: Tool,
+        answer: AnyInputResponse | None,
     ) -> None:
         """Drive the tool to its next question that has no answer yet, or to its end."""
         try:
@@ -163,9 +180,14 @@ class Conversation:
             self.to_client(exchange.settle(sorry))
 
     def _ask(
-        self, exchange: Exchange, interview: Interview, key: str, question: Question, tool: Tool
+        self,
+        exchange: Exchange,
+        interview: InputRounds,
+        key: str,
+        question: InputRequest,
+        tool: Tool,
     ) -> None:
-        if self.revision.asking is Asking.BY_REQUEST:
+        if self.revision.input_requests is InputRequests.AS_REQUEST:
             id, data = self.server.request(question.kind.method, question.params, now=NOW)
             self.asking[id] = exchange, interview, key, tool
             return self.to_client(data)
@@ -189,13 +211,13 @@ class Conversation:
         self.to_server(data)
         return id
 
-    def result(self, id: object, method: str) -> t.Noun:
+    def result(self, id: object, method: str) -> t.ProtocolType:
         """What a request came to."""
         assert self.client.peer is not None
-        return read_result(self.revision.methods[method], self.results.pop(id), self.client.peer)
+        return decode_result(self.revision.methods[method], self.results.pop(id), self.client.peer)
 
 
-def answer_to(question: Question) -> AnyAnswer:
+def answer_to(question: InputRequest) -> AnyInputResponse:
     """What the person, or the model, at the client says."""
     if isinstance(question.params, t.ElicitRequestParams):
         return t.ElicitResult(action="accept", content={"seat": "12A"})
@@ -235,9 +257,9 @@ def call_with_a_question(talk: Conversation) -> None:
     if isinstance(outcome, t.InputRequiredResult):
         declared = talk.client.identity.capabilities
         assert isinstance(declared, t.ClientCapabilities)
-        asked = questions_of(outcome, declared, talk.revision)
+        asked = checked_input_requests(outcome, declared, talk.revision)
         answers = {key: answer_to(question) for key, question in asked.items()}
-        again = retry(params, outcome, answers, talk.client.shaper(talk.revision))
+        again = retry_params(params, outcome, answers, talk.client.encoder(talk.revision))
         outcome = talk.result(talk.call(again), "tools/call")
     assert isinstance(outcome, t.CallToolResult)
     assert outcome.content == [t.TextContent(text="DY 620, seat 12A")]

@@ -24,9 +24,9 @@ import booking
 import travel
 
 from colonnade import Declined, Host
-from colonnade.host.questions import Question
-from colonnade.host.running import ModelCall
-from colonnade.host.status import Status
+from colonnade.host.agent.loop import ModelCall
+from colonnade.host.input_requests import HostInputRequest
+from colonnade.host.servers.status import Status
 
 HERE = Path(__file__).parent
 WIDTH = 98
@@ -155,7 +155,7 @@ def show_result(call: ModelCall) -> None:
     tell(f"{mark} {call.name}: {call.result.text}")
 
 
-async def answer(question: Question) -> Any:
+async def answer(question: HostInputRequest) -> Any:
     """All questions of all servers come here, with who asks and for which call."""
     names = ", ".join(call.name for call in question.calls)
     params: Any = question.params
@@ -287,7 +287,7 @@ async def main() -> None:
             if status.crashes:
                 crashed.set()
 
-        async with Host(servers, on_question=answer, on_event=hear) as host:
+        async with Host(servers, on_input_request=answer, on_event=hear) as host:
             await show_servers(host, reached)
             wish = "Take me to Lyon by train, and on to Oslo by plane. Is it warm there?"
             title(wish)

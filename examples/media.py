@@ -9,7 +9,7 @@ import struct
 import wave
 import zlib
 
-from colonnade import Audio, File, Image, Link, Result, Server
+from colonnade import Audio, File, Image, Link, Server, ToolReturn
 
 server = Server("studio", version="1.0", instructions="Draws, sounds and writes.")
 
@@ -84,10 +84,12 @@ def day(day: str) -> dict[str, int] | None:
 
 
 @server.tool
-def best() -> Result:
+def best() -> ToolReturn:
     """The best day: words for the model, data for programs, a note for the client alone."""
     name = max(SALES, key=lambda day: SALES[day])
-    return Result(f"The best day was {name}.", data={"day": name}, meta={"example.com/shown": True})
+    return ToolReturn(
+        f"The best day was {name}.", data={"day": name}, meta={"example.com/shown": True}
+    )
 
 
 if __name__ == "__main__":

@@ -13,21 +13,36 @@ from msgspec import Raw
 
 from colonnade.errors import ColonnadeError, Fault, FaultKind, RemoteError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Call, Event, Told
-from colonnade.protocol.exchange import Exchange, check_task_support, read_result
-from colonnade.protocol.exchange_subscription import Subscription
-from colonnade.protocol.interview import Interview, Memory, recall, subject_of
-from colonnade.protocol.jsonrpc import Batch, Failure, Reply, RequestId, encode
-from colonnade.protocol.link import Link
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.exchange import Exchange, check_task_support, decode_result
+from colonnade.protocol.input_requests import (
+    InputRequest,
+    checked_input_requests,
+    decode_url_elicitations,
+    retry_params,
+)
+from colonnade.protocol.input_rounds import (
+    InputRounds,
+    RequestState,
+    open_request_state,
+    subject_of,
+)
+from colonnade.protocol.jsonrpc import Batch, ErrorResponse, RequestId, ResultResponse, encode
+from colonnade.protocol.link.events import (
+    LinkEvent,
+    NotificationReceived,
+    RequestFinished,
+    RequestReceived,
+)
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.questions import Question, questions_of, read_url_required, retry
-from colonnade.protocol.reading import read
 from colonnade.protocol.revision import ALL, Revision
+from colonnade.protocol.subscriptions import Subscription
 from fuzz.corpus import ANSWERS, FORM, results_of, rows
 from fuzz.target import Finding, check_sent, held, ours
 
 REFUSAL: Final = Fault(FaultKind.INTERNAL, "it did not work; try again")
-QUESTION: Final = Question(read(t.ElicitRequestParams, json.dumps(FORM).encode()))
+QUESTION: Final = InputRequest(decode_as(t.ElicitRequestParams, json.dumps(FORM).encode()))
 OFFERED: Final = t.SubscriptionFilter(
     tools_list_changed=True, resource_subscriptions=[], task_ids=[]
 )
@@ -37,13 +52,13 @@ BUSY: Final = 5
 CHANGED: Final = "notifications/tools/list_changed"
 
 
-def _results() -> dict[tuple[str, str], t.Noun]:
-    found: dict[tuple[str, str], t.Noun] = {}
+def _results() -> dict[tuple[str, str], t.ProtocolType]:
+    found: dict[tuple[str, str], t.ProtocolType] = {}
     for revision in ALL:
         for row in rows(revision):
             if row.result is not None:
                 body = json.dumps(results_of(row, revision)[0]).encode()
-                found.setdefault((revision.date, row.name), read(row.result, body))
+                found.setdefault((revision.date, row.name), decode_as(row.result, body))
     return found
 
 
@@ -53,20 +68,20 @@ RESULTS: Final = _results()
 class Application:
     """The code on our side of a link."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: DuplexLink) -> None:
         self.link = link
         self.now = 0.0
         self._calls = 0
         self._acts = 0
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: LinkEvent) -> None:
         """Do something about an event."""
-        if isinstance(event, Call):
+        if isinstance(event, RequestReceived):
             self._calls += 1
             self._serve(event.exchange)
-        elif isinstance(event, Told):
-            ours(lambda: read(event.row.params, event.params))
-        elif isinstance(event, Answered):
+        elif isinstance(event, NotificationReceived):
+            ours(lambda: decode_as(event.method.params, event.params))
+        elif isinstance(event, RequestFinished):
             self._take(event)
 
     def act(self) -> None:
@@ -78,14 +93,14 @@ class Application:
                 self.hear(event)
         elif self._acts % 7 == 5:
             self._request(lambda: link.ping(self.now))
-        elif self._acts % 7 == 6 and (calls := link.record().sent):
+        elif self._acts % 7 == 6 and (calls := link.snapshot().sent):
             self._say(lambda: link.cancel(calls[-1].id, "no longer needed"))
 
     # ------------------------------------------------------------ answering
 
     def _serve(self, exchange: Exchange) -> None:
-        row, way = exchange.row, self._calls % 5
-        params = ours(lambda: read(row.params, exchange.request.params))
+        row, way = exchange.method, self._calls % 5
+        params = ours(lambda: decode_as(row.params, exchange.request.params))
         if isinstance(params, Fault):
             self._end(exchange, lambda: exchange.fail(params))
         elif row.name == "subscriptions/listen":
@@ -97,7 +112,9 @@ class Application:
         elif way == 2 and row.name == "tools/call":
             ours(lambda: check_task_support(exchange, "required"))
             self._end(exchange, lambda: exchange.refuse_arguments(REFUSAL))
-        elif way == 3 and row.may_ask and isinstance(params, t.InputResponseRequestParams):
+        elif (
+            way == 3 and row.may_require_input and isinstance(params, t.InputResponseRequestParams)
+        ):
             self._ask(exchange, params)
         elif way:
             result = RESULTS[exchange.peer.revision.date, row.name]
@@ -109,7 +126,7 @@ class Application:
             self._end(exchange, lambda: exchange.fail(REFUSAL))
             return
         self._say(subscription.acknowledge)
-        self._say(lambda: subscription.news(CHANGED, t.NotificationParams()))
+        self._say(lambda: subscription.notification(CHANGED, t.NotificationParams()))
         if way > 2:
             for data in subscription.end("enough"):
                 check_sent(data)
@@ -119,15 +136,19 @@ class Application:
         subject = ours(lambda: subject_of(exchange.request.params))
         if not isinstance(subject, str):
             return
-        state, method = params.request_state or "", exchange.row.name
-        ours(lambda: recall(state, str.encode, principal="", method=method, subject=subject, now=0))
+        state, method = params.request_state or "", exchange.method.name
+        ours(
+            lambda: open_request_state(
+                state, str.encode, principal="", method=method, subject=subject, now=0
+            )
+        )
         key = f"elicit-{QUESTION.digest()}-1"
-        memory = Memory("", method, subject, 9.0, 1, (key, *ANSWERS), {}, {})
+        memory = RequestState("", method, subject, 9.0, 1, (key, *ANSWERS), {}, {})
         responses = params.input_responses or {}
         answers = dict(responses)
         if responses:  # whatever came last is the answer to our question
             answers[key] = list(responses.values())[-1]
-        interview = Interview(exchange.peer, exchange.row, memory, answers)
+        interview = InputRounds(exchange.peer, exchange.method, memory, answers)
         asked = ours(lambda: interview.ask(QUESTION))
         if isinstance(asked, tuple) and asked[1] is None:
             result = ours(
@@ -138,7 +159,7 @@ class Application:
 
     # ------------------------------------------------------------ being answered
 
-    def _take(self, event: Answered) -> None:
+    def _take(self, event: RequestFinished) -> None:
         peer = self.link.peer
         if peer is None:
             return
@@ -149,17 +170,17 @@ class Application:
         ):
             data, mine = event.outcome.data, self.link.identity.capabilities
             if isinstance(mine, t.ClientCapabilities):
-                ours(lambda: read_url_required(Raw(encode(data)), mine, peer))
+                ours(lambda: decode_url_elicitations(Raw(encode(data)), mine, peer))
         if row is None or isinstance(event.outcome, ColonnadeError):
             return
         raw = event.outcome
-        result = ours(lambda: read_result(row, raw, peer, peer.extensions))
+        result = ours(lambda: decode_result(row, raw, peer, peer.extensions))
         if isinstance(result, t.InputRequiredResult):
             self._reply(result, peer.revision)
 
     def _go_on(self) -> None:
         """Something is always in flight, so that an answer may meet a call."""
-        call = self.link.side is Side.CLIENT and len(self.link.record().sent) < BUSY
+        call = self.link.side is Side.CLIENT and len(self.link.snapshot().sent) < BUSY
         if call:
             self._request(
                 lambda: self.link.request("tools/call", CALL, now=self.now, progress=True)
@@ -175,14 +196,14 @@ class Application:
         mine = self.link.identity.capabilities
         if not isinstance(mine, t.ClientCapabilities):
             raise Finding("a server was answered with questions")
-        questions = ours(lambda: questions_of(result, mine, revision))
+        questions = ours(lambda: checked_input_requests(result, mine, revision))
         if isinstance(questions, dict):
             answers = {
                 key: RESULTS["2025-11-25", question.kind.method]
                 for key, question in questions.items()
             }
             params = t.CallToolRequestParams(name="book")
-            ours(lambda: retry(params, result, answers, self.link.shaper(revision)))  # type: ignore[arg-type]
+            ours(lambda: retry_params(params, result, answers, self.link.encoder(revision)))  # type: ignore[arg-type]
 
     # ------------------------------------------------------------ saying it
 
@@ -202,11 +223,14 @@ class Application:
             ids = [
                 (type(item.id), item.id)
                 for item in frame.items
-                if isinstance(item, Reply | Failure)
+                if isinstance(item, ResultResponse | ErrorResponse)
             ]
             held(ids.count((type(id), id)) == 1, "a batch without its last answer, or with two")
         else:
-            held(isinstance(frame, Reply | Failure) and frame.id == id, "another call was answered")
+            held(
+                isinstance(frame, ResultResponse | ErrorResponse) and frame.id == id,
+                "another call was answered",
+            )
             held(b'"id":%b,' % raw_id in data, "an id was not echoed as it was written")
         held(ours(write) is None, "a call was answered twice")
 

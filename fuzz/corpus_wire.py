@@ -5,7 +5,7 @@ Rules: as in `fuzz.corpus`.
 
 from typing import NamedTuple
 
-from colonnade.protocol import sse
+from colonnade.protocol.http import sse
 from colonnade.protocol.revision import ALL, NEWEST
 from fuzz.corpus import EVERY_MESSAGE, MESSAGES, TOOL_SCHEMA, Seed, seed
 
@@ -14,9 +14,12 @@ from fuzz.corpus import EVERY_MESSAGE, MESSAGES, TOOL_SCHEMA, Seed, seed
 REPLY, NEWS = EVERY_MESSAGE[40].body, EVERY_MESSAGE[3].body
 
 STREAMS: tuple[bytes, ...] = (
-    sse.prime("s1-0", 3000) + sse.write(NEWS, id="s1-1") + sse.write(REPLY, id="s1-2"),
-    sse.comment("hello") + sse.write(REPLY) + sse.comment(),
-    sse.write(b"/messages?session=1", event="endpoint") + sse.write(REPLY, event="message"),
+    sse.priming_event("s1-0", 3000)
+    + sse.encode_event(NEWS, id="s1-1")
+    + sse.encode_event(REPLY, id="s1-2"),
+    sse.comment("hello") + sse.encode_event(REPLY) + sse.comment(),
+    sse.encode_event(b"/messages?session=1", event="endpoint")
+    + sse.encode_event(REPLY, event="message"),
     b"\xef\xbb\xbfdata: after a byte order mark\n\ndata\n\ndata:\n\n",
     b"data: one\rdata: two\r\rid: 7\revent: x\rdata: three\r\r",
     b"data: one\r\ndata: two\r\n\r\nid: 7\r\nretry: 10\r\ndata: three\r\n\r\n",

@@ -10,26 +10,26 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
+from colonnade.client.probe import judge
 from colonnade.errors import Fault
 from colonnade.protocol.jsonrpc import (
     MAX_DEPTH,
     MAX_ID_BYTES,
     Batch,
-    Failure,
+    ErrorResponse,
     Frame,
-    Lines,
+    LineSplitter,
     Notification,
-    Reply,
     Request,
+    ResultResponse,
     decode,
-    encode_failure,
+    encode_error,
     encode_notification,
-    encode_reply,
     encode_request,
-    head,
+    encode_result,
+    split_params,
 )
 from colonnade.protocol.negotiation import choose
-from colonnade.protocol.negotiation_probe import judge
 from colonnade.protocol.revision import EVERY
 from fuzz.corpus import EVERY_MESSAGE, JSON
 from fuzz.mutate import mutate
@@ -181,21 +181,21 @@ def check_frame(frame: Frame, other: JSON) -> None:
     if isinstance(frame, Request | Notification):
         held(frame.method == other.get("method"), "the method was read as another one")
         check_raw(frame.params, other.get("params"))
-        early = frame.head if isinstance(frame, Request) else None
+        early = frame.split_params if isinstance(frame, Request) else None
         try:
-            held(early in (None, head(frame.params)), "params were split in two ways")
+            held(early in (None, split_params(frame.params)), "params were split in two ways")
         except Fault as fault:
             held(early is None, "params were split that cannot be")
             check_fault(fault)
-    elif isinstance(frame, Reply):
+    elif isinstance(frame, ResultResponse):
         check_raw(frame.result, other.get("result"))
-    if isinstance(frame, Reply | Failure):
+    if isinstance(frame, ResultResponse | ErrorResponse):
         _check_verdict(frame)
     again = check_sent(_written(frame))
     held(_comparable(again) == _comparable(frame), "a frame says something else when sent on")
 
 
-def _check_verdict(frame: Reply | Failure) -> None:
+def _check_verdict(frame: ResultResponse | ErrorResponse) -> None:
     """Taken for the answer to a probe, it proves something, and what it proves can be used."""
     verdicts = [judge(frame, status) for status in (None, 400, 404, 503)]
     for supported in {verdict.supported for verdict in verdicts} - {()}:
@@ -215,9 +215,9 @@ def _written(frame: Frame) -> bytes:
     if isinstance(frame, Notification):
         return encode_notification(frame.method, bytes(frame.params))
     raw_id = b"" if frame.id is None else json.dumps(frame.id).encode()
-    if isinstance(frame, Reply):
-        return encode_reply(raw_id, bytes(frame.result))
-    data = encode_failure(raw_id, frame.code, frame.message)
+    if isinstance(frame, ResultResponse):
+        return encode_result(raw_id, bytes(frame.result))
+    data = encode_error(raw_id, frame.code, frame.message)
     check_answer(data)
     return data
 
@@ -230,10 +230,10 @@ def _comparable(frame: Frame | Batch) -> tuple[object, ...]:
             return "request", frame.id, type(frame.id), frame.method, params
         case Notification():
             return "notification", frame.method, bytes(frame.params).translate(_NO_BREAKS)
-        case Reply():
+        case ResultResponse():
             result = bytes(frame.result).translate(_NO_BREAKS)
             return "reply", frame.id, type(frame.id), result
-        case Failure():
+        case ErrorResponse():
             return "failure", frame.id, type(frame.id), frame.code
         case Batch():
             return ("batch",)
@@ -257,7 +257,7 @@ def check_lines(body: bytes, rng: Random) -> None:
 
 
 def _lines(pieces: list[bytes]) -> list[bytes]:
-    lines = Lines(MAX_LINE)
+    lines = LineSplitter(MAX_LINE)
     found = [line for piece in pieces for line in lines.feed(piece)]
     return [b"fault" if isinstance(line, Fault) else line for line in found]
 

@@ -17,21 +17,21 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from colonnade.protocol.events import (
-    Answered,
-    Call,
-    Cancelled,
-    Dropped,
-    Event,
-    Opened,
-    Send,
-    Told,
-)
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.flight import Sent
-from colonnade.protocol.handshake import Phase
-from colonnade.protocol.jsonrpc import Batch, Failure, Frame, Reply
-from colonnade.protocol.link import Link
+from colonnade.protocol.jsonrpc import Batch, ErrorResponse, Frame, ResultResponse
+from colonnade.protocol.link.events import (
+    LinkEvent,
+    MessageIgnored,
+    NotificationReceived,
+    PeerIdentified,
+    RequestCancelled,
+    RequestFinished,
+    RequestReceived,
+    Send,
+)
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.in_flight import OutgoingRequest
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Peer
 from fuzz.application import Application
@@ -44,7 +44,7 @@ from fuzz.target import MAX_WORDS, Case, check_answer, held
 MEAN_LENGTH = 7
 MAX_LENGTH = 30
 # Remembered to be quicker, never to decide: the same message means the same with and without.
-_CACHES = frozenset({"_recogniser", "_shapers", "_terms", "identity", "accepts"})
+_CACHES = frozenset({"_peer_detector", "_encoders", "_method_rules", "identity", "accepts"})
 _PACKAGE = "colonnade.protocol."
 
 
@@ -93,10 +93,10 @@ def _aimed(found: Seed) -> Seed:
     return found
 
 
-def _resolved(data: bytes, link: Link) -> bytes:
+def _resolved(data: bytes, link: DuplexLink) -> bytes:
     if b"@" not in data:
         return data
-    calls, busy = link.record().sent, running(link)
+    calls, busy = link.snapshot().sent, running(link)
     sent = b"%d" % calls[len(data) % len(calls)].id if calls else b"0"
     raw_id = busy[len(data) % len(busy)].request.raw_id if busy else b"0"
     return data.replace(b'"%b"' % SENT.encode(), sent).replace(b'"%b"' % RUNNING.encode(), raw_id)
@@ -106,11 +106,11 @@ _FITTING = {name: _fitting(scene) for name, scene in SCENES.items()}
 
 
 class Links:
-    """`Link`, from its first message to its last, and all that an application does with it."""
+    """`DuplexLink`, from its first message to its last, and all that an application does with it."""
 
     name = "links"
 
-    def __init__(self, make: Make = Link) -> None:
+    def __init__(self, make: Make = DuplexLink) -> None:
         self._make = make
 
     def draw(self, rng: Random, most: int) -> Case:
@@ -135,12 +135,12 @@ class Links:
         _check_record(link, scene)
         return kinds
 
-    def _receive(self, link: Link, data: bytes, application: Application) -> str:
+    def _receive(self, link: DuplexLink, data: bytes, application: Application) -> str:
         before = Before(link)
         events = link.receive(data, application.now)
         sent = [check_answer(event.data) for event in events if isinstance(event, Send)]
         for event in events:
-            if isinstance(event, Dropped):
+            if isinstance(event, MessageIgnored):
                 held(len(event.why) <= MAX_WORDS, f"{len(event.why)} characters for the log")
         before.check(link, data, events, sent)
         for event in events:
@@ -149,53 +149,53 @@ class Links:
         return _kind(events, sent)
 
 
-def _kind(events: list[Event], sent: list[Frame | Batch]) -> str:
+def _kind(events: list[LinkEvent], sent: list[Frame | Batch]) -> str:
     kinds = {type(event).__name__.lower() for event in events if not isinstance(event, Send)}
     for frame in sent:
-        failure = isinstance(frame, Failure)
+        failure = isinstance(frame, ErrorResponse)
         kinds.add(f"error {frame.code}" if failure else f"sent {type(frame).__name__.lower()}")
     return " + ".join(sorted(kinds)) or "nothing"
 
 
-def _check_record(link: Link, scene: Scene) -> None:
-    record = link.record()
-    again = Link.restore(record, link.identity, scene.accepts)
-    held(again.record() == record, "a link says something else of itself when restored")
+def _check_record(link: DuplexLink, scene: Scene) -> None:
+    record = link.snapshot()
+    again = DuplexLink.restore(record, link.identity, scene.accepts)
+    held(again.snapshot() == record, "a link says something else of itself when restored")
 
 
 # ---------------------------------------------------------------- before and after
 
 
 # Which steps a message can make, and the event that tells of each.
-_STEPS: dict[tuple[Side, Phase, Phase], type[Event]] = {
-    (Side.SERVER, Phase.NEW, Phase.OPENING): Opened,
-    (Side.SERVER, Phase.OPENING, Phase.OPEN): Told,
-    (Side.CLIENT, Phase.OPENING, Phase.OPEN): Opened,
-    (Side.CLIENT, Phase.OPENING, Phase.NEW): Answered,
-    (Side.CLIENT, Phase.OPENING, Phase.CLOSED): Answered,
+_STEPS: dict[tuple[Side, Phase, Phase], type[LinkEvent]] = {
+    (Side.SERVER, Phase.NEW, Phase.OPENING): PeerIdentified,
+    (Side.SERVER, Phase.OPENING, Phase.OPEN): NotificationReceived,
+    (Side.CLIENT, Phase.OPENING, Phase.OPEN): PeerIdentified,
+    (Side.CLIENT, Phase.OPENING, Phase.NEW): RequestFinished,
+    (Side.CLIENT, Phase.OPENING, Phase.CLOSED): RequestFinished,
 }
 
 
 class Before:
     """What a link was before a message, to be compared with what it is afterwards."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: DuplexLink) -> None:
         self.phase = link.phase
         self.peer = link.peer
-        self.record = link.record()
+        self.record = link.snapshot()
         self.sent = {call.id: call for call in self.record.sent}
         self.running = running(link)
         self.state = frozen(link)
 
     def check(
-        self, link: Link, data: bytes, events: list[Event], sent: list[Frame | Batch]
+        self, link: DuplexLink, data: bytes, events: list[LinkEvent], sent: list[Frame | Batch]
     ) -> None:
         if all(_is_refusal(event) for event in events) and all(map(_is_error, sent)):
             held(link.phase is self.phase, "a refused message changed the phase")
-            held(link.record() == self.record, "a refused message changed the record")
+            held(link.snapshot() == self.record, "a refused message changed the record")
             held(frozen(link) == self.state, "a refused message changed the state")
         if self.phase is Phase.CLOSED:
-            held(all(isinstance(event, Dropped) for event in events), "said after the end")
+            held(all(isinstance(event, MessageIgnored) for event in events), "said after the end")
         closed = link.phase is Phase.CLOSED
         names = None if closed else Names(data)
         self._check_phase(link, events)
@@ -203,28 +203,34 @@ class Before:
         self._check_running(link, events, names)
         busy = {(type(one.request.id), one.request.id) for one in running(link)}
         for frame in _each(sent):
-            if isinstance(frame, Reply | Failure):
+            if isinstance(frame, ResultResponse | ErrorResponse):
                 held((type(frame.id), frame.id) not in busy, "an answer under a running id")
 
-    def _check_phase(self, link: Link, events: list[Event]) -> None:
+    def _check_phase(self, link: DuplexLink, events: list[LinkEvent]) -> None:
         """The phase moves along the table, and says so; who may call depends on it."""
         kinds = {type(event) for event in events}
         if link.phase is not self.phase:
             step = link.side, self.phase, link.phase
             held(_STEPS.get(step) in kinds, f"no step leads from {step[1]} to {step[2]}")
         else:
-            held(Opened not in kinds, "it was opened without a step")
+            held(PeerIdentified not in kinds, "it was opened without a step")
             peers = [link.peer and replace(link.peer, log_level=None), self.peer]
             held(peers[0] == (peers[1] and replace(peers[1], log_level=None)), "another peer")
         for event in events:
-            if isinstance(event, Call):
+            if isinstance(event, RequestReceived):
                 self._check_call(link, event.exchange)
-            elif isinstance(event, Told) and event.row.name == "notifications/initialized":
+            elif (
+                isinstance(event, NotificationReceived)
+                and event.method.name == "notifications/initialized"
+            ):
                 held(link.phase is not self.phase, "it was initialized without a step")
 
-    def _check_call(self, link: Link, exchange: Exchange) -> None:
+    def _check_call(self, link: DuplexLink, exchange: Exchange) -> None:
         peer = exchange.peer
-        held(link.side.other in exchange.row.senders, f"{exchange.row.name} from the wrong side")
+        held(
+            link.side.other in exchange.method.senders,
+            f"{exchange.method.name} from the wrong side",
+        )
         held(peer.revision in link.accepts, f"{peer.revision.date} is not spoken here")
         if peer.revision.handshake:
             met = link.peer is not None and link.peer.revision is peer.revision
@@ -232,9 +238,11 @@ class Before:
         else:
             held(link.side is Side.SERVER, "a server without a handshake sent a request")
 
-    def _check_flight(self, link: Link, events: list[Event], names: "Names | None") -> None:
-        after = {call.id: call for call in link.record().sent}
-        answered = [event.id for event in events if isinstance(event, Answered)]
+    def _check_flight(
+        self, link: DuplexLink, events: list[LinkEvent], names: "Names | None"
+    ) -> None:
+        after = {call.id: call for call in link.snapshot().sent}
+        answered = [event.id for event in events if isinstance(event, RequestFinished)]
         gone = [id for id in self.sent if id not in after]
         held(sorted(answered, key=str) == sorted(gone, key=str), "a call ended unseen, or twice")
         held(not after.keys() - self.sent.keys(), "a message put a call of ours in flight")
@@ -246,10 +254,12 @@ class Before:
             elif after[id] != call:
                 held(names.moves(id), f"call {id} was moved by a message for another")
 
-    def _check_running(self, link: Link, events: list[Event], names: "Names | None") -> None:
+    def _check_running(
+        self, link: DuplexLink, events: list[LinkEvent], names: "Names | None"
+    ) -> None:
         now = running(link)
-        begun = [event.exchange for event in events if isinstance(event, Call)]
-        ended = [event.exchange for event in events if isinstance(event, Cancelled)]
+        begun = [event.exchange for event in events if isinstance(event, RequestReceived)]
+        ended = [event.exchange for event in events if isinstance(event, RequestCancelled)]
         new = [one for one in now if not _is_in(one, self.running)]
         old = [one for one in self.running if not _is_in(one, now)]
         for one in begun:
@@ -263,7 +273,7 @@ class Before:
         held(len(set(ids)) == len(ids), "two requests run under one id")
 
 
-def running(link: Link) -> list[Exchange]:
+def running(link: DuplexLink) -> list[Exchange]:
     """The requests of the peer that are being answered."""
     return list(link._incoming)
 
@@ -272,12 +282,12 @@ def _is_in(one: Exchange, many: list[Exchange]) -> bool:
     return any(one is other for other in many)
 
 
-def _is_refusal(event: Event) -> bool:
-    return isinstance(event, Dropped | Send)
+def _is_refusal(event: LinkEvent) -> bool:
+    return isinstance(event, MessageIgnored | Send)
 
 
 def _is_error(frame: Frame | Batch) -> bool:
-    return all(isinstance(each, Failure) for each in _each([frame]))
+    return all(isinstance(each, ErrorResponse) for each in _each([frame]))
 
 
 def _each(frames: list[Frame | Batch]) -> Iterator[Frame]:
@@ -285,7 +295,7 @@ def _each(frames: list[Frame | Batch]) -> Iterator[Frame]:
         yield from cast("tuple[Frame, ...]", frame.items) if isinstance(frame, Batch) else (frame,)
 
 
-def frozen(link: Link) -> object:
+def frozen(link: DuplexLink) -> object:
     """All that a link remembers and decides by, as values that compare."""
     return _members(link)
 
@@ -305,7 +315,7 @@ def _frozen(value: Any) -> object:
         return value
     if isinstance(value, set):
         return frozenset(_frozen(item) for item in cast("set[object]", value))
-    if isinstance(value, Sent):
+    if isinstance(value, OutgoingRequest):
         return value.id, value.deadline, value.limit, value.last_progress, value.wants_progress
     if isinstance(value, Exchange):
         return id(value), value.settled, value.last_progress, value.peer

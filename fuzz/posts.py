@@ -18,14 +18,14 @@ import msgspec
 from msgspec import Raw
 
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError
-from colonnade.protocol import httprules as http
-from colonnade.protocol import httprules_gate as gates
 from colonnade.protocol import types as t
-from colonnade.protocol.httprules_params import check_params, headers_for_call, param_headers
-from colonnade.protocol.jsonrpc import Batch, Request, decode, encode_failure
-from colonnade.protocol.negotiation import MAX_REMEMBERED, Peer, Recogniser
-from colonnade.protocol.reading import read
-from colonnade.protocol.revision import ALL, EVERY, NEWEST, Revision, number
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.http import rules as http
+from colonnade.protocol.http import security as gates
+from colonnade.protocol.http.param_headers import check_params, headers_for_call, param_headers
+from colonnade.protocol.jsonrpc import Batch, Request, decode, encode_error
+from colonnade.protocol.negotiation import MAX_REMEMBERED, Peer, PeerDetector
+from colonnade.protocol.revision import ALL, EVERY, NEWEST, Revision, error_code
 from fuzz.corpus import CLIENT_CAN, EVERY_MESSAGE, JSON, TOOL_SCHEMA, Seed
 from fuzz.corpus_wire import HEADER_NAMES, HEADER_VALUES, POSTS, Post
 from fuzz.frames import Members, second_opinion
@@ -37,7 +37,7 @@ PORT: Final = "8080"
 DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 TOOL: Final = param_headers(TOOL_SCHEMA)
 EXTENSIONS: Final = frozenset({t.TASKS_EXTENSION_ID})
-CLIENT: Final = read(t.ClientCapabilities, msgspec.json.encode(CLIENT_CAN))
+CLIENT: Final = decode_as(t.ClientCapabilities, msgspec.json.encode(CLIENT_CAN))
 # What the session that a request names agreed on; none at all, and one that has ended.
 KNOWN: Final[dict[str, Peer | None]] = {
     "-": None,
@@ -53,10 +53,10 @@ class Posts:
 
     name = "posts"
 
-    def __init__(self, gate: type[gates.Gate] = gates.Gate) -> None:
+    def __init__(self, gate: type[gates.EndpointChecks] = gates.EndpointChecks) -> None:
         policy = gates.HostPolicy.for_bind("127.0.0.1", 8080)
         self._gate = gate(policy, gates.endpoint_methods(EVERY))
-        self._recogniser = Recogniser(EVERY)
+        self._recogniser = PeerDetector(EVERY)
 
     # ------------------------------------------------------------ drawing
 
@@ -96,7 +96,7 @@ class Posts:
         passed = len(self._gate._passed)
         admitted = False
         try:
-            headers = gates.fold(pairs)
+            headers = gates.lowercase_headers(pairs)
             self._gate.check(method, headers)
             admitted = True
             check_gate(method, pairs)
@@ -111,7 +111,7 @@ class Posts:
             held(len(self._recogniser._remembered) <= MAX_REMEMBERED, "too much is remembered")
 
     def _judge_inside(self, method: str, pairs: Pairs, body: bytes, known: Peer | None) -> str:
-        headers = gates.fold(pairs)
+        headers = gates.lowercase_headers(pairs)
         session = http.session_id(headers)
         held(session is None or session.isprintable(), "a session id that is none")
         if method != "POST":
@@ -132,8 +132,8 @@ class Posts:
             return "200 initialize"
         if admission.peer.revision.http.routing_headers:
             check_routed(pairs, body)
-        if admission.row.name == "tools/call":
-            check_params(TOOL, headers, admission.head.arguments)
+        if admission.method.name == "tools/call":
+            check_params(TOOL, headers, admission.params.arguments)
             check_mirrored(pairs, frame.params)
         return f"200 {'modern' if admission.peer.revision is NEWEST else 'session'} request"
 
@@ -213,11 +213,15 @@ def check_refusal(fault: Fault, revision: Revision | None) -> None:
         held(http.status_of(fault, revision, admitted=admitted) in STATUSES, "no known status")
     for null_id in (True, False):
         check_answer(
-            encode_failure(
-                fault.raw_id, number(fault, revision), fault.message, fault.data, null_id=null_id
+            encode_error(
+                fault.raw_id,
+                error_code(fault, revision),
+                fault.message,
+                fault.data,
+                null_id=null_id,
             )
         )
-    for name, value in fault.headers if isinstance(fault, gates.Refusal) else ():
+    for name, value in fault.headers if isinstance(fault, gates.HttpError) else ():
         held((name + value).isprintable() and (name + value).isascii(), "a header of two lines")
 
 
@@ -260,5 +264,7 @@ def check_mirrored(pairs: Pairs, params: Raw) -> None:
         return
     for name, value in headers:
         held(value.isascii() and value.isprintable(), f"{name} would be written as {value!r}")
-    ours_again = gates.fold([(name.encode(), value.encode()) for name, value in headers])
+    ours_again = gates.lowercase_headers(
+        [(name.encode(), value.encode()) for name, value in headers]
+    )
     check_params(TOOL, ours_again, Raw(msgspec.json.encode(arguments)))

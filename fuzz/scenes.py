@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from colonnade.protocol import types as t
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.link import Link
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import INITIALIZE, Side
-from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.reading import read
+from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
 from fuzz.corpus import (
     CLIENT_CAN,
@@ -25,7 +24,7 @@ from fuzz.corpus import (
     results_of,
 )
 
-Make = Callable[[Side, Identity, Revisions], Link]
+Make = Callable[[Side, Identity, Revisions], DuplexLink]
 
 
 def _encoded(tree: JSON) -> bytes:
@@ -33,11 +32,12 @@ def _encoded(tree: JSON) -> bytes:
 
 
 CLIENT: Final = Identity(
-    read(t.Implementation, _encoded(CLIENT_INFO)), read(t.ClientCapabilities, _encoded(CLIENT_CAN))
+    decode_as(t.Implementation, _encoded(CLIENT_INFO)),
+    decode_as(t.ClientCapabilities, _encoded(CLIENT_CAN)),
 )
 SERVER: Final = Identity(
-    read(t.Implementation, _encoded(SERVER_INFO)),
-    read(t.ServerCapabilities, _encoded(SERVER_CAN)),
+    decode_as(t.Implementation, _encoded(SERVER_INFO)),
+    decode_as(t.ServerCapabilities, _encoded(SERVER_CAN)),
     "Ask before you book.",
 )
 STAGES: Final = ("new", "opening", "open", "busy", "closed")
@@ -67,7 +67,7 @@ def _scenes() -> dict[str, Scene]:
 SCENES: Final = _scenes()
 
 
-def build(scene: Scene, make: Make = Link) -> Link:
+def build(scene: Scene, make: Make = DuplexLink) -> DuplexLink:
     """The link of a scene, before the first mutated message."""
     if scene.side is Side.SERVER:
         link = make(Side.SERVER, SERVER, scene.accepts)
@@ -83,7 +83,7 @@ def build(scene: Scene, make: Make = Link) -> Link:
 # ---------------------------------------------------------------- a server
 
 
-def _open_server(link: Link, scene: Scene) -> None:
+def _open_server(link: DuplexLink, scene: Scene) -> None:
     revision, stage = scene.revision, scene.stage
     if revision.handshake and stage != "new":
         link.receive(_message("initialize", _opening(revision), 0), 0)
@@ -105,19 +105,21 @@ def _open_server(link: Link, scene: Scene) -> None:
 
 
 def _sampling() -> t.CreateMessageRequestParams:
-    return read(t.CreateMessageRequestParams, _encoded(PARAMS["sampling/createMessage"][0]))
+    return decode_as(t.CreateMessageRequestParams, _encoded(PARAMS["sampling/createMessage"][0]))
 
 
 # ---------------------------------------------------------------- a client
 
 
-def _open_client(link: Link, scene: Scene) -> None:
+def _open_client(link: DuplexLink, scene: Scene) -> None:
     revision, stage = scene.revision, scene.stage
     if not revision.handshake:
         if stage == "new":
             link.request("server/discover", now=0, revision=revision)
             return
-        link.adopt(Peer(revision, read(t.ServerCapabilities, _encoded(SERVER_CAN)), SERVER.info))
+        link.adopt(
+            Peer(revision, decode_as(t.ServerCapabilities, _encoded(SERVER_CAN)), SERVER.info)
+        )
     elif stage != "new":
         link.initialize(0)
         if stage != "opening":
@@ -125,7 +127,7 @@ def _open_client(link: Link, scene: Scene) -> None:
             link.receive(_encoded({"jsonrpc": "2.0", "id": 1, "result": result}), 0)
     if stage != "busy":
         return
-    call = read(t.CallToolRequestParams, _encoded(PARAMS["tools/call"][0]))
+    call = decode_as(t.CallToolRequestParams, _encoded(PARAMS["tools/call"][0]))
     link.request("tools/call", call, now=0, progress=True)
     link.request("tools/list", now=0)
     link.request("tools/call", call, now=0, timeout_s=20)
@@ -135,7 +137,7 @@ def _open_client(link: Link, scene: Scene) -> None:
             link.receive(_request(method, id, revision), 0)
     else:
         link.request("resources/list", now=0)
-        heard = read(
+        heard = decode_as(
             t.SubscriptionsListenRequestParams, _encoded(PARAMS["subscriptions/listen"][0])
         )
         link.request("subscriptions/listen", heard, now=0)

@@ -9,7 +9,7 @@ from random import Random
 from typing import NamedTuple
 
 from colonnade.errors import Fault
-from colonnade.protocol import sse
+from colonnade.protocol.http import sse
 from fuzz.corpus import EVERY_MESSAGE
 from fuzz.corpus_wire import STREAM_TOKENS, STREAMS
 from fuzz.frames import chunks
@@ -23,7 +23,7 @@ MAX_EVENT = 400
 class Heard(NamedTuple):
     """All that comes of a stream."""
 
-    events: tuple[sse.Event, ...]
+    events: tuple[sse.ServerSentEvent, ...]
     last_event_id: str
     retry_ms: int | None
     fault: str | None
@@ -35,7 +35,7 @@ class Streams:
 
     name = "streams"
 
-    def __init__(self, parser: type[sse.Parser] = sse.Parser) -> None:
+    def __init__(self, parser: type[sse.EventStreamParser] = sse.EventStreamParser) -> None:
         self._parser = parser
 
     def draw(self, rng: Random, most: int) -> Case:
@@ -60,7 +60,7 @@ class Streams:
 
     def _read(self, pieces: list[bytes]) -> Heard:
         parser = self._parser(max_event_bytes=MAX_EVENT)
-        events: list[sse.Event] = []
+        events: list[sse.ServerSentEvent] = []
         words: str | None = None
         cut: bool | None = None
         try:
@@ -73,26 +73,29 @@ class Streams:
             words = fault.message
         return Heard(tuple(events), parser.last_event_id, parser.retry_ms, words, cut)
 
-    def _check_rewritten(self, event: sse.Event) -> None:
+    def _check_rewritten(self, event: sse.ServerSentEvent) -> None:
         """Data cannot forge a field: written again, it is one event with the same data."""
-        again = self._parser().feed(sse.write(event.data, id="1"))
+        again = self._parser().feed(sse.encode_event(event.data, id="1"))
         plain = event.data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        held(again == [sse.Event(plain, id="1")], "an event says something else when sent on")
+        held(
+            again == [sse.ServerSentEvent(plain, id="1")],
+            "an event says something else when sent on",
+        )
 
 
 _LINE = re.compile(rb"\r\n|\n|\r")
 
 
-def expected(stream: bytes) -> tuple[sse.Event, ...]:
+def expected(stream: bytes) -> tuple[sse.ServerSentEvent, ...]:
     """The events of a stream as the standard has them; what its end cuts short is none."""
     lines = _LINE.split(stream.removeprefix(b"\xef\xbb\xbf"))
-    events: list[sse.Event] = []
+    events: list[sse.ServerSentEvent] = []
     data: list[bytes] = []
     name, id, retry = "", None, None
     for line in lines[:-1]:
         if not line:
             if data:
-                events.append(sse.Event(b"\n".join(data), name or "message", id, retry))
+                events.append(sse.ServerSentEvent(b"\n".join(data), name or "message", id, retry))
             data, name, id, retry = [], "", None, None
             continue
         field, _, value = line.partition(b":")

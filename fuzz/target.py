@@ -10,8 +10,15 @@ from random import Random
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from colonnade.errors import ColonnadeError, Fault
-from colonnade.protocol.jsonrpc import MAX_ID_BYTES, Batch, Failure, Frame, decode, encode_failure
-from colonnade.protocol.revision import NEWEST, number
+from colonnade.protocol.jsonrpc import (
+    MAX_ID_BYTES,
+    Batch,
+    ErrorResponse,
+    Frame,
+    decode,
+    encode_error,
+)
+from colonnade.protocol.revision import NEWEST, error_code
 
 # Our longest sentence has 300 characters of up to 4 bytes; beside it stand our own dates.
 MAX_ANSWER_BYTES: Final = 2048 + MAX_ID_BYTES
@@ -108,9 +115,11 @@ def check_fault(fault: Fault) -> None:
     """A fault can be told: it becomes an error that is short, one line, and readable."""
     held(len(fault.message) <= MAX_WORDS, f"a fault of {len(fault.message)} characters")
     held(len(fault.raw_id) <= MAX_ID_BYTES, f"a fault with an id of {len(fault.raw_id)} bytes")
-    code = number(fault, NEWEST)
-    frame = check_answer(encode_failure(fault.raw_id, code, fault.message, fault.data))
-    held(isinstance(frame, Failure) and frame.code == code, "a fault was not told as an error")
+    code = error_code(fault, NEWEST)
+    frame = check_answer(encode_error(fault.raw_id, code, fault.message, fault.data))
+    held(
+        isinstance(frame, ErrorResponse) and frame.code == code, "a fault was not told as an error"
+    )
 
 
 # ---------------------------------------------------------------- kept cases

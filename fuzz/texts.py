@@ -11,15 +11,15 @@ import msgspec
 
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError, ProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.httprules_params import param_headers
+from colonnade.protocol.codec.decode import decode_as, encode_any, to_builtins
+from colonnade.protocol.codec.downgrade import WRAPPED, without_boolean_schemas, wrapped_schema
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.http.param_headers import param_headers
+from colonnade.protocol.input_requests import InputRequest, check_received, check_response
 from colonnade.protocol.jsonrpc import MAX_DEPTH
-from colonnade.protocol.questions import Question, check_answer, check_received
-from colonnade.protocol.reading import plain, read, write
 from colonnade.protocol.revision import ALL, Revision
-from colonnade.protocol.schema import Validator
-from colonnade.protocol.shape import Shaper
-from colonnade.protocol.shape_schema import WRAPPED, without_boolean_schemas, wrapped_schema
-from colonnade.protocol.uritemplate import MAX_TEMPLATE_CHARS, Template
+from colonnade.protocol.schema.validate import Validator
+from colonnade.protocol.uritemplate import MAX_TEMPLATE_CHARS, UriTemplate
 from fuzz.corpus import (
     ANSWERS,
     CLIENT_CAN,
@@ -42,10 +42,10 @@ from fuzz.target import MAX_WORDS, Case, Finding, check_fault, held, ours
 # ---------------------------------------------------------------- nouns
 
 
-def _nouns() -> dict[str, tuple[type[t.Noun], list[Seed]]]:
-    found: dict[str, tuple[type[t.Noun], list[Seed]]] = {}
+def _nouns() -> dict[str, tuple[type[t.ProtocolType], list[Seed]]]:
+    found: dict[str, tuple[type[t.ProtocolType], list[Seed]]] = {}
 
-    def add(kind: type[t.Noun], tree: JSON) -> None:
+    def add(kind: type[t.ProtocolType], tree: JSON) -> None:
         found.setdefault(kind.__name__, (kind, []))[1].append(seed(tree or {}))
 
     for revision in ALL:
@@ -59,15 +59,17 @@ def _nouns() -> dict[str, tuple[type[t.Noun], list[Seed]]]:
 
 
 NOUNS = _nouns()
-SHAPERS = [Shaper(revision) for revision in ALL]
+SHAPERS = [Encoder(revision) for revision in ALL]
 
 
 class Nouns:
-    """`reading.read`, and what `write`, `plain` and `Shaper` make of what was read."""
+    """`reading.read`, and what `write`, `plain` and `Encoder` make of what was read."""
 
     name = "nouns"
 
-    def __init__(self, read: Callable[[type[t.Noun], bytes], t.Noun] = read) -> None:
+    def __init__(
+        self, read: Callable[[type[t.ProtocolType], bytes], t.ProtocolType] = decode_as
+    ) -> None:
         self._read = read
 
     def draw(self, rng: Random, most: int) -> Case:
@@ -83,9 +85,9 @@ class Nouns:
         except Fault as fault:
             check_fault(fault)
             return [f"fault: {fault.kind.name}"]
-        again = read(kind, write(noun))
+        again = decode_as(kind, encode_any(noun))
         held(again == noun, f"a noun says something else when written: {noun} and {again}")
-        plain(noun)
+        to_builtins(noun)
         is_params = isinstance(noun, t.RequestParams | t.NotificationParams)
         for shaper in SHAPERS:
             write_ = shaper.params if is_params else shaper.result
@@ -99,11 +101,11 @@ class Nouns:
 
 # ---------------------------------------------------------------- answers
 
-CLIENT = read(t.ClientCapabilities, seed(CLIENT_CAN).body)
+CLIENT = decode_as(t.ClientCapabilities, seed(CLIENT_CAN).body)
 QUESTIONS = {
-    "seat": Question(read(t.ElicitRequestParams, seed(FORM).body)),
-    "words": Question(read(t.CreateMessageRequestParams, seed(SAMPLE).body)),
-    "roots": Question(t.ListRootsRequestParams()),
+    "seat": InputRequest(decode_as(t.ElicitRequestParams, seed(FORM).body)),
+    "words": InputRequest(decode_as(t.CreateMessageRequestParams, seed(SAMPLE).body)),
+    "roots": InputRequest(t.ListRootsRequestParams()),
 }
 
 
@@ -129,18 +131,18 @@ class Answers:
             asked = ours(lambda: self._asked(body, revision))
             return ["question refused" if isinstance(asked, ColonnadeError) else "question"]
         question = QUESTIONS[key]
-        answer = ours(lambda: question.read_answer(body, revision))
+        answer = ours(lambda: question.decode_response(body, revision))
         if isinstance(answer, ColonnadeError):
             held(isinstance(answer, Fault), "a peer's answer was refused as ours")
             return ["answer refused"]
-        check_answer(question, answer)
-        again = question.read_answer(write(answer), revision)
+        check_response(question, answer)
+        again = question.decode_response(encode_any(answer), revision)
         held(again == answer, f"an answer says something else when sent on: {answer}")
         return ["answer"]
 
-    def _asked(self, body: bytes, revision: Revision) -> Question:
+    def _asked(self, body: bytes, revision: Revision) -> InputRequest:
         kind = t.CreateMessageRequestParams if b"messages" in body else t.ElicitRequestParams
-        question = Question(read(kind, body))
+        question = InputRequest(decode_as(kind, body))
         check_received(question, CLIENT, revision)
         held(question.digest() == question.digest(), "two digests of one question")
         return question
@@ -166,7 +168,7 @@ class Templates:
     def check(self, case: Case) -> list[str]:
         text, uri = (part.decode("utf-8", "surrogatepass") for part in case.parts)
         # It is shown whole, so that its author finds the place; some characters take ten to show.
-        template = ours(lambda: Template(text), 20 * MAX_TEMPLATE_CHARS)
+        template = ours(lambda: UriTemplate(text), 20 * MAX_TEMPLATE_CHARS)
         if isinstance(template, ColonnadeError):
             held(isinstance(template, LocalProtocolError), "a template was refused as a peer's")
             return ["refused"]
@@ -189,7 +191,7 @@ def _changed(rng: Random, text: str) -> str:
 
 
 def _filled(rng: Random, template: str) -> str:
-    made = Template(template, expand_only=True)
+    made = UriTemplate(template, expand_only=True)
     values: dict[str, str | list[str]] = {}
     for name in made.variables:
         value = _changed(rng, rng.choice(("", "abc", "ä/ö", "1-2")))

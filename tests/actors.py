@@ -21,24 +21,24 @@ from typing import Any, cast
 
 from msgspec import Raw
 
+from colonnade.client.probe import judge
 from colonnade.errors import Fault, FaultKind, RemoteError, RemoteProtocolError, ToolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered
-from colonnade.protocol.exchange import Exchange, check_task_support, read_result
-from colonnade.protocol.exchange_subscription import Subscription
-from colonnade.protocol.interview import Interview, recall, subject_of
-from colonnade.protocol.jsonrpc import Failure, Reply, RequestId, encode
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.exchange import Exchange, check_task_support, decode_result
+from colonnade.protocol.input_requests import (
+    InputRequest,
+    checked_input_requests,
+    retry_params,
+)
+from colonnade.protocol.input_rounds import InputRounds, open_request_state, subject_of
+from colonnade.protocol.jsonrpc import ErrorResponse, RequestId, ResultResponse, encode
+from colonnade.protocol.link.events import RequestFinished
 from colonnade.protocol.methods import Method, Side
 from colonnade.protocol.negotiation import Peer, choose
-from colonnade.protocol.negotiation_probe import judge
-from colonnade.protocol.questions import (
-    Question,
-    questions_of,
-    retry,
-)
-from colonnade.protocol.reading import read
-from colonnade.protocol.revision import EVERY, NEWEST, Asking, Revisions
-from colonnade.protocol.shape import Shaper
+from colonnade.protocol.revision import EVERY, NEWEST, InputRequests, Revisions
+from colonnade.protocol.subscriptions import Subscription
 from stage import Stage
 
 PRINCIPAL = "ada"
@@ -54,7 +54,7 @@ INITIALIZED = '{"jsonrpc":"2.0","method":"notifications/initialized"}'
 class Run:
     """A handler at work on one call."""
 
-    def __init__(self, exchange: Exchange, interview: Interview) -> None:
+    def __init__(self, exchange: Exchange, interview: InputRounds) -> None:
         self.exchange = exchange
         self.interview = interview
         self.rounds_done = 0
@@ -65,12 +65,12 @@ class Actors:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.rounds: list[list[Question]] = []
+        self.rounds: list[list[InputRequest]] = []
         self.last_word: str | None = None
         self.sealed: dict[str, bytes] = {}
         self.asked: dict[RequestId, tuple[Run, str]] = {}
         self.open_questions: list[Exchange] = []
-        self.called: dict[RequestId, tuple[Method, t.Noun]] = {}
+        self.called: dict[RequestId, tuple[Method, t.ProtocolType]] = {}
         self.demand: tuple[RequestId, t.InputRequiredResult] | None = None
         self.subscriptions: dict[RequestId, Subscription] = {}
         self.probe: RequestId | None = None
@@ -89,7 +89,7 @@ class Actors:
     def open(self) -> None:
         stage, revision = self.stage, self.stage.revision
         date, can, info = revision.date, stage.can, stage.info
-        shaper = Shaper(revision)
+        shaper = Encoder(revision)
         if Side.CLIENT not in stage.script.ours:
             if revision.handshake:
                 hello = t.InitializeRequestParams(
@@ -118,10 +118,10 @@ class Actors:
 
     def do_can(self, side: Side, value: str) -> None:
         noun = t.ClientCapabilities if side is Side.CLIENT else t.ServerCapabilities
-        self.stage.can[side] = read(noun, self.stage.value(value))
+        self.stage.can[side] = decode_as(noun, self.stage.value(value))
 
     def do_is(self, side: Side, value: str) -> None:
-        self.stage.info[side] = read(t.Implementation, self.stage.value(value))
+        self.stage.info[side] = decode_as(t.Implementation, self.stage.value(value))
 
     def do_accepts(self, side: Side, *dates: str) -> None:
         self.stage.accepts[side] = EVERY if dates == ("all",) else Revisions.of(*dates)
@@ -141,7 +141,7 @@ class Actors:
         value, options = self._split(rest)
         link, revision = self.stage.link(side), self.stage.revision
         row = revision.method(method, frozenset({t.TASKS_EXTENSION_ID})) or NEWEST.method(method)
-        params = cast("t.RequestParams", read(row.params if row else t.RequestParams, value))
+        params = cast("t.RequestParams", decode_as(row.params if row else t.RequestParams, value))
         times = {name: float(options[name]) for name in ("timeout", "max") if name in options}
         unknown = None if link.peer else revision
         id, data = link.request(
@@ -166,7 +166,7 @@ class Actors:
     def do_notify(self, side: Side, method: str, *rest: str) -> None:
         row = self.stage.revision.method(method, frozenset({t.TASKS_EXTENSION_ID}))
         noun = row.params if row else t.NotificationParams
-        params = cast("t.NotificationParams", read(noun, self._split(rest)[0]))
+        params = cast("t.NotificationParams", decode_as(noun, self._split(rest)[0]))
         self.stage.say(side, self.stage.link(side).notify(method, params))
 
     def do_cancel(self, side: Side, id: str, reason: str = "null") -> None:
@@ -188,8 +188,10 @@ class Actors:
     def do_settle(self, side: Side, id: str, value: str, *rest: str) -> None:
         exchange = self.exchange(side, id)
         kinds = [word for word in rest if word != "wrap"]
-        kind = cast("type[t.Noun]", getattr(t, kinds[0]) if kinds else exchange.row.result)
-        result = read(kind, self.stage.value(value))
+        kind = cast(
+            "type[t.ProtocolType]", getattr(t, kinds[0]) if kinds else exchange.method.result
+        )
+        result = decode_as(kind, self.stage.value(value))
         wrap = True if "wrap" in rest else None
         self.stage.say(side, exchange.settle(result, wrap))
 
@@ -220,15 +222,15 @@ class Actors:
 
     def do_listen(self, side: Side, id: str, offered: str) -> None:
         exchange = self.exchange(side, id)
-        offer = read(t.SubscriptionFilter, self.stage.value(offered))
+        offer = decode_as(t.SubscriptionFilter, self.stage.value(offered))
         subscription = self.subscriptions[exchange.request.id] = Subscription(exchange, offer)
         self.stage.say(side, subscription.acknowledge())
 
     def do_news(self, side: Side, id: str, method: str, *rest: str) -> None:
         row = self.stage.revision.method(method, frozenset({t.TASKS_EXTENSION_ID}))
         assert row is not None
-        params = cast("t.NotificationParams", read(row.params, self._split(rest)[0]))
-        self.stage.say(side, self.subscriptions[json.loads(id)].news(method, params))
+        params = cast("t.NotificationParams", decode_as(row.params, self._split(rest)[0]))
+        self.stage.say(side, self.subscriptions[json.loads(id)].notification(method, params))
 
     def do_end(self, side: Side, id: str, reason: str = "null") -> None:
         for data in self.subscriptions[json.loads(id)].end(json.loads(reason)):
@@ -243,11 +245,11 @@ class Actors:
 
     def on_call(self, side: Side, exchange: Exchange) -> None:
         if side is Side.CLIENT:
-            self.open_questions += [exchange] if exchange.question else []
-        elif exchange.row.name == "server/discover":
+            self.open_questions += [exchange] if exchange.input_request else []
+        elif exchange.method.name == "server/discover":
             link = self.stage.link(side)
-            self.stage.say(side, exchange.settle(link.identity.discovery(link.accepts)))
-        elif exchange.row.may_ask and self.last_word is not None:
+            self.stage.say(side, exchange.settle(link.identity.discover_result(link.accepts)))
+        elif exchange.method.may_require_input and self.last_word is not None:
             try:
                 self._begin(exchange)
             except (Fault, ToolError) as error:
@@ -255,18 +257,18 @@ class Actors:
 
     def _begin(self, exchange: Exchange) -> None:
         params = exchange.request.params
-        asked = cast("t.InputResponseRequestParams", read(exchange.row.params, params))
+        asked = cast("t.InputResponseRequestParams", decode_as(exchange.method.params, params))
         memory = None
         if asked.request_state is not None:
-            memory = recall(
+            memory = open_request_state(
                 asked.request_state,
                 self._unseal,
                 principal=PRINCIPAL,
-                method=exchange.row.name,
+                method=exchange.method.name,
                 subject=subject_of(params),
                 now=self.stage.now,
             )
-        interview = Interview(exchange.peer, exchange.row, memory, asked.input_responses)
+        interview = InputRounds(exchange.peer, exchange.method, memory, asked.input_responses)
         self._go_on(Run(exchange, interview))
 
     def _unseal(self, state: str) -> bytes:
@@ -295,16 +297,16 @@ class Actors:
                 return
             run.rounds_done += 1
         assert self.last_word is not None
-        assert exchange.row.result is not None
+        assert exchange.method.result is not None
         for key in sorted(interview.unused):
             self.stage.note("!", f"server: nobody asked for {key}")
-        result = read(exchange.row.result, self.stage.value(self.last_word))
+        result = decode_as(exchange.method.result, self.stage.value(self.last_word))
         self.stage.say(Side.SERVER, exchange.settle(result))
 
     def _put(self, run: Run) -> None:
         """The open questions, the way that the revision wants them."""
         link, exchange = self.stage.link(Side.SERVER), run.exchange
-        if exchange.peer.revision.asking is Asking.BY_REQUEST:
+        if exchange.peer.revision.input_requests is InputRequests.AS_REQUEST:
             for key, question in run.interview.pending.items():
                 method = question.kind.method
                 id, data = link.request(method, question.params, now=self.stage.now)
@@ -341,18 +343,18 @@ class Actors:
         (called, demand), self.demand = self.demand, None
         row, params = self.called[called]
         link, revision = self.stage.link(side), self.stage.revision
-        asked = questions_of(demand, self.stage.can[side], revision)
+        asked = checked_input_requests(demand, self.stage.can[side], revision)
         answers = {
-            key: read(ANSWERS[question.kind.method], self.stage.value(value))
+            key: decode_as(ANSWERS[question.kind.method], self.stage.value(value))
             for (key, question), value in zip(asked.items(), values, strict=True)
         }
-        shaper = link.shaper(revision)
-        again = retry(cast("t.InputResponseRequestParams", params), demand, answers, shaper)
+        shaper = link.encoder(revision)
+        again = retry_params(cast("t.InputResponseRequestParams", params), demand, answers, shaper)
         id, data = link.request(row.name, again, now=self.stage.now)
         self.called[id] = (row, params)
         self.stage.say(side, data)
 
-    def on_answer(self, side: Side, event: Answered) -> None:
+    def on_answer(self, side: Side, event: RequestFinished) -> None:
         outcome = event.outcome
         if event.id == self.probe and side is Side.CLIENT:
             self._judge(event)
@@ -364,7 +366,7 @@ class Actors:
             if peer is None or b"input_required" not in bytes(outcome):
                 return
             try:
-                result = read_result(row, outcome, peer)
+                result = decode_result(row, outcome, peer)
             except Fault:
                 return
             if isinstance(result, t.InputRequiredResult):
@@ -373,10 +375,10 @@ class Actors:
     def _hear(self, run: Run, key: str, outcome: Any) -> None:
         try:
             if isinstance(outcome, RemoteError):
-                refused = run.interview.refused(key, outcome)
+                refused = run.interview.receive_error(key, outcome)
                 raise refused if isinstance(refused, ToolError) else ToolError(str(refused))
             assert isinstance(outcome, Raw)
-            answer = run.interview.answered(key, outcome)
+            answer = run.interview.receive_response(key, outcome)
             self.stage.note("!", f"server: {key} was answered with {encode(answer).decode()}")
             if not run.interview.pending:
                 run.rounds_done += 1
@@ -384,13 +386,13 @@ class Actors:
         except (Fault, ToolError) as error:
             self._give_up(run.exchange, error)
 
-    def _judge(self, event: Answered) -> None:
+    def _judge(self, event: RequestFinished) -> None:
         outcome, frame = event.outcome, None
         if isinstance(outcome, RemoteError):
             data = Raw(encode(outcome.data)) if outcome.data is not None else Raw(b"")
-            frame = Failure(event.id, outcome.code, outcome.message, data)
+            frame = ErrorResponse(event.id, outcome.code, outcome.message, data)
         elif isinstance(outcome, Raw):
-            frame = Reply(event.id, outcome)
+            frame = ResultResponse(event.id, outcome)
         verdict = judge(frame)
         self.stage.note("!", f"client: {verdict.era.name}, {verdict.era.value}")
         if verdict.supported:
@@ -401,5 +403,5 @@ class Actors:
                 return
             self.stage.note("!", f"client: chooses {revision.date}")
             if isinstance(outcome, Raw) and not revision.handshake:
-                found = read(t.DiscoverResult, outcome)
+                found = decode_as(t.DiscoverResult, outcome)
                 self.stage.link(Side.CLIENT).adopt(Peer(revision, found.capabilities))

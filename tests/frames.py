@@ -11,15 +11,15 @@ import pytest
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol.jsonrpc import (
     Batch,
-    Failure,
+    ErrorResponse,
     Frame,
     Notification,
-    Reply,
     Request,
+    ResultResponse,
     decode,
-    encode_failure,
+    encode_error,
 )
-from colonnade.protocol.revision import Revision, number
+from colonnade.protocol.revision import Revision, error_code
 
 PARSE, INVALID = FaultKind.PARSE, FaultKind.INVALID_REQUEST
 
@@ -47,11 +47,9 @@ def fault_of(body: bytes) -> Fault:
 
 def answer(fault: Fault, revision: Revision) -> dict[str, Any]:
     """The error that a peer of this revision is sent for a fault (D2)."""
-    code = number(fault, revision)
+    code = error_code(fault, revision)
     null_id = revision.error_id_required
-    return json.loads(
-        encode_failure(fault.raw_id, code, fault.message, fault.data, null_id=null_id)
-    )
+    return json.loads(encode_error(fault.raw_id, code, fault.message, fault.data, null_id=null_id))
 
 
 def plain(frame: Frame | Fault | Batch) -> tuple[object, ...]:
@@ -61,9 +59,9 @@ def plain(frame: Frame | Fault | Batch) -> tuple[object, ...]:
             return "request", frame.id, frame.method, bytes(frame.params), frame.raw_id
         case Notification():
             return "notification", frame.method, bytes(frame.params)
-        case Reply():
+        case ResultResponse():
             return "reply", frame.id, bytes(frame.result)
-        case Failure():
+        case ErrorResponse():
             return "failure", frame.id, frame.code, frame.message, bytes(frame.data)
         case Fault():
             return "fault", frame.kind, frame.raw_id, frame.settles

@@ -7,7 +7,7 @@ import asyncio
 import json
 from typing import Any
 
-from colonnade.protocol.sse import Event, Parser
+from colonnade.protocol.http.sse import EventStreamParser, ServerSentEvent
 
 WAIT_S = 60.0
 META = {
@@ -39,8 +39,8 @@ class Response:
         self.status = status
         self.headers = headers
         self._reader = reader
-        self._parser = Parser()
-        self._events: list[Event] = []
+        self._parser = EventStreamParser()
+        self._events: list[ServerSentEvent] = []
         self.body = b""
         self.ended = False
 
@@ -83,7 +83,7 @@ class Response:
         self.ended = size == 0
         return data
 
-    async def event(self) -> Event:
+    async def event(self) -> ServerSentEvent:
         """The next event; raises EOFError at the end of the stream."""
         async with asyncio.timeout(WAIT_S):
             while not self._events:
@@ -101,15 +101,15 @@ class Response:
             if event.data:
                 return json.loads(event.data)
 
-    async def numbered(self) -> Event:
+    async def numbered(self) -> ServerSentEvent:
         """The next event that carries a message, as it came."""
         while not (event := await self.event()).data:
             pass
         return event
 
-    async def rest(self) -> list[Event]:
+    async def rest(self) -> list[ServerSentEvent]:
         """Every event until the stream ends."""
-        found: list[Event] = []
+        found: list[ServerSentEvent] = []
         try:
             while True:
                 found.append(await self.event())

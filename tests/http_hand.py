@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, ParamSpec
 import pytest
 import uvloop
 
-from colonnade.transport.http_client import HttpPool
+from colonnade.transport.http_client.pool import HttpPool
 from live import TEST_S, _watched, until
 
 P = ParamSpec("P")

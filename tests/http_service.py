@@ -10,18 +10,17 @@ from typing import Any
 import msgspec
 
 from colonnade.errors import ChannelError, Fault, FaultKind, LocalProtocolError, RemoteError
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Told
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import LISTEN
-from colonnade.protocol.exchange_subscription import Subscription
-from colonnade.protocol.httprules_params import ParamHeader, param_headers
-from colonnade.protocol.identity import Identity
+from colonnade.protocol.http.param_headers import ParamHeader, param_headers
+from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.jsonrpc import encode_notification
-from colonnade.protocol.negotiation import Peer, incapable
-from colonnade.protocol.questions import Question
-from colonnade.protocol.reading import read
+from colonnade.protocol.link.events import NotificationReceived
+from colonnade.protocol.negotiation import Identity, Peer, missing_capability
 from colonnade.protocol.revision import EVERY, Revisions
+from colonnade.protocol.subscriptions import Subscription
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -45,7 +44,7 @@ def waiting(name: str = "wait") -> dict[str, Any]:
     return {"name": "wait", "arguments": {"name": name}}
 
 
-Tool = Callable[[Turn, dict[str, Any]], Awaitable[t.Noun]]
+Tool = Callable[[RequestContext, dict[str, Any]], Awaitable[t.ProtocolType]]
 
 
 def text(words: str, *, error: bool = False) -> t.CallToolResult:
@@ -90,7 +89,7 @@ class FakeService:
         self.running = 0
         self.heard: list[str] = []
         self.principals: list[str] = []
-        self.turns: list[Turn] = []
+        self.turns: list[RequestContext] = []
         self.starts = self.stops = 0
         self.fail_start = False
         self._watchers: list[Callable[[str, t.NotificationParams], None]] = []
@@ -102,13 +101,13 @@ class FakeService:
 
     # ------------------------------------------------------------ the port
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    async def answer(self, turn: RequestContext) -> bytes | None:
         exchange = turn.exchange
         self.running += 1
         self.turns.append(turn)
         self.principals.append(exchange.principal)
         try:
-            if exchange.row.name == LISTEN:
+            if exchange.method.name == LISTEN:
                 return await self._listen(turn)
             return exchange.settle(await self._handle(turn))
         except Fault as fault:
@@ -117,8 +116,8 @@ class FakeService:
         finally:
             self.running -= 1
 
-    def told(self, told: Told, peer: Peer | None) -> None:
-        self.heard.append(told.row.name)
+    def told(self, told: NotificationReceived, peer: Peer | None) -> None:
+        self.heard.append(told.method.name)
 
     def param_headers(self, tool: str) -> tuple[ParamHeader, ...]:
         return param_headers(SCHEMA) if tool == "mirrored" else ()
@@ -151,11 +150,11 @@ class FakeService:
         for watcher in list(self._watchers):
             watcher(method, news)
         for subscription, queue in self._subscriptions.items():
-            frame = subscription.news(method, news)
+            frame = subscription.notification(method, news)
             if frame is not None:
                 queue.put_nowait([frame])
 
-    async def _listen(self, turn: Turn) -> bytes | None:
+    async def _listen(self, turn: RequestContext) -> bytes | None:
         subscription = Subscription(turn.exchange, OFFERED)
         first = subscription.acknowledge()
         queue = self._subscriptions[subscription] = asyncio.Queue()
@@ -176,36 +175,36 @@ class FakeService:
         finally:
             del self._subscriptions[subscription]
 
-    async def _handle(self, turn: Turn) -> t.Noun:
+    async def _handle(self, turn: RequestContext) -> t.ProtocolType:
         exchange = turn.exchange
-        name = exchange.row.name
+        name = exchange.method.name
         if name == "server/discover":
-            return self.identity.discovery(self.accepts)
+            return self.identity.discover_result(self.accepts)
         if name == "tools/list":
             return t.ListToolsResult(tools=[t.Tool(name="echo", input_schema={"type": "object"})])
         if name == "resources/subscribe":
-            uri = read(t.SubscribeRequestParams, exchange.request.params).uri
+            uri = decode_as(t.SubscribeRequestParams, exchange.request.params).uri
             assert turn.session is not None
             turn.session.subscriptions.add(uri)
             return t.EmptyResult()
         if name == "tools/call":
-            params = read(t.CallToolRequestParams, exchange.request.params)
-            arguments: dict[str, Any] = msgspec.json.decode(exchange.head.arguments or b"{}")
+            params = decode_as(t.CallToolRequestParams, exchange.request.params)
+            arguments: dict[str, Any] = msgspec.json.decode(exchange.params.arguments or b"{}")
             tool = getattr(self, f"tool_{params.name}", None)
             if tool is None:
                 raise Fault(FaultKind.INVALID_PARAMS, f"there is no tool {params.name}")
             return await tool(turn, arguments)
         raise Fault(FaultKind.METHOD_NOT_FOUND, f"{name} is not offered")
 
-    async def tool_echo(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_echo(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         return text(str(arguments.get("say", "hello")))
 
     tool_mirrored = tool_echo
 
-    async def tool_large(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_large(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         return text("x" * int(arguments["size"]))
 
-    async def tool_report(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_report(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         """Report `steps` times; before each step after the first wait for `go`, if asked to."""
         for step in range(1, int(arguments.get("steps", 2)) + 1):
             frame = turn.exchange.progress(step, message="." * int(arguments.get("size", 1)))
@@ -219,7 +218,7 @@ class FakeService:
             raise Fault(FaultKind.INTERNAL, "it failed")
         return text("done")
 
-    async def tool_wait(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_wait(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         name = str(arguments.get("name", "wait"))
         try:
             self.marks.mark(f"{name} begun")
@@ -230,8 +229,8 @@ class FakeService:
         self.marks.mark(f"{name} done")
         return text("waited")
 
-    async def tool_ask(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
-        question = Question(
+    async def tool_ask(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+        question = InputRequest(
             t.ElicitRequestParams(
                 message="Which one?",
                 requested_schema=t.ElicitSchema(
@@ -249,28 +248,32 @@ class FakeService:
         answer = msgspec.json.decode(raw)
         return text(f"answer: {answer['content']['name']}")
 
-    async def tool_roots(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_roots(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         try:
-            raw = await turn.wire.ask(Question(t.ListRootsRequestParams()))
+            raw = await turn.wire.ask(InputRequest(t.ListRootsRequestParams()))
         except ChannelError as error:
             return text(f"lost: {error}", error=True)
         return text(f"{len(msgspec.json.decode(raw)['roots'])} roots")
 
-    async def tool_reconnect(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_reconnect(
+        self, turn: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
         await turn.wire.hang_up()
         self.marks.mark("hung up")
         await self.go.reached("reconnect")
         return text("here is the rest")
 
-    async def tool_needs_sampling(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
-        raise incapable("this tool samples", sampling={})
+    async def tool_needs_sampling(
+        self, turn: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
+        raise missing_capability("this tool samples", sampling={})
 
-    async def tool_crash(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_crash(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         raise ZeroDivisionError("a secret of the service")
 
-    async def tool_silent(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_silent(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         turn.exchange.abandon()
         return text("nobody hears this")
 
-    async def tool_broken(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_broken(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         raise Fault(FaultKind.INTERNAL, "broken failed (id 4f2a91)")

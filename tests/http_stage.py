@@ -14,45 +14,44 @@ import json
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from colonnade.client.probe import judge
 from colonnade.errors import AuthError, Fault, FaultKind, LoginRequired, ScopeRequired, ToolError
-from colonnade.protocol import httprules as rules
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Call, Dropped, Event, Send
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.exchange_subscription import Subscription
-from colonnade.protocol.httprules_gate import (
-    Answers,
-    Gate,
+from colonnade.protocol.http import rules
+from colonnade.protocol.http.param_headers import check_params, headers_for_call, param_headers
+from colonnade.protocol.http.security import (
+    AcceptedTypes,
+    EndpointChecks,
     Headers,
     HostPolicy,
-    Refusal,
+    HttpError,
     check_size,
     declared_size,
     endpoint_methods,
-    fold,
+    lowercase_headers,
     require_events,
 )
-from colonnade.protocol.httprules_params import check_params, headers_for_call, param_headers
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.interview import Interview
+from colonnade.protocol.http.sse import EventStreamParser, encode_event, priming_event
+from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.input_rounds import InputRounds
 from colonnade.protocol.jsonrpc import (
     Batch,
-    Failure,
+    ErrorResponse,
     Frame,
-    Reply,
     Request,
+    ResultResponse,
     decode,
-    encode_failure,
-    head,
+    encode_error,
+    split_params,
 )
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import LinkEvent, MessageIgnored, RequestReceived, Send
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Peer, Recogniser, negotiate
-from colonnade.protocol.negotiation_probe import judge
-from colonnade.protocol.questions import Question
-from colonnade.protocol.reading import read
-from colonnade.protocol.revision import EVERY, Revision, Revisions, number
-from colonnade.protocol.sse import Parser, prime, write
+from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, PeerDetector, negotiate
+from colonnade.protocol.revision import EVERY, Revision, Revisions, error_code
+from colonnade.protocol.subscriptions import Subscription
 from script import Script, holds, shown, spelled
 from stage import Message, Stage
 
@@ -95,7 +94,7 @@ class Answer(NamedTuple):
 
 
 class Session(NamedTuple):
-    link: Link
+    link: DuplexLink
     owner: str
     kept: dict[str, bytes]
 
@@ -153,7 +152,7 @@ class HttpStage:
         """What a client that asked server/discover makes of this answer."""
         self.words.note("<--", status + (f"\n    {body}" if body else ""))
         frame = decode(body.encode()) if body else None
-        assert frame is None or isinstance(frame, Reply | Failure)
+        assert frame is None or isinstance(frame, ResultResponse | ErrorResponse)
         verdict = judge(frame, int(status))
         self.words.note("!", f"client: {verdict.era.name}, {verdict.era.value}")
 
@@ -178,14 +177,14 @@ class HttpStage:
         pairs = [(name.encode(), value.encode("latin-1")) for name, value in fields]
         with suppress(ValueError, RecursionError):
             list(self.words.messages(Side.CLIENT, json.loads(spelled(body) or b"{}")))
-        self._show(self.respond(method, fold(pairs), spelled(body)))
+        self._show(self.respond(method, lowercase_headers(pairs), spelled(body)))
 
     def _of_client(self, body: bytes) -> list[tuple[str, str]]:
         frame = decode(body)
         assert isinstance(frame, Request)
         row = self.revision.method(frame.method)
         assert row is not None
-        parts = head(frame.params)
+        parts = split_params(frame.params)
         agreed = None if frame.method == HANDSHAKE_METHOD else self.revision
         name = rules.name_of(row, parts, frame.params)
         headers = rules.headers_for_request(row, agreed, name)
@@ -203,7 +202,9 @@ class HttpStage:
         for event in answer.events:
             lines = event.decode().rstrip("\n").split("\n")
             self.text += ["", *(f"    {line}" for line in lines)]
-        said = [event.data for event in Parser().feed(b"".join(answer.events)) if event.data]
+        said = [
+            event.data for event in EventStreamParser().feed(b"".join(answer.events)) if event.data
+        ]
         for data in [*said, answer.body] if answer.body else said:
             self.emitted.extend(self.words.messages(Side.SERVER, json.loads(data)))
 
@@ -211,7 +212,9 @@ class HttpStage:
 
     def respond(self, method: str, headers: Headers, body: bytes) -> Answer:
         try:
-            answers = Gate(self.policy, endpoint_methods(self.accepts)).check(method, headers)
+            answers = EndpointChecks(self.policy, endpoint_methods(self.accepts)).check(
+                method, headers
+            )
             principal = self._verify(headers)
             if method != "POST":
                 return self._without_body(method, headers, principal)
@@ -241,9 +244,9 @@ class HttpStage:
         if isinstance(refused, AuthError):
             return Answer(status)
         null_id = revision is not None and revision.error_id_required  # D2
-        code = number(refused, revision)
-        body = encode_failure(raw_id, code, refused.message, refused.data, null_id=null_id)
-        return Answer(status, body, refused.headers if isinstance(refused, Refusal) else ())
+        code = error_code(refused, revision)
+        body = encode_error(raw_id, code, refused.message, refused.data, null_id=null_id)
+        return Answer(status, body, refused.headers if isinstance(refused, HttpError) else ())
 
     def _session(self, headers: Headers, principal: str) -> tuple[Session | None, Peer | None]:
         named = rules.session_id(headers)
@@ -255,7 +258,12 @@ class HttpStage:
         return session, session.link.peer
 
     def _post(
-        self, frame: Frame | Batch, body: bytes, headers: Headers, answers: Answers, principal: str
+        self,
+        frame: Frame | Batch,
+        body: bytes,
+        headers: Headers,
+        answers: AcceptedTypes,
+        principal: str,
     ) -> Answer:
         raw_id = frame.raw_id if isinstance(frame, Request) else b""
         revision = None
@@ -274,7 +282,7 @@ class HttpStage:
                 return (
                     self._in_session(session, body, status, answers) if session else Answer(status)
                 )
-            recogniser = Recogniser(self.accepts)
+            recogniser = PeerDetector(self.accepts)
             admission = rules.admit(frame, headers, recogniser, known)
             if admission is None:
                 return self._handshake(frame, body, principal)
@@ -283,22 +291,22 @@ class HttpStage:
             revision = admission.peer.revision
             if session is not None and admission.peer is known:
                 return self._in_session(session, body, 200, answers)
-            link = Link(Side.SERVER, self.identity, self.accepts)
-            shaper = link.shaper(revision)
-            exchange = Exchange(frame, admission.head, admission.row, admission.peer, shaper)
+            link = DuplexLink(Side.SERVER, self.identity, self.accepts)
+            shaper = link.encoder(revision)
+            exchange = Exchange(frame, admission.params, admission.method, admission.peer, shaper)
             check_params(
-                PARAMS if admission.head.name == "forecast" else (),
+                PARAMS if admission.params.name == "forecast" else (),
                 headers,
-                admission.head.arguments,
+                admission.params.arguments,
             )
         except Fault as fault:
             return self._refused(fault, revision, raw_id)
         return self._answer(exchange, answers, None)
 
     def _handshake(self, request: Request, body: bytes, principal: str) -> Answer:
-        params = read(t.InitializeRequestParams, request.params)
+        params = decode_as(t.InitializeRequestParams, request.params)
         negotiate(params.protocol_version, self.accepts)
-        link = Link(Side.SERVER, self.identity, self.accepts)
+        link = DuplexLink(Side.SERVER, self.identity, self.accepts)
         sent = [event.data for event in link.receive(body, 0.0) if isinstance(event, Send)]
         name = f"session-{len(self.sessions) + 1}"
         self.sessions[name] = Session(link, principal, {})
@@ -306,16 +314,18 @@ class HttpStage:
 
     # ------------------------------------------------------------ in a session
 
-    def _in_session(self, session: Session, body: bytes, status: int, answers: Answers) -> Answer:
-        events: list[Event] = session.link.receive(body, 0.0)
+    def _in_session(
+        self, session: Session, body: bytes, status: int, answers: AcceptedTypes
+    ) -> Answer:
+        events: list[LinkEvent] = session.link.receive(body, 0.0)
         bodies: list[bytes] = []
         answer: Answer | None = None
         for event in events:
             if isinstance(event, Send):
                 bodies.append(event.data)
-            elif isinstance(event, Dropped):
+            elif isinstance(event, MessageIgnored):
                 self.words.note("!", f"server: dropped, {event.why}")
-            elif isinstance(event, Call):
+            elif isinstance(event, RequestReceived):
                 answer = self._answer(event.exchange, answers, session)
                 bodies += [answer.body] if answer.body else []
         if answer is not None and answer.events:
@@ -347,7 +357,7 @@ class HttpStage:
     def _answer(
         self,
         exchange: Exchange,
-        answers: Answers,
+        answers: AcceptedTypes,
         session: Session | None,
     ) -> Answer:
         """Run the tool; JSON where it said nothing on the way, else a stream with its end."""
@@ -374,32 +384,32 @@ class HttpStage:
     ) -> tuple[bytes, ...]:
         http = exchange.peer.revision.http
         if session is None or not http.resumable:
-            return tuple(write(line) for line in lines)
+            return tuple(encode_event(line) for line in lines)
         stream = exchange.request.raw_id.decode()
         events = {f"{stream}-{n}": line for n, line in enumerate(lines, 1)}
-        named = {id: write(line, id=id) for id, line in events.items()}
+        named = {id: encode_event(line, id=id) for id, line in events.items()}
         if http.prime_and_poll:
-            named = {f"{stream}-0": prime(f"{stream}-0", 1000)} | named
+            named = {f"{stream}-0": priming_event(f"{stream}-0", 1000)} | named
         session.kept.update(named)
         return tuple(named.values())
 
-    def _tool(self, exchange: Exchange, said: list[bytes]) -> t.Noun | None:
-        name = exchange.head.name
-        if exchange.row.name == "tools/list":
+    def _tool(self, exchange: Exchange, said: list[bytes]) -> t.ProtocolType | None:
+        name = exchange.params.name
+        if exchange.method.name == "tools/list":
             return t.ListToolsResult(tools=[t.Tool(name="forecast", input_schema=SCHEMA)])
-        if exchange.row.name == "resources/read":
+        if exchange.method.name == "resources/read":
             raise Fault(FaultKind.RESOURCE_MISSING, "there is no such resource")
-        if exchange.row.name == "subscriptions/listen":
+        if exchange.method.name == "subscriptions/listen":
             said += filter(None, [Subscription(exchange, t.SubscriptionFilter()).acknowledge()])
             return None
-        read(exchange.row.params, exchange.request.params)
+        decode_as(exchange.method.params, exchange.request.params)
         if name in ("slow", "slow-and-broken"):
             said += filter(None, [exchange.progress(1, 2)])
         if name in ("broken", "slow-and-broken"):
             raise Fault(FaultKind.INTERNAL, f"{name} failed (id 4f2a91)")
         if name == "asks":
             asked = t.CreateMessageRequestParams(messages=[], max_tokens=1)
-            Interview(exchange.peer, exchange.row).ask(Question(asked))
+            InputRounds(exchange.peer, exchange.method).ask(InputRequest(asked))
         if name not in ("forecast", "slow"):
             raise Fault(FaultKind.INVALID_PARAMS, "there is no such tool")
         return t.CallToolResult(content=[t.TextContent(text="done")])

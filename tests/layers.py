@@ -1,17 +1,20 @@
 """The rules of who may import whom, and what the protocol may never touch, as checks on source.
 
-Rules: reads source as text and never imports it, so that an import in a function, under
+Rules: reads our source as text and never imports it, so that an import in a function, under
 `TYPE_CHECKING` or in a branch that is never taken counts like any other. Every check takes
 sources and gives sentences; no sentence means that all is well.
 """
 
 import ast
+import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
+from pydoc import locate
 
 PACKAGE = "colonnade"
 
@@ -20,7 +23,7 @@ PACKAGE = "colonnade"
 ROWS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "text"}),
     frozenset({"protocol"}),
-    frozenset({"ports"}),
+    frozenset({"ports", "signatures"}),
     frozenset({"transport", "store", "auth", "middleware", "logs", "providers"}),
     frozenset({"server", "client", "extensions"}),
     frozenset({"host", "sync"}),
@@ -29,41 +32,50 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"__main__"}),
 )
 
-# The same inside protocol/, where the order is the path of data. A noun that grew is several
-# files with one first word (`types`, `types_content`), and they stand in one place.
+# The same inside protocol/, where a unit is a file or a folder, and the order is the path of data.
 PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
-    frozenset({"jsonrpc", "sse", "uritemplate", "types"})
-    | {"problems", "subschemas", "annotations", "docstrings", "budget", "uris"},
-    frozenset({"methods", "reading", "forms", "schema"}),
-    frozenset({"revision", "flight", "signature"}),
-    frozenset({"shape"}),
-    frozenset({"negotiation", "identity"}),
-    frozenset({"httprules", "questions", "terms", "handshake"}),
-    frozenset({"interview"}),
-    frozenset({"exchange"}),
-    frozenset({"incoming", "events"}),
-    frozenset({"link"}),
+    frozenset({"byte_budget", "json_checks", "schema", "types", "uris", "uritemplate"}),
+    frozenset({"elicitation", "jsonrpc", "methods"}),
+    frozenset({"revision"}),
+    frozenset({"codec"}),
+    frozenset({"negotiation"}),
+    frozenset({"http", "input_requests"}),
+    frozenset({"exchange", "input_rounds"}),
+    frozenset({"link", "subscriptions"}),
 )
 
 # One library, one home: a module, or a folder with everything in it. msgspec is everywhere.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "msgspec": ("",),
     "jsonschema_rs": ("protocol.schema",),
-    "pydantic": ("protocol.signature_models",),
-    "pydantic_core": ("protocol.signature_models",),
-    "pyreqwest": ("transport.http_client", "auth.fetch"),
-    "uvicorn": ("transport",),
+    "pydantic": ("signatures.pydantic_codec",),
+    "pydantic_core": ("signatures.pydantic_codec",),
+    "pyreqwest": ("transport.http_client",),
     "httptools": ("transport",),
     "uvloop": ("transport",),
     "redis": ("store.redis",),
     "joserfc": ("auth",),
     "cryptography": ("auth",),
-    "keyring": ("auth.keyring",),
+    "keyring": ("auth.client.keyring",),
     "opentelemetry": ("middleware",),
     "pytest": ("testing",),
     "click": ("cli",),
     "rich": ("cli",),
 }
+
+# What is documented below the front of a library, by module or by name; all else there may change
+# with any release, as may every name with an underscore.
+DOCUMENTED: dict[str, tuple[str, ...]] = {
+    "asyncio": ("subprocess",),
+    # The second in its changes for 8.2 only.
+    "click": ("core.ParameterSource", "exceptions.NoArgsIsHelpError", "shell_completion"),
+    "cryptography": ("exceptions", "hazmat.primitives"),
+    "msgspec": ("inspect", "json", "msgpack", "structs"),
+    "pydantic": ("json_schema",),
+}
+# Where a private name is still used; to go.
+PRIVATE_STILL: tuple[str, ...] = ("transport.eager_tasks",)
+PRIVATE_NAME = re.compile(r"_[^_]\w*")
 
 # Modules that do I/O, read a clock, roll dice, or run something beside the caller.
 _WORLDLY = """
@@ -111,13 +123,28 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.source, self.name)
 
+    @cached_property
+    def imported(self) -> dict[str, str]:
+        """What each imported name stands for, in full."""
+        found: dict[str, str] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    name = alias.name if alias.asname else alias.name.split(".")[0]
+                    found[alias.asname or name] = name
+            elif isinstance(node, ast.ImportFrom):
+                start = absolute(self, node)
+                for alias in node.names:
+                    found[alias.asname or alias.name] = f"{start}.{alias.name}"
+        return found
+
     @property
     def unit(self) -> str:
         return self.name.split(".")[0]
 
     @property
     def noun(self) -> str:
-        """In protocol/, what the file is about; elsewhere nothing."""
+        """In protocol/, the file or folder; elsewhere nothing."""
         return noun(self.name)
 
     def within(self, *homes: str) -> bool:
@@ -129,7 +156,7 @@ class Module:
 
 def noun(name: str) -> str:
     unit, _, rest = name.partition(".")
-    return rest.split(".")[0].split("_")[0] if unit == "protocol" else ""
+    return rest.split(".")[0] if unit == "protocol" else ""
 
 
 def read(folder: Path) -> dict[str, Module]:
@@ -253,7 +280,8 @@ def cycles(modules: dict[str, Module]) -> Iterator[str]:
 
 
 def strangers(modules: dict[str, Module]) -> Iterator[str]:
-    """Third-party libraries outside their one home; in protocol/ all but msgspec wait for a call."""
+    """Third-party libraries outside their one home; in protocol/ and
+    signatures/ all but msgspec wait for a call."""
     for module in modules.values():
         for found in imports(module):
             library = found.target.split(".")[0]
@@ -262,14 +290,119 @@ def strangers(modules: dict[str, Module]) -> Iterator[str]:
             if not module.within(*LIBRARIES.get(library, ())):
                 home = " or ".join(LIBRARIES.get(library, ())) or "no file yet"
                 yield f"{module.at(found.line)}: imports {library}, whose home is {home}"
-            elif module.unit == "protocol" and library != "msgspec" and not found.deferred:
+            elif (
+                module.unit in ("protocol", "signatures")
+                and library != "msgspec"
+                and not found.deferred
+            ):
                 yield f"{module.at(found.line)}: loads {library} at once; import it where it is used"
 
 
-def worldly(modules: dict[str, Module]) -> Iterator[str]:
-    """I/O, clocks, dice and tasks in protocol/."""
+def private(modules: dict[str, Module]) -> Iterator[str]:
+    """Names of asyncio and of third-party libraries that they do not promise to keep: imported,
+    used through their modules, or overridden."""
     for module in modules.values():
-        if module.unit not in ("protocol", "errors"):
+        if module.within(*PRIVATE_STILL):
+            continue
+        for found in imports(module):
+            if _is_private(found.target):
+                yield f"{module.at(found.line)}: imports {found.target}, which is private"
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and _is_private(_dotted(node, module)):
+                yield f"{module.at(node.lineno)}: uses {_dotted(node, module)}, which is private"
+            elif isinstance(node, ast.ClassDef):
+                yield from _overridden(module, node, modules)
+        for number, line in enumerate(module.source.splitlines(), 1):
+            if "reportPrivateUsage" in line:  # what a type checker has found
+                yield f"{module.at(number)}: lets a type checker overlook a private name"
+
+
+def _is_library(name: str) -> bool:
+    library = name.split(".")[0]
+    known = library in (PACKAGE, "") or library in sys.stdlib_module_names
+    return library == "asyncio" or not known
+
+
+def _is_private(name: str) -> bool:
+    """Whether a dotted name is one of a library, and not documented."""
+    library, _, rest = name.partition(".")
+    if not _is_library(name) or not rest:
+        return False
+    if any(PRIVATE_NAME.fullmatch(part) for part in rest.split(".")):
+        return True
+    public = DOCUMENTED.get(library, ())
+    if any(rest == one or rest.startswith(one + ".") for one in public):
+        return False
+    if any(one.startswith(rest + ".") for one in public):  # on the way to a documented name
+        return False
+    try:
+        return find_spec(f"{library}.{rest.split('.')[0]}") is not None
+    except ModuleNotFoundError:  # not a package, or not installed
+        return False
+
+
+def _dotted(node: ast.expr, module: Module) -> str:
+    """A name, or one after dots, in full; empty where it does not begin with an import."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    start = module.imported.get(node.id, "") if isinstance(node, ast.Name) else ""
+    return ".".join([start, *reversed(parts)]) if start else ""
+
+
+def _overridden(module: Module, node: ast.ClassDef, modules: dict[str, Module]) -> Iterator[str]:
+    """Private names of a library's class that a class of ours has, too."""
+    names: set[str] = set()
+    for base in _library_bases(module, node, modules):
+        names |= _private_names(base)
+    for part in ast.walk(node):
+        name = ""
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = part.name
+        elif isinstance(part, ast.Attribute) and names:
+            name = part.attr if ast.unparse(part.value) in ("self", "super()") else ""
+        if name in names:
+            yield f"{module.at(getattr(part, 'lineno', 0))}: {node.name} has {name}, a private name of its base"
+
+
+def _library_bases(
+    module: Module, node: ast.ClassDef, modules: dict[str, Module]
+) -> Iterator[type]:
+    """The classes of libraries that a class derives from, through classes of ours, too."""
+    here = {one.name: one for one in module.tree.body if isinstance(one, ast.ClassDef)}
+    for base in node.bases:
+        base = base.value if isinstance(base, ast.Subscript) else base
+        dotted = _dotted(base, module)
+        if isinstance(base, ast.Name) and base.id in here:
+            yield from _library_bases(module, here[base.id], modules)
+        elif dotted.startswith(PACKAGE + "."):
+            home, _, name = dotted.removeprefix(PACKAGE + ".").rpartition(".")
+            if home in modules:
+                for one in modules[home].tree.body:
+                    if isinstance(one, ast.ClassDef) and one.name == name:
+                        yield from _library_bases(modules[home], one, modules)
+        elif dotted and _is_library(dotted):
+            found = locate(dotted)
+            if isinstance(found, type):
+                yield found
+
+
+def _private_names(base: type) -> set[str]:
+    names = {name for name in dir(base) if PRIVATE_NAME.fullmatch(name)}
+    for one in base.__mro__:
+        try:
+            source = inspect.getsource(one)
+        except (OSError, TypeError):  # written in C
+            continue
+        names |= set(re.findall(r"\bself\.(_[^_\W]\w*)", source))
+    return names
+
+
+def worldly(modules: dict[str, Module]) -> Iterator[str]:
+    """I/O, clocks, dice and tasks in protocol/ and signatures/."""
+    for module in modules.values():
+        if module.unit not in ("protocol", "signatures", "errors"):
             continue
         for found in imports(module):
             if found.target.split(".")[0] in WORLDLY or any(

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
 from colonnade.protocol.revision import EVERY, Revisions
-from colonnade.transport.http_run import DEFAULT_LIMITS, RunLimits, Site
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_sessions import Sessions
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import DEFAULT_LIMITS, HttpRunner, RunLimits
+from colonnade.transport.http_server.session_registry import SessionRegistry
 from http_client import Caller, Response, Wire
 from http_service import FakeService
 
@@ -59,14 +59,16 @@ async def _watched(test: Coroutine[Any, Any, None], time_s: float | None) -> Non
 class Stand:
     """A service, the application that it is, the port where it is served, and a caller."""
 
-    def __init__(self, service: FakeService, app: HttpApp, site: Site, caller: Caller) -> None:
+    def __init__(
+        self, service: FakeService, app: HttpApp, site: HttpRunner, caller: Caller
+    ) -> None:
         self.service = service
         self.app = app
         self.site = site
         self.caller = caller
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> SessionRegistry:
         """Every session that is open."""
         return self.app._sessions
 
@@ -81,11 +83,13 @@ class Stand:
 
     async def lost(self) -> None:
         """Wait until every client that has gone is known to have."""
-        await until(lambda: all(visit.gone or visit.ended for visit in self.app.sweep))
+        await until(
+            lambda: all(incoming.abort_reason or incoming.has_ended for incoming in self.app.reaper)
+        )
 
     async def settled(self) -> None:
         """Wait until nothing is being served."""
-        await until(lambda: len(self.app.sweep) == 0 and self.service.running == 0)
+        await until(lambda: len(self.app.reaper) == 0 and self.service.running == 0)
 
 
 @asynccontextmanager
@@ -95,7 +99,7 @@ async def stand(
     """Serve a fake service on a free port for as long as this is entered."""
     service = FakeService(accepts)
     app = HttpApp(service, **settings)
-    site = Site(app, port=0, run_limits=run)
+    site = HttpRunner(app, port=0, run_limits=run)
     await site.start()
     try:
         async with Caller(site.port) as caller:

@@ -147,13 +147,13 @@ def _contents() -> st.SearchStrategy[Any]:
     )
 
 
-BY_NOUN: dict[type[t.Noun], st.SearchStrategy[Any]] = {
+BY_NOUN: dict[type[t.ProtocolType], st.SearchStrategy[Any]] = {
     t.PrimitiveSchema: PRIMITIVES,
     t.ResourceContents: _contents(),
 }
 
 # Fields that another field decides about: they are not there or absent by choice.
-DECIDED: dict[type[t.Noun], frozenset[str]] = {
+DECIDED: dict[type[t.ProtocolType], frozenset[str]] = {
     t.PrimitiveSchema: frozenset(t.PrimitiveSchema.__struct_fields__)
     - {"title", "description", "default"},
     t.ResourceContents: frozenset({"text", "blob"}),
@@ -182,7 +182,7 @@ class Presence:
 
 
 @cache
-def noun(kind: type[t.Noun]) -> st.SearchStrategy[Any]:
+def noun(kind: type[t.ProtocolType]) -> st.SearchStrategy[Any]:
     """Nouns of this kind, each optional field there half of the time."""
     if kind in BY_NOUN:
         return BY_NOUN[kind]
@@ -218,7 +218,7 @@ def _elicitations() -> st.SearchStrategy[Any]:
     return forms | half(t.ElicitRequestParams, url, said)
 
 
-def _field(kind: type[t.Noun], field: inspect.Field) -> st.SearchStrategy[Any]:
+def _field(kind: type[t.ProtocolType], field: inspect.Field) -> st.SearchStrategy[Any]:
     for base in kind.__mro__:
         if (base.__name__, field.name) in BY_FIELD:
             return BY_FIELD[base.__name__, field.name]
@@ -286,11 +286,11 @@ def _unknown(kind: inspect.Type) -> bool:
 
 def count(made: Any, seen: Presence, revision: Revision) -> None:
     """Take note of which optional fields are there, of those that the revision knows."""
-    if isinstance(made, t.Noun):
-        decided, marks = DECIDED.get(type(made), frozenset()), t.known(type(made))
+    if isinstance(made, t.ProtocolType):
+        decided, marks = DECIDED.get(type(made), frozenset()), t.field_ranges(type(made))
         for field in msgspec.structs.fields(made):
             value = getattr(made, field.name)
-            known = revision.knows(*marks.get(field.name, t.Span()))
+            known = revision.knows(*marks.get(field.name, t.RevisionRange()))
             if known and not field.required and field.name not in decided:
                 seen.note(value is not field.default)
             count(value, seen, revision)

@@ -8,17 +8,16 @@ from typing import Any
 
 from msgspec import Raw
 
+from colonnade.client.probe import Era, judge
 from colonnade.errors import ColonnadeError, RemoteError, RemoteProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Call, Event, Send
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.jsonrpc import Failure, Reply, RequestId, encode
-from colonnade.protocol.link import Link
+from colonnade.protocol.jsonrpc import ErrorResponse, RequestId, ResultResponse, encode
+from colonnade.protocol.link.events import LinkEvent, RequestFinished, RequestReceived, Send
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer, choose
-from colonnade.protocol.negotiation_probe import Era, judge
-from colonnade.protocol.reading import read
+from colonnade.protocol.negotiation import Identity, Peer, choose
 from colonnade.protocol.revision import EVERY, Revision, Revisions
 
 CLIENT = Identity(
@@ -58,18 +57,18 @@ class Pair:
         offers: Identity = SERVER,
     ) -> None:
         self.links = {
-            Side.CLIENT: Link(Side.CLIENT, who, client),
-            Side.SERVER: Link(Side.SERVER, offers, server),
+            Side.CLIENT: DuplexLink(Side.CLIENT, who, client),
+            Side.SERVER: DuplexLink(Side.SERVER, offers, server),
         }
         self.wire: list[tuple[Side, bytes]] = []
-        self.events: list[tuple[Side, Event]] = []
+        self.events: list[tuple[Side, LinkEvent]] = []
 
     @property
-    def client(self) -> Link:
+    def client(self) -> DuplexLink:
         return self.links[Side.CLIENT]
 
     @property
-    def server(self) -> Link:
+    def server(self) -> DuplexLink:
         return self.links[Side.SERVER]
 
     def send(self, side: Side, data: bytes | None) -> None:
@@ -81,14 +80,14 @@ class Pair:
             self.events.append((side.other, event))
             if isinstance(event, Send):
                 self.send(side.other, event.data)
-            elif isinstance(event, Call):
+            elif isinstance(event, RequestReceived):
                 self.send(side.other, self.answer(event.exchange))
 
     def answer(self, exchange: Exchange) -> bytes | None:
         """What the server's application does."""
-        match exchange.row.name:
+        match exchange.method.name:
             case "server/discover":
-                return exchange.settle(SERVER.discovery(self.server.accepts))
+                return exchange.settle(SERVER.discover_result(self.server.accepts))
             case "tools/list":
                 return exchange.settle(t.ListToolsResult(tools=[ADD]))
             case "tools/call":
@@ -96,7 +95,7 @@ class Pair:
                 if done is not None:
                     self.send(Side.SERVER, done)
                 result = t.CallToolResult(content=[t.TextContent(text="5")], structured_content=5)
-                return exchange.settle(result, exchange.shaper.wraps(ADD))
+                return exchange.settle(result, exchange.encoder.wraps(ADD))
             case _:
                 return None
 
@@ -105,7 +104,7 @@ class Pair:
     def outcome(self, id: RequestId) -> Raw | ColonnadeError | None:
         """What one of the client's requests came to, if it did."""
         for side, event in self.events:
-            if side is Side.CLIENT and isinstance(event, Answered) and event.id == id:
+            if side is Side.CLIENT and isinstance(event, RequestFinished) and event.id == id:
                 return event.outcome
         return None
 
@@ -127,7 +126,7 @@ class Pair:
         if verdict.era is Era.MODERN:
             revision = choose(verdict.supported, accepts)
             if not revision.handshake:
-                self.client.adopt(Peer(revision, SERVER.discovery(EVERY).capabilities))
+                self.client.adopt(Peer(revision, SERVER.discover_result(EVERY).capabilities))
                 return revision
         if not accepts.handshakes:
             raise RemoteProtocolError("an older server; use one that speaks a newer revision")
@@ -139,10 +138,10 @@ class Pair:
         self.send(Side.CLIENT, data)
         outcome = self.outcome(id)
         if isinstance(outcome, Raw):
-            return judge(Reply(id, outcome))
+            return judge(ResultResponse(id, outcome))
         if isinstance(outcome, RemoteError):
             told = Raw(encode(outcome.data)) if outcome.data is not None else Raw(b"")
-            return judge(Failure(id, outcome.code, outcome.message, told))
+            return judge(ErrorResponse(id, outcome.code, outcome.message, told))
         return judge(None)
 
     def shake_hands(self) -> Revision:
@@ -152,7 +151,7 @@ class Pair:
             raise next(
                 event.outcome
                 for _, event in self.events
-                if isinstance(event, Answered) and isinstance(event.outcome, ColonnadeError)
+                if isinstance(event, RequestFinished) and isinstance(event.outcome, ColonnadeError)
             )
         return self.client.peer.revision
 
@@ -161,6 +160,6 @@ class Pair:
         return [json.loads(data) for sender, data in self.wire if sender is side]
 
 
-def result_of(kind: type[t.Noun], value: Any) -> t.Noun:
+def result_of(kind: type[t.ProtocolType], value: Any) -> t.ProtocolType:
     """A result that was asked for, as its noun."""
-    return read(kind, encode(value))
+    return decode_as(kind, encode(value))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from colonnade.errors import Fault
-from colonnade.protocol.httprules import Admission, admit, status_of
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.http.rules import AdmittedRequest, admit, status_of
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.jsonrpc import Request, decode
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import (
@@ -22,7 +22,7 @@ from colonnade.protocol.revision import (
     NOVEMBER_2025,
     Revision,
     Revisions,
-    number,
+    error_code,
 )
 from colonnade.protocol.types import ClientCapabilities
 
@@ -73,10 +73,10 @@ def answer(
 ) -> tuple[int, int]:
     """The status and the code that a request is refused with before it is let in."""
     fault = refusal(call, *args, **kwargs)
-    return status_of(fault, revision, admitted=False), number(fault, revision)
+    return status_of(fault, revision, admitted=False), error_code(fault, revision)
 
 
-def let_in(*args: Any, **kwargs: Any) -> Admission:
+def let_in(*args: Any, **kwargs: Any) -> AdmittedRequest:
     admission = admit(*args, **kwargs)
     assert admission is not None
     return admission

@@ -27,8 +27,8 @@ class ReadNotesResult(t.PaginatedResult, kw_only=True):
 READ_NOTES = Method(
     name="notes/read",
     senders=methods.CLIENT,
-    takes=lambda: t.PaginatedRequestParams,
-    gives=lambda: ReadNotesResult,
+    load_params=lambda: t.PaginatedRequestParams,
+    load_result=lambda: ReadNotesResult,
     needs="tools",
     needs_of=Side.SERVER,
 )

@@ -19,27 +19,26 @@ from typing import Any, NamedTuple
 
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError, RemoteError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import (
-    Answered,
-    Call,
-    Cancelled,
-    Dropped,
-    Event,
-    Opened,
-    Progressed,
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.exchange import Exchange, decode_result
+from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.jsonrpc import LineSplitter, RequestId, encode
+from colonnade.protocol.link.events import (
+    LinkEvent,
+    MessageIgnored,
+    NotificationReceived,
+    PeerIdentified,
+    ProgressReceived,
+    RequestCancelled,
+    RequestFinished,
+    RequestReceived,
     Send,
-    Told,
 )
-from colonnade.protocol.exchange import Exchange, read_result
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.jsonrpc import Lines, RequestId, encode
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import Question
-from colonnade.protocol.reading import read
+from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import EVERY, Revision, Revisions, Tasks
-from colonnade.protocol.shape import Shaper
 from script import Script, holds, shown, spelled, tokens
 
 ARROWS = {Side.CLIENT: "-->", Side.SERVER: "<--"}
@@ -65,25 +64,25 @@ class Stage:
         self.emitted: list[Message] = []
         self.accepts = {Side.CLIENT: Revisions.of(revision.date), Side.SERVER: EVERY}
         self.can: dict[Side, Any] = {
-            Side.CLIENT: read(t.ClientCapabilities, self.value("client-can")),
-            Side.SERVER: read(t.ServerCapabilities, self.value("server-can")),
+            Side.CLIENT: decode_as(t.ClientCapabilities, self.value("client-can")),
+            Side.SERVER: decode_as(t.ServerCapabilities, self.value("server-can")),
         }
         self.info = {
-            Side.CLIENT: read(t.Implementation, self.value("client-info")),
-            Side.SERVER: read(t.Implementation, self.value("server-info")),
+            Side.CLIENT: decode_as(t.Implementation, self.value("client-info")),
+            Side.SERVER: decode_as(t.Implementation, self.value("server-info")),
         }
         self._queue: deque[tuple[Side, bytes]] = deque()
         self._anew()
         self.on_call: Callable[[Side, Exchange], None] | None = None
-        self.on_answer: Callable[[Side, Answered], None] | None = None
+        self.on_answer: Callable[[Side, RequestFinished], None] | None = None
 
     def _anew(self) -> None:
         """Two that never spoke before."""
         self.now = 0.0
         self.exchanges: dict[tuple[Side, RequestId], Exchange] = {}
         self._asked: dict[tuple[Side, str], tuple[str, Revision]] = {}
-        self._links: dict[Side, Link] = {}
-        self._pipes = {side: Lines() for side in Side}
+        self._links: dict[Side, DuplexLink] = {}
+        self._pipes = {side: LineSplitter() for side in Side}
 
     def value(self, token: str) -> bytes:
         """A JSON value as it stands in a script, or by its name in `values.json`."""
@@ -91,19 +90,19 @@ class Stage:
             return token.encode()
         return json.dumps(self.values[token], ensure_ascii=False).encode()
 
-    def link(self, side: Side) -> Link:
+    def link(self, side: Side) -> DuplexLink:
         """The link of a side that is ours, made when it is first needed."""
         if side not in self._links:
             assert side in self.script.ours, f"{self.script.name}: the {side.value} is not ours"
             instructions = "Ask before you book." if side is Side.SERVER else None
             identity = Identity(self.info[side], self.can[side], instructions)
-            self._links[side] = Link(side, identity, self.accepts[side])
+            self._links[side] = DuplexLink(side, identity, self.accepts[side])
         return self._links[side]
 
     def move(self, side: Side) -> None:
         """Another process goes on with a link, from nothing but its record."""
         link = self.link(side)
-        self._links[side] = Link.restore(link.record(), link.identity, link.accepts)
+        self._links[side] = DuplexLink.restore(link.snapshot(), link.identity, link.accepts)
 
     # ------------------------------------------------------------ what is said and heard
 
@@ -177,11 +176,11 @@ class Stage:
         text = re.sub(r"\$key\(([\w-]+)\)", lambda found: self.key(found[1]), text)
         return text.replace("$date", self.revision.date)
 
-    def question(self, name: str) -> Question:
+    def question(self, name: str) -> InputRequest:
         """A question of `values.json`; the first word of its name says what it asks for."""
         kinds = {"elicit": t.ElicitRequestParams, "sample": t.CreateMessageRequestParams}
         kind = kinds.get(name.partition("-")[0], t.ListRootsRequestParams)
-        return Question(read(kind, self.value(name)))
+        return InputRequest(decode_as(kind, self.value(name)))
 
     def key(self, name: str) -> str:
         question = self.question(name)
@@ -190,7 +189,7 @@ class Stage:
     def envelope(self) -> dict[str, Any]:
         caps, info = self.can[Side.CLIENT], self.info[Side.CLIENT]
         envelope = t.Envelope(version=self.revision.date, capabilities=caps, client_info=info)
-        body = Shaper(self.revision, None, envelope).params(t.RequestParams())
+        body = Encoder(self.revision, None, envelope).params(t.RequestParams())
         return json.loads(body)["_meta"] if body else {}
 
     def settle_down(self) -> None:
@@ -199,38 +198,38 @@ class Stage:
             side, data = self._queue.popleft()
             self.report(side, self.link(side).receive(data, self.now))
 
-    def report(self, side: Side, events: list[Event]) -> None:
+    def report(self, side: Side, events: list[LinkEvent]) -> None:
         for event in events:
             if isinstance(event, Send):
                 self.say(side, event.data)
                 continue
             self.note("!", f"{side.value}: {''.join(self.told(side, event))}")
-            if isinstance(event, Call):
+            if isinstance(event, RequestReceived):
                 exchange = event.exchange
                 self.exchanges[side, exchange.request.id] = exchange
                 if self.on_call is not None:
                     self.on_call(side, exchange)
-            elif isinstance(event, Answered) and self.on_answer is not None:
+            elif isinstance(event, RequestFinished) and self.on_answer is not None:
                 self.on_answer(side, event)
 
-    def told(self, side: Side, event: Event) -> Iterator[str]:
+    def told(self, side: Side, event: LinkEvent) -> Iterator[str]:
         match event:
-            case Call(exchange):
-                yield f"call {shown(exchange.request.raw_id)} of {exchange.row.name}"
-            case Told(row, _, subscription):
+            case RequestReceived(exchange):
+                yield f"call {shown(exchange.request.raw_id)} of {exchange.method.name}"
+            case NotificationReceived(row, _, subscription):
                 yield f"told {row.name}"
                 yield f" of subscription {encode(subscription).decode()}" if subscription else ""
-            case Progressed(id, params):
+            case ProgressReceived(id, params):
                 yield f"progress of {id}: {params.progress}"
-            case Cancelled(exchange, reason):
+            case RequestCancelled(exchange, reason):
                 yield f"cancelled {shown(exchange.request.raw_id)}"
                 yield f", {reason}" if reason else ""
-            case Opened(peer):
+            case PeerIdentified(peer):
                 name = peer.info.name if peer.info else "nobody"
                 yield f"opened {peer.revision.date} with {name}"
-            case Dropped(why):
+            case MessageIgnored(why):
                 yield f"dropped, {why}"
-            case Answered(id, method, outcome):
+            case RequestFinished(id, method, outcome):
                 yield f"answered {id} of {method}: {self.outcome(side, method, outcome)}"
             case Send():
                 pass
@@ -247,11 +246,11 @@ class Stage:
         assert row is not None
         try:
             ours = frozenset(self.can[side].extensions or ())
-            return type(read_result(row, outcome, peer, ours)).__name__
+            return type(decode_result(row, outcome, peer, ours)).__name__
         except Fault as fault:
             # Who asked for a task knows to read one; nothing in the result says that it is.
             if peer.revision.tasks is Tasks.CORE and b'{"task":' in bytes(outcome):
-                return type(read(t.CreateTaskResult, outcome)).__name__
+                return type(decode_as(t.CreateTaskResult, outcome)).__name__
             return f"unreadable, {fault.message}"
 
     # ------------------------------------------------------------ the play

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.process import WAIT_S
-from cli.terminal import END_OF_INPUT, INTERRUPT, Terminal
+from cli.terminal import END_OF_INPUT, INTERRUPT, PseudoTerminal
 from pictures import said
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,8 +93,8 @@ def test_the_host_shows_what_it_promises() -> None:
     assert sorted(map(_plain, drawn)) == sorted(map(_plain, played.strip().splitlines())), renew
 
 
-def _demo() -> Terminal:
-    return Terminal(ROOT, start=[sys.executable, str(EXAMPLES / "hosting.py")], NO_COLOR="1")
+def _demo() -> PseudoTerminal:
+    return PseudoTerminal(ROOT, start=[sys.executable, str(EXAMPLES / "hosting.py")], NO_COLOR="1")
 
 
 def test_the_host_asks_again_for_what_does_not_fit_and_shows_what_does() -> None:

@@ -1,7 +1,7 @@
 """Who may reach the network, by name: whatever fetches a stranger's URL goes through the fetcher.
 
 SF-01. A new module that opens connections fails here until somebody has decided what it fetches:
-a URL of the user's own choice, or one that came from outside, which is for `auth/fetching.py`.
+a URL of the user's own choice, or one that came from outside, which is for `auth/fetcher.py`.
 """
 
 import ast
@@ -13,28 +13,33 @@ from layers import Module, given, imports, read
 COLONNADE = read(Path(colonnade.__file__).resolve().parent)
 
 # The HTTP client: its own folder, and who puts it together with the fetcher or a user's own URL.
-HTTP_CLIENT = "colonnade.transport.http_client"
+HTTP_CLIENT = "colonnade.transport.http_client.pool"
 CLIENT_OF = {
-    "transport.http_endpoint",  # a user's URL, and the endpoint of the same origin that it names
-    "transport.http_conversation",  # a user's URL
-    "transport.http_sse_client",  # a user's URL
-    "client.ways",  # makes the pool for a user's URL
-    "client.authorizing",  # gives a pool to the fetcher, for a login
-    "cli.doctor_http",  # a user's URL, and the path /mcp beside it; documents by the fetcher
-    "cli.doctor_server",  # makes the pool for both
-    "host.models",  # a user's URL, of the endpoint of a model
-    "server.door",  # gives a pool to the fetcher, for issuers
+    "transport.http_client.endpoint",  # a user's URL, and the endpoint of the same origin that it names
+    "transport.http_client.conversation",  # a user's URL
+    "transport.http_client.resumption",  # a user's URL
+    "transport.http_client.legacy_sse",  # a user's URL
+    "client.transports",  # makes the pool for a user's URL
+    "client.auth",  # gives a pool to the fetcher, for a login
+    "cli.doctor.network",  # a user's URL, and the path /mcp beside it; documents by the fetcher
+    "cli.doctor.targets",  # makes the pool for both
+    "host.agent.openai_model",  # a user's URL, of the endpoint of a model
+    "server.auth",  # gives a pool to the fetcher, for issuers
 }
 # Who has the seam in hand, and gives it to the fetcher.
-HANDS = {"auth.passport", "client.authorizing", "client.ways"}
+HANDS = {"auth.client.credentials", "client.auth", "client.transports"}
 # Other ways to a socket: libraries, and the calls of a loop.
 LIBRARIES = ("urllib.request", "http.client", "ftplib", "smtplib", "xmlrpc", "telnetlib", "aiohttp")
 CALLS = {"create_connection", "open_connection", "sock_connect", "connect_ex", "getaddrinfo"}
 CALLS_OF = {
-    "auth.fetching": {"getaddrinfo"},
-    "cli.doctor_line": {"getaddrinfo"},  # of a user's URL, to say what is wrong with its name
-    "transport.address": {"getaddrinfo"},  # to serve on
-    "transport.http_routes": {"create_connection", "getaddrinfo", "sock_connect"},  # of the pool
+    "auth.fetcher": {"getaddrinfo"},
+    "cli.doctor.network": {"getaddrinfo"},  # of a user's URL, to say what is wrong with its name
+    "transport.http_server.listener": {"getaddrinfo"},  # to serve on
+    "transport.http_client.connect": {
+        "create_connection",
+        "getaddrinfo",
+        "sock_connect",
+    },  # of the pool
 }
 SEAM = "colonnade.ports.HttpSend"
 
@@ -45,7 +50,7 @@ def touching(modules: dict[str, Module]) -> set[str]:
         module.name
         for module in modules.values()
         for found in imports(module)
-        if found.target.startswith(HTTP_CLIENT) and module.name != "transport.http_client"
+        if found.target.startswith(HTTP_CLIENT) and module.name != "transport.http_client.pool"
     }
 
 
@@ -83,7 +88,7 @@ def test_sf_01_only_these_modules_make_connections() -> None:
 
 
 def test_sf_01_only_the_fetcher_sends_to_an_address() -> None:
-    assert holding(COLONNADE) == {"auth.fetching", *HANDS}
+    assert holding(COLONNADE) == {"auth.fetcher", *HANDS}
     sending = [
         node
         for name in HANDS
@@ -97,7 +102,7 @@ def test_a_module_that_goes_around_the_fetcher_is_found() -> None:
     bad = given(
         auth__keys="import urllib.request",
         auth__flow="from colonnade.ports import HttpSend",
-        client__icons="def f():\n    from colonnade.transport.http_client import HttpPool",
+        client__icons="def f():\n    from colonnade.transport.http_client.pool import HttpPool",
         host__skills="async def f(loop): await loop.create_connection(None, 'a', 1)",
     )
     assert touching(bad) == {"client.icons"}

@@ -9,25 +9,25 @@ import os
 from collections import Counter
 from contextlib import suppress
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 
 from colonnade.errors import Fault
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Dropped, Event, Send
-from colonnade.protocol.handshake import Handshake, Phase
-from colonnade.protocol.httprules_gate import Answers, Gate, Headers
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.incoming import Incoming
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.http.security import AcceptedTypes, EndpointChecks, Headers
+from colonnade.protocol.http.sse import EventStreamParser
+from colonnade.protocol.http.sse import ServerSentEvent as StreamEvent
 from colonnade.protocol.jsonrpc import Batch, Frame, Request, RequestId, decode
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import LinkEvent, MessageIgnored, Send
+from colonnade.protocol.link.handshake import Handshake, Phase
+from colonnade.protocol.link.in_flight import IncomingRequests
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer, negotiate
-from colonnade.protocol.reading import read
+from colonnade.protocol.negotiation import Identity, Peer, negotiate
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
-from colonnade.protocol.sse import Event as StreamEvent
-from colonnade.protocol.sse import Parser
 from fuzz import run as fuzzing
 from fuzz.corpus import EVERY_MESSAGE, JSON, MESSAGES, params_of, results_of, rows
 from fuzz.corpus_wire import POSTS, STREAMS
@@ -90,10 +90,12 @@ def test_every_method_of_every_revision_has_seeds_that_are_valid(spoken: Revisio
     for row in rows(spoken):
         assert row.name in said
         for params in params_of(row, spoken):
-            read(row.params, _written(params))
+            decode_as(row.params, _written(params))
         for result in results_of(row, spoken) if row.result else ():
             asks = result.get("resultType") == "input_required"
-            read(t.InputRequiredResult if asks else row.result or t.EmptyResult, _written(result))
+            decode_as(
+                t.InputRequiredResult if asks else row.result or t.EmptyResult, _written(result)
+            )
     for seed in MESSAGES[spoken.date]:
         frame = decode(seed.body)
         assert isinstance(frame, Batch) is isinstance(seed.tree, list)
@@ -140,7 +142,7 @@ def test_the_scenes_are_what_they_are_called() -> None:
         idle = Phase.NEW if enveloped_server else Phase.OPEN
         assert link.phase is stages.get(scene.stage, idle), scene
         if scene.stage == "busy":
-            assert len(link.record().sent) + len(list(link._incoming)) > 3, scene
+            assert len(link.snapshot().sent) + len(list(link._incoming)) > 3, scene
         if scene.stage in ("open", "busy") and not enveloped_server:
             assert link.peer is not None
             assert link.peer.revision is scene.revision
@@ -180,8 +182,13 @@ def _trusts_utf8(body: bytes) -> Frame | Batch:
 
 def _trusts_the_stack(body: bytes) -> Frame | Batch:
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
-        msgspec.json.decode(body)
+        _depth(msgspec.json.decode(body))
     return decode(body)
+
+
+def _depth(value: Any) -> int:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, inside), default=0)
 
 
 def _takes_texts_for_numbers(body: bytes) -> Frame | Batch:
@@ -224,59 +231,59 @@ class CarelessHandshake(Handshake):
         return self.peer
 
 
-class ForgetsThePhase(Link):
+class ForgetsThePhase(DuplexLink):
     def __init__(self, side: Side, identity: Identity, accepts: Revisions = EVERY) -> None:
         super().__init__(side, identity, accepts)
         self._handshake = CarelessHandshake(side, accepts)
 
 
-class ServesBeforeTheHandshake(Link):
-    def _recognise(self, request: Request, meta: msgspec.Raw) -> Peer | None:
+class ServesBeforeTheHandshake(DuplexLink):
+    def _detect_peer(self, request: Request, meta: msgspec.Raw) -> Peer | None:
         try:
-            return super()._recognise(request, meta)
+            return super()._detect_peer(request, meta)
         except Fault:
             return Peer(self.accepts[0], t.ClientCapabilities())
 
 
-class SettlesByText(Link):
-    def receive(self, data: bytes, now: float) -> list[Event]:
+class SettlesByText(DuplexLink):
+    def receive(self, data: bytes, now: float) -> list[LinkEvent]:
         return super().receive(data.replace(b'"id":"1"', b'"id":1'), now)
 
 
-class SettlesTheOldest(Link):
+class SettlesTheOldest(DuplexLink):
     """Takes every error for the answer to whatever waits longest."""
 
-    def receive(self, data: bytes, now: float) -> list[Event]:
-        waiting = self.record().sent
+    def receive(self, data: bytes, now: float) -> list[LinkEvent]:
+        waiting = self.snapshot().sent
         if b'"error"' in data and waiting and self.phase is Phase.OPEN:
             data = b'{"jsonrpc":"2.0","id":%d,"error":{"code":1,"message":""}}' % waiting[0].id
         return super().receive(data, now)
 
 
-class CarelessIncoming(Incoming):
+class CarelessIncoming(IncomingRequests):
     """Takes every id for a new one."""
 
     def uses(self, id: RequestId) -> bool:
         return False
 
 
-class ForgetsWhatRuns(Link):
+class ForgetsWhatRuns(DuplexLink):
     def __init__(self, side: Side, identity: Identity, accepts: Revisions = EVERY) -> None:
         super().__init__(side, identity, accepts)
         self._incoming = CarelessIncoming()
 
 
-class AnswersAtLength(Link):
-    def receive(self, data: bytes, now: float) -> list[Event]:
+class AnswersAtLength(DuplexLink):
+    def receive(self, data: bytes, now: float) -> list[LinkEvent]:
         events = super().receive(data, now)
         said = msgspec.json.encode(
             {"jsonrpc": "2.0", "method": "x", "params": {"echo": data.hex()}}
         )
-        return [Send(said) if isinstance(event, Dropped) else event for event in events]
+        return [Send(said) if isinstance(event, MessageIgnored) else event for event in events]
 
 
-class LetsSomethingOut(Link):
-    def receive(self, data: bytes, now: float) -> list[Event]:
+class LetsSomethingOut(DuplexLink):
+    def receive(self, data: bytes, now: float) -> list[LinkEvent]:
         frame = json.loads(data) if data.startswith(b"{") and data.endswith(b"}") else None
         return super().receive(data, now) if frame is not None else []
 
@@ -293,16 +300,16 @@ class LetsSomethingOut(Link):
         (LetsSomethingOut, "was let out"),
     ],
 )
-def test_a_broken_link_is_found(broken: type[Link], words: str) -> None:
+def test_a_broken_link_is_found(broken: type[DuplexLink], words: str) -> None:
     _finds(Links(broken), words)
 
 
-class BreaksAtForeignLines(Parser):
+class BreaksAtForeignLines(EventStreamParser):
     def feed(self, chunk: bytes) -> list[StreamEvent]:
         return super().feed(chunk.replace("\u2028".encode(), b"\n"))
 
 
-class ForgetsTheReturn(Parser):
+class ForgetsTheReturn(EventStreamParser):
     def feed(self, chunk: bytes) -> list[StreamEvent]:
         self._after_cr = False
         return super().feed(chunk)
@@ -315,22 +322,22 @@ class ForgetsTheReturn(Parser):
         (ForgetsTheReturn, "another chunking"),
     ],
 )
-def test_a_broken_reader_of_streams_is_found(broken: type[Parser], words: str) -> None:
+def test_a_broken_reader_of_streams_is_found(broken: type[EventStreamParser], words: str) -> None:
     _finds(Streams(broken), words)
 
 
-class AsksNobody(Gate):
-    def check(self, method: str, headers: Headers) -> Answers:
+class AsksNobody(EndpointChecks):
+    def check(self, method: str, headers: Headers) -> AcceptedTypes:
         return super().check(method, {**headers, b"host": b"localhost:8080"})
 
 
-class ReadsTheHostFromTheLeft(Gate):
-    def check(self, method: str, headers: Headers) -> Answers:
+class ReadsTheHostFromTheLeft(EndpointChecks):
+    def check(self, method: str, headers: Headers) -> AcceptedTypes:
         return super().check(method, {**headers, b"host": headers.get(b"host", b"")[:14]})
 
 
-class TrustsHeaders(Gate):
-    def check(self, method: str, headers: Headers) -> Answers:
+class TrustsHeaders(EndpointChecks):
+    def check(self, method: str, headers: Headers) -> AcceptedTypes:
         headers.get(b"accept", b"").decode()
         return super().check(method, headers)
 
@@ -343,12 +350,12 @@ class TrustsHeaders(Gate):
         (TrustsHeaders, "UnicodeDecodeError was let out"),
     ],
 )
-def test_a_broken_gate_is_found(broken: type[Gate], words: str) -> None:
+def test_a_broken_gate_is_found(broken: type[EndpointChecks], words: str) -> None:
     _finds(Posts(broken), words)
 
 
 def test_a_broken_reader_of_nouns_is_found() -> None:
-    def trusts_types(kind: type[t.Noun], body: bytes) -> t.Noun:
+    def trusts_types(kind: type[t.ProtocolType], body: bytes) -> t.ProtocolType:
         return msgspec.json.decode(body, type=kind)
 
     _finds(Nouns(trusts_types), "was let out")

@@ -17,6 +17,7 @@ from layers import (
     cycles,
     dates,
     given,
+    private,
     read,
     strangers,
     upward,
@@ -30,7 +31,7 @@ ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 COLONNADE = read(ROOT / "src" / "colonnade")
 
 
-@pytest.mark.parametrize("check", [upward, cycles, strangers, worldly, dates])
+@pytest.mark.parametrize("check", [upward, cycles, strangers, private, worldly, dates])
 def test_the_package_keeps_the_rule(check: Check) -> None:
     assert list(check(COLONNADE)) == []
 
@@ -49,8 +50,8 @@ def test_the_rows_on_the_architecture_page_are_the_rows_that_are_checked() -> No
 
 
 def test_the_tree_on_the_architecture_page_has_every_noun_of_the_protocol() -> None:
-    folder = ARCHITECTURE.partition("\n  protocol/")[2].partition("\n  ports.py")[0]
-    listed = re.findall(r"^    ([a-z]+)\.py ", folder, re.MULTILINE)
+    folder = ARCHITECTURE.partition("\n  protocol/")[2].partition("\n  signatures/")[0]
+    listed = re.findall(r"^    ([a-z_]+)(?:\.py|/) ", folder, re.MULTILINE)
     assert frozenset(listed) == frozenset[str]().union(*PROTOCOL_ROWS)
 
 
@@ -83,9 +84,9 @@ def red(check: Check, modules: dict[str, Module], words: str) -> None:
         ("server__app", "from ..host import x", "server imports host"),
         ("server__app", "from colonnade import Server", "public names"),
         ("server__app", "import colonnade", "public names"),
-        ("protocol__jsonrpc", "from colonnade.protocol.types import Tool", "goes sideways"),
+        ("protocol__jsonrpc", "from colonnade.protocol.methods import Row", "goes sideways"),
         ("protocol__jsonrpc", "from .link import Link", "jsonrpc imports link, which goes up"),
-        ("protocol__revision", "from colonnade.protocol import questions", "goes up"),
+        ("protocol__revision", "from colonnade.protocol import input_requests", "goes up"),
         ("elsewhere", "", "has no row"),
         ("protocol__helpers", "", "has no place"),
     ],
@@ -95,8 +96,8 @@ def test_an_import_that_does_not_go_down_is_found(name: str, source: str, words:
         "errors": "",
         "protocol": "",
         "protocol__link": "",
-        "protocol__types": "",
-        "protocol__questions": "",
+        "protocol__methods": "",
+        "protocol__input_requests": "",
         "client__client": "",
         "host": "",
         name: source,
@@ -167,6 +168,60 @@ def test_every_library_that_pip_installs_has_a_home() -> None:
 
     named = {line.split(">")[0].replace("-", "_") for line in requires("colonnade") or []}
     assert {"msgspec", "jsonschema_rs"} <= named & LIBRARIES.keys()
+
+
+HTTPTOOLS_IMPL = "uvicorn.protocols.http.httptools_impl"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("from asyncio.tasks import _enter_task", "imports asyncio.tasks._enter_task"),
+        ("import asyncio\nasyncio.tasks._enter_task(1, 2)", "uses asyncio.tasks._enter_task"),
+        ("import asyncio as a\nx = a._get_running_loop", "uses asyncio._get_running_loop"),
+        ("from asyncio import sslproto", "imports asyncio.sslproto"),
+        ("def f():\n    import asyncio.sslproto", "imports asyncio.sslproto"),
+        (f"from {HTTPTOOLS_IMPL} import HttpToolsProtocol", f"imports {HTTPTOOLS_IMPL}."),
+        ("import uvicorn\nx = uvicorn.config.Config", "uses uvicorn.config"),
+        ("from httptools import _version", "imports httptools._version"),
+        ("import asyncio\nclass A(asyncio.Queue):\n    def _put(self, x): ...", "A has _put"),
+        (
+            "import asyncio\nclass A(asyncio.Event):\n    def n(self): return self._value",
+            "A has _value",
+        ),
+        (
+            "from asyncio import Event as E\nclass A(E): ...\nclass B(A):\n    def _x(self): self._waiters",
+            "B has _waiters",
+        ),
+        ("x = loop._ready  # pyright: ignore[reportPrivateUsage]", "lets a type checker"),
+    ],
+)
+def test_a_private_name_of_a_library_is_found(source: str, words: str) -> None:
+    assert words in " ".join(private(given(transport__x=source)))
+
+
+def test_a_class_between_ours_and_the_librarys_hides_no_private_name() -> None:
+    above = "import asyncio\nclass A(asyncio.Event): ..."
+    below = "from colonnade.transport.a import A\nclass B(A):\n    def f(self): self._value = True"
+    assert list(private(given(transport__a=above))) == []
+    assert "B has _value" in " ".join(private(given(transport__a=above, transport__b=below)))
+
+
+def test_what_a_library_documents_is_fine() -> None:
+    source = """
+import asyncio
+import msgspec.json
+from asyncio import Future
+from click.core import ParameterSource
+from cryptography.hazmat.primitives.asymmetric import ec
+from httptools import HttpRequestParser, __version__
+from msgspec.structs import replace
+PIPE = asyncio.subprocess.PIPE
+class A(asyncio.Protocol):
+    def _own(self) -> None:
+        self._more = asyncio.Event()
+"""
+    assert list(private(given(transport__x=source))) == []
 
 
 @pytest.mark.parametrize(

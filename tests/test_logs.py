@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.logs import (
-    BLOT,
     MAX_CHARACTERS,
     MAX_DEPTH,
     MAX_MEMBERS,
-    JsonLines,
-    blotted,
-    json_lines,
+    REDACTED,
+    JsonFormatter,
+    json_handler,
     log_json,
-    redacted,
+    redact,
+    redact_data,
 )
 
 JSON = dict[str, Any]
@@ -34,7 +34,7 @@ class Lines:
     def __init__(self) -> None:
         self._stream = io.StringIO()
         self.log = logging.Logger("tests.logs")
-        self.log.addHandler(json_lines(self._stream))
+        self.log.addHandler(json_handler(self._stream))
 
     @property
     def last(self) -> JSON:
@@ -57,7 +57,7 @@ def test_a_record_is_one_line_with_its_time_level_logger_and_message() -> None:
 
 def test_the_time_is_utc_with_milliseconds() -> None:
     record = logging.makeLogRecord({"msg": "x", "created": 1_000_000_000.25})
-    assert json.loads(JsonLines().format(record))["time"] == "2001-09-09T01:46:40.250Z"
+    assert json.loads(JsonFormatter().format(record))["time"] == "2001-09-09T01:46:40.250Z"
 
 
 def test_what_was_given_beside_the_words_is_there_too() -> None:
@@ -203,8 +203,8 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_looks_like_a_secret_is_blotted_out(text: str) -> None:
-    assert CANARY not in redacted(text)
-    assert BLOT in redacted(text)
+    assert CANARY not in redact(text)
+    assert REDACTED in redact(text)
     lines = Lines()
     lines.log.warning("%s", text, extra={"deep": [{"text": text}]})
     assert CANARY not in json.dumps(lines.last)
@@ -215,8 +215,8 @@ def test_a_member_that_is_named_like_a_secret_is_blotted_out_whatever_it_is(name
     lines = Lines()
     for value in (CANARY, 12345, [CANARY], {"x": CANARY}):
         lines.log.warning("x", extra={"facts": {name: value}, f"my_{name}": value})
-        assert lines.last["facts"] == {name: BLOT}
-        assert lines.last[f"my_{name}"] == BLOT
+        assert lines.last["facts"] == {name: REDACTED}
+        assert lines.last[f"my_{name}"] == REDACTED
 
 
 @pytest.mark.parametrize(
@@ -234,26 +234,26 @@ def test_a_member_that_is_named_like_a_secret_is_blotted_out_whatever_it_is(name
     ],
 )
 def test_plain_words_stay(text: str) -> None:
-    assert redacted(text) == text
+    assert redact(text) == text
 
 
 def test_data_is_blotted_by_its_look_and_by_its_name_and_else_left_alone() -> None:
     data = {"user": "ann", "n": [1, None, True], "apiKey": "k", "say": ("Bearer abcdef0123456789",)}
-    assert blotted(data) == {
+    assert redact_data(data) == {
         "user": "ann",
         "n": [1, None, True],
-        "apiKey": BLOT,
-        "say": [BLOT],
+        "apiKey": REDACTED,
+        "say": [REDACTED],
     }
     deep: Any = {"password": "swordfish"}
     for _ in range(MAX_DEPTH):
         deep = [deep]
-    assert "swordfish" not in str(blotted(deep))
+    assert "swordfish" not in str(redact_data(deep))
 
 
 @given(st.text(max_size=400))
 def test_every_text_can_be_blotted(text: str) -> None:
-    assert isinstance(redacted(text), str)
+    assert isinstance(redact(text), str)
 
 
 @pytest.mark.parametrize(
@@ -267,5 +267,5 @@ def test_no_text_takes_long(part: str) -> None:
     """Linear time: a line of the greatest length takes milliseconds, and is given a second."""
     text = part * (MAX_CHARACTERS // len(part))
     began = time.process_time()
-    redacted(text)
+    redact(text)
     assert time.process_time() - began < 1.0

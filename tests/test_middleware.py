@@ -15,22 +15,22 @@ import pytest
 
 from colonnade import Context, Server, ToolError
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, LoginRequired
-from colonnade.logs import json_lines
+from colonnade.logs import json_handler
 from colonnade.middleware import (
     MAX_CALLERS,
     Bucket,
     _Callers,
     by_caller,
     everybody,
-    limits,
     log,
+    rate_limit,
     timeout,
 )
-from colonnade.ports import Handler, Middleware, Turn
+from colonnade.ports import Handler, Middleware, RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.httprules_gate import Headers
-from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Asking, Revision
-from colonnade.transport.http_run import Site
+from colonnade.protocol.http.security import Headers
+from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, InputRequests, Revision
+from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live, until
 from server.talk import Client, Rejected, accept, talk
@@ -101,7 +101,7 @@ def serving(*layers: Middleware, gate: Gate | None = None, **settings: Any) -> S
 @live
 async def test_a_caller_gets_a_burst_and_then_so_many_a_second(revision: Revision) -> None:
     clock = Clock()
-    async with talk(serving(limits(2, burst=3, clock=clock)), revision) as client:
+    async with talk(serving(rate_limit(2, burst=3, clock=clock)), revision) as client:
         for _ in range(3):
             assert await client.text("hi") == "hi"
         for _ in range(5):  # who goes on trying waits no longer
@@ -123,7 +123,7 @@ async def test_what_is_no_tool_call_is_refused_by_an_error_that_says_when(
     revision: Revision,
 ) -> None:
     clock = Clock()
-    async with talk(serving(limits(0.1, clock=clock)), revision) as client:
+    async with talk(serving(rate_limit(0.1, clock=clock)), revision) as client:
         assert (await client.ask("prompts/list"))["prompts"]
         clock.now += 2.5
         refused: list[tuple[str, JSON]] = [
@@ -151,7 +151,7 @@ async def verify(headers: Headers) -> str:
 @live
 async def test_over_http_it_is_429_with_retry_after_and_the_next_caller_is_served() -> None:
     clock = Clock()
-    site = Site(serving(limits(0.25, clock=clock)).asgi(verify=verify), port=0)
+    site = HttpRunner(serving(rate_limit(0.25, clock=clock)).asgi(verify=verify), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:
@@ -175,7 +175,7 @@ async def test_over_http_it_is_429_with_retry_after_and_the_next_caller_is_serve
 
 @live
 async def test_in_a_session_the_same_error_is_an_answer_like_any_other() -> None:
-    site = Site(serving(limits(0.25, clock=Clock())).asgi(), port=0)
+    site = HttpRunner(serving(rate_limit(0.25, clock=Clock())).asgi(), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:
@@ -190,7 +190,7 @@ async def test_in_a_session_the_same_error_is_an_answer_like_any_other() -> None
 
 @live
 async def test_each_principal_is_counted_by_itself(revision: Revision) -> None:
-    server = serving(limits(1, clock=Clock()))
+    server = serving(rate_limit(1, clock=Clock()))
     async with (
         talk(server, revision, principal="ada") as ada,
         talk(server, revision, principal="ada") as also_ada,
@@ -205,7 +205,7 @@ async def test_each_principal_is_counted_by_itself(revision: Revision) -> None:
 async def test_without_a_principal_a_pipe_is_counted_by_itself_where_it_is_known(
     revision: Revision,
 ) -> None:
-    server = serving(limits(1, clock=Clock()))
+    server = serving(rate_limit(1, clock=Clock()))
     async with talk(server, revision) as one, talk(server, revision) as two:
         assert await one.text("hi") == "hi"
         await one.failure("hi")
@@ -218,7 +218,7 @@ async def test_without_a_principal_a_pipe_is_counted_by_itself_where_it_is_known
 @live
 async def test_layers_add_up_so_that_all_together_are_limited_too(revision: Revision) -> None:
     clock = Clock()
-    server = serving(limits(2, each=everybody, clock=clock), limits(1, clock=clock))
+    server = serving(rate_limit(2, each=everybody, clock=clock), rate_limit(1, clock=clock))
     async with (
         talk(server, revision, principal="ada") as ada,
         talk(server, revision, principal="bob") as bob,
@@ -231,7 +231,7 @@ async def test_layers_add_up_so_that_all_together_are_limited_too(revision: Revi
 
 @live
 async def test_methods_that_are_not_named_do_not_count(revision: Revision) -> None:
-    layer = limits(0.01, methods={"tools/call"}, clock=Clock())
+    layer = rate_limit(0.01, methods={"tools/call"}, clock=Clock())
     async with talk(serving(layer), revision) as client:
         for _ in range(5):
             assert (await client.ask("tools/list"))["tools"]
@@ -273,7 +273,7 @@ async def test_completions_are_limited_from_the_start(revision: Revision) -> Non
 @live
 async def test_so_many_calls_run_at_once_and_each_end_makes_room(revision: Revision) -> None:
     gate = Gate()
-    server = serving(limits(at_once=2), gate=gate)
+    server = serving(rate_limit(at_once=2), gate=gate)
     async with talk(server, revision, principal="ada") as ada:
         running = [ada.send("tools/call", {"name": "wait"}) for _ in range(2)]
         await gate.running(2)
@@ -297,14 +297,14 @@ async def test_a_call_that_fails_or_is_given_up_makes_room_too(revision: Revisio
     gate = Gate()
     left = asyncio.Event()
 
-    async def watch(turn: Turn, handler: Handler) -> t.Noun:
+    async def watch(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         try:
             return await handler(turn)
         except asyncio.CancelledError:
             left.set()
             raise
 
-    server = serving(watch, limits(at_once=1), gate=gate)
+    server = serving(watch, rate_limit(at_once=1), gate=gate)
     async with talk(server, revision) as client:
         assert "cannot be done" in await client.failure("fail", {"secret": "x"})
         with pytest.raises(Rejected, match="no tool"):
@@ -321,12 +321,12 @@ async def test_a_call_that_fails_or_is_given_up_makes_room_too(revision: Revisio
 @live
 async def test_a_subscription_holds_no_place_unless_it_is_named() -> None:
     listen = {"notifications": {"toolsListChanged": True}}
-    async with talk(serving(limits(at_once=1)), JULY_2026) as client:
+    async with talk(serving(rate_limit(at_once=1)), JULY_2026) as client:
         for count in (1, 2):
             client.send("subscriptions/listen", listen)
             await client.until(lambda n=count: _acknowledged(client) == n)
         assert await client.text("hi") == "hi"
-    named = limits(at_once=1, methods={"subscriptions/listen"})
+    named = rate_limit(at_once=1, methods={"subscriptions/listen"})
     async with talk(serving(named), JULY_2026) as client:
         client.send("subscriptions/listen", listen)
         await client.until(lambda: _acknowledged(client) == 1)
@@ -383,11 +383,11 @@ def test_a_refusal_takes_nothing_from_a_bucket() -> None:
 async def test_a_session_that_is_gone_is_not_kept_by_its_bucket() -> None:
     seen: list[Any] = []
 
-    def each(turn: Turn) -> Any:
+    def each(turn: RequestContext) -> Any:
         seen.append(by_caller(turn))
         return seen[-1]
 
-    server = serving(limits(0.001, each=each, clock=Clock()))
+    server = serving(rate_limit(0.001, each=each, clock=Clock()))
     for _ in range(20):
         async with talk(server, NOVEMBER_2025) as client:
             assert await client.text("hi") == "hi"
@@ -404,16 +404,16 @@ async def test_a_session_that_is_gone_is_not_kept_by_its_bucket() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: limits(),
-        lambda: limits(0),
-        lambda: limits(-1),
-        lambda: limits(float("nan")),
-        lambda: limits(float("inf")),
-        lambda: limits(burst=3),
-        lambda: limits(burst=3, at_once=1),
-        lambda: limits(1, burst=0),
-        lambda: limits(at_once=0),
-        lambda: limits(1, places=0),
+        lambda: rate_limit(),
+        lambda: rate_limit(0),
+        lambda: rate_limit(-1),
+        lambda: rate_limit(float("nan")),
+        lambda: rate_limit(float("inf")),
+        lambda: rate_limit(burst=3),
+        lambda: rate_limit(burst=3, at_once=1),
+        lambda: rate_limit(1, burst=0),
+        lambda: rate_limit(at_once=0),
+        lambda: rate_limit(1, places=0),
         lambda: timeout(0),
         lambda: timeout(float("nan")),
     ],
@@ -475,7 +475,7 @@ async def test_a_subscription_has_no_time_out() -> None:
 async def test_the_time_stands_still_while_a_person_answers(revision: Revision) -> None:
     deadlines: list[float | None] = []
 
-    async def spy(turn: Turn, handler: Handler) -> t.Noun:
+    async def spy(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         deadline: asyncio.Timeout | None = getattr(turn, "_deadline", None)
 
         def note() -> None:
@@ -502,7 +502,7 @@ async def test_the_time_stands_still_while_a_person_answers(revision: Revision) 
 
     async with talk(server, revision, answer=answer) as client:
         assert await client.text("ask") == "0 roots"
-    if revision.asking is Asking.BY_REQUEST:
+    if revision.input_requests is InputRequests.AS_REQUEST:
         before, *asked, after = deadlines
         assert before is not None
         assert asked == [None, None]
@@ -527,7 +527,7 @@ async def test_a_caller_who_goes_is_no_time_out(revision: Revision) -> None:
     gate = Gate()
     outcomes: list[str] = []
 
-    async def watch(turn: Turn, handler: Handler) -> t.Noun:
+    async def watch(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         try:
             return await handler(turn)
         except BaseException as error:
@@ -551,7 +551,7 @@ class Log:
     def __init__(self) -> None:
         self.logger = logging.getLogger("colonnade.requests")
         self._stream = io.StringIO()
-        self._handler = json_lines(self._stream)
+        self._handler = json_handler(self._stream)
         self.words: list[str] = []
         self._words = logging.Handler()
         self._words.emit = lambda record: self.words.append(record.getMessage())  # type: ignore[method-assign]
@@ -580,7 +580,7 @@ class Log:
 async def test_one_record_says_who_what_how_long_and_what_became_of_it(revision: Revision) -> None:
     clock = Clock()
 
-    async def later(turn: Turn, handler: Handler) -> t.Noun:
+    async def later(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         clock.now += 0.0125
         return await handler(turn)
 
@@ -614,8 +614,8 @@ async def test_every_outcome_has_its_word_and_no_argument_is_ever_logged(
     secret = "hunter2-and-more"
     gate = Gate()
 
-    async def crash(turn: Turn, handler: Handler) -> t.Noun:
-        if turn.exchange.head.name == "crash":
+    async def crash(turn: RequestContext, handler: Handler) -> t.ProtocolType:
+        if turn.exchange.params.name == "crash":
             raise ZeroDivisionError(secret)
         return await handler(turn)
 
@@ -638,7 +638,7 @@ async def test_every_outcome_has_its_word_and_no_argument_is_ever_logged(
             client.tell("notifications/cancelled", {"requestId": id})
             await client.ask("tools/list")
     missing = revision.codes[FaultKind.RESOURCE_MISSING]
-    asked = ["asks", "ok"] if revision.asking is Asking.BY_RESULT else ["ok"]
+    asked = ["asks", "ok"] if revision.input_requests is InputRequests.IN_RESULT else ["ok"]
     if not revision.elicitation.modes:
         asked = ["tool error"]
     said = [(one["outcome"], one.get("code")) for one in found.requests]
@@ -650,7 +650,7 @@ async def test_every_outcome_has_its_word_and_no_argument_is_ever_logged(
 
 @live
 async def test_what_a_layer_inside_refuses_is_logged_with_its_code() -> None:
-    server = serving(log(), limits(0.001, clock=Clock()))
+    server = serving(log(), rate_limit(0.001, clock=Clock()))
     with Log() as found:
         async with talk(server, JULY_2026) as client:
             await client.ask("tools/list")
@@ -708,7 +708,7 @@ async def test_nothing_is_put_into_words_that_nobody_reads() -> None:
         assert await client.text("hi") == "hi"
     loud = logging.Logger("loud")
     stream = io.StringIO()
-    loud.addHandler(json_lines(stream))
+    loud.addHandler(json_handler(stream))
     async with talk(serving(log(loud, level=logging.WARNING)), JULY_2026) as client:
         assert await client.text("hi") == "hi"
     assert json.loads(stream.getvalue())["level"] == "warning"
@@ -717,7 +717,7 @@ async def test_nothing_is_put_into_words_that_nobody_reads() -> None:
 @live
 async def test_who_the_client_says_it_is_changes_nothing_but_the_log() -> None:
     """R1131: the same request gets the same answer, whoever says that they sent it."""
-    server = serving(log(), limits(100))
+    server = serving(log(), rate_limit(100))
     found: list[Any] = []
     with Log() as logged:
         for name in ("talk", "claude-desktop", "../../etc/passwd\r\n", "x" * 5000):

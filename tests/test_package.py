@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import colonnade
+from layers import imports, read
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "colonnade"
@@ -62,18 +63,32 @@ def stub_names() -> dict[str, str]:
     }
 
 
-def test_uvicorn_is_pinned_to_the_minor_version_that_is_tested() -> None:
-    """Its private classes are subclassed, and may change with any minor version."""
-    (line,) = (line for line in PROJECT["dependencies"] if line.startswith("uvicorn"))
-    allowed = Requirement(line).specifier
-    major, minor, *_ = version("uvicorn").split(".")
-    assert version("uvicorn") in allowed
-    assert f"{major}.{int(minor) + 1}.0" not in allowed
-    assert f"{int(major) + 1}.0.0" not in allowed
+def test_what_is_imported_is_what_is_installed() -> None:
+    """No library is missing where nothing else is installed, and none is installed for nothing."""
+    extras = PROJECT["optional-dependencies"].values()
+    lines = [*PROJECT["dependencies"], *(line for extra in extras for line in extra)]
+    installed = {Requirement(line).name.replace("-", "_") for line in lines}
+    targets = {
+        found.target.split(".")[0] for module in read(SOURCE).values() for found in imports(module)
+    }
+    # pytest runs `colonnade.testing`, so it is there.
+    assert targets - sys.stdlib_module_names - {"colonnade", "pytest"} == installed
 
 
 def test_importing_colonnade_loads_nothing_but_itself() -> None:
     assert loaded_by("import colonnade") == {"colonnade"}
+
+
+def test_importing_every_name_leaves_the_garbage_collector_to_the_application() -> None:
+    code = (
+        "import gc; called = []\n"
+        "for name in ('collect', 'disable', 'enable', 'freeze', 'set_threshold', 'unfreeze'):\n"
+        "    setattr(gc, name, lambda *given, name=name: called.append(name))\n"
+        "from colonnade import *\n"
+        "print(called)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout) == (0, "[]\n"), run.stderr
 
 
 def test_importing_the_whole_protocol_loads_nothing_heavy() -> None:
@@ -142,7 +157,7 @@ def test_every_command_of_a_page_exists_and_can_be_run(page: str) -> None:
         assert os.access(ROOT / command, os.X_OK), f"{page} names {command}"
 
 
-@pytest.mark.parametrize("script", ["test", "check", "demo", "bench", "flaky"])
+@pytest.mark.parametrize("script", ["test", "check", "demo", "bench", "flaky", "versions", "docs"])
 def test_a_script_says_how_it_is_used_from_anywhere(script: str, tmp_path: Path) -> None:
     command = [str(ROOT / "scripts" / script), "--help"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)

@@ -21,13 +21,26 @@ import nouns
 import official
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.httprules import admit
+from colonnade.protocol.http.rules import admit
 from colonnade.protocol.jsonrpc import Request, encode
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Recogniser, agree, choose, negotiate, unsupported
-from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision, Revisions, number
-from colonnade.protocol.shape import Shaper
+from colonnade.protocol.negotiation import (
+    PeerDetector,
+    agree,
+    choose,
+    negotiate,
+    unsupported_version,
+)
+from colonnade.protocol.revision import (
+    ALL,
+    JULY_2026,
+    NOVEMBER_2025,
+    Revision,
+    Revisions,
+    error_code,
+)
 from pairs import ADD, Pair
 from rehearsal import READ_NOTES, SIX, SIXTH, ReadNotesResult
 
@@ -55,21 +68,21 @@ def envelope(revision: Revision) -> bytes:
 def test_it_is_recognised_by_its_envelope_where_it_is_accepted() -> None:
     said = Raw(envelope(SIXTH))
     for accepts in (SIX, ALONE):
-        peer = Recogniser(accepts).recognise(Request(1, READ_NOTES.name), said)
+        peer = PeerDetector(accepts).detect(Request(1, READ_NOTES.name), said)
         assert peer is not None
         assert peer.revision is SIXTH
     with pytest.raises(Fault) as caught:
-        Recogniser(Revisions(ALL)).recognise(Request(1, "tools/list"), said)
+        PeerDetector(Revisions(ALL)).detect(Request(1, "tools/list"), said)
     assert caught.value.data == {"supported": list(Revisions(ALL).dates), "requested": SIXTH.date}
     # Its own method, without an envelope, is as much of a sign as discovery is.
     with pytest.raises(Fault, match="protocolVersion"):
-        Recogniser(SIX).recognise(Request(1, READ_NOTES.name), Raw(b""))
+        PeerDetector(SIX).detect(Request(1, READ_NOTES.name), Raw(b""))
 
 
 def test_it_is_chosen_and_listed_before_the_others() -> None:
     assert choose([JULY_2026.date, SIXTH.date], SIX) is SIXTH
     assert choose([JULY_2026.date], SIX) is JULY_2026
-    assert unsupported("x", SIX).data["supported"][0] == SIXTH.date
+    assert unsupported_version("x", SIX).data["supported"][0] == SIXTH.date
     # It has no handshake, so no handshake ends with it.
     assert negotiate(SIXTH.date, SIX) is NOVEMBER_2025
     with pytest.raises(RemoteProtocolError, match="disconnecting"):
@@ -80,13 +93,13 @@ def test_http_admits_it_by_the_rules_of_the_newest() -> None:
     headers = {b"mcp-protocol-version": SIXTH.date.encode(), b"mcp-method": b"notes/read"}
     body = Raw(b'{"_meta":%b}' % envelope(SIXTH))
     request = Request(1, "notes/read", body)
-    admitted = admit(request, headers, Recogniser(SIX))
+    admitted = admit(request, headers, PeerDetector(SIX))
     assert admitted is not None
-    assert admitted.row is READ_NOTES
+    assert admitted.method is READ_NOTES
     for missing in headers:
         rest = {name: value for name, value in headers.items() if name != missing}
         with pytest.raises(Fault) as caught:
-            admit(request, rest, Recogniser(SIX))
+            admit(request, rest, PeerDetector(SIX))
         assert caught.value.kind is FaultKind.HEADER_MISMATCH
 
 
@@ -97,7 +110,7 @@ class Notes(Pair):
     """A server that has the new method too."""
 
     def answer(self, exchange: Exchange) -> bytes | None:
-        if exchange.row is READ_NOTES:
+        if exchange.method is READ_NOTES:
             return exchange.settle(ReadNotesResult(notes=["a", "b"], next_cursor="c"))
         return super().answer(exchange)
 
@@ -131,21 +144,21 @@ def test_who_does_not_speak_it_is_spoken_to_as_before(client: Revisions, server:
 
 
 def test_it_is_shaped_by_what_it_says_and_knows_what_the_newest_knows() -> None:
-    writer, newest = Shaper(SIXTH), Shaper(JULY_2026)
+    writer, newest = Encoder(SIXTH), Encoder(JULY_2026)
     assert writer.wraps(ADD)
     assert not newest.wraps(ADD)
     asking = t.InputRequiredResult(request_state="s")
     for noun in (asking, t.ListPromptsResult(prompts=[t.Prompt(name="p", title="T")])):
         assert writer.result(noun) == newest.result(noun)
     older = t.ClientCapabilities(roots=t.RootsCapability(list_changed=True))
-    assert writer.shape(older) == newest.shape(older)
+    assert writer.downgrade(older) == newest.downgrade(older)
 
 
 def test_one_number_is_another_and_all_others_are_as_before() -> None:
-    for kind in FaultKind.every():
+    for kind in FaultKind.members():
         fault = Fault(kind, "words")
-        expected = 1001 if kind is FaultKind.USER_REJECTED else number(fault, JULY_2026)
-        assert number(fault, SIXTH) == expected
+        expected = 1001 if kind is FaultKind.USER_REJECTED else error_code(fault, JULY_2026)
+        assert error_code(fault, SIXTH) == expected
 
 
 def test_what_it_did_not_change_fits_the_schema_of_the_newest() -> None:
@@ -153,7 +166,7 @@ def test_what_it_did_not_change_fits_the_schema_of_the_newest() -> None:
         print("no official schemas beside the repository: nothing was compared with them")
         return
     said = t.Envelope(version=SIXTH.date, capabilities=t.ClientCapabilities())
-    writer = Shaper(SIXTH, t.Implementation(name="us", version="1"), said)
+    writer = Encoder(SIXTH, t.Implementation(name="us", version="1"), said)
     for name in ("tools/list", "tools/call", "prompts/get", "resources/read", "server/discover"):
         row = SIXTH.methods[name]
         assert row.result is not None

@@ -15,7 +15,7 @@ import pytest
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 WAIT_S = 60.0
-LANES = ("checks", "core", "pages", "slow", "fast")
+LANES = ("checks", "core", "pages", "slow", "fast", "pythons")
 # Each stand-in notes its lane when it starts, prints pytest's closing line, and ends as it is told.
 STAND_IN = """#!/usr/bin/env bash
 case "$*" in
@@ -25,10 +25,13 @@ case "$*" in
     *"not slow tests/docs"*) lane=pages ;;
     *"-m pytest"*) lane=fast ;;
     *"scripts/check ") lane=checks ;;
+    *"scripts/versions others") lane=pythons ;;
+    *platform.python_version*) echo 3.11.9 && exit 0 ;;
     *) exit 0 ;;
 esac
 echo "$lane" >> started
 echo "this is what $lane has to say"
+[ "$lane" != pythons ] || printf '%s\\n' "3.12     passed  Python 3.12.1: 12 passed in 4s" "3.13     not found, not run"
 [ "$lane" = checks ] || echo "== 12 passed, 3 deselected in 4.56s =="
 if [ -e "hang-$lane" ]; then echo "$$" > "sleeps-$lane"; exec sleep 3600; fi
 [ ! -e "fail-$lane" ] || exit "$(cat "fail-$lane")"
@@ -43,7 +46,7 @@ def clone(tmp_path: Path) -> Path:
     (tmp_path / "pyproject.toml").touch()
     for name in ("test", "_env"):
         shutil.copy(SCRIPTS / name, tmp_path / "scripts" / name)
-    for name in (".venv/bin/python", "scripts/check"):
+    for name in (".venv/bin/python", "scripts/check", "scripts/versions"):
         (tmp_path / name).write_text(STAND_IN.replace('"$*"', '"$0 $*"'), "utf-8")
         (tmp_path / name).chmod(0o755)
     return tmp_path
@@ -59,7 +62,7 @@ def run(clone: Path) -> tuple[int, list[str]]:
 
 def summary(lines: list[str]) -> dict[str, str]:
     """The word for each lane, of the lines after the last heading."""
-    table = lines[lines.index("== summary") + 1 :]
+    table = lines[lines.index("== summary") + 1 : -1]
     return {line.split()[0]: line.split()[1] for line in table}
 
 
@@ -68,8 +71,15 @@ def test_every_lane_reports_and_the_last_lines_are_a_table(clone: Path) -> None:
     assert code == 0
     assert summary(lines) == dict.fromkeys(LANES, "passed")
     assert all(f"this is what {lane} has to say" in lines for lane in LANES)
-    assert lines[-1].startswith("fast")
-    assert lines[-1].endswith(" s  12 passed, 3 deselected in 4.56s")
+    (fast,) = (line for line in lines[lines.index("== summary") :] if line.startswith("fast"))
+    assert fast.endswith(" s  12 passed, 3 deselected in 4.56s")
+
+
+def test_the_last_line_says_which_pythons_were_run(clone: Path) -> None:
+    _, lines = run(clone)
+    assert lines[-1] == (
+        "Python   3.11.9 ran all of this; the short set on others: 3.12 passed, 3.13 not found"
+    )
 
 
 @pytest.mark.parametrize("failing", LANES)
@@ -129,3 +139,96 @@ def test_an_interrupt_ends_every_lane_that_runs_and_starts_no_other(
     for pid in sleepers:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+# ---------------------------------------------------------------- scripts/versions
+
+# A Python that says which it is, makes environments of its own kind, and runs no test.
+PYTHON = """#!/usr/bin/env bash
+case "$*" in
+    *"print("*version_info*) echo VERSION ;;
+    --version) echo "Python VERSION.7" ;;
+    "-m venv "*) there="${@: -1}" && mkdir -p "$there/bin" && cp "$0" "$there/bin/python" ;;
+    *"-m pip --python "*) echo "$*" >> installed ;;
+    *"-m pytest"*) echo "VERSION $*" >> tested && echo "12 passed in 3.45s" && [ ! -e "fail-VERSION" ] ;;
+esac
+"""
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> Path:
+    """A clone with Python 3.11, on a machine that has 3.12 on its path and 3.13 in pyenv."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    for name in ("versions", "_env"):
+        shutil.copy(SCRIPTS / name, tmp_path / "scripts" / name)
+    for version, place in (
+        ("3.11", ".venv/bin/python"),
+        ("3.12", "path/python3.12"),
+        ("3.13", "pyenv/versions/3.13.7/bin/python3.13"),
+        ("3.13", "path/python3.14"),  # which is called another than it is
+    ):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(PYTHON.replace("VERSION", version), "utf-8")
+        (tmp_path / place).chmod(0o755)
+    return tmp_path
+
+
+def run_versions(clone: Path, *arguments: str) -> tuple[int, list[str]]:
+    env = {"PATH": f"{clone}/path:/usr/bin:/bin", "PYENV_ROOT": f"{clone}/pyenv"}
+    done = subprocess.run(
+        [str(clone / "scripts" / "versions"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        env=env,
+    )
+    assert done.stderr == ""
+    return done.returncode, [line for line in done.stdout.splitlines() if line[:2] != "=="]
+
+
+def test_every_python_that_is_found_is_tested_and_the_others_are_named(versions: Path) -> None:
+    code, lines = run_versions(versions, "others")
+    assert (code, lines) == (
+        0,
+        [
+            "3.12     passed  Python 3.12.7: 12 passed in 3.45s",
+            "3.13     passed  Python 3.13.7: 12 passed in 3.45s",
+            "3.14     not found, not run",
+        ],
+    )
+    assert [line.split()[0] for line in (versions / "tested").read_text().splitlines()] == [
+        "3.12",
+        "3.13",
+    ]
+    assert "@tests/every_python.txt" in (versions / "tested").read_text()
+
+
+def test_an_environment_is_made_once(versions: Path) -> None:
+    for _ in range(2):
+        assert run_versions(versions, "3.13")[0] == 0
+    lines = (versions / "installed").read_text().splitlines()
+    assert len([line for line in lines if "--group test" in line]) == 1
+
+
+def test_a_version_that_fails_stops_no_other(versions: Path) -> None:
+    (versions / "fail-3.12").touch()
+    code, lines = run_versions(versions, "3.12", "3.13")
+    assert code == 1
+    assert [line.split()[:2] for line in lines if line.startswith("3.")] == [
+        ["3.12", "FAILED"],
+        ["3.13", "passed"],
+    ]
+
+
+def test_the_python_of_the_clone_needs_no_environment_of_its_own(versions: Path) -> None:
+    code, lines = run_versions(versions, "3.11")
+    assert (code, lines) == (0, ["3.11     passed  Python 3.11.7: 12 passed in 3.45s"])
+    assert not (versions / ".venv" / "python3.11").exists()
+
+
+def test_what_every_python_runs_is_there() -> None:
+    lines = (SCRIPTS.parent / "tests" / "every_python.txt").read_text("utf-8").splitlines()
+    paths = [line for line in lines if line.startswith("tests/")]
+    assert len(paths) > 10
+    assert [path for path in paths if not (SCRIPTS.parent / path).exists()] == []

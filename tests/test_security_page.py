@@ -6,25 +6,34 @@ from typing import Any
 
 import pytest
 
-from colonnade.client import asking, client, hearing, list_limits, listening
-from colonnade.host import catalogue, search
-from colonnade.protocol import exchange_subscription, incoming, interview, jsonrpc
-from colonnade.protocol.sse import MAX_EVENT_BYTES
-from colonnade.server import dispatch, ration
-from colonnade.transport import http_resuming
-from colonnade.transport.http_conversation import MAX_BODY_BYTES
-from colonnade.transport.http_run import DEFAULT_LIMITS as RUN
-from colonnade.transport.http_subscriptions import (
+from colonnade.client import cache as list_limits
+from colonnade.client import callback_queue as hearing
+from colonnade.client import client
+from colonnade.client import request as asking
+from colonnade.client import subscriptions as listening
+from colonnade.host.agent import search
+from colonnade.host.servers import generation as catalogue
+from colonnade.protocol import input_rounds as interview
+from colonnade.protocol import jsonrpc
+from colonnade.protocol import subscriptions as exchange_subscription
+from colonnade.protocol.http.sse import MAX_EVENT_BYTES
+from colonnade.protocol.link import in_flight as incoming
+from colonnade.server import dispatch
+from colonnade.server.context import context as ration
+from colonnade.transport.http_client import resumption as http_resuming
+from colonnade.transport.http_client.conversation import MAX_BODY_BYTES
+from colonnade.transport.http_server.request import DEFAULT_LIMITS as APP
+from colonnade.transport.http_server.request import SMALL_BODY_BYTES
+from colonnade.transport.http_server.runner import DEFAULT_LIMITS as RUN
+from colonnade.transport.http_server.streams import (
     SUBSCRIBED_BYTES,
     SUBSCRIBED_BYTES_PER_PRINCIPAL,
 )
-from colonnade.transport.http_visit import DEFAULT_LIMITS as APP
-from colonnade.transport.http_visit import SMALL_BODY_BYTES
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "security.md").read_text()
 MIB = 1024 * 1024
 # What follows from others, or is no bound on a stranger.
-UNSAID = {"Limits.keep_alive_s", "Limits.retry_ms"}
+UNSAID = {"Limits.keep_alive_interval_s", "Limits.retry_ms"}
 
 
 @pytest.mark.spec("R0110")
@@ -60,7 +69,11 @@ def test_the_limits_of_every_transport_are_named_too() -> None:
 
 
 def test_the_limits_of_a_client_and_a_host_are_named_with_their_numbers() -> None:
-    rows = [line for line in PAGE.partition("## What a server can")[2].splitlines() if "|" in line]
+    rows = [
+        line
+        for line in PAGE.partition("## Limits of clients and hosts")[2].splitlines()
+        if "|" in line
+    ]
     for name, number in (
         ("one message", MAX_BODY_BYTES),
         ("`connect(max_list_bytes=…)`", list_limits.MAX_LIST_BYTES),

@@ -18,14 +18,13 @@ import pytest
 
 from client.http_beast import SESSION, Beast, done
 from client.shop import HERE, shop, site
-from colonnade import Client as AsyncClient
-from colonnade import Server, sync
+from colonnade import Client, Server, sync
 from colonnade.client.connect import connect as connect_in_loop
-from colonnade.client.listening import Change
+from colonnade.client.subscriptions import Change
 from colonnade.errors import CannotConnect, ConnectionLost, LocalProtocolError, TimedOut
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import NOVEMBER_2025, Revision
-from colonnade.sync import Client, connect
+from colonnade.sync import SyncClient, connect
 from http_hand import Heard, Visitor, by_hand, head
 
 
@@ -34,11 +33,11 @@ def threads() -> list[str]:
 
 
 def test_every_name_of_the_client_is_here_with_the_same_parameters() -> None:
-    names = {name for name in vars(AsyncClient) if not name.startswith("_")}
+    names = {name for name in vars(Client) if not name.startswith("_")}
     names |= {"close", "name"}
-    assert names <= set(vars(Client))
+    assert names <= set(vars(SyncClient))
     for name in names:
-        theirs, ours = inspect.getattr_static(AsyncClient, name), vars(Client)[name]
+        theirs, ours = inspect.getattr_static(Client, name), vars(SyncClient)[name]
         if isinstance(theirs, property):
             assert isinstance(ours, property)
             continue
@@ -320,7 +319,7 @@ def test_who_forgets_to_close_leaves_a_session_behind_a_name_all_the_same() -> N
     script = (
         "import sys\n"
         "from colonnade.sync import connect\n"
-        "from colonnade.transport.http_client import HttpPool\n"
+        "from colonnade.transport.http_client.pool import HttpPool\n"
         "HttpPool.__init__.__kwdefaults__['idle_s'] = 0.0\n"
         "print(connect(sys.argv[1], revision='2025-11-25').call_tool('t').text)\n"
     )
@@ -343,4 +342,4 @@ def test_who_forgets_to_close_leaves_a_session_behind_a_name_all_the_same() -> N
 
 
 def test_the_module_offers_what_it_says() -> None:
-    assert set(sync.__all__) == {"Changes", "Client", "Completer", "connect"}
+    assert set(sync.__all__) == {"Changes", "SyncClient", "SyncCompleter", "connect"}

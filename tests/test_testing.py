@@ -16,7 +16,7 @@ import uvloop
 from colonnade import Context, Declined, LocalProtocolError, Sample, Server, testing
 from colonnade.errors import RemoteError, TimedOut
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.protocol.revision import ALL, InputRequests, Revision
 from colonnade.testing import Clock, Record, Said, connect, every_revision
 from live import live, until
 
@@ -175,14 +175,16 @@ async def test_the_record_has_what_was_said_both_ways_in_its_order(revision: Rev
     async with connect(asking(), revision.date, answers=["hi"]) as client:
         await client.call_tool("say")
     said = [one.message.get("method") for one in client.record if one.by == "client"]
-    assert said.count("tools/call") == (1 if revision.asking is Asking.BY_REQUEST else 2)
+    assert said.count("tools/call") == (
+        1 if revision.input_requests is InputRequests.AS_REQUEST else 2
+    )
     first, *_ = client.record
     assert isinstance(first, Said)
     assert first.by == "client"
     (call, *_) = client.record.said("client", "tools/call")
     assert call["params"]["name"] == "say"
     asked = client.record.said("server", "sampling/createMessage")
-    assert len(asked) == (1 if revision.asking is Asking.BY_REQUEST else 0)
+    assert len(asked) == (1 if revision.input_requests is InputRequests.AS_REQUEST else 0)
     assert len(client.record.said("client")) + len(client.record.said("server")) == len(
         client.record
     )
@@ -233,8 +235,8 @@ async def test_a_form_is_answered_declined_and_left(revision: str) -> None:
         assert isinstance(asked, t.ElicitRequestParams)
         assert asked.message == "Which seat on SK1?"
     assert said[:2] == ["12A", "3C"]
-    assert said[2:4] == ["the user declined to answer"] * 2
-    assert said[4] == "the user went away without an answer"
+    assert said[2:4] == ["the user declined the request"] * 2
+    assert said[4] == "the user cancelled the request"
 
 
 @every_revision
@@ -246,17 +248,17 @@ async def test_without_answers_the_client_cannot_be_asked(revision: str) -> None
             words = result.text
         except RemoteError as error:
             words = error.message
-        assert "the client offers none" in words
+        assert "which the client does not support" in words
         assert not client.asked
 
 
 @every_revision
 async def test_a_question_that_nobody_expected_fails_the_test(revision: str) -> None:
     for answers, why in (
-        ([], r"all scripted answers are used up \(0 questions before\)"),
-        ({"another": "x"}, r"none of the scripted answers is for it: \['another'\]"),
+        ([], r"all scripted answers are used up \(0 requests before\)"),
+        ({"another": "x"}, r"no scripted answer matches it: \['another'\]"),
     ):
-        expected = f"nobody expected the server to ask 'a word': {why}"
+        expected = f"unexpected request of the server, 'a word': {why}"
         with pytest.raises(AssertionError, match=expected):
             await call_and_hide_it(revision, answers)
 
@@ -269,18 +271,18 @@ async def call_and_hide_it(revision: str, answers: Any) -> None:
 
 @every_revision
 async def test_and_so_it_does_where_the_test_fails_for_its_consequence(revision: str) -> None:
-    with pytest.raises(AssertionError, match="nobody expected the server to ask 'a word'"):
+    with pytest.raises(AssertionError, match="unexpected request of the server, 'a word'"):
         async with connect(asking(), revision, answers=[]) as client:
             assert (await client.call_tool("say")).data == "x"
 
 
 @every_revision
 async def test_an_answer_that_nobody_asked_for_fails_the_test(revision: str) -> None:
-    words = "1 scripted answers were not asked for: 'b'; the server asked 1 questions"
+    words = "1 scripted answers were not used: 'b'; the server sent 1 requests"
     with pytest.raises(AssertionError, match=words):
         async with connect(asking(), revision, answers=["a", "b"]) as client:
             await client.call_tool("say")
-    with pytest.raises(AssertionError, match="not asked for: 'never'"):
+    with pytest.raises(AssertionError, match="not used: 'never'"):
         async with connect(asking(), revision, answers={"a word": "a", "never": "b"}) as client:
             await client.call_tool("say")
     with pytest.raises(ZeroDivisionError):  # what failed first is what is told
@@ -392,7 +394,7 @@ async def test_a_sealed_state_ends_with_its_time_also_in_a_mounted_server(
     revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A client that gives people more time than ours does.
-    monkeypatch.setattr("colonnade.client.rounds.MAX_HELD_S", 1000.0)
+    monkeypatch.setattr("colonnade.client.request.MAX_PAUSED_S", 1000.0)
     outer, clock = Server("outer"), Clock()
     outer.mount(slow(), "inner")
 
@@ -472,17 +474,17 @@ async def until_begun(log: list[str]) -> None:
 @live
 async def test_a_clock_says_what_it_cannot_do() -> None:
     clock = Clock()
-    with pytest.raises(LocalProtocolError, match="nobody looks at this clock"):
+    with pytest.raises(LocalProtocolError, match="this clock is not in use"):
         await clock.advance(1)
     with clock:
-        with pytest.raises(LocalProtocolError, match="does not go back"):
+        with pytest.raises(LocalProtocolError, match="needs seconds from 0"):
             await clock.advance(-1)
-        with pytest.raises(LocalProtocolError, match="this loop has a clock already"), Clock():
+        with pytest.raises(LocalProtocolError, match="this loop already has a clock"), Clock():
             pass
         with clock:
             await clock.advance(1)
         await clock.advance(1)
-    with pytest.raises(LocalProtocolError, match="nobody looks"):
+    with pytest.raises(LocalProtocolError, match="not in use"):
         await clock.advance(1)
 
 
@@ -524,7 +526,7 @@ async def test_an_alarm_that_rings_for_ever_is_given_up(monkeypatch: pytest.Monk
 
     with Clock() as clock:
         again()
-        with pytest.raises(LocalProtocolError, match="more than 20 alarms within 5 s"):
+        with pytest.raises(LocalProtocolError, match="more than 20 timers within 5 s"):
             await clock.advance(5)
         handle[0].cancel()
 
@@ -548,7 +550,7 @@ def test_the_revisions_of_a_test_are_all_or_those_of_a_span() -> None:
 
     async def none() -> None: ...
 
-    with pytest.raises(LocalProtocolError, match="none does not take `revision`") as caught:
+    with pytest.raises(LocalProtocolError, match="none has no parameter `revision`") as caught:
         every_revision(none)
     assert "none(revision: str), connect(server, revision)" in str(caught.value)
 

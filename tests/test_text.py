@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.auth.flow import said
-from colonnade.cli.text import clean, first_line, one_line
-from colonnade.client.notebook import shown
-from colonnade.text import has_hidden, visible
-from colonnade.transport.child_output import plain
+from colonnade.auth.client.steps import printable_text
+from colonnade.client.results import shown
+from colonnade.text import clean, first_line, has_hidden, one_line, visible
+from colonnade.transport.process.output import plain
 
 # Default_Ignorable_Code_Point of Unicode 16 (DerivedCoreProperties.txt), and the blank of Braille.
 IGNORABLE = [
@@ -28,7 +27,7 @@ SANITISERS: dict[str, Callable[[str], str]] = {
     "first_line": first_line,
     "a notebook": shown,
     "standard error": lambda text: "\n".join(plain(text.encode("utf-8", "replace"))),
-    "an authorization server": said,
+    "an authorization server": printable_text,
 }
 
 
@@ -69,7 +68,7 @@ def test_pictures_and_letters_that_need_a_selector_or_a_joiner_stay_readable(tex
     assert visible(text) == text
     assert clean(text) == text
     assert plain(text.encode()) == [text]
-    assert said(text) == text
+    assert printable_text(text) == text
 
 
 ESCAPED = {

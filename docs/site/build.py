@@ -1,9 +1,9 @@
 """The pages as a site: plain HTML in a folder, to be read from a disk or served by anything.
 
-    python docs/site/build.py FOLDER
+    python -m docs.site.build FOLDER
 
-It begins with README and docs, and takes along whatever they lead to: other pages, files of code as
-pages, pictures, folders as lists. A link that leads nowhere is a failure.
+It begins with README, docs and the API reference, and takes along whatever they lead to: other
+pages, files of code as pages, pictures, folders as lists. A link that leads nowhere is a failure.
 
 Rules: no JavaScript, nothing from a network, every address relative; the same input gives the same
 bytes. Nothing is written outside the given folder, and no file outside the clone is read.
@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -26,6 +26,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
 from pygments.util import ClassNotFound
+
+from docs.site import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = "README.md"
@@ -117,10 +119,14 @@ def coloured(text: str, language: str, name: str = "") -> str:
 
 
 class Site:
-    """A site that is being made of the files of a clone."""
+    """A site that is being made of the files of a clone, and of pages that are made from them.
 
-    def __init__(self, root: Path = ROOT) -> None:
+    `generated` has the Markdown of the latter, by the path that they would have in the clone.
+    """
+
+    def __init__(self, root: Path = ROOT, generated: Mapping[str, str] | None = None) -> None:
         self.root = root
+        self.generated: Mapping[str, str] = generated or {}
         self.problems: list[str] = []
         self.pages: dict[str, Page] = {}
         self.pictures: set[str] = set()
@@ -128,8 +134,8 @@ class Site:
 
     def make(self) -> None:
         """Make every page that README and docs lead to, and check where all links lead."""
-        begin = [HOME, INDEX, *sorted(self._named(self.root / "docs", ".md"))]
-        waiting = deque(name for name in dict.fromkeys(begin) if (self.root / name).exists())
+        begin = [HOME, INDEX, *sorted(self._named(self.root / "docs", ".md")), *self.generated]
+        waiting = deque(name for name in dict.fromkeys(begin) if self.has(name))
         while waiting:
             source = waiting.popleft()
             if source in self.pages or source in self.pictures:
@@ -144,6 +150,10 @@ class Site:
             waiting.extend(target for target, _ in page.links)
         self._check_anchors()
 
+    def has(self, source: str) -> bool:
+        """Whether there is such a file, folder, or generated page."""
+        return source in self.generated or (self.root / source).exists()
+
     def _named(self, folder: Path, suffix: str) -> Iterator[str]:
         for path in folder.glob(f"*{suffix}"):
             yield path.relative_to(self.root).as_posix()
@@ -151,6 +161,8 @@ class Site:
     # ------------------------------------------------------------ pages
 
     def _page(self, source: str) -> Page:
+        if source in self.generated:
+            return self._prose(source, self.generated[source])
         path = self.root / source
         if path.is_dir():
             return self._folder(source)
@@ -225,7 +237,7 @@ class Site:
         path, mark, anchor = unquote(target).partition("#")
         folder = posixpath.dirname(page.source)
         source = posixpath.normpath(posixpath.join(folder, path)) if path else page.source
-        if source.startswith(("..", "/")) or not (self.root / source).exists():
+        if source.startswith(("..", "/")) or not self.has(source):
             self.problems.append(f"{page.source} leads to {target}, which is not there")
             return target
         page.links.append((source, anchor))
@@ -243,11 +255,11 @@ class Site:
     # ------------------------------------------------------------ files
 
     def order(self) -> list[Page]:
-        """The pages that everybody is shown: as the index has them, then what is left of docs."""
+        """The pages in the navigation: in the order of the index, then the rest of docs."""
         index = self.pages.get(INDEX)
         first = [HOME, INDEX, *(target for target, _ in index.links)] if index else [HOME]
         rest = sorted(self._named(self.root / "docs", ".md"))
-        names = dict.fromkeys([*first, *rest])
+        names = dict.fromkeys([*first, *rest, *self.generated])
         return [self.pages[name] for name in names if name in self.pages]
 
     def write(self, folder: Path) -> None:
@@ -296,9 +308,9 @@ def style() -> str:
 
 def main() -> int:
     if len(sys.argv) != 2:
-        print("usage: python docs/site/build.py FOLDER", file=sys.stderr)
+        print("usage: python -m docs.site.build FOLDER", file=sys.stderr)
         return 2
-    site, folder = Site(), Path(sys.argv[1])
+    site, folder = Site(generated=reference.pages()), Path(sys.argv[1])
     site.make()
     for problem in site.problems:
         print(problem, file=sys.stderr)

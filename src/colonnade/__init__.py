@@ -11,59 +11,61 @@ __version__ = "0.1.0.dev0"
 
 _HOMES = {
     "Annotations": "protocol.types",
-    "Ask": "server.asking",
-    "Audio": "server.content",
+    "Ask": "server.context.ask",
+    "Audio": "server.handlers.content",
     "AuthError": "errors",
-    "BlockingContext": "server.blocking",
+    "BlockingContext": "server.context.blocking",
     "Caller": "ports",
     "CannotConnect": "errors",
     "CannotFetch": "errors",
     "ChannelError": "errors",
     "Client": "client.client",
-    "ClientCredentials": "auth.logins",
+    "ClientCredentials": "auth.client.login",
     "ColonnadeError": "errors",
     "ConnectionLost": "errors",
-    "Context": "server.context",
+    "Context": "server.context.context",
     "Declined": "errors",
-    "Depends": "server.depends",
-    "EnterpriseLogin": "auth.logins",
-    "File": "server.content",
+    "Depends": "server.handlers.dependencies",
+    "EnterpriseLogin": "auth.client.login",
+    "File": "server.handlers.content",
     "Handler": "ports",
     "Host": "host.host",
-    "HostTool": "host.offered",
-    "HttpRequest": "transport.http_custom_routes",
-    "HttpResponse": "transport.http_custom_routes",
+    "HostInputRequest": "host.input_requests",
+    "HostTool": "host.servers.listings",
+    "HttpRequest": "transport.http_server.custom_routes",
+    "HttpResponse": "transport.http_server.custom_routes",
     "Icon": "protocol.types",
-    "Image": "server.content",
-    "Introspection": "auth.issuers",
-    "Jwt": "auth.issuers",
-    "Limits": "transport.http_visit",
-    "Link": "server.content",
+    "Image": "server.handlers.content",
+    "Introspection": "auth.server.introspection",
+    "InvalidArgument": "errors",
+    "InvalidArgumentType": "errors",
+    "Jwt": "auth.server.jwt",
+    "Limits": "transport.http_server.request",
+    "Link": "server.handlers.content",
     "LocalProtocolError": "errors",
-    "Login": "auth.logins",
+    "Login": "auth.client.login",
     "LoginRequired": "errors",
-    "Message": "server.content",
+    "Message": "server.handlers.content",
     "Middleware": "ports",
-    "OpenAICompatible": "host.models",
-    "Protection": "auth.protection",
+    "OpenAICompatible": "host.agent.openai_model",
+    "Protection": "auth.server.protection",
     "ProtocolError": "errors",
-    "Question": "host.questions",
     "Refused": "errors",
     "RemoteError": "errors",
     "RemoteProtocolError": "errors",
-    "Result": "server.content",
+    "RequestContext": "ports",
     "Root": "protocol.types",
-    "Roots": "server.asking",
-    "RunLimits": "transport.http_connection",
-    "Sample": "server.asking",
-    "Sampled": "server.asking",
+    "Roots": "server.context.ask",
+    "RunLimits": "transport.http_server.connection",
+    "Sample": "server.context.ask",
+    "Sampled": "server.context.ask",
     "ScopeRequired": "errors",
-    "Server": "server.app",
-    "StaticTokens": "auth.issuers",
+    "Server": "server.server",
+    "StaticTokens": "auth.server.verifier",
     "TimedOut": "errors",
     "ToolError": "errors",
-    "Turn": "ports",
-    "WorkloadIdentity": "auth.logins",
+    "ToolReturn": "server.handlers.content",
+    "WorkloadIdentity": "auth.client.login",
     "connect": "client.connect",
 }
 
@@ -94,19 +96,7 @@ def __getattr__(name: str) -> object:
             mine = ".".join(map(str, sys.version_info[:2]))
             words = f"this is Python {mine}, and colonnade needs 3.11; start it with a newer one"
             raise ImportError(words, name="colonnade")
-        import gc
-
-        # What is loaded stays, so looking for garbage in it, again and again, finds nothing.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            value: object = getattr(import_module(f"colonnade.{_HOMES[name]}"), name)
-        finally:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()  # which leaves it all in the oldest generation
-            if collecting:
-                gc.enable()
+        value: object = getattr(import_module(f"colonnade.{_HOMES[name]}"), name)
     elif name in _ELSEWHERE:
         # An AttributeError would become an ImportError without a hint.
         raise ImportError(f"'colonnade' has no {name}: {_ELSEWHERE[name]}", name="colonnade")

@@ -1,38 +1,40 @@
-"""Every exception of Colonnade, and the one value that becomes an error on the wire.
+"""Exceptions of Colonnade, and the fault that becomes a JSON-RPC error on the wire.
 
     ColonnadeError
-    ├─ ProtocolError          a rule of the conversation was broken
-    │  ├─ LocalProtocolError    by us: a bug in the calling code
-    │  └─ RemoteProtocolError   by them
-    │     └─ Fault                and this is how they are told
-    ├─ RemoteError            the peer answered with an error: code, message, data
-    ├─ ChannelError           nothing was answered
+    ├─ ProtocolError          the protocol was violated
+    │  ├─ LocalProtocolError    by the calling code: a bug
+    │  │  ├─ InvalidArgument        an argument has a wrong value; a ValueError, too
+    │  │  └─ InvalidArgumentType    an argument has a wrong type; a TypeError, too
+    │  └─ RemoteProtocolError   by the peer
+    │     └─ Fault                sent to the peer as a JSON-RPC error
+    ├─ RemoteError            the peer sent an error response: code, message, data
+    ├─ ChannelError           there was no response
     │  ├─ CannotConnect
-    │  ├─ CannotFetch           a document that somebody else named
+    │  ├─ CannotFetch           a document whose URL came from another party
     │  ├─ ConnectionLost
     │  └─ TimedOut
     ├─ AuthError
     │  ├─ LoginRequired
     │  └─ ScopeRequired
-    ├─ Refused                policy or the user said no
+    ├─ Refused                rejected by policy or by the user
     └─ ToolError              raise it in a handler: the model reads the message
-       └─ Declined              the person asked said no, or went away
+       └─ Declined              the user declined or cancelled an elicitation
 
-Rules: no imports from the rest of the package; codes are data, never classes. What code needs to
-know of an error is a field; `str()` composes the sentence of them, which is for people alone.
+Rules: no imports from the rest of the package. Error codes are data, never classes. What code needs
+to know of an error is a field; `str()` composes the message from the fields and is for people only.
 """
 
 from typing import Any, ClassVar, NamedTuple, Self
 
-# How a sentence ends about a call that was sent and not answered.
+# End of the message for a request that was sent and got no response.
 EFFECT_UNKNOWN = "whether it had an effect is unknown"
 
 
 class ColonnadeError(Exception):
-    """Anything that Colonnade raises on purpose.
+    """Base class of every error that Colonnade raises on purpose.
 
-    `server` is the server that the message names, where it names one; `hint` is what to do, the
-    end of the sentence; `status` is that of the HTTP answer behind it.
+    `server` is the name of the server that the error is about, if any; `hint` says what to do and
+    is the end of the message; `status` is the HTTP status of the response behind the error.
     """
 
     args: tuple[Any, ...]
@@ -54,43 +56,67 @@ class ColonnadeError(Exception):
 
     @property
     def sentence(self) -> str:
-        """The summary, and what to do, without what a server wrote to that."""
+        """The summary and the hint, without the output of a server process."""
         return f"{self.summary}; {self.hint}" if self.hint else self.summary
 
     def __str__(self) -> str:
         return self.sentence
 
-    def about(self, server: str) -> Self:
-        """The same error, with the name of the server that it is about in its message."""
+    def with_server(self, server: str) -> Self:
+        """Return this error with the name of the server it is about in its message."""
         if self.server != server:
             self.args = (f"server {server!r}: {self.summary}",)
             self.server = server
         return self
 
-    def again(self) -> Self:
-        """The same error for another who waits for it: a traceback belongs to one."""
+    def copy(self) -> Self:
+        """Return a copy of this error. A traceback belongs to one raise, so each waiter raises its
+        own."""
         same = type(self).__new__(type(self), *self.args)
         same.__dict__.update(self.__dict__)
         return same
 
 
 class ProtocolError(ColonnadeError):
-    """A rule of the conversation was broken."""
+    """The protocol was violated."""
 
 
 class LocalProtocolError(ProtocolError):
-    """The calling code broke a rule; nothing was sent."""
+    """The calling code violated the protocol or called the API with a wrong argument; nothing was
+    sent.
+
+    `argument` is the name of the parameter that was given a wrong value, where it was one: `hosts`
+    for `hosts=["a b"]`.
+    """
+
+    argument: str = ""
+
+    def __init__(
+        self, *args: object, server: str | None = None, hint: str = "", argument: str = ""
+    ) -> None:
+        super().__init__(*args, server=server, hint=hint)
+        if argument:
+            self.argument = argument
+
+
+class InvalidArgument(LocalProtocolError, ValueError):
+    """A function, constructor or decorator was called with a value that it cannot use."""
+
+
+class InvalidArgumentType(LocalProtocolError, TypeError):
+    """A function, constructor or decorator was called with an object of the wrong type, with a
+    keyword that it does not have, or with a function whose signature it cannot use."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke a rule."""
+    """The peer violated the protocol."""
 
 
-class Word:
-    """One of a few answers to a question, the same only if it is the same object.
+class FastEnum:
+    """An enumeration whose members compare by identity.
 
-    Each annotation of a kind of words becomes one of them. An `Enum` does the same; but to make
-    one takes six times as long, and every server makes all of these before its first answer.
+    Each annotation of a subclass becomes a member. `enum.Enum` does the same, but a class takes six
+    times as long to create, and every server creates all of these before its first response.
     """
 
     __slots__ = ("name",)
@@ -106,16 +132,17 @@ class Word:
         return f"{type(self).__name__}.{self.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (type(self), self.name)  # a copy is the same one, too
+        return getattr, (type(self), self.name)  # copies and pickles are the same object
 
     @classmethod
-    def every(cls) -> "list[Self]":
-        """All words of this kind, in their order."""
+    def members(cls) -> "list[Self]":
+        """All members, in the order of their definition."""
         return [getattr(cls, name) for name in cls.__annotations__]
 
 
-class FaultKind(Word):
-    """What went wrong, free of numbers: `revision.number` gives each its code."""
+class FaultKind(FastEnum):
+    """The kind of a fault, independent of revisions; `revision.error_code` maps it to a JSON-RPC
+    code."""
 
     PARSE: "ClassVar[FaultKind]"
     INVALID_REQUEST: "ClassVar[FaultKind]"
@@ -132,13 +159,13 @@ class FaultKind(Word):
 
 
 class Fault(RemoteProtocolError):
-    """An error that will be told to the peer: its kind, words, and data.
+    """An error that is sent to the peer: its kind, message and data.
 
-    `data` is anything that JSON can carry. The number is chosen late, by the peer's revision.
-    `raw_id` is the id of the request that is answered with this, as it was written; empty where
-    none could be read. `settles` is the id of our own request whose reply was malformed: that
-    call ends with this fault instead of waiting for ever. `unheard` says that nobody waits for
-    an answer: it was about a notification or a reply, and those are never answered.
+    `data` is any JSON value. The code is chosen late, by the revision of the peer. `raw_id` is the
+    id of the request that this responds to, as it was written, and empty if none could be read.
+    `settles` is the id of our own request whose response was malformed: that request ends with this
+    fault instead of waiting for its timeout. `expects_no_response` is set for a fault about a
+    notification or a response: those are never answered.
     """
 
     def __init__(
@@ -149,33 +176,36 @@ class Fault(RemoteProtocolError):
         *,
         raw_id: bytes = b"",
         settles: int | str | None = None,
-        unheard: bool = False,
+        expects_no_response: bool = False,
+        hint: str = "",
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, hint=hint)
         self.kind = kind
         self.message = message
         self.data = data
         self.raw_id = raw_id
         self.settles = settles
-        self.unheard = unheard
+        self.expects_no_response = expects_no_response
 
     def __repr__(self) -> str:
         return f"Fault({self.kind.name}, {self.message!r})"
 
 
 class RemoteError(ColonnadeError):
-    """The peer answered with an error."""
+    """The peer sent a JSON-RPC error response."""
 
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(f"{message} ({code})")
+    def __init__(self, code: int, message: str, data: Any = None, *, hint: str = "") -> None:
+        super().__init__(f"{message} ({code})", hint=hint)
         self.code = code
         self.message = message
         self.data = data
 
 
 class Output(NamedTuple):
-    """The last lines that a process wrote beside its messages. It may have written them for one
-    caller: only who may see what that caller does may see them."""
+    """The last lines that a server process wrote to stderr, or to stdout beside its messages.
+
+    They may have been written on behalf of one caller, so show them only to that caller.
+    """
 
     stderr: tuple[str, ...] = ()
     stdout: tuple[str, ...] = ()
@@ -184,7 +214,7 @@ class Output(NamedTuple):
         return bool(self.stderr or self.stdout)
 
     def __str__(self) -> str:
-        """As the end of a sentence: one line stays in it, more stand below."""
+        """The end of a message: one line stays on it, several follow below."""
         lines = self.stderr or self.stdout
         if not lines:
             return ""
@@ -196,13 +226,13 @@ NO_OUTPUT = Output()
 
 
 class ChannelError(ColonnadeError):
-    """Nothing was answered; what the peer did is unknown, unless `unheard` says: nothing.
+    """There was no response, and the effect of the request is unknown unless `not_sent` is set.
 
-    `output` is what the process of the server wrote last, where it is one. `effect_unknown` is set
-    where a call may have had an effect, and the sentence says so.
+    `output` is the last output of the server process, if there is one. `effect_unknown` is set if a
+    request may have had an effect, and the message says so.
     """
 
-    unheard: bool = False
+    not_sent: bool = False
     effect_unknown: bool = False
     output: Output = NO_OUTPUT
 
@@ -219,7 +249,7 @@ class ChannelError(ColonnadeError):
 
     @property
     def stderr(self) -> tuple[str, ...]:
-        """The last lines that the process of the server wrote to its standard error."""
+        """The last lines that the server process wrote to stderr."""
         return self.output.stderr
 
     def __str__(self) -> str:
@@ -228,14 +258,16 @@ class ChannelError(ColonnadeError):
 
 
 class CannotConnect(ChannelError):
-    """The other side was never reached."""
+    """The connection could not be opened; nothing was sent."""
 
-    unheard: bool = True
+    not_sent: bool = True
 
 
 class CannotFetch(ChannelError):
-    """A document was not fetched. The words are the same for every cause, and may be passed on;
-    `why` is for whoever runs this program, and says whether something answered in their network.
+    """A document could not be fetched.
+
+    The message is the same for every cause and may be passed on to another party. `why` is for the
+    operator of this program, since it tells whether something answered inside their network.
     """
 
     def __init__(self, message: str, why: str) -> None:
@@ -244,18 +276,19 @@ class CannotFetch(ChannelError):
 
 
 class ConnectionLost(ChannelError):
-    """The channel ended while something was waiting on it."""
+    """The connection closed while a request was waiting for its response."""
 
 
 class TimedOut(ChannelError):
-    """The time for an answer ran out."""
+    """The timeout of a request expired."""
 
 
 class AuthError(ColonnadeError):
-    """The caller is not who they must be, or may not do this.
+    """Authentication or authorization failed.
 
-    `reason` is what the server said of it (`invalid_token: the token has expired`), empty where it
-    said nothing; `scopes` are those that it named. `token_sent` says that it refused a token.
+    `reason` is the explanation of the server (`invalid_token: the token has expired`), empty if it
+    gave none; `scopes` are the scopes that it named. `token_sent` is set if the server rejected a
+    token.
     """
 
     reason: str = ""
@@ -264,15 +297,15 @@ class AuthError(ColonnadeError):
 
 
 class LoginRequired(AuthError):
-    """No valid credentials: log in."""
+    """There are no valid credentials: log in."""
 
 
 class ScopeRequired(AuthError):
-    """The credentials are good, their scopes are not enough."""
+    """The credentials are valid, but lack a scope."""
 
 
 class Refused(ColonnadeError):
-    """Policy or the user said no."""
+    """Rejected by policy or by the user."""
 
 
 class ToolError(ColonnadeError):
@@ -280,4 +313,4 @@ class ToolError(ColonnadeError):
 
 
 class Declined(ToolError):
-    """The person who was asked declined or cancelled."""
+    """The user declined or cancelled an elicitation."""

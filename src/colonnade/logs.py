@@ -21,7 +21,7 @@ MAX_CHARACTERS = 32 * 1024
 MAX_MEMBERS = 100
 MAX_DEPTH = 8
 
-BLOT = "[redacted]"
+REDACTED = "[redacted]"
 
 # Words that name a secret, alone or as part of a longer name: `api_key`, `clientSecret`. Models
 # count `tokens`, and those are none.
@@ -29,7 +29,7 @@ _NAMES = (
     r"pass(?:word|wd|phrase)|secret|token(?!s)|api[_-]?key|private[_-]?key|access[_-]?key"
     r"|authorization|credential|cookie|request_?state"
 )
-_SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
+_SECRET_KEY = re.compile(_NAMES, re.IGNORECASE)
 # Every quantifier is possessive or bounded, so that no line takes more than linear time.
 _SECRETS = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----END))*+(?:-----END[A-Z -]{0,60})?"
@@ -42,43 +42,48 @@ _SECRETS = re.compile(
 )
 # An unquoted value is one word, and these two begin a sentence: `invalid_token: the token has
 # expired`.
-_NAMED = re.compile(
+_NAMED_SECRET = re.compile(
     rf"""((?:{_NAMES})[A-Za-z0-9_-]{{0,40}}+["']?\s{{0,4}}[=:]\s{{0,4}}+)"""
     r"""(?!\[redacted|(?:the|this)\s)("(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|[^\s,;&"'}\])]++)""",
     re.IGNORECASE,
 )
-_IN_ADDRESS = re.compile(r"(://)[^\s/?#@]{1,512}@")
+_URL_USERINFO = re.compile(r"(://)[^\s/?#@]{1,512}@")
 
 # What every record has; the rest was given by whoever logged it.
-_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "taskName",
+}
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """The text with tokens, keys and what is called a secret blotted out; cut where too long."""
     if len(text) > MAX_CHARACTERS:
         text = f"{text[:MAX_CHARACTERS]}… ({len(text) - MAX_CHARACTERS} characters more)"
-    text = _SECRETS.sub(BLOT, text)
-    text = _NAMED.sub(rf"\1{BLOT}", text)
-    return _IN_ADDRESS.sub(rf"\1{BLOT}@", text)
+    text = _SECRETS.sub(REDACTED, text)
+    text = _NAMED_SECRET.sub(rf"\1{REDACTED}", text)
+    return _URL_USERINFO.sub(rf"\1{REDACTED}@", text)
 
 
-def blotted(value: Any, depth: int = 0) -> Any:
+def redact_data(value: Any, depth: int = 0) -> Any:
     """Plain data with what looks like a secret, or is called one, blotted out."""
     if isinstance(value, str):
-        return redacted(value)
+        return redact(value)
     if not isinstance(value, dict | list | tuple):
         return value
     if depth == MAX_DEPTH:
-        return redacted(str(cast("Any", value)))
+        return redact(str(cast("Any", value)))
     if isinstance(value, dict):
         members = cast("dict[Any, Any]", value).items()
         return {
-            key: BLOT if _is_secret(str(key)) else blotted(item, depth + 1) for key, item in members
+            key: REDACTED if _is_secret(str(key)) else redact_data(item, depth + 1)
+            for key, item in members
         }
-    return [blotted(item, depth + 1) for item in cast("list[Any]", value)]
+    return [redact_data(item, depth + 1) for item in cast("list[Any]", value)]
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """Writes a record as one line of JSON: time, level, logger, message, and what it carries."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -88,14 +93,14 @@ class JsonLines(logging.Formatter):
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": redacted(_message(record)),
+            "message": redact(_message(record)),
         }
         for name, value in vars(record).items():
-            if name not in _USUAL and name not in line and not name.startswith("_"):
-                line[name] = _plain(value, name)
+            if name not in _STANDARD_ATTRIBUTES and name not in line and not name.startswith("_"):
+                line[name] = _json_value(value, name)
         error = self._error(record)
         if error:
-            line["error"] = redacted(error)
+            line["error"] = redact(error)
         return json.dumps(line, separators=(",", ":"), allow_nan=False)
 
     def _error(self, record: logging.LogRecord) -> str:
@@ -108,10 +113,10 @@ class JsonLines(logging.Formatter):
         return "\n".join(part for part in parts if part)
 
 
-def json_lines(stream: TextIO | None = None) -> logging.Handler:
+def json_handler(stream: TextIO | None = None) -> logging.Handler:
     """A handler that writes JSON lines to a stream, standard error without one."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     return handler
 
 
@@ -121,7 +126,7 @@ def log_json(stream: TextIO | None = None, level: int = logging.WARNING) -> None
     Python's warnings are logged, too. Whoever calls `logging.basicConfig` later changes nothing.
     """
     root = logging.getLogger()
-    root.handlers[:] = [json_lines(stream)]
+    root.handlers[:] = [json_handler(stream)]
     root.setLevel(level)
     logging.captureWarnings(True)
 
@@ -133,28 +138,28 @@ def _message(record: logging.LogRecord) -> str:
         return f"{record.msg!s:.200} (its arguments cannot be shown: {type(failure).__name__})"
 
 
-def _plain(value: object, name: str = "", depth: int = 0) -> Any:
+def _json_value(value: object, name: str = "", depth: int = 0) -> Any:
     """A value as JSON can hold it, and nothing secret in it."""
     if value is None or isinstance(value, bool | int):
-        return None if value is None else BLOT if _is_secret(name) else value
+        return None if value is None else REDACTED if _is_secret(name) else value
     if _is_secret(name):
-        return BLOT
+        return REDACTED
     if isinstance(value, float):
         return value if isfinite(value) else str(value)
     if isinstance(value, str):
-        return redacted(value)
+        return redact(value)
     if depth < MAX_DEPTH:
         if isinstance(value, Mapping):
             items = list(cast("Mapping[Any, Any]", value).items())[:MAX_MEMBERS]
-            return {redacted(str(key)): _plain(item, str(key), depth + 1) for key, item in items}
+            return {redact(str(key)): _json_value(item, str(key), depth + 1) for key, item in items}
         if isinstance(value, list | tuple | set | frozenset):
             items = list(cast("list[Any]", value))[:MAX_MEMBERS]
-            return [_plain(item, "", depth + 1) for item in items]
+            return [_json_value(item, "", depth + 1) for item in items]
     try:
-        return redacted(str(value))
+        return redact(str(value))
     except Exception as failure:
         return f"(it cannot be shown: {type(failure).__name__})"
 
 
 def _is_secret(name: str) -> bool:
-    return bool(name) and _SECRET_NAME.search(name) is not None
+    return bool(name) and _SECRET_KEY.search(name) is not None

@@ -1,15 +1,15 @@
-"""Ready-made middleware: limits, time-outs and one log record a request.
+"""Ready-made middleware: rate and concurrency limits, timeouts, and one log record a request.
 
     server.add_middleware(log())          # the first is the outermost, and sees what others refuse
-    server.add_middleware(limits(20, at_once=8))  # for each caller: calls a second, and at a time
+    server.add_middleware(limits(20, at_once=8))  # for each caller: calls a second, and concurrent
     server.add_middleware(timeout(30))
 
-Layers see what reaches a handler. What a transport or the protocol refuses before (a foreign
-origin, an unknown method) and what it answers by itself (`ping`) never comes here.
+Middleware sees the requests that reach a handler. What a transport or the protocol refuses before
+(a foreign origin, an unknown method) and what it answers by itself (`ping`) does not get here.
 
-Rules: a layer knows a turn and a handler, and neither server nor transport. What is refused has
-changed nothing and leaves nothing behind. What is counted is counted in this process: replicas
-count for themselves. Neither arguments nor results are ever logged.
+Rules: middleware knows a request and a handler, and neither server nor transport. A refused request
+changes nothing and leaves nothing behind. Counts are those of this process: replicas count for
+themselves. Neither arguments nor results are ever logged.
 """
 
 import asyncio
@@ -30,37 +30,37 @@ from colonnade.errors import (
     ConnectionLost,
     Fault,
     FaultKind,
-    LocalProtocolError,
+    InvalidArgument,
     Refused,
     ToolError,
 )
-from colonnade.ports import Handler, Middleware, Session, Turn, Wire
+from colonnade.ports import Handler, Middleware, RequestContext, Session, Wire
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
-from colonnade.protocol.httprules_gate import TOO_MANY_REQUESTS, Refusal
-from colonnade.protocol.questions import Question
-from colonnade.protocol.revision import Asking, number
+from colonnade.protocol.http.security import TOO_MANY_REQUESTS, HttpError
+from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.revision import InputRequests, error_code
 
-# Callers that are counted each by itself, as many as a server keeps sessions; further ones share
-# what one has. Who rests until all is refilled gives up the place.
+# Callers that have a bucket of their own, as many as a server keeps sessions; further ones share
+# one. A bucket that is full again is dropped.
 MAX_CALLERS = 10_000
-# Callers that one call looks at to forget them: more than it can add, so they never pile up.
+# Buckets that one call checks to drop them: more than it can add, so they never pile up.
 FORGET_AT_ONCE = 2
-# Names come from strangers; no good one is longer.
+# Names come from clients; no real one is longer.
 MAX_NAME_CHARACTERS = 128
 
 Clock: TypeAlias = Callable[[], float]
-Each: TypeAlias = Callable[[Turn], Hashable]
+Each: TypeAlias = Callable[[RequestContext], Hashable]
 
 
 # ---------------------------------------------------------------- limits
 
 
-def by_caller(turn: Turn) -> Hashable:
-    """Who is counted together: a principal; without one a pipe or a session, and all the rest.
+def by_caller(turn: RequestContext) -> Hashable:
+    """Count by principal; without one by session or connection, and all others together.
 
-    Requests that stand for themselves and name nobody cannot be told apart. Sessions are free to
-    open: where callers are not verified, put `limits(..., each=everybody)` around it.
+    Requests without a session or a principal cannot be told apart. Any client can open sessions: if
+    clients are not authenticated, put `limits(..., each=everybody)` around it.
     """
     principal = turn.exchange.principal
     if principal:
@@ -69,8 +69,8 @@ def by_caller(turn: Turn) -> Hashable:
     return ref(session) if session is not None else ""
 
 
-def everybody(turn: Turn) -> Hashable:
-    """All callers are counted together."""
+def everybody(turn: RequestContext) -> Hashable:
+    """Count all callers together."""
     return ""
 
 
@@ -79,18 +79,18 @@ def _is_gone(key: Hashable) -> bool:
 
 
 class Bucket:
-    """Tokens that come back with time: `rate` a second, `burst` at the most."""
+    """A token bucket: `rate` tokens a second, `burst` at the most."""
 
     __slots__ = ("_at", "_left", "running")
 
     def __init__(self, burst: float, now: float) -> None:
         self._left = burst
         self._at = now
-        # What its owner has under way; not the bucket's own concern.
+        # The running calls of its caller; not used by the bucket itself.
         self.running: int = 0
 
     def take(self, rate: float, burst: float, now: float) -> float:
-        """Take one token; 0 where there was one, else how long until there is, and none taken."""
+        """Take one token; returns 0, or how long until there is one, and then none is taken."""
         left = min(burst, self._left + max(0.0, now - self._at) * rate)
         if left < 1.0:
             return (1.0 - left) / rate
@@ -98,12 +98,12 @@ class Bucket:
         return 0.0
 
     def refilled(self, rate: float, burst: float, now: float) -> bool:
-        """Whether it is as good as new, so that nothing is lost with it."""
+        """Whether it is full, so that it can be dropped."""
         return not self.running and self._left + (now - self._at) * rate >= burst
 
 
 class _Callers:
-    """The buckets of those who called lately; who has not is as good as new, and forgotten."""
+    """The buckets of recent callers; full ones are dropped."""
 
     def __init__(self, rate: float, burst: float, places: int) -> None:
         self.rate = rate
@@ -117,7 +117,7 @@ class _Callers:
         return len(self._buckets)
 
     def find(self, key: Hashable, now: float) -> Bucket:
-        """The bucket of a caller: its own, or where there is no room the one for all others."""
+        """The bucket of a caller: its own, or the shared one if there are too many."""
         self._forget(now)
         bucket = self._buckets.get(key)
         if bucket is not None:
@@ -131,7 +131,7 @@ class _Callers:
         return self._others
 
     def leave(self, key: Hashable, bucket: Bucket, now: float) -> None:
-        """One call less; a bucket that says nothing any more goes at once."""
+        """A call is over; a bucket that is not needed any more is dropped at once."""
         if self._buckets.get(key) is bucket and bucket.refilled(self.rate, self.burst, now):
             del self._buckets[key]
 
@@ -149,7 +149,7 @@ class _Callers:
                 return
 
 
-def limits(
+def rate_limit(
     per_s: float | None = None,
     *,
     burst: int | None = None,
@@ -159,18 +159,18 @@ def limits(
     places: int = MAX_CALLERS,
     clock: Clock = time.monotonic,
 ) -> Middleware:
-    """A layer that lets each caller make so many calls a second, and so many at a time.
+    """Middleware that limits the calls a second and the concurrent calls of each caller.
 
-    `burst` is how many may come at once after a pause, `per_s` where it is not given. `methods`
-    are those that count, all without it; `subscriptions/listen` is open for hours, and so holds a
-    place of `at_once` only where it is named. A tool call is refused in words for the model,
-    anything else by an error (429, over HTTP too); both say when to try again.
+    `burst` is how many calls may come at once after a pause; the default is `per_s`. `methods` are
+    those that count, by default all; `subscriptions/listen` is open for hours, and counts for
+    `at_once` only if it is named. A tool call is refused with an error result for the model,
+    anything else with an error (429, over HTTP too); both say when to try again.
     """
     counting = _Limits(per_s, burst, at_once, places, clock)
     chosen = frozenset(methods) if methods is not None else None
 
-    async def limited(turn: Turn, handler: Handler) -> t.Noun:
-        name = turn.exchange.row.name
+    async def limited(turn: RequestContext, handler: Handler) -> t.ProtocolType:
+        name = turn.exchange.method.name
         if chosen is not None and name not in chosen:
             return await handler(turn)
         holds = at_once is not None and (name != LISTEN or chosen is not None)
@@ -189,14 +189,14 @@ def limits(
 
 
 class _Wait(Struct, frozen=True):
-    """Why a call is not let in, and after how many seconds it may try again."""
+    """Why a call is refused, and after how many seconds to try again."""
 
     words: str
     seconds: float
 
 
 class _Limits:
-    """What one layer counts."""
+    """The counts of one `limits` middleware."""
 
     def __init__(
         self,
@@ -207,22 +207,26 @@ class _Limits:
         clock: Clock,
     ) -> None:
         if per_s is None and at_once is None:
-            raise LocalProtocolError("limits of what? give per_s, at_once or both")
+            raise InvalidArgument("limits() needs per_s=, at_once= or both")
         if per_s is not None and not (isfinite(per_s) and per_s > 0):
-            raise LocalProtocolError(f"per_s is {per_s}; give calls a second, above 0")
+            raise InvalidArgument(
+                f"per_s is {per_s}; give calls a second, above 0", argument="per_s"
+            )
         if per_s is None and burst is not None:
-            raise LocalProtocolError("burst is how many come at once; it needs per_s")
+            raise InvalidArgument(
+                "burst is how many come at once; it needs per_s", argument="burst"
+            )
         if any(count is not None and count < 1 for count in (burst, at_once, places)):
-            raise LocalProtocolError("burst, at_once and places are numbers of calls above 0")
+            raise InvalidArgument("burst, at_once and places are numbers of calls above 0")
         self._per_s = per_s
         self._at_once = at_once
         self._clock = clock
-        # Without a rate a bucket only counts what runs, and is as good as new when nothing does.
+        # Without a rate a bucket only counts running calls, and is full when there are none.
         size = burst if burst is not None else max(1, ceil(per_s or 1))
         self._callers = _Callers(per_s or 1.0, size if per_s is not None else 0, places)
 
     def enter(self, key: Hashable, *, holds: bool) -> Bucket | _Wait:
-        """Let a call in, or say why not; then nothing has changed."""
+        """Admit a call, or return why not; then nothing has changed."""
         callers, now = self._callers, self._clock()
         bucket = callers.find(key, now)
         if holds and self._at_once is not None and bucket.running >= self._at_once:
@@ -236,47 +240,48 @@ class _Limits:
         return bucket
 
     def leave(self, key: Hashable, bucket: Bucket, *, holds: bool) -> None:
-        """A call that was let in is over."""
+        """An admitted call is over."""
         bucket.running -= holds
         if self._per_s is None:
             self._callers.leave(key, bucket, self._clock())
 
 
-def _refused(exchange: Exchange, wait: _Wait) -> t.Noun:
-    """Say no, in the way that whoever must act on it reads."""
+def _refused(exchange: Exchange, wait: _Wait) -> t.ProtocolType:
+    """Refuse a call: with an error result for a model, else with an error."""
     seconds = max(1, ceil(wait.seconds))
     words = f"{wait.words}; try again in {seconds} s"
-    if exchange.row.params is t.CallToolRequestParams:
+    if exchange.method.params is t.CallToolRequestParams:
         return _failed(words)
     data = {"retryAfterMs": ceil(wait.seconds * 1000)}
     headers = (("Retry-After", str(seconds)),)
-    raise Refusal(TOO_MANY_REQUESTS, words, kind=FaultKind.TOO_MANY, headers=headers, data=data)
+    raise HttpError(TOO_MANY_REQUESTS, words, kind=FaultKind.TOO_MANY, headers=headers, data=data)
 
 
 def _failed(words: str) -> t.CallToolResult:
     return t.CallToolResult(content=[t.TextContent(text=words)], is_error=True)
 
 
-# ---------------------------------------------------------------- time
+# ---------------------------------------------------------------- timeouts
 
 
 def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middleware:
-    """A layer that stops what takes longer. A tool call ends in words, anything else in an error.
+    """Middleware that cancels what takes longer. A tool call gets an error result, anything else an
+    error.
 
-    While a question waits for a person's answer the time stands still. `methods` are those that
-    it is for, all without it; `subscriptions/listen` has no end of its own, and none here.
+    The timeout is paused while an elicitation or another request to the client is open. `methods`
+    are those that it applies to, by default all; never `subscriptions/listen`.
     """
     if not (isfinite(seconds) and seconds > 0):
-        raise LocalProtocolError(f"a time-out of {seconds}; give seconds above 0")
+        raise InvalidArgument(f"timeout({seconds}): give seconds above 0", argument="seconds")
     chosen = frozenset(methods) if methods is not None else None
 
-    async def timed(turn: Turn, handler: Handler) -> t.Noun:
+    async def timed(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         exchange = turn.exchange
-        name = exchange.row.name
+        name = exchange.method.name
         if name == LISTEN or (chosen is not None and name not in chosen):
             return await handler(turn)
         deadline = asyncio.timeout(seconds)
-        if exchange.peer.revision.asking is Asking.BY_REQUEST:
+        if exchange.peer.revision.input_requests is InputRequests.AS_REQUEST:
             turn = _Paused(turn, deadline)
         try:
             async with deadline:
@@ -285,7 +290,7 @@ def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middle
             if not deadline.expired():
                 raise
         words = f"{_name(exchange) or name} did not finish within {seconds:g} s; try less"
-        if exchange.row.params is t.CallToolRequestParams:
+        if exchange.method.params is t.CallToolRequestParams:
             return _failed(words)
         raise Fault(FaultKind.INTERNAL, words)
 
@@ -293,10 +298,10 @@ def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middle
 
 
 class _Paused(RequestFields):
-    """A turn whose time stands still while somebody else has to answer."""
+    """A request whose timeout is paused while a request to the client is open."""
 
-    def __init__(self, turn: Turn, deadline: asyncio.Timeout) -> None:
-        self.fault: Fault | None = None  # whoever answers sets it on the turn that it made
+    def __init__(self, turn: RequestContext, deadline: asyncio.Timeout) -> None:
+        self.fault: Fault | None = None  # set on the request that the transport made
         self.exchange: Exchange = turn.exchange
         self._turn = turn
         self._deadline = deadline
@@ -323,7 +328,7 @@ class _Paused(RequestFields):
     async def hang_up(self) -> None:
         await self._turn.wire.hang_up()
 
-    async def ask(self, question: Question) -> Raw:
+    async def ask(self, question: InputRequest) -> Raw:
         with self._paused():
             return await self._turn.wire.ask(question)
 
@@ -353,13 +358,13 @@ def log(
     level: int = logging.INFO,
     clock: Clock = time.monotonic,
 ) -> Middleware:
-    """A layer that writes one record for each request: who, what, how long, and what became of it.
+    """Middleware that logs one record for each request: principal, method, name, duration, outcome.
 
-    The record says it in words, and again as the dict `record.request`, which JSON lines show.
+    The message has them as text, and `record.request` as a dict, for JSON lines.
     """
     said = logging.getLogger(logger) if isinstance(logger, str) else logger
 
-    async def logged(turn: Turn, handler: Handler) -> t.Noun:
+    async def logged(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         if not said.isEnabledFor(level):
             return await handler(turn)
         began = clock()
@@ -389,7 +394,7 @@ def log(
     return logged
 
 
-def _outcome(result: t.Noun) -> str:
+def _outcome(result: t.ProtocolType) -> str:
     if isinstance(result, t.InputRequiredResult):
         return "asks"
     failed = isinstance(result, t.CallToolResult) and result.is_error
@@ -397,18 +402,18 @@ def _outcome(result: t.Noun) -> str:
 
 
 def _facts(exchange: Exchange, outcome: str, fault: Fault | None, took_ms: float) -> dict[str, Any]:
-    """What is said of a request; what there is nothing to say of is left out."""
+    """The facts of a request for the log; empty ones are left out."""
     peer = exchange.peer
     client = peer.info
     facts: dict[str, Any] = {
-        "method": exchange.row.name,
+        "method": exchange.method.name,
         "name": _name(exchange),
         "principal": exchange.principal[:MAX_NAME_CHARACTERS],
         "revision": peer.revision.date,
         "client": f"{client.name} {client.version}"[:MAX_NAME_CHARACTERS] if client else "",
-        "trace": _trace(exchange.head.meta),
+        "trace": _trace(exchange.params.meta),
         "outcome": outcome,
-        "code": number(fault, peer.revision) if fault is not None else None,
+        "code": error_code(fault, peer.revision) if fault is not None else None,
         "ms": took_ms,
     }
     return {name: value for name, value in facts.items() if value not in ("", None)}
@@ -425,7 +430,7 @@ _TRACE = re.compile(
 
 
 def _trace(meta: Raw) -> str:
-    """The id of the trace that a request belongs to, if it names one as W3C writes it."""
+    """The trace id of a request, from a W3C `traceparent`."""
     if bytes(meta).find(t.TRACEPARENT_KEY.encode()) < 0:
         return ""
     try:
@@ -436,8 +441,8 @@ def _trace(meta: Raw) -> str:
 
 
 def _name(exchange: Exchange) -> str:
-    """What a request is about, by name or address; what may be secret in an address is left out."""
-    head = exchange.head
+    """The name or URI of a request, without the parts of a URI that may be secret."""
+    head = exchange.params
     if isinstance(head.name, str):
         return head.name[:MAX_NAME_CHARACTERS]
     if not isinstance(head.uri, str):
@@ -450,7 +455,7 @@ def _name(exchange: Exchange) -> str:
 
 
 class _Words:
-    """The facts in one line, put into words only where somebody reads them."""
+    """The facts as one line, formatted only if the record is written."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self._facts = facts

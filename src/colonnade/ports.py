@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from msgspec import Raw, Struct
 
 from colonnade.errors import Fault
-from colonnade.protocol.events import Told
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.identity import Identity
 from colonnade.protocol.jsonrpc import Batch, Request, RequestId
-from colonnade.protocol.link import Link
-from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.link.events import NotificationReceived
+from colonnade.protocol.link.link import DuplexLink
+from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import Revision, Revisions
-from colonnade.protocol.types import NotificationParams, Noun, RequestParams
+from colonnade.protocol.types import NotificationParams, ProtocolType, RequestParams
 
 if TYPE_CHECKING:  # whoever has one of these has loaded it
-    from colonnade.protocol.httprules_gate import Headers
-    from colonnade.protocol.httprules_params import ParamHeader
-    from colonnade.protocol.questions import Question
+    from colonnade.protocol.http.param_headers import ParamHeader
+    from colonnade.protocol.http.security import Headers
+    from colonnade.protocol.input_requests import InputRequest
     from colonnade.protocol.types import ProgressNotificationParams
 
 
@@ -38,7 +37,7 @@ class Wire(Protocol):
         """Write it at once, if the other side has kept up; False where somebody must wait."""
         ...
 
-    async def ask(self, question: "Question") -> Raw:
+    async def ask(self, question: "InputRequest") -> Raw:
         """Put a question by request and wait for its raw answer, where the revision does that.
 
         Raises `RemoteError` where the answer is an error, `ChannelError` where there is none.
@@ -59,7 +58,7 @@ class Session(Protocol):
         ...
 
 
-class Turn(Protocol):
+class RequestContext(Protocol):
     """One exchange as a handler sees it: the protocol's record, and the way back.
 
     `fault` is set where the answer is an error, for shells that say so in a status, too.
@@ -98,12 +97,12 @@ class Turn(Protocol):
 
 
 # The one callable, the whole height: server, gateway, cache, limits, policy.
-Handler: TypeAlias = Callable[[Turn], Awaitable[Noun]]
-Middleware: TypeAlias = Callable[[Turn, Handler], Awaitable[Noun]]
+Handler: TypeAlias = Callable[[RequestContext], Awaitable[ProtocolType]]
+Middleware: TypeAlias = Callable[[RequestContext, Handler], Awaitable[ProtocolType]]
 
 
 # What turns a request into the bytes of its answer, errors included; None for silence.
-Answer: TypeAlias = Callable[[Turn], Awaitable[bytes | None]]
+Answer: TypeAlias = Callable[[RequestContext], Awaitable[bytes | None]]
 
 
 def stack(handler: Handler, layers: Sequence[Middleware]) -> Handler:
@@ -115,7 +114,7 @@ def stack(handler: Handler, layers: Sequence[Middleware]) -> Handler:
 
 def _wrapped(layer: Middleware, inner: Handler) -> Handler:
     # A plain function that hands out the layer's coroutine: cheaper than one more coroutine.
-    def wrapped(turn: Turn) -> Awaitable[Noun]:
+    def wrapped(turn: RequestContext) -> Awaitable[ProtocolType]:
         return layer(turn, inner)
 
     return wrapped
@@ -124,11 +123,11 @@ def _wrapped(layer: Middleware, inner: Handler) -> Handler:
 class Hearer(Protocol):
     """Who holds a conversation as a client: what the server asks, tells and reports comes here."""
 
-    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
         """The bytes of the answer to a question that went by request."""
         ...
 
-    def told(self, told: Told) -> None:
+    def told(self, told: NotificationReceived) -> None:
         """A notification that belongs to no call of ours, or to a subscription."""
         ...
 
@@ -153,7 +152,7 @@ class Conversation(Protocol):
     """
 
     @property
-    def link(self) -> Link: ...
+    def link(self) -> DuplexLink: ...
 
     async def request(
         self,
@@ -196,7 +195,7 @@ class Conversation(Protocol):
 
 
 # What carries a conversation for its hearer: a pipe, a child's streams, HTTP, memory.
-Carry: TypeAlias = Callable[[Link, Hearer], Conversation]
+Carry: TypeAlias = Callable[[DuplexLink, Hearer], Conversation]
 
 
 class Service(Protocol):
@@ -210,12 +209,12 @@ class Service(Protocol):
         """Capabilities are computed from what is registered now."""
         ...
 
-    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
         """The bytes of the answer, errors included; None for silence. Raises nothing but
         `CancelledError` and `ConnectionLost`."""
         ...
 
-    def told(self, told: Told, peer: Peer | None) -> None:
+    def told(self, told: NotificationReceived, peer: Peer | None) -> None:
         """A client's notification that belongs to no exchange."""
         ...
 
@@ -319,37 +318,41 @@ class HttpSend(Protocol):
     ) -> HttpAnswer: ...
 
 
-class Shown(Struct, frozen=True):
+class RequestCredentials(Struct, frozen=True):
     """What a request showed of who we are: which credentials, and the headers; none where none
     were. `nonce` is the server's own, that they were made with."""
 
     generation: str
-    lines: tuple[tuple[str, str], ...]
+    headers: tuple[tuple[str, str], ...]
     nonce: str = ""
 
     def __repr__(self) -> str:
-        return f"Shown({len(self.lines)} headers)"
+        return f"RequestCredentials({len(self.headers)} headers)"
 
 
-class Passport(Protocol):
+class Credentials(Protocol):
     """Who a client is to one server, shown with every request to it."""
 
-    def at_hand(self, method: str, url: str) -> Shown | None:
+    def cached(self, method: str, url: str) -> RequestCredentials | None:
         """What to send along, if that is known without waiting for anybody."""
         ...
 
-    async def show(self, method: str, url: str) -> Shown:
+    async def obtain(self, method: str, url: str) -> RequestCredentials:
         """What to send along. Raises `AuthError`, `ChannelError`."""
         ...
 
-    async def refused(
-        self, shown_before: Sequence[Shown], status: int, lines: Sequence[str], nonce: str
+    async def handle_rejection(
+        self,
+        sent_before: Sequence[RequestCredentials],
+        status: int,
+        lines: Sequence[str],
+        nonce: str,
     ) -> bool:
         """Whether to send a request again that was refused (401, 403), after what was shown each
         time so far. `lines` are its `WWW-Authenticate`. Raises `AuthError`, `ChannelError`."""
         ...
 
-    def heard(self, nonce: str) -> None:
+    def set_nonce(self, nonce: str) -> None:
         """The server gave a nonce for the next time."""
         ...
 

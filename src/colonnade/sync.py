@@ -1,16 +1,16 @@
-"""The client for programs without a loop: the same names, and every call waits.
+"""The synchronous client: the same names, and every call blocks.
 
     from colonnade.sync import connect
 
     with connect("server.py") as client:
         client.call_tool("add", {"a": 1, "b": 2}).data
 
-It is the same client, in a loop of its own in a thread of its own: so it works in notebooks, where
-a loop runs already, in plain tests, and in many threads at once. The thread is there for as long as
-somebody is connected; whoever forgets to close is closed at exit.
+It is the asynchronous client in an event loop of its own, in a thread of its own: so it works in
+notebooks, where a loop is already running, in plain tests, and in several threads at once. The
+thread runs as long as a client is connected; clients that were not closed are closed at exit.
 
-Rules: nothing is decided here, only waited for. What is interrupted is cancelled, and the server
-learns so. A handler runs in a thread of its own, so that it may block, and may use the client.
+Rules: this module only waits. A call that is interrupted is cancelled, and the server is notified.
+A callback runs in a thread of its own, so that it may block, and may use the client.
 """
 
 import asyncio
@@ -25,33 +25,30 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
-from colonnade.client.answers import Answering, OnElicit, OnSample
-from colonnade.client.client import Client as AsyncClient
-from colonnade.client.client import OnLog, OnProgress
-from colonnade.client.completing import Completer as AsyncCompleter
-from colonnade.client.connect import PING_S
+from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
+from colonnade.client.client import Client, Completer, OnLog, OnProgress
+from colonnade.client.connect import PING_S, GivenHeaders, Target
 from colonnade.client.connect import connect as connect_in_loop
-from colonnade.client.list_limits import MAX_LIST_BYTES, MAX_LIST_ITEMS
-from colonnade.client.listening import Change
-from colonnade.client.offered import Tool
+from colonnade.client.input_callbacks import Answering, OnElicit, OnSample
 from colonnade.client.results import ToolResult
 from colonnade.client.roots import GivenRoots, Rooted
-from colonnade.client.targets import GivenHeaders, Target
-from colonnade.client.ways import OnStderr
+from colonnade.client.subscriptions import Change
+from colonnade.client.tools import ListedTool
+from colonnade.client.transports import OnStderr
 from colonnade.errors import ConnectionLost, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.link import TIMEOUT_S
+from colonnade.protocol.link.link import TIMEOUT_S
 
 if TYPE_CHECKING:
-    from colonnade.auth.logins import Auth
+    from colonnade.auth.client.login import Auth
 
-__all__ = ["Changes", "Client", "Completer", "connect"]
+__all__ = ["Changes", "SyncClient", "SyncCompleter", "connect"]
 
-# Handlers at work at the same time: there is one user, and news comes in order.
+# Concurrent callbacks: there is one user, and notifications come in order.
 HANDLERS = 8
-# For what was interrupted to tell its server so.
+# For the cancellation of an interrupted call to be sent.
 FAREWELL_S = 5.0
-# How long an interrupt may go unseen.
+# How late an interrupt may be seen.
 SLICE_S = 1.0
 
 T = TypeVar("T")
@@ -61,7 +58,7 @@ T = TypeVar("T")
 
 
 def _result(future: Future[T]) -> T:
-    """What comes of it. An interrupt that comes just before the wait begins is seen by the next."""
+    """The result of a future. An interrupt just before the wait is seen at the next slice."""
     while True:
         try:
             return future.result(SLICE_S)
@@ -71,7 +68,7 @@ def _result(future: Future[T]) -> T:
 
 
 class _Thread:
-    """A loop in a thread, for as long as somebody needs it."""
+    """An event loop in a thread, as long as a client uses it."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
@@ -91,7 +88,7 @@ class _Thread:
             self.loop.close()
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """What comes of this in the loop. Interrupting cancels it, and waits for that."""
+        """Run a coroutine in the loop and wait for it; an interrupt cancels it."""
         if threading.current_thread() is self._thread or self.pid != os.getpid():
             work.close()
             raise LocalProtocolError(
@@ -108,14 +105,14 @@ class _Thread:
             raise
 
     def stop(self) -> None:
-        """Nobody needs it any more."""
+        """A client is closed: stop the loop with the last one."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(FAREWELL_S)
         self.handlers.shutdown(wait=False)
 
     def in_thread(self, handler: Callable[..., T] | None) -> Callable[..., Any] | None:
-        """A handler that blocks, as one that the loop can wait for."""
+        """A blocking callback as an asynchronous one."""
         if handler is None or inspect.iscoroutinefunction(handler):
             return handler
         asked: Callable[..., T] = handler
@@ -131,8 +128,8 @@ class _Thread:
 
 
 class _Job(Generic[T]):
-    """Something that a thread waits for. It may be interrupted at any moment, also before this
-    has begun."""
+    """A coroutine that a thread waits for. The wait may be interrupted at any moment, also before
+    the coroutine has begun."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._work = work
@@ -151,7 +148,7 @@ class _Job(Generic[T]):
             self._over.set()
 
     def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Nobody waits any more: let it come to its end."""
+        """The wait was interrupted: cancel it, and wait for its end."""
         self._unwanted = True
         if self._task is not None and not self._over.is_set():
             loop.call_soon_threadsafe(self._task.cancel)
@@ -159,7 +156,7 @@ class _Job(Generic[T]):
 
 
 async def _cancel_all() -> None:
-    """End what is still at work: somebody closed while others waited."""
+    """Cancel what still runs: the client was closed while other threads waited."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
@@ -191,13 +188,13 @@ def _part(thread: _Thread) -> None:
     thread.stop()
 
 
-_open: "set[Client]" = set()
+_open: "set[SyncClient]" = set()
 
 
 @atexit.register
 def _close_all() -> None:
     for client in list(_open):
-        with suppress(Exception):  # there is nobody left to tell
+        with suppress(Exception):  # no caller is left to raise it to
             client.close()
 
 
@@ -228,7 +225,7 @@ def connect(
     ping_s: float | None = PING_S,
     max_list_bytes: int = MAX_LIST_BYTES,
     max_list_items: int = MAX_LIST_ITEMS,
-) -> "Client":
+) -> "SyncClient":
     """A client of a server, open already: `with connect(…) as client`, or `client.close()`.
 
     All of it is as in `colonnade.connect`. Handlers may block.
@@ -260,26 +257,26 @@ def connect(
             max_list_items=max_list_items,
         )
 
-        async def opened() -> AsyncClient:
+        async def opened() -> Client:
             return await connecting
 
-        return Client(thread.wait_for(opened()), thread)
+        return SyncClient(thread.wait_for(opened()), thread)
     except BaseException:
         _part(thread)
         raise
 
 
-class Client:
-    """One server, as a program sees it that waits for every answer. See `colonnade.Client`."""
+class SyncClient:
+    """A synchronous client of one server. See `colonnade.Client`."""
 
-    def __init__(self, client: AsyncClient, thread: _Thread) -> None:
+    def __init__(self, client: Client, thread: _Thread) -> None:
         self._client = client
         self._thread = thread
         self._closing = threading.Lock()
         self._closed = False
         _open.add(self)
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> "SyncClient":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -289,7 +286,7 @@ class Client:
         return f"Client({self.name!r})"
 
     def close(self, why: str = "the client was closed") -> None:
-        """End the conversation. At any time, in any thread, and twice."""
+        """Close the connection; from any thread, and more than once."""
         with self._closing:
             if self._closed:
                 return
@@ -306,36 +303,36 @@ class Client:
             raise ConnectionLost("the client was closed")
         return self._thread.wait_for(work)
 
-    # ------------------------------------------------------------ who is there
+    # ------------------------------------------------------------ the server
 
     @property
     def name(self) -> str:
-        """What this server is called in errors."""
+        """The name of this server in errors."""
         return self._client.name
 
     @property
     def revision(self) -> str:
-        """The revision that the two speak."""
+        """The negotiated revision."""
         return self._client.revision
 
     @property
     def server(self) -> t.Implementation | None:
-        """What the server says it is: for people and logs, never for decisions."""
+        """The name and version of the server: for display and logs, never for decisions."""
         return self._client.server
 
     @property
     def capabilities(self) -> t.ServerCapabilities:
-        """What the server offered when it was last asked."""
+        """The capabilities of the server."""
         return self._client.capabilities
 
     @property
     def instructions(self) -> str | None:
-        """What the server says of its use."""
+        """The instructions of the server."""
         return self._client.instructions
 
     # ------------------------------------------------------------ tools
 
-    def list_tools(self, *, fresh: bool = False) -> list[Tool]:
+    def list_tools(self, *, fresh: bool = False) -> list[ListedTool]:
         """Every tool, from all pages."""
         return self._wait(self._client.list_tools(fresh=fresh))
 
@@ -403,11 +400,11 @@ class Client:
     # ------------------------------------------------------------ resources
 
     def list_resources(self, *, fresh: bool = False) -> list[t.Resource]:
-        """Every resource that has an address of its own, from all pages."""
+        """Every resource, from all pages."""
         return self._wait(self._client.list_resources(fresh=fresh))
 
     def list_resource_templates(self, *, fresh: bool = False) -> list[t.ResourceTemplate]:
-        """Every template of addresses, from all pages."""
+        """Every resource template, from all pages."""
         return self._wait(self._client.list_resource_templates(fresh=fresh))
 
     def read_resource(
@@ -417,11 +414,11 @@ class Client:
         return self._wait(self._client.read_resource(uri, timeout_s=timeout_s, fresh=fresh))
 
     def subscribe(self, uri: str) -> None:
-        """Ask for news of a resource, where the revision has sessions; `listen` works in all."""
+        """Subscribe to a resource, in revisions with sessions; `listen` works in all."""
         self._wait(self._client.subscribe(uri))
 
     def unsubscribe(self, uri: str) -> None:
-        """Ask for no more news of a resource."""
+        """Unsubscribe from a resource."""
         self._wait(self._client.unsubscribe(uri))
 
     # ------------------------------------------------------------ prompts and completions
@@ -449,7 +446,7 @@ class Client:
         template: str | None = None,
         context: Mapping[str, str] | None = None,
     ) -> t.Completion:
-        """What an argument of a prompt, or a variable of a template, may become."""
+        """Completions of an argument of a prompt, or of a variable of a template."""
         return self._wait(
             self._client.complete(
                 argument, value, prompt=prompt, template=template, context=context
@@ -463,12 +460,12 @@ class Client:
         prompt: str | None = None,
         template: str | None = None,
         context: Mapping[str, str] | None = None,
-    ) -> "Completer":
-        """Completion for somebody who types: asks after a pause, and not twice for the same."""
+    ) -> "SyncCompleter":
+        """Completion while a user types: requests after a pause, and no value twice."""
         completer = self._client.completer(
             argument, prompt=prompt, template=template, context=context
         )
-        return Completer(completer, self._wait)
+        return SyncCompleter(completer, self._wait)
 
     def ask(
         self,
@@ -480,7 +477,7 @@ class Client:
         answers: Answering | None = None,
         principal: str = "",
         log_level: t.LoggingLevel | None = None,
-    ) -> t.Noun:
+    ) -> t.ProtocolType:
         """The result of any request, as the protocol has it; `answers` are asked in the loop."""
         return self._wait(
             self._client.ask(
@@ -497,15 +494,15 @@ class Client:
     # ------------------------------------------------------------ the conversation itself
 
     def ping(self) -> None:
-        """See whether the server is there."""
+        """Check whether the server responds."""
         self._wait(self._client.ping())
 
     def set_log_level(self, level: t.LoggingLevel) -> None:
-        """How much is to be logged from now on."""
+        """Set the least level of log messages."""
         self._wait(self._client.set_log_level(level))
 
     def roots_changed(self, roots: Rooted | None = None) -> None:
-        """Others are the roots now: these, or what the handler says that was given for them."""
+        """Notify the server that the roots have changed: to these, or what the callback returns."""
         self._wait(self._client.roots_changed(roots))
 
     @contextmanager
@@ -517,7 +514,7 @@ class Client:
         resource_list: bool = False,
         resources: Iterable[str] = (),
     ) -> Generator["Changes"]:
-        """Changes of lists and of these resources, from the moment this is entered.
+        """Notifications of changed lists and of these resources, from the moment this is entered.
 
         >>> with client.listen(tools=True) as changes:
         ...     for change in changes: ...
@@ -536,21 +533,21 @@ class Client:
 Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-class Completer:
-    """Completes one argument: `completer("par")`, from as many threads as somebody types in."""
+class SyncCompleter:
+    """Completes one argument: `completer("par")`, from any thread."""
 
-    def __init__(self, completer: AsyncCompleter, wait: Wait) -> None:
+    def __init__(self, completer: Completer, wait: Wait) -> None:
         self._completer = completer
         self._wait = wait
 
     def __call__(self, value: str) -> t.Completion | None:
-        """What this may become; None where something newer was asked for meanwhile."""
+        """The completions of a value; None if a newer one was requested meanwhile."""
         found: t.Completion | None = self._wait(self._completer(value))
         return found
 
 
 class Changes:
-    """Changes as they come: `for change in changes`. Ends when the server ends it."""
+    """Iterates over changes: `for change in changes`. Ends when the server ends it."""
 
     def __init__(self, changes: AsyncIterator[Change], wait: Wait) -> None:
         self._changes = changes

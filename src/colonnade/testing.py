@@ -1,4 +1,4 @@
-"""Tests of a server, without a process and without a socket.
+"""Test a server in memory, without a process and without a socket.
 
     from colonnade.testing import Clock, connect, every_revision
 
@@ -9,17 +9,17 @@
             assert result.text == "12A on SK1"
             assert client.asked[0].message == "Which seat on SK1?"
 
-- `connect` is a client of a server in memory, in the newest revision that the server speaks or a
-  chosen one. It shows what crashed: `book failed (id 4f2a91): KeyError('SK1')`.
-- `answers` are what is answered to the server's questions, in their order, or by words that are in
-  the question: `{"Which seat": "12A"}`. A question that nobody expected fails the test, and so does
-  an answer that nobody asked for.
+- `connect` is a client of a server in memory, in the newest revision of the server or a chosen one.
+  It shows exceptions: `book failed (id 4f2a91): KeyError('SK1')`.
+- `answers` are the responses to the server's elicitation and sampling requests, in their order, or
+  by a part of the message: `{"Which seat": "12A"}`. A request without an answer fails the test, and
+  so does an answer that was not used.
 - `client.record` has every message, both ways; printed, it is a transcript.
-- `Clock` stands still until `await clock.advance(60)`: time-outs, handles and sealed states end
-  without anybody waiting.
+- `Clock` stands still until `await clock.advance(60)`: timeouts, handles and sealed states expire
+  without a wait.
 
 Rules: nothing is patched in other modules, and pytest is imported only by `every_revision`. What a
-test changes of a server or a loop is as it was when the test is over.
+test changes of a server or a loop is restored when the test is over.
 """
 
 import asyncio
@@ -44,58 +44,58 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast, overload
 
 import msgspec
 
-from colonnade.client.answers import Answers, GivenRoots, OnElicit, OnSample
 from colonnade.client.client import Client, OnLog, OnProgress
-from colonnade.errors import Declined, LocalProtocolError
+from colonnade.client.input_callbacks import Answers, GivenRoots, OnElicit, OnSample
+from colonnade.errors import Declined, InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.link import TIMEOUT_S
+from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestParams
+from colonnade.protocol.link.link import TIMEOUT_S
 from colonnade.protocol.methods import Side
-from colonnade.protocol.questions import AnyAnswer, Params, Question
 from colonnade.protocol.revision import ALL, Revision, Revisions
-from colonnade.server.app import Server
+from colonnade.server.server import Server
 from colonnade.transport.memory import pair, serve_end
 
 __all__ = ["Clock", "MemoryClient", "Record", "Said", "connect", "every_revision"]
 
-# A test that takes longer hangs: nothing here waits for anybody.
+# A test that takes longer hangs: nothing here waits for anything outside.
 TEST_S = 60.0
-# What a record keeps: the last of what was said.
+# A record keeps the last messages.
 MAX_RECORDED = 100_000
-# Turns of the loop in which what an alarm has woken comes to rest: through a handler, both ends of
-# a conversation and back.
+# Iterations of the loop until what a timer has woken is done: through a handler, both ends of a
+# connection and back.
 SETTLING_TURNS = 32
-# Alarms that one `advance` rings. What rings more often, rings for ever.
+# Timers that one `advance` runs; more are an endless loop.
 MAX_ALARMS = 10_000
-# How much of a question, or an answer, is shown when it was not expected.
+# How much of an unexpected request, or an unused answer, is shown.
 MAX_SHOWN = 200
 
 INFO = t.Implementation(name="colonnade.testing", version="1")
 
-# What to answer, in order or by words of the question: what a handler of questions may return
-# (see `client.answers`), an exception to raise, such as `Declined`, or a function to be asked.
+# Answers in order, or by a part of the message: what `on_elicit` and `on_sample` may return, an
+# exception to raise, such as `Declined`, or a function that is called with the request.
 Script: TypeAlias = Sequence[Any] | Mapping[str, Any]
 Speaker: TypeAlias = Literal["client", "server"]
 Test: TypeAlias = Callable[..., Coroutine[Any, Any, None] | None]
 
 
-# ---------------------------------------------------------------- what was said
+# ---------------------------------------------------------------- the transcript
 
 
 class Said(NamedTuple):
-    """One message: who said it, and what, as JSON."""
+    """One message: its sender, and its JSON."""
 
     by: Speaker
     message: Any
 
 
 class Record:
-    """Every message of a conversation in its order. Printed, it is a transcript."""
+    """Every message of a connection in order. Printed, it is a transcript."""
 
     def __init__(self) -> None:
         self._frames: deque[tuple[Side, bytes]] = deque(maxlen=MAX_RECORDED)
 
     def hear(self, side: Side, frame: bytes) -> None:
-        """Keep a message."""
+        """Add a message."""
         self._frames.append((side, frame))
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ def _method(message: Any) -> Any:
 
 
 class Rehearsed(Answers):
-    """Answers from a script, or from handlers whose failures the test must hear of."""
+    """Answers from a script, or from callbacks whose exceptions fail the test."""
 
     def __init__(
         self,
@@ -144,10 +144,10 @@ class Rehearsed(Answers):
         self._named = dict(script) if isinstance(script, Mapping) else None
         self._ordered = deque(() if script is None or self._named is not None else script)
         self._used: set[str] = set()
-        self.asked: list[Params] = []
+        self.asked: list[InputRequestParams] = []
         self.failure: Exception | None = None
 
-    async def to(self, question: Question) -> AnyAnswer:
+    async def to(self, question: InputRequest) -> AnyInputResponse:
         self.asked.append(question.params)
         return await super().to(question)
 
@@ -155,38 +155,38 @@ class Rehearsed(Answers):
         self.failure = self.failure or error
 
     def _next(self, asked: t.ElicitRequestParams | t.CreateMessageRequestParams) -> Any:
-        """The answer that the script has for this question."""
+        """The scripted answer to a request."""
         if self._named is not None:
             name = next((name for name in self._named if name in words_of(asked)), None)
             if name is None:
-                self._refuse(asked, f"none of the scripted answers is for it: {list(self._named)}")
+                self._refuse(asked, f"no scripted answer matches it: {list(self._named)}")
             self._used.add(name)
             return _answered(self._named[name], asked)
         if not self._ordered:
             number = len(self.asked) - 1
-            self._refuse(asked, f"all scripted answers are used up ({number} questions before)")
+            self._refuse(asked, f"all scripted answers are used up ({number} requests before)")
         return _answered(self._ordered.popleft(), asked)
 
-    def _refuse(self, asked: Params, why: str) -> NoReturn:
+    def _refuse(self, asked: InputRequestParams, why: str) -> NoReturn:
         words = shown(words_of(asked))
-        self.failure = AssertionError(f"nobody expected the server to ask {words}: {why}")
+        self.failure = AssertionError(f"unexpected request of the server, {words}: {why}")
         raise self.failure
 
     def check_used(self) -> None:
-        """Raise `AssertionError` for answers that nobody asked for."""
+        """Raise `AssertionError` for unused answers."""
         left = list(self._ordered)
         if self._named is not None:
             left = [name for name in self._named if name not in self._used]
         if left:
             listed = ", ".join(shown(one) for one in left)
             raise AssertionError(
-                f"{len(left)} scripted answers were not asked for: {listed}; "
-                f"the server asked {len(self.asked)} questions"
+                f"{len(left)} scripted answers were not used: {listed}; "
+                f"the server sent {len(self.asked)} requests"
             )
 
 
-def words_of(asked: Params) -> str:
-    """The words of a question: the message to the user, or the last one to the model."""
+def words_of(asked: InputRequestParams) -> str:
+    """The message of a request: that to the user, or the last one to the model."""
     if isinstance(asked, t.ElicitRequestParams):
         return asked.message
     if isinstance(asked, t.CreateMessageRequestParams) and asked.messages:
@@ -196,29 +196,29 @@ def words_of(asked: Params) -> str:
     return ""
 
 
-def _answered(answer: Any, asked: Params) -> Any:
+def _answered(answer: Any, asked: InputRequestParams) -> Any:
     if isinstance(answer, Exception) or answer is Declined:
         raise answer
     return answer(asked) if inspect.isroutine(answer) else answer
 
 
 def shown(value: Any) -> str:
-    """A value for people, as much of it as fits."""
+    """The repr of a value, shortened."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
 
 
-# ---------------------------------------------------------------- time
+# ---------------------------------------------------------------- the clock
 
 
 class Clock:
-    """A time that stands still until it is told to move: `await clock.advance(60)`.
+    """A clock that stands still until `await clock.advance(60)`.
 
-    `connect(server, clock=clock)` puts it in charge, and so does `with clock:` inside a loop. From
-    then on all that waits in this loop waits for it: time-outs, `asyncio.sleep`, what is kept in
-    memory; and states that the server seals end by it, too. What takes a clock of its own, such as
-    `SqliteStore(path, clock=clock.time)`, can be given `time` (of the day) or `monotonic`. Alarms
-    that were set before ring by it, too: a bound around the test itself belongs to pytest.
+    `connect(server, clock=clock)` installs it, and so does `with clock:` inside a loop. From then
+    on it is the clock of this loop: of timeouts, `asyncio.sleep`, what is kept in memory, and of
+    states that the server seals. Objects with a clock of their own, such as
+    `SqliteStore(path, clock=clock.time)`, can be given `time` (of the day) or `monotonic`. It is
+    the clock of earlier timers, too: a timeout around the test itself belongs to pytest.
     """
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ class Clock:
         self._since = 0.0
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Monotonic seconds."""
         return self._now + (time.monotonic() - self._since if self._flows else 0.0)
 
     def time(self) -> float:
@@ -240,14 +240,14 @@ class Clock:
         return self._day + self.monotonic() - self._began
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass: every alarm on the way rings at its own time, and what it wakes runs.
+        """Let time pass: every timer on the way runs at its own time, with what it wakes.
 
         Threads are not waited for.
         """
         if self._loop is None:
-            raise LocalProtocolError("nobody looks at this clock: connect(server, clock=clock)")
+            raise LocalProtocolError("this clock is not in use: connect(server, clock=clock)")
         if seconds < 0:
-            raise LocalProtocolError("time does not go back")
+            raise InvalidArgument("advance() needs seconds from 0", argument="seconds")
         await self._settle()
         end = self.monotonic() + seconds
         for _ in range(MAX_ALARMS):
@@ -258,7 +258,7 @@ class Clock:
             self._now = max(self._now, due)
             await self._settle()
         else:
-            raise LocalProtocolError(f"more than {MAX_ALARMS} alarms within {seconds:g} s")
+            raise LocalProtocolError(f"more than {MAX_ALARMS} timers within {seconds:g} s")
         self._now = max(self._now, end)
         await self._settle()
 
@@ -274,13 +274,13 @@ class Clock:
                 name = f"{kind.__module__}.{kind.__name__}"
                 raise LocalProtocolError(f"a Clock needs a loop of asyncio's own; this is {name}")
             if "time" in vars(loop):
-                raise LocalProtocolError("this loop has a clock already; share that one")
+                raise LocalProtocolError("this loop already has a clock; share that one")
             self._now = max(self._now, loop.time())
             self._loop = loop
             # On this one loop, not on its class: the rest of the process keeps its time.
             vars(loop).update(time=self.monotonic, call_at=functools.partial(self._call_at, loop))
         elif loop is not self._loop:
-            raise LocalProtocolError("this clock is in charge of another loop")
+            raise LocalProtocolError("this clock is in use by another loop")
         self._entered += 1
         return self
 
@@ -307,7 +307,7 @@ class Clock:
         return type(loop).call_at(loop, when, callback, *args, context=context)
 
     def rule(self, server: Server) -> None:
-        """Be the time of day for a server, and for those in it, until this clock is left."""
+        """Be the time of day of a server, and of those mounted in it, until this clock is left."""
         for one in (server, *server.mounted):
             if one not in self._servers:
                 self._servers[one] = one.clock
@@ -315,7 +315,7 @@ class Clock:
 
     @contextlib.contextmanager
     def flowing(self) -> Generator[None]:
-        """Let time pass by itself for a while: for the end of a test, which waits for clean-up."""
+        """Let time pass by itself: for the end of a test, which waits for clean-up."""
         if not self._flows:
             self._since = time.monotonic()
         self._flows += 1
@@ -332,8 +332,8 @@ class Clock:
 
 
 class MemoryClient(Client):
-    """A client of a server in the same process. `record` has all that was said, `asked` the
-    questions that the server put."""
+    """A client of a server in the same process. `record` has all messages, `asked` the requests of
+    the server."""
 
     record: Record
     asked: Sequence[Any]
@@ -356,10 +356,11 @@ async def connect(
     debug: bool = True,
     clock: Clock | None = None,
 ) -> AsyncGenerator[MemoryClient]:
-    """A client of this server, which is started for it unless it runs already.
+    """A client of this server, which is started unless it is running.
 
-    The client can be asked what there are `answers` or handlers for, and nothing else. `principal`
-    is who calls, with these `scopes`. With `debug=False` crashes are told as strangers are told.
+    The client declares the capabilities that there are `answers` or callbacks for. Its requests
+    have this `principal` and these `scopes`. With `debug=False` exceptions are hidden as in
+    production.
 
     >>> async with connect(server, "2025-06-18", answers=[{"seat": "12A"}]) as client:
     ...     assert (await client.call_tool("book", {"flight": "SK1"})).data == "12A on SK1"
@@ -367,7 +368,9 @@ async def connect(
     spoken = server.accepts[-1] if revision is None else Revisions.of(revision)[0]
     if spoken not in server.accepts:
         dates = ", ".join(server.accepts.dates)
-        raise LocalProtocolError(f"{server!r} does not speak {spoken.date}; it speaks {dates}")
+        raise InvalidArgument(
+            f"{server!r} does not speak {spoken.date}; it speaks {dates}", argument="revision"
+        )
     record, rehearsed = Record(), Rehearsed(answers, on_elicit, on_sample, roots)
     near, far = pair(record.hear)
     client = MemoryClient(
@@ -410,7 +413,7 @@ def _flowing(clock: Clock | None) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _judged(rehearsed: Rehearsed) -> Generator[None]:
-    """The test fails for what went wrong with a question, which the server alone was told."""
+    """Fail the test for what went wrong with a request of the server."""
     try:
         yield
     except Exception as error:
@@ -434,23 +437,23 @@ def every_revision(
 def every_revision(
     test: Test | None = None, /, *, since: str | None = None, until: str | None = None
 ) -> Any:
-    """Run a test of pytest once in each revision; it takes the date as `revision`.
+    """Run a pytest test once for each revision, which is the parameter `revision`.
 
-    `@every_revision(since="2025-06-18")` leaves out the older ones, `until` the newer ones. A test
-    that is `async` runs in a loop of its own, with no plugin; one that hangs fails. Fixtures and
-    other parameters work as they always do.
+    `@every_revision(since="2025-06-18")` leaves out older ones, `until` newer ones. An `async` test
+    runs in an event loop of its own, without a plugin; one that hangs fails. Fixtures and other
+    parameters work as usual.
     """
     for date in filter(None, (since, until)):
-        Revisions.of(date)  # raises for what is no revision
+        Revisions.of(date)  # raises for an unknown revision
     dates = [one.date for one in ALL if one.knows(since, until)]
 
     def made(test: Test) -> Callable[..., None]:
         import pytest
 
         if "revision" not in inspect.signature(test).parameters:
-            raise LocalProtocolError(
-                f"{test.__name__} does not take `revision`, and so would run once; give it the "
-                f"parameter, and pass it on: {test.__name__}(revision: str), "
+            raise InvalidArgumentType(
+                f"{test.__name__} has no parameter `revision`, and would run once; add it, "
+                f"and pass it on: {test.__name__}(revision: str), "
                 "connect(server, revision)"
             )
         return pytest.mark.parametrize("revision", dates)(played(test))
@@ -459,7 +462,7 @@ def every_revision(
 
 
 def played(test: Test) -> Callable[..., None]:
-    """A test that runs to its end when it is called, in a loop of its own where it needs one."""
+    """A test as a function that runs to its end, in a loop of its own if it is async."""
 
     @functools.wraps(test)
     def play(*args: Any, **kwargs: Any) -> None:
@@ -471,7 +474,7 @@ def played(test: Test) -> Callable[..., None]:
 
 
 async def _bounded(test: Awaitable[None], name: str) -> None:
-    # By a thread: the loop's own alarms may wait for a clock that stands still.
+    # By a thread: the loop's own timers may depend on a clock that stands still.
     loop, late = asyncio.get_running_loop(), threading.Event()
     task = cast("asyncio.Task[Any]", asyncio.current_task())
 

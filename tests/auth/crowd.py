@@ -16,11 +16,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from colonnade import Login, connect
-from colonnade.auth.keeping import Held
-from colonnade.auth.passport import Passport
+from colonnade.auth.client.credentials import ServerCredentials
+from colonnade.auth.client.storage import StoredLogin
 
 
-def ended(held: Held) -> Held:
+def ended(held: StoredLogin) -> StoredLogin:
     """The same login with a token that is over."""
     return replace(held, tokens=replace(held.tokens, expires_at=time.time() - 1))
 
@@ -33,9 +33,9 @@ async def main(url: str, calls: int) -> None:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         way: Any = client._speaker.way
-        passport: Passport = way._passport
-        assert passport._held is not None
-        passport._hold(ended(passport._held))
+        passport: ServerCredentials = way._credentials
+        assert passport._login is not None
+        passport._set_login(ended(passport._login))
         begun = [asyncio.ensure_future(client.call_tool("whoami", {})) for _ in range(calls)]
         while passport._work is None and not any(one.done() for one in begun):
             await asyncio.sleep(0)

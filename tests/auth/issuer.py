@@ -30,7 +30,7 @@ from typing import Any, cast
 from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 from auth.bound_keys import BadProof, Proofs
-from colonnade.auth.signing import SigningKey, generate
+from colonnade.auth.jose import SigningKey, generate_key
 
 CODE_S = 60
 # The longest that a test holds an answer back.
@@ -71,7 +71,7 @@ class Books:
         self.rotate()
 
     def rotate(self) -> None:
-        key = generate()
+        key = generate_key()
         key.key_id = secrets.token_hex(4)
         self.keys = [key]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from auth.minting import Issuer, Json, Pen, issuing
 from colonnade import Context, Jwt, Protection, Server
-from colonnade.auth.issuers import Trust
-from colonnade.transport.http_run import Site
+from colonnade.auth.server.verifier import TokenVerifier
+from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller, Response, Wire
 
 # As clients outside see it, behind a proxy; where it really is served matters to nobody.
@@ -61,7 +61,9 @@ class Bearer(Caller):
 class Stage:
     """The server, its issuer, and where they are."""
 
-    def __init__(self, server: Server, site: Site, issuer: Issuer, protection: Protection) -> None:
+    def __init__(
+        self, server: Server, site: HttpRunner, issuer: Issuer, protection: Protection
+    ) -> None:
         self.server = server
         self.site = site
         self.issuer = issuer
@@ -91,7 +93,7 @@ class Stage:
         return (await self.caller(token).modern("tools/list")).status
 
 
-Make = Callable[[Issuer], Trust | tuple[Trust, ...]]
+Make = Callable[[Issuer], TokenVerifier | tuple[TokenVerifier, ...]]
 
 
 @asynccontextmanager
@@ -111,7 +113,7 @@ async def protected(
         trusts = trusted if isinstance(trusted, tuple) else (trusted,)
         guarded = offered._auth = Protection(RESOURCE, *trusts, **protection)
         settings: Any = options or {}
-        site = Site(offered.asgi(**settings), port=0)
+        site = HttpRunner(offered.asgi(**settings), port=0)
         await site.start()
         stage = Stage(offered, site, issuer, guarded)
         try:

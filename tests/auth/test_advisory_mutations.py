@@ -13,31 +13,35 @@ from auth.cutting import ROOT, Cut, check_missed
 DOOR, KEPT, MACHINE = "test_protection.py", "test_vault.py", "test_machines.py"
 APART = "test_protected_isolation.py"
 GATE, SCHEMA = "../protocol/test_httprules_gate.py", "../protocol/test_schema.py"
-RULES = "protocol/httprules_gate.py"
+RULES = "protocol/http/security.py"
 
 CUTS: dict[str, Cut] = {
     "58 whom it is for": Cut(
-        "auth/flow_tokens.py", '"aud": audience,', '"aud": "*",', MACHINE, "for_this_issuer_once"
+        "auth/client/tokens.py", '"aud": audience,', '"aud": "*",', MACHINE, "for_this_issuer_once"
     ),
     "58 once": Cut(
-        "auth/flow_tokens.py",
-        '"jti": chance.secret(),\n        "iat": now,\n        "exp": now + ASSERTION_S',
-        '"jti": "1",\n        "iat": now,\n        "exp": now + ASSERTION_S',
+        "auth/client/tokens.py",
+        '"jti": context.new_secret(),\n        "iat": now,\n        "exp": now + ASSERTION_TTL_S',
+        '"jti": "1",\n        "iat": now,\n        "exp": now + ASSERTION_TTL_S',
         MACHINE,
         "for_this_issuer_once",
     ),
     "59 nothing is unpickled": Cut(
-        "auth/keeping.py", "import hashlib\n", "import hashlib\nimport pickle\n", KEPT, "unpickled"
+        "auth/client/storage.py",
+        "import hashlib\n",
+        "import hashlib\nimport pickle\n",
+        KEPT,
+        "unpickled",
     ),
     "62 every way in": Cut(
-        "transport/http_server.py",
+        "transport/http_server/app.py",
         "self.is_guarded: bool = guard is not None or",
         "self.is_guarded: bool = False and guard is not None or",
         DOOR,
         "every_request_needs",
     ),
     "62 another way in": Cut(
-        "server/app.py",
+        "server/server.py",
         "if other._auth is not None and other._auth is not self._auth:",
         "if False:",
         DOOR,
@@ -45,8 +49,8 @@ CUTS: dict[str, Cut] = {
     ),
     "62 an empty list lets nobody in": Cut(
         RULES,
-        "        if not hosts:\n            raise LocalProtocolError(",
-        "        if False:\n            raise LocalProtocolError(",
+        "        if not hosts:\n            raise InvalidArgument(",
+        "        if False:\n            raise InvalidArgument(",
         GATE,
         "a_policy_without_a_host",
     ),
@@ -58,26 +62,26 @@ CUTS: dict[str, Cut] = {
         "must_be_told_its_names",
     ),
     "63 a warning": Cut(
-        "transport/http_run.py",
+        "transport/http_server/runner.py",
         "if not self.app.is_guarded and not is_loopback_host(self.host):",
         "if False:",
         "../transport/test_http_run.py",
         "is_warned",
     ),
     "64 the path as it is spelled": Cut(
-        "transport/http_server.py",
+        "transport/http_server/app.py",
         "            if self.is_guarded and not gate.public:\n",
         '            if self.is_guarded and scope.get("raw_path") == b"/mcp":\n',
         DOOR,
         "no_spelling",
     ),
     "65 closed in the list alone": Cut(
-        "server/door.py", "if not wanted <= granted:", "if False:", DOOR, "lists_show"
+        "server/auth.py", "if not wanted <= granted:", "if False:", DOOR, "lists_show"
     ),
     "69 what a token says of its key": Cut(
-        "auth/issuers.py",
-        "        wider = self._widened(fetcher)\n        keys",
-        "        wider = self._widened(fetcher)\n"
+        "auth/server/jwt.py",
+        "        wider = self._fetcher_for_issuer(fetcher)\n        keys",
+        "        wider = self._fetcher_for_issuer(fetcher)\n"
         '        if "jku" in signed.header:\n'
         '            await wider.fetch("GET", str(signed.header["jku"]))\n'
         "        keys",
@@ -85,13 +89,13 @@ CUTS: dict[str, Cut] = {
         "no_header_of_a_request",
     ),
     "69 what a request says of a host": Cut(
-        "server/door.py",
-        "        around = Surroundings(",
+        "server/auth.py",
+        "        context = ProtectionContext(",
         "        import contextlib\n"
         '        said = headers.get(b"x-forwarded-host", b"").decode()\n'
         "        with contextlib.suppress(Exception):\n"
         '            await self._fetcher().fetch("GET", f"https://{said}/")\n'
-        "        around = Surroundings(",
+        "        context = ProtectionContext(",
         APART,
         "no_header_of_a_request",
     ),
@@ -103,7 +107,7 @@ CUTS: dict[str, Cut] = {
         "not_one_host",
     ),
     "75 a reference to elsewhere": Cut(
-        "protocol/subschemas.py",
+        "protocol/schema/bounds.py",
         "        if found is None:\n            raise Unsound(\n"
         '                f"refers to {reference[:200]!r}, which is outside',
         "        if found is None:\n            return\n            raise Unsound(\n"

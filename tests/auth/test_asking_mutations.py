@@ -15,8 +15,8 @@ STATES, CLIENT = "../server/test_request_states.py", "../client/test_client.py"
 LONG = "../client/test_rounds.py"
 SEAL, DEPOT, STATE = "test_seal.py", "test_seal_depot.py", "test_seal_state.py"
 
-INTERVIEW, QUESTIONS = "protocol/interview.py", "protocol/questions.py"
-RUNNING, SEALING = "server/interviewing.py", "auth/seal.py"
+INTERVIEW, QUESTIONS = "protocol/input_rounds.py", "protocol/input_requests.py"
+RUNNING, SEALING = "server/handlers/input_rounds.py", "auth/seal.py"
 
 OPENED = "return cipher.decrypt(nonce, data[len(head + nonce) :], head + self._audience)"
 # The same cipher, without the look at the tag.
@@ -27,7 +27,7 @@ UNCHECKED = """import cryptography.hazmat.primitives.ciphers as c
 
 CUTS: dict[str, Cut] = {
     "RQ-01 which requests": Cut(
-        INTERVIEW, "and not self._row.may_ask:", "and False:", ROUNDS, "may_ask"
+        INTERVIEW, "and not self._method.may_require_input", "and False", ROUNDS, "may_ask"
     ),
     "RQ-01 something is asked": Cut(
         INTERVIEW, "if not self.pending:", "if False:", ROUNDS, "without_questions"
@@ -55,7 +55,7 @@ CUTS: dict[str, Cut] = {
     "RQ-03 every bit": Cut(SEALING, OPENED, UNCHECKED, SEAL, "every_single_bit"),
     "RQ-03 no handler runs": Cut(SEALING, OPENED, UNCHECKED, STATES, "rq_03"),
     "RQ-03 one spelling": Cut(
-        SEALING, "if _written(data) != text:", "if False:", SEAL, "every_other_spelling"
+        SEALING, "if _encode(data) != text:", "if False:", SEAL, "every_other_spelling"
     ),
     "RQ-05 once": Cut(
         RUNNING, "            if once:\n", "            if False:\n", STATES, "rq_05"
@@ -95,8 +95,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-07 what is bound": Cut(
         INTERVIEW,
-        "        raise no_such_state()\n    return memory",
-        '        raise Fault(FaultKind.INVALID_PARAMS, "not for you")\n    return memory',
+        "        raise invalid_request_state()\n    return opened",
+        '        raise Fault(FaultKind.INVALID_PARAMS, "not for you")\n    return opened',
         STATES,
         "rq_07",
     ),
@@ -105,8 +105,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-08 JSON": Cut(
         INTERVIEW,
-        "memory = read(Memory, unseal(state))",
-        'memory = __import__("pickle").loads(unseal(state))',
+        "opened = decode_as(RequestState, unseal(state))",
+        'opened = __import__("pickle").loads(unseal(state))',
         STATE,
         "sealed_for_something_else",
     ),
@@ -125,7 +125,7 @@ CUTS: dict[str, Cut] = {
         "only_if_it_was",
     ),
     "RQ-09 a new id": Cut(
-        "protocol/flight.py",
+        "protocol/link/in_flight.py",
         "        self.next_id += 1\n",
         "",
         CLIENT,
@@ -133,8 +133,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-10 the schema": Cut(
         QUESTIONS,
-        "        check_answer(self, answer)\n        return answer",
-        "        return answer",
+        "        check_response(self, response)\n        return response",
+        "        return response",
         BACK,
         "a_wrong_answer",
     ),
@@ -142,17 +142,17 @@ CUTS: dict[str, Cut] = {
         INTERVIEW, "if key in asked}", "}", BACK, "nobody_asked_for_are_ignored"
     ),
     "RQ-11 rounds": Cut(
-        "client/rounds.py", "MAX_ROUNDS = 10", "MAX_ROUNDS = 32", LONG, "only_asks_back"
+        "client/request.py", "MAX_ROUNDS = 10", "MAX_ROUNDS = 32", LONG, "only_asks_back"
     ),
     "RQ-11 nobody is asked in vain": Cut(
-        "client/asking.py",
+        "client/request.py",
         "            if number == MAX_ROUNDS:\n                break\n",
         "",
         LONG,
         "only_asks_back",
     ),
     "RQ-11 everybody is asked": Cut(
-        "client/asking.py",
+        "client/request.py",
         "answers = await rounds.of_people(answering.to_all(self._asked(method, result)))",
         "answers = vars(rounds).get('a') or await answering.to_all(self._asked(method, result))"
         "\n            vars(rounds)['a'] = answers",
@@ -160,38 +160,38 @@ CUTS: dict[str, Cut] = {
         "only_asks_back",
     ),
     "RQ-11 the server's time": Cut(
-        "client/rounds.py",
+        "client/request.py",
         "self._server_s = max(MAX_S, timeout_s)",
         "self._server_s = 1e9",
         LONG,
         "ten_minutes",
     ),
     "RQ-11 the people's time": Cut(
-        "client/rounds.py",
-        "self._people_s = MAX_HELD_S",
+        "client/request.py",
+        "self._people_s = MAX_PAUSED_S",
         "self._people_s = 1e9",
         LONG,
         "people_have",
     ),
     "RQ-11 nobody hurries a person": Cut(
-        "client/rounds.py", "self._ends_at += took_s", "pass", LONG, "people_have"
+        "client/request.py", "self._ends_at += took_s", "pass", LONG, "people_have"
     ),
     "RQ-04 method": Cut(
         INTERVIEW,
-        "bound = (memory.principal, memory.method,",
-        "bound = (memory.principal, method,",
+        "bound = (opened.principal, opened.method,",
+        "bound = (opened.principal, method,",
         BACK,
         "for_this_caller",
     ),
     "RQ-04 tool and arguments": Cut(
         INTERVIEW,
-        "memory.method, memory.subject)",
-        "memory.method, subject)",
+        "opened.method, opened.subject)",
+        "opened.method, subject)",
         BACK,
         "for_this_caller",
     ),
     "RQ-04 time": Cut(
-        INTERVIEW, "subject) or now >= memory.expires_at:", "subject):", BACK, "for_this_caller"
+        INTERVIEW, "subject) or now >= opened.expires_at:", "subject):", BACK, "for_this_caller"
     ),
     "RQ-04 anonymous": Cut(
         INTERVIEW,
@@ -219,8 +219,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-06 nothing is legible": Cut(
         SEALING,
-        "return _written(head + nonce + sealed)",
-        "return _written(head + nonce + sealed + secret)",
+        "return _encode(head + nonce + sealed)",
+        "return _encode(head + nonce + sealed + secret)",
         SEAL,
         "shows_nothing",
     ),

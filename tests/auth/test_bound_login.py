@@ -13,9 +13,9 @@ from auth.crowd import ended
 from auth.issuer import Issuer, issuing
 from auth.test_login import Browser, person, serving
 from colonnade import Client, ClientCredentials, LoginRequired, connect
-from colonnade.auth.keeping import remember
-from colonnade.auth.passport import Passport
-from colonnade.auth.signing import generate
+from colonnade.auth.client.credentials import ServerCredentials
+from colonnade.auth.client.storage import save_login
+from colonnade.auth.jose import generate_key
 from live import live
 
 REQUIRED: dict[str, Any] = {"dpop": "required", "nonces": True}
@@ -28,9 +28,9 @@ def issuer() -> Generator[Issuer]:
         yield one
 
 
-def passport_of(client: Client) -> Passport:
+def passport_of(client: Client) -> ServerCredentials:
     way: Any = client._speaker.way
-    return way._passport
+    return way._credentials
 
 
 async def who(client: Client) -> str:
@@ -47,7 +47,7 @@ async def test_tokens_are_bound_and_both_sides_get_the_nonce_that_they_want(
             for _ in range(3):
                 assert await who(client) == "ann"
             passport = passport_of(client)
-            held = passport._held
+            held = passport._login
             assert held is not None
             assert held.tokens.token_type == "dpop"
             assert passport._nonce  # the server's own, which is no nonce of the issuer
@@ -68,11 +68,11 @@ async def test_bound_tokens_are_renewed_with_the_same_key_and_the_nonce_of_the_d
             passport = passport_of(client)
             for renewal in (1, 2):
                 issuer.tell("nonce")  # the last one is worth nothing any more
-                before = passport._held
+                before = passport._login
                 assert before is not None
-                passport._hold(ended(before))
+                passport._set_login(ended(before))
                 assert await who(client) == "ann"
-                after = passport._held
+                after = passport._login
                 assert after is not None
                 assert after.tokens.access_token != before.tokens.access_token
                 assert after.tokens.key == before.tokens.key
@@ -90,11 +90,11 @@ async def test_with_another_key_a_refresh_token_is_worth_nothing(issuer: Issuer)
         async with connect(url, auth=person(browser)) as client:
             assert await who(client) == "ann"
             passport = passport_of(client)
-            held = passport._held
+            held = passport._login
             assert held is not None
-            stolen = replace(held, tokens=replace(held.tokens, key=generate().pem()))
-            await passport._drive(remember(ended(stolen), passport._auth.account))
-            passport._hold(ended(stolen))
+            stolen = replace(held, tokens=replace(held.tokens, key=generate_key().pem()))
+            await passport._drive(save_login(ended(stolen), passport._auth.account))
+            passport._set_login(ended(stolen))
             assert await who(client) == "ann"
         assert issuer.count("other key") == 1
         assert issuer.count("authorization_code") == len(browser.opened) == 2
@@ -129,7 +129,7 @@ async def test_a_program_binds_its_tokens_where_it_wants_that_or_the_server_does
             )
             async with connect(url, auth=auth) as client:
                 assert await who(client) == "robot"
-                held = passport_of(client)._held
+                held = passport_of(client)._login
                 assert held is not None
                 assert held.tokens.token_type == "dpop"
     assert issuer.count("keys") == 2
@@ -141,7 +141,7 @@ async def test_a_bound_token_without_its_key_lets_nobody_in(issuer: Issuer) -> N
         auth = person(Browser())
         async with connect(url, auth=auth) as client:
             assert await who(client) == "ann"
-            held = passport_of(client)._held
+            held = passport_of(client)._login
             assert held is not None
             token = held.tokens.access_token
         for scheme in ("Bearer", "DPoP"):

@@ -20,8 +20,8 @@ from auth.test_login import Browser, notes, serving
 from auth.test_login_commands import Shell
 from cli.process import COMMAND, environment
 from colonnade import Login, Protection, Server
-from colonnade.auth.keeping import Held
-from colonnade.client.authorizing import kept_login
+from colonnade.auth.client.storage import StoredLogin
+from colonnade.client.auth import stored_login
 from live import live_for
 
 pytestmark = pytest.mark.slow
@@ -58,7 +58,7 @@ def shown(pid: int) -> str:
     return b"\0".join(words).replace(b"\0", b"\n").decode("utf-8", "replace")
 
 
-def secrets_of(held: Held | None, home: Path) -> set[str]:
+def secrets_of(held: StoredLogin | None, home: Path) -> set[str]:
     """Whatever of a login nobody else may have, and the key that all is sealed with."""
     assert held is not None
     tokens = held.tokens
@@ -95,8 +95,8 @@ async def test_nothing_of_a_login_is_in_the_environment_or_the_arguments_of_a_pr
             assert words[:3] == ["ready", "ann", "robot"]
             ours, *children = family(process.pid)
             assert len(children) >= 2  # the server that it started, and who looks after that
-            person = secrets_of(await kept_login(Login(keep=True), url), home)
-            program = secrets_of(await kept_login(robot(issuer.url, ROBOT), url), home)
+            person = secrets_of(await stored_login(Login(keep=True), url), home)
+            program = secrets_of(await stored_login(robot(issuer.url, ROBOT), url), home)
             assert ROBOT in program
             assert leaks(children, person | program) == []
             # The program was given the secret there by whoever started it, and nothing else.
@@ -134,7 +134,7 @@ async def test_a_browser_learns_where_to_go_and_nothing_else(
             env=surroundings(COLONNADE_HOME=str(home), BROWSER=f"{opener} %s", SHOP=SHOP),
         )
         assert await process.wait() == 0
-        secrets = secrets_of(await kept_login(Login(keep=True), url), home)
+        secrets = secrets_of(await stored_login(Login(keep=True), url), home)
         assert SHOP in secrets
         environ, arguments = json.loads(seen.read_text())
         assert arguments[1].startswith(f"{issuer.url}/authorize?")
@@ -175,7 +175,7 @@ async def test_a_command_that_uses_a_login_shows_nothing_of_it(
             env=surroundings(COLONNADE_HOME=str(home)),
         )
         await called.wait()
-        secrets = secrets_of(await kept_login(Login(keep=True), url), home)
+        secrets = secrets_of(await stored_login(Login(keep=True), url), home)
         assert leaks(family(process.pid), secrets) == []
         go_on.set()
         out, _ = await process.communicate()

@@ -23,12 +23,16 @@ ALONE = "../test_fetching_alone.py"
 BOUND, CHILDREN = "test_bound_login.py", "test_children.py"
 
 ENTRANCE, PROTECTION, DECIDING = (
-    "transport/http_server.py",
-    "auth/protection.py",
+    "transport/http_server/app.py",
+    "auth/server/protection.py",
     "            if self.is_guarded and not gate.public:\n",
 )
 FINDING_KEYS = "keys = await self._keys.matching(signed.key_id, signed.algorithm, now, wider)"
-CLIENTS, CODES, TOKEN = "auth/flow_clients.py", "auth/flow_code.py", "auth/flow_tokens.py"
+CLIENTS, CODES, TOKEN = (
+    "auth/client/registration.py",
+    "auth/client/authorization_code.py",
+    "auth/client/tokens.py",
+)
 
 CUTS: dict[str, Cut] = {
     # The resource server
@@ -40,7 +44,7 @@ CUTS: dict[str, Cut] = {
         "where_to_get_one",
     ),
     "RS-02 both places": Cut(
-        "server/door.py", "if path in known:", "if path == WELL_KNOWN:", DOOR, "both_well_known"
+        "server/auth.py", "if path in known:", "if path == WELL_KNOWN:", DOOR, "both_well_known"
     ),
     "RS-04 a token in the query": Cut(
         ENTRANCE,
@@ -97,28 +101,28 @@ CUTS: dict[str, Cut] = {
         "all_of_them",
     ),
     "RS-14 a key that a token shows": Cut(
-        "auth/issuers.py",
+        "auth/server/jwt.py",
         FINDING_KEYS,
-        "import colonnade.auth.jwt as j\n"
-        '        own = j.read_key(signed.header.get("jwk"))\n'
+        "import colonnade.auth.jose as j\n"
+        '        own = j.parse_jwk(signed.header.get("jwk"))\n'
         f"        {FINDING_KEYS}\n"
         "        keys = [own] if own is not None else keys",
         TOKENS,
         "forged and shows",
     ),
     "RS-16 refused once for all": Cut(
-        PROTECTION, "if line.failed is not None:", "if False:", TOKENS, "hears_once"
+        PROTECTION, "if pending.error is not None:", "if False:", TOKENS, "hears_once"
     ),
     # Discovery
     "CL-11 time": Cut(
-        "auth/fetching.py",
+        "auth/fetcher.py",
         "async with asyncio.timeout(self._total_s):",
         "async with asyncio.timeout(None):",
         FETCH,
         "silent_server",
     ),
     "CL-11 JSON": Cut(
-        "auth/flow.py",
+        "auth/client/steps.py",
         'return cast("dict[str, Any]", found) if isinstance(found, dict) else None',
         'return cast("dict[str, Any]", found)',
         KNOWN,
@@ -127,12 +131,16 @@ CUTS: dict[str, Cut] = {
     # Registration and what is kept
     "CL-12 a path": Cut(CLIENTS, 'or path in ("", "/") or dots:', "or dots:", KNOWN, "cl_12"),
     "CL-13 a document before registration": Cut(
-        CLIENTS, "if given.document and issuer.takes_documents:", "if False:", KNOWN, "cl_13"
+        CLIENTS,
+        "if settings.metadata_url and issuer.supports_metadata_documents:",
+        "if False:",
+        KNOWN,
+        "cl_13",
     ),
     "CL-13 a document where it is taken": Cut(
         CLIENTS,
-        "if given.document and issuer.takes_documents:",
-        "if given.document:",
+        "if settings.metadata_url and issuer.supports_metadata_documents:",
+        "if settings.metadata_url:",
         KNOWN,
         "cl_13",
     ),
@@ -140,27 +148,31 @@ CUTS: dict[str, Cut] = {
         CLIENTS, "if not issuer.registration_endpoint:", "if False:", KNOWN, "cl_13"
     ),
     "CL-14 a rejection": Cut(
-        CLIENTS, "if reply.status not in CREATED:", "if False:", KNOWN, "cl_14_a_rejection"
+        CLIENTS, "if response.status not in CREATED:", "if False:", KNOWN, "cl_14_a_rejection"
     ),
     "CL-16 for programs": Cut(
-        "auth/logins.py",
+        "auth/client/login.py",
         "    if not issuer:\n",
         "    if not issuer:\n        return issuer\n    if False:\n",
         KNOWN,
         "cl_16_credentials",
     ),
     "CL-16 what is nobody's": Cut(
-        "auth/keeping.py", "return bool(issuer) and issuer ==", "return issuer ==", KNOWN, "is_dead"
+        "auth/client/storage.py",
+        "return bool(issuer) and issuer ==",
+        "return issuer ==",
+        KNOWN,
+        "is_dead",
     ),
     "CL-17 modes": Cut(
-        "client/authorizing.py",
-        "_OWN_FOLDER, _OWN_FILE = 0o700, 0o600",
-        "_OWN_FOLDER, _OWN_FILE = 0o755, 0o644",
+        "client/auth.py",
+        "_FOLDER_MODE, _FILE_MODE = 0o700, 0o600",
+        "_FOLDER_MODE, _FILE_MODE = 0o755, 0o644",
         KEPT,
         "ours_alone",
     ),
     "CL-17 a key that others read": Cut(
-        "client/authorizing.py",
+        "client/auth.py",
         'if sys.platform != "win32" and path.stat().st_mode & _OTHERS:',
         "if False:",
         KEPT,
@@ -168,69 +180,77 @@ CUTS: dict[str, Cut] = {
     ),
     "CL-17 repr": Cut(
         TOKEN,
-        'return f"Tokens({kind} of {shown(self.issuer)} for {shown(self.resource)})"',
+        'return f"Tokens({kind} from {display_url(self.issuer)} for {display_url(self.resource)})"',
         'return f"Tokens({kind} {self.access_token})"',
         CODE,
         "in_a_repr",
     ),
     # The flow
     "CL-18 length": Cut(
-        "auth/passport.py", "SECRET_BYTES: Final = 48", "SECRET_BYTES: Final = 8", LOGIN, "known"
+        "auth/client/credentials.py",
+        "SECRET_BYTES: Final = 48",
+        "SECRET_BYTES: Final = 8",
+        LOGIN,
+        "known",
     ),
     "CL-20 a state of its own": Cut(
-        CODES, "state = chance.secret()", 'state = "s" * 43', CODE, "cl_18"
+        CODES, "state = context.new_secret()", 'state = "s" * 43', CODE, "cl_18"
     ),
     "CL-22 the resource at the page": Cut(
         CODES,
-        '        ("resource", found.resource),\n    ]\n    if scopes:',
+        '        ("resource", discovery.resource),\n    ]\n    if scopes:',
         "    ]\n    if scopes:",
         CODE,
         "cl_22",
     ),
     "CL-22 the resource with the code": Cut(
         CODES,
-        '        ("resource", found.resource),\n    ]\n    answer',
+        '        ("resource", discovery.resource),\n    ]\n    answer',
         "    ]\n    answer",
         CODE,
         "cl_22",
     ),
     "CL-26 where a browser comes back to": Cut(
-        "auth/logins.py",
+        "auth/client/login.py",
         "    if not anywhere and (",
         "    if False and (",
         KNOWN,
         "cannot_be_right",
     ),
     "CL-26 https elsewhere": Cut(
-        "auth/logins.py", '    _secured(uri, "redirect_uri=")\n', "", KNOWN, "cannot_be_right"
+        "auth/client/login.py",
+        '    _check_https(uri, "redirect_uri=")\n',
+        "",
+        KNOWN,
+        "cannot_be_right",
     ),
     "CL-26 a time": Cut(
-        "auth/loopback.py",
+        "auth/client/loopback.py",
         "async with asyncio.timeout(timeout_s):",
         "async with asyncio.timeout(timeout_s + 30):",
         BACK,
         "a_wait_ends",
     ),
     "CL-29 no refresh token": Cut(
-        "auth/oauth_client.py",
-        "if not held.tokens.refresh_token or not held.client.lasts(",
-        "if not held.client.lasts(",
+        "auth/client/credentials.py",
+        "if not login.tokens.refresh_token or not login.client.is_valid(",
+        "if not login.client.is_valid(",
         CODE,
         "cl_29_no_refresh",
     ),
     "CL-31 an error that passes": Cut(
         TOKEN,
-        "if reply.status >= 500 or reply.status in (408, 425, 429):",
+        "if response.status >= 500 or response.status in (408, 425, 429):",
         "if False:",
         CODE,
         "cl_31_what_only_passes",
     ),
     # Tokens that are bound to a key, live
     "bound: the nonce of an issuer": Cut(
-        TOKEN, "if nonce and holder.bound is not None and", "if False and", BOUND, "both_sides"
+        TOKEN, "if nonce and identity.dpop_key is not None and", "if False and", BOUND, "both_sides"
     ),
     "bound: the nonce of a server": Cut(
-        "auth/passport.py",
+        "auth/client/credentials.py",
         'if status == 401 and bound is not None and bound.error == "use_dpop_nonce"',
         'if False and bound is not None and bound.error == "use_dpop_nonce"',
         BOUND,
@@ -238,28 +258,28 @@ CUTS: dict[str, Cut] = {
     ),
     "bound: the code": Cut(
         CODES,
-        'pairs.append(("dpop_jkt", holder.bound.thumbprint))',
+        'pairs.append(("dpop_jkt", identity.dpop_key.thumbprint))',
         "pass",
         BOUND,
         "both_sides",
     ),
     "bound: renewed with the same key": Cut(
-        "auth/oauth_client.py",
-        "        return None\n    bound = read_key(held.tokens.key) if held.tokens.key else None\n",
-        "        return None\n    bound = generate() if held.tokens.key else None\n",
+        "auth/client/credentials.py",
+        "        return None\n    bound = read_private_key(login.tokens.key) if login.tokens.key else None\n",
+        "        return None\n    bound = generate_key() if login.tokens.key else None\n",
         BOUND,
         "same_key",
     ),
     # What others on this machine can read
     "a child's environment": Cut(
-        "transport/child_command.py",
+        "transport/process/command.py",
         "return {**minimal_environment(ours), **self.given,",
         "return {**ours, **self.given,",
         CHILDREN,
         "arguments_of_a_process",
     ),
     "a browser's environment": Cut(
-        "cli/logging_in.py",
+        "cli/commands/login.py",
         "os.environ.pop(client.secret_env)",
         "os.environ[client.secret_env]",
         CHILDREN,
@@ -267,21 +287,21 @@ CUTS: dict[str, Cut] = {
     ),
     # SSRF
     "SF-01 another way out": Cut(
-        "auth/flow.py",
+        "auth/client/steps.py",
         "import msgspec\nfrom msgspec",
         "import urllib.request\n\nimport msgspec\nfrom msgspec",
         ALONE,
         "sf_01",
     ),
     "SF-01 a login": Cut(
-        "auth/passport.py",
+        "auth/client/credentials.py",
         "loopback=here, networks=auth.networks)",
         'loopback=here, networks=["0.0.0.0/0", "::/0"])',
         "test_login_denied.py",
         "token_endpoint",
     ),
     "SF-01 around the fetcher": Cut(
-        "auth/issuers_document.py",
+        "auth/server/introspection.py",
         "from colonnade.errors",
         "from colonnade.ports import HttpSend\nfrom colonnade.errors",
         ALONE,

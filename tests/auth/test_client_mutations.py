@@ -17,227 +17,227 @@ READ, LOGIN, CROWD = "../protocol/test_httprules_challenges.py", "test_login.py"
 
 CUTS: dict[str, Cut] = {
     "CL-01 whose parameter": Cut(
-        "protocol/httprules_challenges.py", "for one in self.ours if name in", "for one in self.all if name in",
+        "protocol/http/challenges.py", "for one in self.ours if name in", "for one in self.all if name in",
         READ, "cl_01_a_parameter_of_another",
     ),
     "CL-01 the place that is named": Cut(
-        "auth/flow_discovery.py", "if named is not None:", "if False:", FOUND, "cl_01"
+        "auth/client/discovery.py", "if named is not None:", "if False:", FOUND, "cl_01"
     ),
     "CL-02 the order": Cut(
-        "auth/places.py", "return [root + path, root] if path", "return [root, root + path] if path",
+        "auth/urls.py", "return [root + path, root] if path", "return [root, root + path] if path",
         FOUND, "cl_02",
     ),
     "CL-03 whose document": Cut(
-        "auth/flow_discovery.py", "if not covers(resource, server):", "if False:", FOUND, "cl_03"
+        "auth/client/discovery.py", "if not covers(resource, server):", "if False:", FOUND, "cl_03"
     ),
     "CL-03 the origin": Cut(
-        "auth/places.py", "or origin(resource) != origin(server):", "or False:", FOUND, "cl_03"
+        "auth/urls.py", "or origin(resource) != origin(server):", "or False:", FOUND, "cl_03"
     ),
     "CL-03 a whole segment": Cut(
-        "auth/places.py", 'startswith(above + "/")', "startswith(above)", FOUND, "cl_03"
+        "auth/urls.py", 'startswith(above + "/")', "startswith(above)", FOUND, "cl_03"
     ),
     "CL-04 the order": Cut(
-        "auth/places.py", "[known + ISSUER_DOCUMENT, known + OPENID_DOCUMENT]",
+        "auth/urls.py", "[known + ISSUER_DOCUMENT, known + OPENID_DOCUMENT]",
         "[known + OPENID_DOCUMENT, known + ISSUER_DOCUMENT]", FOUND, "cl_04",
     ),
     "CL-05 whose issuer": Cut(
-        "auth/flow_discovery.py", 'if not same_issuer(found.get("issuer"), issuer):', "if False:",
+        "auth/client/discovery.py", 'if not same_issuer(found.get("issuer"), issuer):', "if False:",
         FOUND, "cl_05",
     ),
     "CL-05 as it is written": Cut(
-        "auth/flow_discovery.py", 'if not same_issuer(found.get("issuer"), issuer):',
+        "auth/client/discovery.py", 'if not same_issuer(found.get("issuer"), issuer):',
         'if str(found.get("issuer")).rstrip("/").lower() != issuer:', FOUND, "cl_05",
     ),
     "CL-05 one slash": Cut(
-        "auth/places.py", 'one == other or one + "/" == other or one == other + "/"',
+        "auth/urls.py", 'one == other or one + "/" == other or one == other + "/"',
         'one.rstrip("/") == other.rstrip("/")', FOUND, "cl_05",
     ),
     "CL-05 it calls itself": Cut(
-        "auth/flow_discovery.py", 'return read_issuer(found, str(found["issuer"]))',
-        "return read_issuer(found, issuer)", FOUND, "cl_05",
+        "auth/client/discovery.py", 'return parse_issuer_metadata(found, str(found["issuer"]))',
+        "return parse_issuer_metadata(found, issuer)", FOUND, "cl_05",
     ),
     "CL-06 the same origin": Cut(
-        "auth/flow_discovery.py", "if legacy and origin(url) != origin(issuer):", "if False:",
+        "auth/client/discovery.py", "if legacy and origin(url) != origin(issuer):", "if False:",
         FOUND, "cl_06",
     ),
     "CL-06 its own document": Cut(
-        "auth/flow_discovery.py", 'if named not in (base, base + "/"):', "if not named:", FOUND, "cl_06"
+        "auth/client/discovery.py", 'if named not in (base, base + "/"):', "if not named:", FOUND, "cl_06"
     ),
     "D20 what is late is not absent": Cut(
-        "auth/flow_discovery.py", "if reply.status >= 500 or", "if False and", FOUND, "does_not_answer"
+        "auth/client/discovery.py", "if response.status >= 500 or", "if False and", FOUND, "does_not_answer"
     ),
     "CL-07 a client for each": Cut(
-        "auth/keeping.py", 'return _name("client", server, issuer)', 'return _name("client", server)',
+        "auth/client/storage.py", 'return _key("client", server, issuer)', 'return _key("client", server)',
         KNOWN, "cl_07",
     ),
     "CL-07 tokens for each": Cut(
-        "auth/oauth_client.py", "held.found.issuer.issuer != found.issuer.issuer:", "False:",
+        "auth/client/credentials.py", "login.discovery.issuer.issuer != discovery.issuer.issuer:", "False:",
         KNOWN, "cl_07",
     ),
     "CL-08 https": Cut(
-        "auth/places.py", 'if parts.scheme != "https" and not is_this_machine', "if False and is_this_machine",
+        "auth/urls.py", 'if parts.scheme != "https" and not is_loopback_host', "if False and is_loopback_host",
         FOUND, "cl_08",
     ),
     "CL-08 the endpoints": Cut(
-        "auth/flow_discovery.py", "        secure(url, what)\n", "", FOUND, "cl_08"
+        "auth/client/discovery.py", "        require_https(url, what)\n", "", FOUND, "cl_08"
     ),
     "CL-09 before anybody is sent": Cut(
-        "auth/passport.py", 'secure(url.partition("?")[0], "the page to log in at")', "pass",
+        "auth/client/credentials.py", 'require_https(url.partition("?")[0], "the authorization page")', "pass",
         BACK, "cl_09_a_person",
     ),
     "CL-09 before it is opened": Cut(
-        "auth/loopback.py", 'if not url.startswith(("https://", "http://")):', "if False:",
+        "auth/client/loopback.py", 'if not url.startswith(("https://", "http://")):', "if False:",
         BACK, "cl_09_a_browser",
     ),
     "CL-09 no shell": Cut(
-        "auth/loopback.py", "return await asyncio.to_thread(webbrowser.open, url)",
+        "auth/client/loopback.py", "return await asyncio.to_thread(webbrowser.open, url)",
         "return __import__('os').system(f'true {url}') == 0", BACK, "cl_09_no_shell",
     ),
     "CL-10 the scopes of the refusal": Cut(
-        "auth/flow_code.py", "asked: Iterable[str] | None = challenges.scopes",
-        "asked: Iterable[str] | None = found.scopes or challenges.scopes", CODE, "cl_10",
+        "auth/client/authorization_code.py", "asked: Iterable[str] | None = challenges.scopes",
+        "asked: Iterable[str] | None = discovery.scopes or challenges.scopes", CODE, "cl_10",
     ),
     "CL-12 a document's URL": Cut(
-        "auth/flow_clients.py", 'if parts.scheme != "https" or not parts.hostname', "if False",
+        "auth/client/registration.py", 'if parts.scheme != "https" or not parts.hostname', "if False",
         KNOWN, "cl_12",
     ),
     "CL-13 the order": Cut(
-        "auth/flow_clients.py", "    if given.client_id:\n        secret", "    if False:\n        secret",
+        "auth/client/registration.py", "    if settings.client_id:\n        secret", "    if False:\n        secret",
         KNOWN, "cl_13",
     ),
     "CL-14 the kind of program": Cut(
-        "auth/flow_clients.py", '"application_type": "native" if local else "web",', "", KNOWN, "cl_14"
+        "auth/client/registration.py", '"application_type": "native" if local else "web",', "", KNOWN, "cl_14"
     ),
     "CL-15 whose client": Cut(
-        "auth/flow_clients.py", "if given.issuer and not same_issuer(given.issuer, issuer.issuer):", "if False:",
+        "auth/client/registration.py", "if settings.issuer and not same_issuer(settings.issuer, issuer.issuer):", "if False:",
         KNOWN, "cl_15",
     ),
     "CL-15 another issuer": Cut(
-        "auth/oauth_client.py", "held.found.issuer.issuer != found.issuer.issuer:", "False:",
+        "auth/client/credentials.py", "login.discovery.issuer.issuer != discovery.issuer.issuer:", "False:",
         KNOWN, "cl_15",
     ),
     "CL-15 all of one issuer": Cut(
-        "auth/keeping.py", "if held is None or not held.is_whole or", "if held is None or", KNOWN,
+        "auth/client/storage.py", "if login is None or not login.is_consistent or", "if login is None or", KNOWN,
         "cl_15",
     ),
     "CL-16 an issuer is named": Cut(
-        "auth/flow_clients.py", "or (self.client_id and not self.issuer):", "or False:", KNOWN, "cl_16"
+        "auth/client/registration.py", "or (self.client_id and not self.issuer):", "or False:", KNOWN, "cl_16"
     ),
     "CL-17 sealed": Cut(
-        "auth/vault.py", "self._ring(name).seal(value).encode() if self._keys else value", "value",
+        "auth/client/storage.py", "self._ring(name).seal(value).encode() if self._keys else value", "value",
         KEPT, "cl_17",
     ),
     "CL-17 for its name": Cut(
-        "auth/vault.py", 'audience=f"{self._principal}\\0{name}"', 'audience=""', KEPT, "cl_17"
+        "auth/client/storage.py", 'audience=f"{self._principal}\\0{name}"', 'audience=""', KEPT, "cl_17"
     ),
     "CL-18 a verifier of its own": Cut(
-        "auth/flow_code.py", "verifier = chance.secret()", 'verifier = "x" * 64', CODE, "cl_18"
+        "auth/client/authorization_code.py", "verifier = context.new_secret()", 'verifier = "x" * 64', CODE, "cl_18"
     ),
     "CL-19 S256": Cut(
-        "auth/flow_code.py", "coded(hashlib.sha256(verifier.encode()).digest())", "verifier",
+        "auth/client/authorization_code.py", "base64url_encode(hashlib.sha256(verifier.encode()).digest())", "verifier",
         CODE, "cl_19",
     ),
     "CL-20 state": Cut(
-        "auth/flow_code.py", "if not hmac.compare_digest(state.encode(), attempt.state.encode()):",
+        "auth/client/authorization_code.py", "if not hmac.compare_digest(state.encode(), request.state.encode()):",
         "if False:", CODE, "cl_20",
     ),
     "CL-21 PKCE is known": Cut(
-        "auth/flow_code.py", "    check_pkce(issuer)\n    page", "    page", CODE, "cl_21"
+        "auth/client/authorization_code.py", "    check_pkce(issuer)\n    page", "    page", CODE, "cl_21"
     ),
     "CL-22 the resource in renewals": Cut(
-        "auth/flow_tokens.py", '        ("resource", old.resource),\n', "", CODE, "cl_22"
+        "auth/client/tokens.py", '        ("resource", old.resource),\n', "", CODE, "cl_22"
     ),
     "CL-22 byte for byte": Cut(
-        "auth/flow_discovery.py", "return Found(server, described.resource,",
-        "return Found(server, canonical(server),", CODE, "cl_22",
+        "auth/client/discovery.py", "return DiscoveryResult(server, described.resource,",
+        "return DiscoveryResult(server, canonical_resource(server),", CODE, "cl_22",
     ),
     "CL-23 iss is missing": Cut(
-        "auth/flow_code.py", "        if attempt.names_itself:", "        if False:", CODE, "cl_23"
+        "auth/client/authorization_code.py", "        if request.iss_in_response:", "        if False:", CODE, "cl_23"
     ),
-    "CL-24 iss is another": Cut("auth/flow_code.py", "if named not in same:", "if False:", CODE, "cl_24"),
+    "CL-24 iss is another": Cut("auth/client/authorization_code.py", "if named not in same:", "if False:", CODE, "cl_24"),
     "CL-24 nothing is made equal": Cut(
-        "auth/flow_code.py", "if named not in same:",
+        "auth/client/authorization_code.py", "if named not in same:",
         'if named.rstrip("/").lower() not in same:', CODE, "cl_24",
     ),
     "CL-25 before the error": Cut(
-        "auth/flow_code.py",
-        '    _check_issuer(parts, attempt)\n    error = said(parts.get("error"))\n    if error:',
-        '    error = said(parts.get("error"))\n    if error:', CODE, "cl_25",
+        "auth/client/authorization_code.py",
+        '    _check_issuer(parts, request)\n    error = printable_text(parts.get("error"))\n    if error:',
+        '    error = printable_text(parts.get("error"))\n    if error:', CODE, "cl_25",
     ),
     "CL-26 its own state": Cut(
-        "auth/loopback.py", "or answer.done() or not self._is_ours(query)", "or answer.done()",
+        "auth/client/loopback.py", "or answer.done() or not self._is_ours(query)", "or answer.done()",
         BACK, "cl_26",
     ),
     "CL-26 once": Cut(
-        "auth/loopback.py", "answer is None or answer.done() or", "answer is None or", BACK, "once"
+        "auth/client/loopback.py", "answer is None or answer.done() or", "answer is None or", BACK, "once"
     ),
     "CL-26 its own name": Cut(
-        "auth/loopback.py", "len(names) != 1 or names[0].lower() not in self._hosts or", "",
+        "auth/client/loopback.py", "len(names) != 1 or names[0].lower() not in self._hosts or", "",
         BACK, "cl_26",
     ),
     "CL-26 its own path": Cut(
-        "auth/loopback.py", "not in self._hosts or path != self._path:", "not in self._hosts:",
+        "auth/client/loopback.py", "not in self._hosts or path != self._path:", "not in self._hosts:",
         BACK, "cl_26",
     ),
     "CL-26 on loopback": Cut(
-        "auth/loopback.py", 'address = "::1" if host == "::1" else HOST', 'address = "0.0.0.0"',
+        "auth/client/loopback.py", 'address = "::1" if host == "::1" else HOST', 'address = "0.0.0.0"',
         BACK, "cl_26",
     ),
     "CL-27 its own origin": Cut(
-        "auth/passport.py", "if held is None or origin(url) != self._origin:", "if held is None:",
+        "auth/client/credentials.py", "if login is None or origin(url) != self._origin:", "if login is None:",
         LOGIN, "nowhere_else",
     ),
     "CL-27 no redirect": Cut(
-        "transport/http_endpoint.py", "if target.origin != self._origin:", "if False:",
+        "transport/http_client/endpoint.py", "if target.origin != self._origin:", "if False:",
         LOGIN, "cl_27_no_redirect",
     ),
     "CL-27 every request": Cut(
-        "transport/http_endpoint.py", "if self._passport is not None:",
-        'if self._passport is not None and method == "POST":', LOGIN, "in_every_request",
+        "transport/http_client/endpoint.py", "if self._credentials is not None:",
+        'if self._credentials is not None and method == "POST":', LOGIN, "in_every_request",
     ),
     "CL-28 whose login": Cut(
-        "auth/keeping.py", "return held if held.found.server == server else None", "return held",
+        "auth/client/storage.py", "return login if login.discovery.server == server else None", "return login",
         KNOWN, "cl_28",
     ),
     "CL-29 offline access": Cut(
-        "auth/flow_code.py", "    wanted.pop(OFFLINE, None)\n", "", CODE, "cl_29"
+        "auth/client/authorization_code.py", "    wanted.pop(OFFLINE_ACCESS, None)\n", "", CODE, "cl_29"
     ),
     "CL-30 the union": Cut(
-        "auth/flow_code.py", "[*given, *before, *(asked or ())]", "[*given, *(asked or ())]",
+        "auth/client/authorization_code.py", "[*given, *before, *(asked or ())]", "[*given, *(asked or ())]",
         CODE, "cl_30",
     ),
     "CL-30 an end": Cut(
-        "auth/oauth_client.py", "if not set(needed) - set(asked):", "if False:", CODE, "cl_30"
+        "auth/client/credentials.py", "if not set(needed) - set(asked):", "if False:", CODE, "cl_30"
     ),
     "CL-31 what passes": Cut(
-        "auth/oauth_client.py", "        if refused.error not in OVER:\n            raise\n", "",
+        "auth/client/credentials.py", "        if refused.error not in ENDED_GRANT_ERRORS:\n            raise\n", "",
         CODE, "is_told_and_kept",
     ),
     "CL-31 the generation": Cut(
-        "auth/keeping.py", "kept.tokens.generation == held.tokens.generation:", "True:", CODE, "cl_31"
+        "auth/client/storage.py", "kept.tokens.generation == login.tokens.generation:", "True:", CODE, "cl_31"
     ),
     "CL-31 one process": Cut(
-        "auth/vault.py", "return await self._store.add(self._principal, name, owner, LEASE_S)",
+        "auth/client/storage.py", "return await self._store.add(self._principal, name, owner, LEASE_S)",
         "return True", CROWD, "cl_31",
     ),
     "a header that would be two": Cut(
-        "auth/flow_tokens.py", "if token is None or not _fits_header(token):", "if token is None:",
+        "auth/client/tokens.py", "if token is None or not _fits_header(token):", "if token is None:",
         CODE, "could_be_shown",
     ),
     "a token that is bound": Cut(
-        "auth/flow_tokens.py", "if (kind == DPOP) != (holder.bound is not None):", "if False:",
+        "auth/client/tokens.py", "if (kind == DPOP) != (identity.dpop_key is not None):", "if False:",
         MACHINE, "not_bound",
     ),
     "pages that repeat nothing": Cut(
-        "auth/loopback.py", 'return "400 Bad Request", _NOTHING',
+        "auth/client/loopback.py", 'return "400 Bad Request", _NOT_FOUND',
         'return "400 Bad Request", __import__("urllib.parse").parse.unquote(query)',
         BACK, "pages_hold_nothing",
     ),
     "one login for all": Cut(
-        "auth/passport.py", "                self._check_failed(refusal)\n", "", LOGIN, "asked_for_once"
+        "auth/client/credentials.py", "                self._check_failed(rejected)\n", "", LOGIN, "asked_for_once"
     ),
     "no loop of logins": Cut(
-        "auth/passport.py", "if len(generations) > MAX_LOGINS:", "if False:", LOGIN, "not_a_loop"
+        "auth/client/credentials.py", "if len(generations) > MAX_LOGINS:", "if False:", LOGIN, "not_a_loop"
     ),
 }  # fmt: skip
 

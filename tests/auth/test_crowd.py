@@ -10,8 +10,8 @@ from auth.crowd import ended
 from auth.issuer import Issuer, issuing
 from auth.test_login import Browser, person, serving
 from colonnade import connect
-from colonnade.auth.keeping import held_name, packed
-from colonnade.client.authorizing import FileVault, kept_login
+from colonnade.auth.client.storage import encode_record, login_key
+from colonnade.client.auth import FileTokenStorage, stored_login
 from live import live_for
 
 PROCESSES, CALLS = 4, 250
@@ -32,7 +32,7 @@ async def crowded(issuer: Issuer, home: Path) -> None:
         auth = person(browser, keep=True)
         async with connect(url, auth=auth):
             pass
-        held = await kept_login(auth, url)
+        held = await stored_login(auth, url)
         assert held is not None
         script = Path(__file__).with_name("crowd.py")
         command = [sys.executable, "-W", "error", str(script), url, str(home), str(CALLS)]
@@ -45,9 +45,9 @@ async def crowded(issuer: Issuer, home: Path) -> None:
             for one in crowd:
                 assert one.stdout is not None
                 assert await one.stdout.readline() == b"ready\n"
-            vault = FileVault("")
-            name = held_name(url, held.client.issuer, held.client.client_id)
-            await vault.save(name, packed(ended(held)))
+            vault = FileTokenStorage("")
+            name = login_key(url, held.client.issuer, held.client.client_id)
+            await vault.save(name, encode_record(ended(held)))
             await vault.close()
             assert issuer.count("refresh_token") == 0
             issuer.tell("hold")

@@ -3,8 +3,8 @@
 import pytest
 
 from auth.world import ISSUER, NONE, SERVER, World, asks, issuer_metadata, json
-from colonnade.auth.flow import Reply
-from colonnade.auth.flow_discovery import Found, discover
+from colonnade.auth.client.discovery import DiscoveryResult, discover
+from colonnade.auth.client.steps import FlowResponse
 from colonnade.errors import AuthError, CannotConnect, ColonnadeError, ConnectionLost
 from colonnade.protocol.revision import NEWEST
 
@@ -12,7 +12,7 @@ PRM = "https://mcp.example/.well-known/oauth-protected-resource"
 EVIL = "https://evil.example"
 
 
-def found_in(world: World, server: str = SERVER, *lines: str) -> Found:
+def found_in(world: World, server: str = SERVER, *lines: str) -> DiscoveryResult:
     return world.run(discover(server, asks(*lines)))
 
 
@@ -108,20 +108,24 @@ def test_a_place_that_a_refusal_names_and_is_empty_is_an_error_not_a_reason_to_l
     None
 ):
     world = World()
-    fails(world, "no document", 'Bearer resource_metadata="https://mcp.example/gone"')
+    fails(world, "has no metadata", 'Bearer resource_metadata="https://mcp.example/gone"')
     assert world.urls == ["https://mcp.example/gone"]
 
 
 def test_a_page_for_people_is_no_document() -> None:
     """CL-11."""
     world = World()
-    world.places[f"{PRM}/mcp"] = Reply(200, (("content-type", "text/html"),), b"<html>")
+    world.places[f"{PRM}/mcp"] = FlowResponse(200, (("content-type", "text/html"),), b"<html>")
     world.places[PRM] = json({"resource": SERVER, "authorization_servers": [ISSUER]})
     assert found_in(world).issuer.issuer == ISSUER
 
 
-@pytest.mark.parametrize("reply", [Reply(500), Reply(503), Reply(429), CannotConnect("no")])
-def test_what_does_not_answer_is_not_what_is_not_there(reply: Reply | ColonnadeError) -> None:
+@pytest.mark.parametrize(
+    "reply", [FlowResponse(500), FlowResponse(503), FlowResponse(429), CannotConnect("no")]
+)
+def test_what_does_not_answer_is_not_what_is_not_there(
+    reply: FlowResponse | ColonnadeError,
+) -> None:
     """Otherwise whoever can stop a document could choose the older rules."""
     world = World()
     world.places[f"{PRM}/mcp"] = reply
@@ -235,7 +239,7 @@ def test_cl_05_a_document_of_its_own_at_a_later_place_is_used_after_all() -> Non
 def test_an_issuer_that_has_no_document_is_an_error() -> None:
     world = World()
     del world.places[f"{ISSUER}/.well-known/{OAUTH}"]
-    fails(world, "has no document")
+    fails(world, "publishes no metadata")
 
 
 def test_cl_07_the_issuer_that_is_wanted_is_chosen_among_several() -> None:
@@ -354,7 +358,7 @@ def test_cl_08_plain_http_is_for_this_machine(host: str) -> None:
 def test_no_error_repeats_a_query() -> None:
     world = World()
     secret = "https://mcp.example/x?key=hidden"
-    error = fails(world, "no document", f'Bearer resource_metadata="{secret}"')
+    error = fails(world, "has no metadata", f'Bearer resource_metadata="{secret}"')
     assert "hidden" not in str(error)
 
 

@@ -19,7 +19,7 @@ import pytest
 from auth.denied_forms import addresses, urls
 from auth.watching import connects, dns
 from certificates import Authority
-from colonnade.auth.fetching import Fetched, Fetcher
+from colonnade.auth.fetcher import FetchedResponse, Fetcher
 from colonnade.errors import CannotFetch
 from http_hand import OK, Hand, Play, Visitor, by_hand, pooled, whole
 from live import live_for
@@ -103,7 +103,7 @@ async def test_a_name_that_leads_to_a_denied_address_is_not_connected_to(
         with connects() as seen:
             for name in answers:
                 why = await refused(fetcher, f"https://{name}:{listener.port}/")
-                assert "is no public address" in why
+                assert "is not a public address" in why
         assert seen == []
     assert asked == list(answers)
 
@@ -180,7 +180,7 @@ async def test_no_redirect_leads_to_a_denied_place_or_another_origin(
     assert len(wanted) > 2000
 
 
-async def _landed(fetcher: Fetcher, url: str) -> Fetched | None:
+async def _landed(fetcher: Fetcher, url: str) -> FetchedResponse | None:
     async with asyncio.timeout(WAIT_S):
         try:
             return await fetcher.fetch("GET", url)

@@ -13,11 +13,13 @@ import pytest
 from auth.denied_forms import urls
 from auth.minting import Issuer, Pen, issuing
 from auth.watching import connects, dns
-from colonnade.auth.fetching import Fetcher
-from colonnade.auth.issuers import Introspection, Jwt, Trusted, read_token
-from colonnade.auth.jwt import BadToken, read_key
-from colonnade.auth.jwt_keys import FRESH_S, LOOK_AGAIN_S, RETRY_S, STALE_S
-from colonnade.auth.places import issuer_places
+from colonnade.auth.fetcher import Fetcher
+from colonnade.auth.jose import InvalidToken, parse_jwk
+from colonnade.auth.server.introspection import Introspection
+from colonnade.auth.server.jwks import FRESH_S, RETRY_S, STALE_S, UNKNOWN_KEY_RETRY_S
+from colonnade.auth.server.jwt import Jwt
+from colonnade.auth.server.verifier import VerifiedToken, parse_if_jwt
+from colonnade.auth.urls import issuer_metadata_urls
 from colonnade.errors import ChannelError
 from http_hand import pooled
 from live import live
@@ -38,11 +40,11 @@ class Bench:
     def fetches(self) -> int:
         return sum(path.endswith("/keys") for path in self.issuer.visits)
 
-    async def verify(self, pen: Pen | None = None, iss: str = "", **header: Any) -> Trusted:
+    async def verify(self, pen: Pen | None = None, iss: str = "", **header: Any) -> VerifiedToken:
         claims = self.issuer.claims(US, iat=self.now, exp=self.now + 300)
         claims |= {"iss": iss} if iss else {}
         token = (pen or self.issuer.pens[0]).sign(claims, **header)
-        return await self.trust.verify(token, read_token(token), US, self.now, self.fetcher)
+        return await self.trust.verify(token, parse_if_jwt(token), US, self.now, self.fetcher)
 
 
 @asynccontextmanager
@@ -72,14 +74,14 @@ async def test_a_new_key_is_found_and_an_old_one_forgotten() -> None:
         await b.verify()
         old, new = b.issuer.pens[0], Pen(id="two")
         b.issuer.pens.append(new)
-        b.now += LOOK_AGAIN_S + 1
+        b.now += UNKNOWN_KEY_RETRY_S + 1
         await b.verify(new)
         await b.verify(old)
         assert b.fetches == 2
         b.issuer.pens[:] = [new]
         b.now += FRESH_S + 1
         await b.verify(new)
-        with pytest.raises(BadToken):
+        with pytest.raises(InvalidToken):
             await b.verify(old)
 
 
@@ -92,7 +94,7 @@ async def test_tokens_with_made_up_keys_make_us_ask_only_so_often() -> None:
             before = b.fetches
             for number in range(60):
                 b.now += 1
-                with pytest.raises(BadToken):
+                with pytest.raises(InvalidToken):
                     await b.verify(Pen(id=f"{minute}-{number}"))
             assert b.fetches - before <= 2
         await b.verify()
@@ -122,7 +124,7 @@ async def test_an_issuer_that_fails_is_not_asked_by_everybody() -> None:
         for _ in range(20):
             with pytest.raises(ChannelError):
                 await b.verify()
-        assert len(b.issuer.visits) <= len(issuer_places(b.issuer.url))
+        assert len(b.issuer.visits) <= len(issuer_metadata_urls(b.issuer.url))
         b.issuer.down = False
         b.now += RETRY_S + 1
         await b.verify()
@@ -152,11 +154,11 @@ async def test_keys_that_are_not_for_us_are_passed_over() -> None:
             {**pen.jwk, "d": "AAAA"},
             {**pen.jwk, "kid": 7},
         ]
-        assert [read_key(one) for one in b.issuer.extra_keys[:13]] == [None] * 13
+        assert [parse_jwk(one) for one in b.issuer.extra_keys[:13]] == [None] * 13
         await b.verify()
         b.issuer.pens.clear()
         b.now += FRESH_S + 1
-        with pytest.raises(BadToken):
+        with pytest.raises(InvalidToken):
             await b.verify(pen)
 
 
@@ -166,7 +168,7 @@ async def test_the_right_key_is_found_among_many_without_a_name() -> None:
         pens = [Pen(id=str(number)) for number in range(4)]
         b.issuer.pens[:] = pens
         await b.verify(pens[3], kid=None)
-        with pytest.raises(BadToken):
+        with pytest.raises(InvalidToken):
             await b.verify(Pen(), kid=None)
 
 
@@ -174,10 +176,12 @@ async def test_the_right_key_is_found_among_many_without_a_name() -> None:
 @live
 async def test_keys_are_found_by_each_document_in_its_place(place: int) -> None:
     async with bench("/tenant") as b:
-        b.issuer.place = issuer_places(b.issuer.url)[place].partition(str(b.issuer.hand.port))[2]
+        b.issuer.place = issuer_metadata_urls(b.issuer.url)[place].partition(
+            str(b.issuer.hand.port)
+        )[2]
         await b.verify()
         asked = [path for path in b.issuer.visits if ".well-known" in path]
-        wanted = issuer_places(b.issuer.url)[: place + 1]
+        wanted = issuer_metadata_urls(b.issuer.url)[: place + 1]
         assert asked == [url.partition(str(b.issuer.hand.port))[2] for url in wanted]
 
 
@@ -197,7 +201,7 @@ async def test_a_document_and_a_token_may_have_one_slash_more_and_name_the_same_
         plain = await b.verify()
         b.issuer.metadata["issuer"] = f"{b.issuer.url}/"
         assert (await b.verify(iss=f"{b.issuer.url}/")).principal == plain.principal
-        with pytest.raises(BadToken, match="another issuer"):
+        with pytest.raises(InvalidToken, match="another issuer"):
             await b.verify(iss=f"{b.issuer.url}//")
 
 

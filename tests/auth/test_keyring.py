@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from colonnade.auth.keyring import keyring_key
-from colonnade.client.authorizing import machine_key
+from colonnade.auth.client.keyring import keyring_key
+from colonnade.client.auth import machine_key
 
 
 class Ring(ModuleType):

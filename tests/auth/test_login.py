@@ -29,16 +29,16 @@ from colonnade import (
     Server,
     connect,
 )
-from colonnade.auth.logins import Auth
-from colonnade.auth.passport import Passport
-from colonnade.auth.vault import Vault
-from colonnade.client.authorizing import kept_login, log_out
-from colonnade.ports import Shown
+from colonnade.auth.client.credentials import ServerCredentials
+from colonnade.auth.client.login import Auth
+from colonnade.auth.client.storage import TokenStorage
+from colonnade.client.auth import log_out, stored_login
+from colonnade.ports import RequestCredentials
 from colonnade.protocol.revision import Revision
 from colonnade.store.memory import MemoryStore
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_endpoint import Endpoint
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_client.endpoint import HttpEndpoint
+from colonnade.transport.http_client.pool import HttpPool
+from colonnade.transport.http_server.runner import HttpRunner
 from http_hand import Visitor, answering, by_hand, pooled, whole
 from live import live, live_for
 
@@ -101,7 +101,7 @@ async def serving(
     if asks:
         trust = Introspection(issuer.url, "robot", "robot-secret", **options)
     protection = Protection(url, trust, **(door or {}))
-    site = Site(make(protection).asgi(), port=port)
+    site = HttpRunner(make(protection).asgi(), port=port)
     await site.start()
     try:
         yield url
@@ -147,17 +147,17 @@ async def test_tokens_are_renewed_before_they_end_and_nobody_logs_in_again(issue
         browser, clock = Browser(), Clock()
         auth = person(browser)
         async with passport(auth, url, clock) as shown:
-            first = await shown.show("POST", url)
-            assert first.lines == ()
-            assert await shown.refused([first], 401, [challenge(url)], "")
-            before = await shown.show("POST", url)
+            first = await shown.obtain("POST", url)
+            assert first.headers == ()
+            assert await shown.handle_rejection([first], 401, [challenge(url)], "")
+            before = await shown.obtain("POST", url)
             clock.ahead = 3590.0  # still good: the new one is got beside it, and nobody waits
-            assert await shown.show("POST", url) == before
+            assert await shown.obtain("POST", url) == before
             await done(shown)
-            after = await shown.show("POST", url)
+            after = await shown.obtain("POST", url)
             assert after.generation != before.generation
             clock.ahead = 3 * 3600.0  # over: whoever asks waits for the next one
-            again = await shown.show("POST", url)
+            again = await shown.obtain("POST", url)
             assert again.generation not in (before.generation, after.generation)
         assert issuer.count("refresh_token") == 2
         assert issuer.count("reused") == 0
@@ -228,7 +228,7 @@ async def test_a_login_is_kept_for_the_next_program_and_given_back(
             async with connect(url, auth=person(browser, keep=True)) as client:
                 assert (await client.call_tool("whoami", {})).text.endswith("ann")
         assert len(browser.opened) == 1
-        held = await kept_login(Login(keep=True), url)
+        held = await stored_login(Login(keep=True), url)
         assert held is not None
         for file in (tmp_path / "home").iterdir():
             assert file.stat().st_mode & 0o077 == 0
@@ -237,7 +237,7 @@ async def test_a_login_is_kept_for_the_next_program_and_given_back(
                 assert secret.encode() not in data
         assert await log_out(Login(keep=True), url) is True
         assert issuer.count("revoked") == 2
-        assert await kept_login(Login(keep=True), url) is None
+        assert await stored_login(Login(keep=True), url) is None
         assert await log_out(Login(keep=True), url) is None
 
 
@@ -271,12 +271,12 @@ async def test_a_login_that_nobody_makes_is_asked_for_once_by_all(issuer: Issuer
 
     auth = Login(on_visit=declined, redirect_uri="http://127.0.0.1:1/callback")
     async with serving(issuer) as url, passport(auth, url, Clock()) as shown:
-        nothing = await shown.show("POST", url)
-        tries = [shown.refused([nothing], 401, [challenge(url)], "") for _ in range(100)]
+        nothing = await shown.obtain("POST", url)
+        tries = [shown.handle_rejection([nothing], 401, [challenge(url)], "") for _ in range(100)]
         ends = await asyncio.gather(*tries, return_exceptions=True)
         assert {type(one) for one in ends} == {LoginRequired}
         with pytest.raises(LoginRequired, match="access_denied"):  # and a moment later
-            await shown.refused([nothing], 401, [challenge(url)], "")
+            await shown.handle_rejection([nothing], 401, [challenge(url)], "")
     assert len(asked) == 1
 
 
@@ -290,30 +290,30 @@ async def test_whoever_gives_up_stops_nobody_else(issuer: Issuer) -> None:
 
     auth = Login(browser=False, on_show=slow)
     async with serving(issuer) as url, passport(auth, url, Clock()) as shown:
-        nothing = await shown.show("POST", url)
-        first = asyncio.ensure_future(shown.refused([nothing], 401, [challenge(url)], ""))
-        second = asyncio.ensure_future(shown.refused([nothing], 401, [challenge(url)], ""))
+        nothing = await shown.obtain("POST", url)
+        first = asyncio.ensure_future(shown.handle_rejection([nothing], 401, [challenge(url)], ""))
+        second = asyncio.ensure_future(shown.handle_rejection([nothing], 401, [challenge(url)], ""))
         await asyncio.sleep(0)
         first.cancel()
         go.set()
         assert await second
-        assert (await shown.show("POST", url)).lines
+        assert (await shown.obtain("POST", url)).headers
 
 
 @live
 async def test_a_step_up_that_is_not_enough_is_an_error_and_not_a_loop(issuer: Issuer) -> None:
     browser = Browser()
     async with serving(issuer) as url, passport(person(browser), url, Clock()) as shown:
-        so_far = [await shown.show("POST", url)]
-        assert await shown.refused(so_far, 401, [challenge(url)], "")
+        so_far = [await shown.obtain("POST", url)]
+        assert await shown.handle_rejection(so_far, 401, [challenge(url)], "")
         for nth in range(2):
-            so_far.append(await shown.show("POST", url))
+            so_far.append(await shown.obtain("POST", url))
             scope = f'{challenge(url)}, error="insufficient_scope", scope="s{nth}"'
-            assert await shown.refused(so_far, 403, [scope], "")
-        so_far.append(await shown.show("POST", url))
+            assert await shown.handle_rejection(so_far, 403, [scope], "")
+        so_far.append(await shown.obtain("POST", url))
         scope = f'{challenge(url)}, error="insufficient_scope", scope="s9"'
         with pytest.raises(ScopeRequired, match="giving up"):
-            await shown.refused(so_far, 403, [scope], "")
+            await shown.handle_rejection(so_far, 403, [scope], "")
     assert len(browser.opened) == 3
 
 
@@ -324,8 +324,10 @@ async def test_cl_27_cl_28_a_token_goes_to_the_server_it_was_got_for_and_nowhere
 ) -> None:
     browser = Browser()
     async with serving(issuer) as url, passport(person(browser), url, Clock()) as shown:
-        assert await shown.refused([await shown.show("POST", url)], 401, [challenge(url)], "")
-        [(name, value)] = (await shown.show("POST", f"{url}?a=1")).lines
+        assert await shown.handle_rejection(
+            [await shown.obtain("POST", url)], 401, [challenge(url)], ""
+        )
+        [(name, value)] = (await shown.obtain("POST", f"{url}?a=1")).headers
         assert name == "authorization"
         assert value.startswith("Bearer ey")
         for other in (
@@ -333,8 +335,8 @@ async def test_cl_27_cl_28_a_token_goes_to_the_server_it_was_got_for_and_nowhere
             "https://evil.example/mcp",
             "https://127.0.0.1/mcp",
         ):
-            assert (await shown.show("POST", other)).lines == ()
-            assert (shown.at_hand("GET", other) or await shown.show("GET", other)).lines == ()
+            assert (await shown.obtain("POST", other)).headers == ()
+            assert (shown.cached("GET", other) or await shown.obtain("GET", other)).headers == ()
 
 
 @pytest.mark.spec("R0205", "R0206", "R0320")
@@ -390,18 +392,22 @@ async def test_every_request_of_a_client_carries_its_token(
 class Careless:
     """A passport that shows its token to whomever; what is sent where is not up to it."""
 
-    def at_hand(self, method: str, url: str) -> Shown:
-        return Shown("1", (("authorization", "Bearer canary"),))
+    def cached(self, method: str, url: str) -> RequestCredentials:
+        return RequestCredentials("1", (("authorization", "Bearer canary"),))
 
-    async def show(self, method: str, url: str) -> Shown:
-        return self.at_hand(method, url)
+    async def obtain(self, method: str, url: str) -> RequestCredentials:
+        return self.cached(method, url)
 
-    async def refused(
-        self, shown_before: Sequence[Shown], status: int, lines: Sequence[str], nonce: str
+    async def handle_rejection(
+        self,
+        sent_before: Sequence[RequestCredentials],
+        status: int,
+        lines: Sequence[str],
+        nonce: str,
     ) -> bool:
         return False
 
-    def heard(self, nonce: str) -> None:
+    def set_nonce(self, nonce: str) -> None:
         pass
 
     async def close(self) -> None:
@@ -419,7 +425,7 @@ async def test_cl_27_no_redirect_takes_a_token_to_another_origin(status: int) ->
                 await visitor.say(whole(status, b"", "text/plain", f"Location: {other.url}"))
 
         async with by_hand(moved) as hand:
-            endpoint = Endpoint(pool, hand.url, passport=Careless())
+            endpoint = HttpEndpoint(pool, hand.url, credentials=Careless())
             for method in ("POST", "GET", "DELETE"):
                 with pytest.raises(RemoteProtocolError, match=r"another server|not followed"):
                     await endpoint.send(method, [], b"{}" if method == "POST" else b"")
@@ -449,9 +455,11 @@ def challenge(url: str) -> str:
 
 
 @asynccontextmanager
-async def passport(auth: Auth, url: str, clock: Callable[[], float]) -> AsyncGenerator[Passport]:
+async def passport(
+    auth: Auth, url: str, clock: Callable[[], float]
+) -> AsyncGenerator[ServerCredentials]:
     pool = HttpPool()
-    shown = Passport(auth, url, pool.send, Vault(MemoryStore()), clock=clock)
+    shown = ServerCredentials(auth, url, pool.send, TokenStorage(MemoryStore()), clock=clock)
     try:
         yield shown
     finally:
@@ -459,7 +467,7 @@ async def passport(auth: Auth, url: str, clock: Callable[[], float]) -> AsyncGen
         await pool.close()
 
 
-async def done(shown: Passport) -> None:
+async def done(shown: ServerCredentials) -> None:
     """Wait for what is under way."""
     work = shown._work
     assert work is not None

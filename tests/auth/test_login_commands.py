@@ -96,7 +96,7 @@ async def test_what_is_typed_wrongly_is_told(issuer: Issuer, tmp_path: Path) -> 
     for words in (("login", "server.py"), ("whoami", "--", "uvx", "x"), ("logout", "server.py")):
         code, _, told = await shell.colonnade(*words)
         assert code == 2
-        assert "is for an address" in told
+        assert "is for URLs" in told
     for more in (("--client-id", "a"), ("--client-secret-env", "NOT_THERE")):
         code, _, told = await shell.colonnade("login", "https://example.com/mcp", *more)
         assert code == 2

@@ -15,9 +15,9 @@ from auth.denied_forms import urls
 from auth.test_fetching_denied import never
 from auth.watching import connects, dns
 from certificates import Authority
-from colonnade.auth.logins import Login
-from colonnade.auth.passport import Passport
-from colonnade.auth.vault import Vault
+from colonnade.auth.client.credentials import ServerCredentials
+from colonnade.auth.client.login import Login
+from colonnade.auth.client.storage import TokenStorage
 from colonnade.errors import AuthError, ChannelError
 from colonnade.store.memory import MemoryStore
 from http_hand import Hand, Visitor, by_hand, pooled, whole
@@ -100,10 +100,12 @@ async def test_no_login_leads_to_a_denied_place(
             for lure.form in forms:
                 direct = place == "resource_metadata"
                 said = f'Bearer resource_metadata="{lure.form}"' if direct else named
-                passport = Passport(auth, f"{lure.url}/mcp", pool.send, Vault(MemoryStore()))
-                before = [await passport.show("POST", f"{lure.url}/mcp")]
+                passport = ServerCredentials(
+                    auth, f"{lure.url}/mcp", pool.send, TokenStorage(MemoryStore())
+                )
+                before = [await passport.obtain("POST", f"{lure.url}/mcp")]
                 with pytest.raises((AuthError, ChannelError)):
-                    await passport.refused(before, 401, [said], "")
+                    await passport.handle_rejection(before, 401, [said], "")
                 await passport.close()
                 assert set(seen) <= {HOME}, lure.form
                 seen.clear()

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from colonnade.auth.logins import Login
-from colonnade.auth.loopback import Loopback, open_browser
-from colonnade.auth.passport import Page
+from colonnade.auth.client.credentials import BrowserLogin
+from colonnade.auth.client.login import Login
+from colonnade.auth.client.loopback import RedirectListener, open_browser
 from colonnade.errors import AuthError, LocalProtocolError, LoginRequired
 from live import live
 
@@ -29,8 +29,10 @@ async def say(port: int, target: str, *, host: str | None = None, method: str = 
     return data.decode()
 
 
-async def opened(again: str = "", **options: bool) -> tuple[Loopback, str, asyncio.Future[str]]:
-    listener = Loopback()
+async def opened(
+    again: str = "", **options: bool
+) -> tuple[RedirectListener, str, asyncio.Future[str]]:
+    listener = RedirectListener()
     uri = await listener.open(again, **options)
     waiting = asyncio.ensure_future(listener.wait(STATE, 10))
     await asyncio.sleep(0)
@@ -136,7 +138,7 @@ async def test_its_pages_hold_nothing_of_what_came_in_and_load_nothing() -> None
 
 @live
 async def test_what_was_said_before_anybody_asked_is_not_heard() -> None:
-    listener = Loopback()
+    listener = RedirectListener()
     await listener.open()
     for state in ("", STATE):
         answered = await say(listener.port, f"/callback?code=c&state={state}")
@@ -147,9 +149,9 @@ async def test_what_was_said_before_anybody_asked_is_not_heard() -> None:
 @live
 async def test_a_wait_ends() -> None:
     """CL-26."""
-    listener = Loopback()
+    listener = RedirectListener()
     await listener.open()
-    with pytest.raises(LoginRequired, match="nobody logged in within"):
+    with pytest.raises(LoginRequired, match="not completed within"):
         await listener.wait(STATE, 0.01)
     await listener.close()
 
@@ -178,9 +180,9 @@ async def test_the_port_that_was_used_before_is_used_again_if_it_is_free() -> No
     assert same == uri
     other, another, second = await opened(uri)
     assert another != uri
-    third = Loopback()
-    with pytest.raises(AuthError, match="is taken"):
-        await third.open(uri, insist=True)
+    third = RedirectListener()
+    with pytest.raises(AuthError, match="is in use"):
+        await third.open(uri, required=True)
     for one in (waiting, second):
         one.cancel()
     await again.close()
@@ -193,7 +195,7 @@ async def test_a_name_of_this_machine_stays_in_the_redirect_uri() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     wanted = f"http://localhost:{port}/back/here"
-    listener, uri, waiting = await opened(wanted, insist=True)
+    listener, uri, waiting = await opened(wanted, required=True)
     assert uri == wanted
     target = f"{urlsplit(uri).path}?code=c&state={STATE}"
     assert (await say(port, target, host=f"localhost:{port}")).startswith("HTTP/1.1 200")
@@ -222,9 +224,11 @@ NO_PAGES = (
 async def test_cl_09_a_person_is_sent_to_web_pages_and_nowhere_else(url: str) -> None:
     """Whoever shows the page: our browser, or the program; each of the checks by itself."""
     seen: list[str] = []
-    page = Page(Login(browser=False, on_visit=seen.append, redirect_uri="https://app.example/cb"))
-    with pytest.raises(AuthError, match="the page to log in at"):
-        await page.visit(url, STATE, "https://mcp.example/mcp")
+    page = BrowserLogin(
+        Login(browser=False, on_visit=seen.append, redirect_uri="https://app.example/cb")
+    )
+    with pytest.raises(AuthError, match="the authorization page"):
+        await page.open_page(url, STATE)
     await page.close()
     assert seen == []
 
@@ -236,7 +240,7 @@ async def test_cl_09_a_browser_opens_web_pages_and_nothing_else(
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda url: not opened.append(url))
-    with pytest.raises(LocalProtocolError, match="no web page"):
+    with pytest.raises(LocalProtocolError, match="only http and https"):
         await open_browser(url)
     assert opened == []
     for page in ("https://as.example/authorize?a=1&b=$(id)", "http://127.0.0.1:9/authorize"):

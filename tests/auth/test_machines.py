@@ -10,19 +10,18 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from auth.world import ISSUER, SERVER, World, asks, json
-from colonnade.auth.flow import Fetch, Reply
-from colonnade.auth.flow_tokens import proof
-from colonnade.auth.jwt import parse
-from colonnade.auth.keeping import Held
-from colonnade.auth.logins import (
+from colonnade.auth.client.credentials import RejectedRequest, authorize, renew
+from colonnade.auth.client.login import (
     Auth,
     ClientCredentials,
     EnterpriseLogin,
     Login,
     WorkloadIdentity,
 )
-from colonnade.auth.oauth_client import Refusal, authorize, renew
-from colonnade.auth.signing import generate, read_key
+from colonnade.auth.client.steps import FlowResponse, SendRequest
+from colonnade.auth.client.storage import StoredLogin
+from colonnade.auth.client.tokens import dpop_proof
+from colonnade.auth.jose import generate_key, parse_jwt, read_private_key
 from colonnade.errors import AuthError, LocalProtocolError
 
 TOKEN = f"{ISSUER}/token"
@@ -33,9 +32,9 @@ def pem(key: Any) -> str:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
-def log_in(world: World, auth: Auth, *lines: str, **refusal: object) -> Held:
-    given = Refusal(**{"challenges": asks(*lines), **refusal})  # pyright: ignore[reportArgumentType]
-    return world.run(authorize(auth, SERVER, given, world.chance))
+def log_in(world: World, auth: Auth, *lines: str, **refusal: object) -> StoredLogin:
+    given = RejectedRequest(**{"challenges": asks(*lines), **refusal})  # pyright: ignore[reportArgumentType]
+    return world.run(authorize(auth, SERVER, given, world.context))
 
 
 def read(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -103,7 +102,7 @@ def test_a_key_signs_who_we_are_for_this_issuer_once_and_not_for_long(algorithm:
     assert claims["aud"] == ISSUER
     assert 0 < claims["exp"] - claims["iat"] <= 300
     assert claims["jti"] != read(forms[1]["client_assertion"])[1]["jti"]
-    assert parse(forms[0]["client_assertion"])  # as our own server reads it
+    assert parse_jwt(forms[0]["client_assertion"])  # as our own server reads it
     assert pem(key)[30:60] not in repr(auth)
 
 
@@ -124,7 +123,7 @@ def test_a_key_whose_signature_the_issuer_does_not_read_is_an_error() -> None:
 )
 def test_what_the_issuer_does_not_take_is_not_sent(methods: list[str], auth: Auth) -> None:
     world = World(token_endpoint_auth_methods_supported=methods)
-    with pytest.raises(AuthError, match="take"):
+    with pytest.raises(AuthError, match="does not support"):
         log_in(world, auth)
     assert world.posted(TOKEN) == []
 
@@ -137,10 +136,10 @@ def test_what_the_issuer_does_not_take_is_not_sent(methods: list[str], auth: Aut
     ],
 )
 def test_a_weak_key_is_refused(key: Any) -> None:
-    with pytest.raises(LocalProtocolError, match="does not sign"):
-        read_key(pem(key()))
-    with pytest.raises(LocalProtocolError, match="signs with ES256, and not RS256"):
-        read_key(pem(KEYS["ES256"]()), "RS256")
+    with pytest.raises(LocalProtocolError, match="unsupported private key"):
+        read_private_key(pem(key()))
+    with pytest.raises(LocalProtocolError, match="signs with ES256, not RS256"):
+        read_private_key(pem(KEYS["ES256"]()), "RS256")
 
 
 def test_a_program_renews_by_asking_again_and_keeps_no_refresh_token() -> None:
@@ -149,7 +148,7 @@ def test_a_program_renews_by_asking_again_and_keeps_no_refresh_token() -> None:
     held = log_in(world, robot(), 'Bearer scope="a"')
     assert held.tokens.refresh_token == ""
     world.asked.clear()
-    again = world.run(renew(robot(), SERVER, held.tokens.generation, world.chance))
+    again = world.run(renew(robot(), SERVER, held.tokens.generation, world.context))
     assert again is not None
     assert again.tokens.generation != held.tokens.generation
     assert world.urls == [TOKEN]
@@ -178,7 +177,7 @@ def enterprise(**more: Any) -> EnterpriseLogin:
     )
 
 
-def vouching(**more: Any) -> Reply:
+def vouching(**more: Any) -> FlowResponse:
     kind = "urn:ietf:params:oauth:token-type:id-jag"
     return json({"issued_token_type": kind, "access_token": "jag", "token_type": "N_A", **more})
 
@@ -225,7 +224,7 @@ def test_an_enterprise_with_saml_and_a_secret_of_its_own() -> None:
         json({"error": "invalid_grant", "error_description": "policy"}, 400),
     ],
 )
-def test_an_enterprise_that_does_not_vouch_ends_it(reply: Reply) -> None:
+def test_an_enterprise_that_does_not_vouch_ends_it(reply: FlowResponse) -> None:
     world = World()
     world.places[IDP] = reply
     with pytest.raises(AuthError):
@@ -238,7 +237,7 @@ def test_a_workload_is_vouched_for_by_its_platform_each_time_anew() -> None:
     given = iter(["jwt-1", "jwt-2"])
     auth = WorkloadIdentity(issuer=ISSUER, client_id="job", assertion=lambda: next(given))
     held = log_in(world, auth)
-    world.run(renew(auth, SERVER, held.tokens.generation + "x", world.chance))
+    world.run(renew(auth, SERVER, held.tokens.generation + "x", world.context))
     log_in(world, auth, generation=held.tokens.generation)
     assert [form["assertion"] for form in world.posted(TOKEN)] == ["jwt-1", "jwt-2"]
 
@@ -256,7 +255,7 @@ def test_a_workload_that_is_refused_tries_nothing_else(error: str) -> None:
 
 @pytest.mark.parametrize("text", ["", None, 7])
 def test_an_assertion_that_is_no_text_is_an_error(text: Any) -> None:
-    with pytest.raises(AuthError, match="is no text"):
+    with pytest.raises(AuthError, match="non-empty string"):
         log_in(World(), WorkloadIdentity(issuer=ISSUER, assertion=lambda: text))
 
 
@@ -282,14 +281,14 @@ def test_tokens_are_bound_where_server_or_program_want_it(how: str) -> None:
     assert "d" not in head["jwk"]
     assert (claims["htm"], claims["htu"]) == ("POST", TOKEN)
     assert abs(claims["iat"] - world.now) <= 1
-    assert world.pages[0]["dpop_jkt"] == read_key(held.tokens.key).thumbprint
+    assert world.pages[0]["dpop_jkt"] == read_private_key(held.tokens.key).thumbprint
 
 
 def test_a_nonce_of_the_issuer_is_used_once_more_and_not_for_ever() -> None:
     world = World(dpop_signing_alg_values_supported=["ES256"])
     nonces = iter(["n1", "n2", "n3"])
 
-    def asking(asked: Fetch) -> Reply:
+    def asking(asked: SendRequest) -> FlowResponse:
         return json({"error": "use_dpop_nonce"}, 400, **{"dpop-nonce": next(nonces)})
 
     world.places[TOKEN] = asking
@@ -303,7 +302,7 @@ def test_a_renewal_is_proven_with_the_key_that_the_tokens_are_bound_to() -> None
     world = World(dpop_signing_alg_values_supported=["ES256"])
     world.grants = [{"refresh_token": "r"}]
     held = log_in(world, Login(dpop=True))
-    new = world.run(renew(Login(dpop=True), SERVER, held.tokens.generation, world.chance))
+    new = world.run(renew(Login(dpop=True), SERVER, held.tokens.generation, world.context))
     assert new is not None
     keys = [head["jwk"] for head, _ in proofs(world)]
     assert keys[0] == keys[1]
@@ -330,8 +329,8 @@ def test_where_nobody_reads_our_proofs_nothing_is_begun(lines: list[str], known:
 
 def test_a_proof_names_the_request_the_token_and_the_nonce_and_no_query() -> None:
     world = World()
-    key = generate()
-    text = proof(key, world.chance, "GET", f"{SERVER}?a=1#b", nonce="n", token="t")
+    key = generate_key()
+    text = dpop_proof(key, world.context, "GET", f"{SERVER}?a=1#b", nonce="n", token="t")
     _, claims = read(text)
     assert (claims["htm"], claims["htu"], claims["nonce"]) == ("GET", SERVER, "n")
     digest = base64.urlsafe_b64encode(hashlib.sha256(b"t").digest()).decode().rstrip("=")

@@ -17,14 +17,22 @@ from hypothesis import strategies as st
 
 from auth.minting import Pen, b64
 from colonnade import Jwt, Protection
-from colonnade.auth.fetching import Fetcher
-from colonnade.auth.issuers import read_token
-from colonnade.auth.jwt import BadToken, Key, parse, read_key, read_object, verify
-from colonnade.auth.proofs import BadProof, Proof
-from colonnade.auth.protection import Asked, Surroundings
+from colonnade.auth.fetcher import Fetcher
+from colonnade.auth.jose import (
+    InvalidToken,
+    JsonWebKey,
+    decode_json_object,
+    parse_jwk,
+    parse_jwt,
+    quote_claim,
+    verify_signature,
+)
 from colonnade.auth.seal import KeyRing
+from colonnade.auth.server.dpop import DpopProof, InvalidProof
+from colonnade.auth.server.protection import ProtectedRequest, ProtectionContext
+from colonnade.auth.server.verifier import parse_if_jwt
 from colonnade.ports import Caller
-from colonnade.protocol.httprules_gate import Refusal
+from colonnade.protocol.http.security import HttpError
 from colonnade.store.memory import MemoryStore
 
 ISSUER, RESOURCE = "https://login.example", "https://notes.example/mcp"
@@ -96,8 +104,8 @@ def signed(pen: Pen, header: dict[str, Any], claims: dict[str, Any]) -> str:
 class FixedKeys:
     """The keys of an issuer that need not be fetched."""
 
-    async def matching(self, *given: Any) -> list[Key]:
-        found = read_key(PEN.jwk)
+    async def matching(self, *given: Any) -> list[JsonWebKey]:
+        found = parse_jwk(PEN.jwk)
         assert found is not None
         return [found]
 
@@ -106,18 +114,20 @@ async def unreachable(*given: Any, **more: Any) -> Any:
     raise AssertionError("nothing is fetched here")
 
 
-def admitted(authorization: str, proof: str = "") -> Caller | Refusal:
+def admitted(authorization: str, proof: str = "") -> Caller | HttpError:
     async def admit() -> Caller:
         issuer = Jwt(ISSUER)
         issuer._keys = FixedKeys()  # type: ignore[assignment]
         protection = Protection(RESOURCE, issuer)
         headers = {b"authorization": authorization.encode(), b"dpop": proof.encode()}
-        around = Surroundings(Fetcher(unreachable), MemoryStore(), KeyRing())
-        return await protection.admit(Asked("POST", RESOURCE, headers, ""), around)
+        around = ProtectionContext(Fetcher(unreachable), MemoryStore(), KeyRing())
+        return await protection.authenticate(
+            ProtectedRequest("POST", RESOURCE, headers, ""), around
+        )
 
     try:
         return asyncio.run(admit())
-    except Refusal as refusal:
+    except HttpError as refusal:
         return refusal
 
 
@@ -145,7 +155,16 @@ def test_what_is_right_is_believed() -> None:
     assert good.principal == f"{ISSUER}#ann"
 
 
+def test_a_claim_that_is_nested_deeper_than_python_calls_is_quoted_for_the_log() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep, deep, deep, deep, deep]
+    assert quote_claim(deep) == "[(list), (list), (list), (list), and 1 more]"
+    assert quote_claim(["a", 1, None, {}]) == "['a', 1, None, (dict)]"
+
+
 @MANY
+@example({}, {"alg": DEEP})
 @example({"exp": 10**400}, {})
 @example({"exp": "<infinite>"}, {})
 @example({"nbf": -(10**400), "iat": "<-infinite>"}, {})
@@ -185,24 +204,24 @@ def test_a_proof_with_any_claims_is_believed_or_refused(
     text = signed(HOLDER, header, proof_claims(BOUND, **said))
     found = admitted(f"DPoP {BOUND}", text)
     assert isinstance(found, Caller) or found.status == 401
-    with suppress(BadProof):
-        Proof(text, "POST", RESOURCE, TOKEN, NOW)
+    with suppress(InvalidProof):
+        DpopProof(text, "POST", RESOURCE, TOKEN, NOW)
 
 
 @MANY
 @given(st.binary(max_size=200) | VALUES.map(written))
 def test_any_bytes_are_a_json_object_or_no_token(data: bytes) -> None:
-    with suppress(BadToken):
-        json.dumps(read_object(data), ensure_ascii=False).encode()
+    with suppress(InvalidToken):
+        json.dumps(decode_json_object(data), ensure_ascii=False).encode()
 
 
 @MANY
 @given(st.text(max_size=200) | st.text("ABCxyz019-_.=", max_size=100))
 def test_any_text_is_a_token_or_none(text: str) -> None:
-    with suppress(BadToken):
-        read_token(text)
-    with suppress(BadToken):
-        parse(text)
+    with suppress(InvalidToken):
+        parse_if_jwt(text)
+    with suppress(InvalidToken):
+        parse_jwt(text)
 
 
 KEYS = [Pen(name).jwk for name in ("ES256", "ES384", "ES512", "EdDSA", "RS256")]
@@ -213,13 +232,13 @@ KEYS = [Pen(name).jwk for name in ("ES256", "ES384", "ES512", "EdDSA", "RS256")]
 def test_any_key_and_any_signature_verify_or_do_not(
     jwk: dict[str, Any], said: dict[str, Any], signature: bytes
 ) -> None:
-    key = read_key({**jwk, **said})
+    key = parse_jwk({**jwk, **said})
     if key is None:
         return
     for algorithm in ("ES256", "EdDSA", "RS256", "PS256"):
         text = f"{b64(written({'alg': algorithm}))}.{b64(b'{}')}.{b64(signature or b'x')}"
-        with pytest.raises(BadToken):
-            verify(parse(text), key, (algorithm,))
+        with pytest.raises(InvalidToken):
+            verify_signature(parse_jwt(text), key, (algorithm,))
 
 
 @pytest.mark.parametrize("number", [2**2047, 2**2048 - 2, 3**1300, 2**4096 - 1])
@@ -230,11 +249,11 @@ def test_a_modulus_that_nobody_made_from_primes_verifies_nothing(
     def coded(value: int) -> str:
         return b64(value.to_bytes((value.bit_length() + 7) // 8, "big"))
 
-    key = read_key({"kty": "RSA", "n": coded(number), "e": coded(exponent)})
+    key = parse_jwk({"kty": "RSA", "n": coded(number), "e": coded(exponent)})
     if key is None:
         return
     for algorithm in ("RS256", "PS256"):
         for signature in (b"\0", b"\1" * 256, coded(number - 1).encode()):
             text = f"{b64(written({'alg': algorithm}))}.{b64(b'{}')}.{b64(signature)}"
-            with pytest.raises(BadToken):
-                verify(parse(text), key, (algorithm,))
+            with pytest.raises(InvalidToken):
+                verify_signature(parse_jwt(text), key, (algorithm,))

@@ -18,10 +18,10 @@ import pytest
 from auth.challenge import challenge
 from auth.minting import Pen, b64
 from auth.protected import RESOURCE, Stage, notes, protected
-from colonnade.auth.proofs import NONCE_S, PROOF_S, BadProof, Proof
+from colonnade.auth.server.dpop import MAX_PROOF_AGE_S, NONCE_TTL_S, DpopProof, InvalidProof
 from colonnade.errors import ConnectionLost, LocalProtocolError, Refused, TimedOut
 from colonnade.ports import Store
-from colonnade.store.limits import Limits
+from colonnade.store.limits import StoreLimits
 from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
 from http_client import Response
@@ -90,8 +90,8 @@ WRONG: dict[str, Callable[[str], str | None]] = {
     "of no place": lambda token: proof(token, htu=None),
     "of another token": lambda token: proof("other"),
     "of no token": lambda token: proof(token, ath=None),
-    "of yesterday": lambda token: proof(token, iat=time.time() - PROOF_S - 60),
-    "of tomorrow": lambda token: proof(token, iat=time.time() + PROOF_S + 3600),
+    "of yesterday": lambda token: proof(token, iat=time.time() - MAX_PROOF_AGE_S - 60),
+    "of tomorrow": lambda token: proof(token, iat=time.time() + MAX_PROOF_AGE_S + 3600),
     "of no time": lambda token: proof(token, iat=None),
     "of a time that is true": lambda token: proof(token, iat=True),
     "of a time beyond all numbers": lambda token: proof(token, iat=10**400),
@@ -197,7 +197,7 @@ async def test_with_nonces_a_proof_needs_one_of_ours_that_is_not_old() -> None:
         sealed = stage.server._keys.seal(b'{"answers": {}}')
         answer = await sent(stage, token, proof(token, nonce=sealed))
         assert challenge(answer)[1]["error"] == "use_dpop_nonce"
-        now[0] += NONCE_S + 1
+        now[0] += NONCE_TTL_S + 1
         token = bound(stage, exp=now[0] + 60)
         answer = await sent(stage, token, proof(token, nonce=nonce, iat=now[0]))
         assert challenge(answer)[1]["error"] == "use_dpop_nonce"
@@ -222,17 +222,17 @@ async def test_a_proof_for_a_session_says_each_method(monkeypatch: pytest.Monkey
 # ---------------------------------------------------------------- the memory of used proofs
 
 
-async def used(proof: Proof, store: Store, now: float) -> bool:
+async def used(proof: DpopProof, store: Store, now: float) -> bool:
     try:
         await proof.use("ann", store, now)
-    except BadProof:
+    except InvalidProof:
         return False
     return True
 
 
-def a_proof(now: float, **more: Any) -> Proof:
+def a_proof(now: float, **more: Any) -> DpopProof:
     said: dict[str, Any] = {"iat": now, **more}
-    return Proof(proof("token", **said), "POST", RESOURCE, "token", now)
+    return DpopProof(proof("token", **said), "POST", RESOURCE, "token", now)
 
 
 @live
@@ -252,14 +252,14 @@ async def test_a_client_with_thousands_of_requests_a_second_is_not_locked_out() 
     assert store._holdings["ann"].entries == 1
 
 
-@pytest.mark.parametrize("early_s", [-PROOF_S, 0.0, PROOF_S])
+@pytest.mark.parametrize("early_s", [-MAX_PROOF_AGE_S, 0.0, MAX_PROOF_AGE_S])
 @live
 async def test_a_proof_is_remembered_for_as_long_as_it_could_be_accepted(early_s: float) -> None:
     clock = Clock()
     store = MemoryStore(clock=clock)
     once = a_proof(clock.now, iat=clock.now + early_s)
     assert await used(once, store, clock.now)
-    until = clock.now + early_s + PROOF_S
+    until = clock.now + early_s + MAX_PROOF_AGE_S
     while clock.now <= until:
         assert not await used(once, store, clock.now)
         clock.now += 1.0
@@ -281,7 +281,7 @@ async def test_a_proof_is_used_once_by_all_processes_that_share_a_store(tmp_path
 
 @live
 async def test_more_proofs_than_may_be_remembered_are_refused_with_503() -> None:
-    store = MemoryStore(limits=Limits(principal_marks=3))
+    store = MemoryStore(limits=StoreLimits(principal_marks=3))
     async with protected(server=notes(store=store)) as stage:
         token, other = bound(stage), bound(stage, sub="bob")
         statuses = [(await sent(stage, token, proof(token))).status for _ in range(4)]

@@ -169,7 +169,9 @@ async def test_the_principal_is_in_the_log_and_the_token_is_not() -> None:
 
 @live
 async def test_one_principal_does_not_take_the_place_of_all() -> None:
-    async with protected(options={"limits": Limits(visits_per_principal=1)}) as stage:
+    async with protected(
+        options={"limits": Limits(max_concurrent_requests_per_principal=1)}
+    ) as stage:
         ann, bob = people(stage)
         listen = {"notifications": {}}
         wire, stream = await ann.stream("subscriptions/listen", listen)

@@ -13,7 +13,7 @@ import pytest
 from auth.challenge import challenge
 from auth.protected import METADATA, READ, RESOURCE, WRITE, Bearer, notes, protected
 from colonnade import Introspection, Jwt, LocalProtocolError, Protection, Server, StaticTokens
-from colonnade.auth.issuers import Trusted
+from colonnade.auth.server.verifier import VerifiedToken
 from colonnade.protocol.revision import ALL, Revision
 from colonnade.testing import connect
 from http_client import Caller, opening
@@ -193,7 +193,7 @@ async def test_where_the_issuer_has_no_document_there_is_none_to_copy() -> None:
         where = "/.well-known/oauth-authorization-server"
         answer = await stage.caller().request("GET", path=where)
         assert answer.status == 404
-        assert "nothing is here" in answer.json["error"]["message"]
+        assert "not found; the MCP endpoint is" in answer.json["error"]["message"]
 
 
 @live
@@ -370,17 +370,17 @@ async def test_a_template_and_a_completion_of_what_is_closed_are_closed() -> Non
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Protection("https://a.example/mcp"), "nobody's tokens"),
+        (lambda: Protection("https://a.example/mcp"), "no issuer is trusted"),
         (lambda: Protection("http://a.example/mcp", Jwt("https://b.example")), "https://"),
         (lambda: Protection("a.example/mcp", Jwt("https://b.example")), "https://"),
         (lambda: Protection("https://a.example/mcp#x", Jwt("https://b.example")), "fragment"),
         (lambda: Protection("https://u:p@a.example", Jwt("https://b.example")), "password"),
         (lambda: Jwt("http://b.example"), "https://"),
         (lambda: Jwt("https://b.example", skew_s=61), "skew_s"),
-        (lambda: Jwt("https://b.example", audience=""), "empty audience"),
-        (lambda: Jwt("https://b.example", algorithms=["HS256"]), "public key"),
-        (lambda: Jwt("https://b.example", algorithms=["none"]), "public key"),
-        (lambda: Jwt("https://b.example", algorithms=[]), "public key"),
+        (lambda: Jwt("https://b.example", audience=""), "audience= is empty"),
+        (lambda: Jwt("https://b.example", algorithms=["HS256"]), "supported are"),
+        (lambda: Jwt("https://b.example", algorithms=["none"]), "supported are"),
+        (lambda: Jwt("https://b.example", algorithms=[]), "supported are"),
         (lambda: Jwt("https://b.example", networks=["10.0.0.1/8"]), "networks"),
         (
             lambda: Introspection("https://b.example", "a", "b", endpoint="http://c.example"),
@@ -451,8 +451,8 @@ class Nameless(StaticTokens):
         super().__init__({"word": "ann"})
         self._principal = principal
 
-    async def verify(self, *given: Any, **more: Any) -> Trusted:
-        return Trusted(self._principal, frozenset(), None)
+    async def verify(self, *given: Any, **more: Any) -> VerifiedToken:
+        return VerifiedToken(self._principal, frozenset(), None)
 
 
 @pytest.mark.parametrize("principal", ["", 7, None])
@@ -476,9 +476,9 @@ async def test_without_http_nobody_is_asked_for_a_token() -> None:
 
 @live
 async def test_a_caller_without_a_guard_is_answered_as_before() -> None:
-    from colonnade.transport.http_run import Site
+    from colonnade.transport.http_server.runner import HttpRunner
 
-    site = Site(notes().asgi(), port=0)
+    site = HttpRunner(notes().asgi(), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:

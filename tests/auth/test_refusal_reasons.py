@@ -16,11 +16,15 @@ from auth.minting import Pen
 from auth.protected import RESOURCE, WRITE, Stage, protected
 from cli.test_doctor_address import failure, looked_at
 from colonnade import Jwt, connect
-from colonnade.cli.talking import sentence
+from colonnade.cli.session import error_message
 from colonnade.errors import AuthError, LoginRequired, ScopeRequired
-from colonnade.logs import redacted
-from colonnade.protocol.httprules_gate import Refusal
-from colonnade.transport.http_refusals import MAX_TOLD_APART, REFUSAL_LOG_S, RefusalLog
+from colonnade.logs import redact
+from colonnade.protocol.http.security import HttpError
+from colonnade.transport.http_server.authentication import (
+    MAX_LOGGED_PAIRS,
+    REFUSAL_LOG_S,
+    RefusalLog,
+)
 from live import live
 
 REASONS = ("audience", "expiry", "issuer", "signature", "scope")
@@ -28,7 +32,7 @@ WORDS = {
     "audience": "invalid_token: the token is not for this server",
     "expiry": "invalid_token: the token has expired",
     "issuer": "invalid_token: the issuer of the token is not trusted here",
-    "signature": "invalid_token: the token's signature is wrong",
+    "signature": "invalid_token: the signature of the token is invalid",
     "scope": "insufficient_scope: it needs the scope notes:admin",
 }
 DETAILS = {
@@ -60,7 +64,7 @@ class Row:
     def __init__(self, log: str, error: AuthError, doctor: tuple[str, str]) -> None:
         self.log = log
         self.error = error
-        self.command = sentence(error)
+        self.command = error_message(error)
         self.doctor = doctor
 
     def __str__(self) -> str:
@@ -81,7 +85,7 @@ async def row(reason: str, caplog: pytest.LogCaptureFixture) -> Row:
             async with connect(url, headers={"Authorization": f"Bearer {bad}"}):
                 pass
         (line,) = [one.getMessage() for one in caplog.records if one.name == "colonnade.auth"]
-        assert redacted(line) == line  # as --log-json writes it
+        assert redact(line) == line  # as --log-json writes it
         _, words, mend, code = failure(
             await looked_at(url, headers=(f"Authorization: Bearer {bad}",))
         )
@@ -108,16 +112,16 @@ async def test_a_refused_token_is_explained_to_the_operator_the_caller_and_docto
     )
     assert isinstance(found.error, ScopeRequired if reason == "scope" else LoginRequired)
     assert (found.error.reason, found.error.status) == (WORDS[reason], status)
-    said, mend = found.doctor
+    said, fix = found.doctor
     if reason == "scope":
         assert found.error.scopes == ("notes:admin",)
-        assert said == f"it refuses you (403): {WORDS[reason]}"
-        assert mend == "get a token with the scope notes:admin"
+        assert said == f"access is forbidden (403): {WORDS[reason]}"
+        assert fix == "get a token with the scope notes:admin"
     else:
         assert found.error.token_sent
         assert "; send another token: " in found.command
-        assert said == f"it refuses the Authorization header that you send: {WORDS[reason]}"
-        assert mend == "get another token for this server, and send that"
+        assert said == f"it rejects the Authorization header that you send: {WORDS[reason]}"
+        assert fix == "get a new token for this server"
 
 
 @live
@@ -186,7 +190,7 @@ async def test_a_verifier_of_the_programs_own_is_logged_without_its_words(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     from auth.protected import Bearer, notes
-    from colonnade.transport.http_run import listening
+    from colonnade.transport.http_server.runner import listening
 
     async def verify(headers: Any) -> str:
         raise LoginRequired(f"who is {headers[b'authorization'].decode()}?")
@@ -206,9 +210,9 @@ async def test_a_verifier_of_the_programs_own_is_logged_without_its_words(
 # ---------------------------------------------------------------- how often
 
 
-def refusal(reason: str) -> Refusal:
+def refusal(reason: str) -> HttpError:
     line = f'Bearer error="invalid_token", error_description="{reason}"'
-    return Refusal(401, reason, headers=(("WWW-Authenticate", line),))
+    return HttpError(401, reason, headers=(("WWW-Authenticate", line),))
 
 
 def test_what_was_left_out_is_counted_in_the_next_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -226,16 +230,16 @@ def test_what_was_left_out_is_counted_in_the_next_line(caplog: pytest.LogCapture
 
 def test_a_thousand_addresses_write_no_thousand_lines(caplog: pytest.LogCaptureFixture) -> None:
     log = RefusalLog()
-    for number in range(4 * MAX_TOLD_APART):
+    for number in range(4 * MAX_LOGGED_PAIRS):
         log.note(refusal("old"), f"10.0.{number // 256}.{number % 256}", 0.0)
-    assert len(caplog.records) == MAX_TOLD_APART + 1
+    assert len(caplog.records) == MAX_LOGGED_PAIRS + 1
     log.note(refusal("old"), "10.1.0.0", REFUSAL_LOG_S)  # and those of a minute ago are forgotten
-    assert len(caplog.records) == MAX_TOLD_APART + 2
+    assert len(caplog.records) == MAX_LOGGED_PAIRS + 2
 
 
 def test_what_refuses_no_credentials_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     log = RefusalLog()
-    log.note(Refusal(413, "too large"), "10.0.0.1", 0.0)
-    log.note(Refusal(401, "log in", headers=(("WWW-Authenticate", "Bearer"),)), "10.0.0.1", 0.0)
+    log.note(HttpError(413, "too large"), "10.0.0.1", 0.0)
+    log.note(HttpError(401, "log in", headers=(("WWW-Authenticate", "Bearer"),)), "10.0.0.1", 0.0)
     assert caplog.records == []
     assert logging.getLogger("colonnade.auth").isEnabledFor(logging.WARNING)

@@ -5,19 +5,19 @@ import pytest
 from msgspec.structs import replace
 
 from auth.world import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, json
-from colonnade.auth.flow import Reply
-from colonnade.auth.flow_clients import Registered
-from colonnade.auth.keeping import (
-    Held,
-    client_name,
-    held_name,
-    packed,
-    pointer_name,
-    recall,
-    remember,
+from colonnade.auth.client.credentials import RejectedRequest, authorize, renew
+from colonnade.auth.client.login import ClientCredentials, EnterpriseLogin, Login, WorkloadIdentity
+from colonnade.auth.client.registration import RegisteredClient
+from colonnade.auth.client.steps import FlowResponse
+from colonnade.auth.client.storage import (
+    StoredLogin,
+    client_key,
+    current_login_key,
+    encode_record,
+    load_login,
+    login_key,
+    save_login,
 )
-from colonnade.auth.logins import ClientCredentials, EnterpriseLogin, Login, WorkloadIdentity
-from colonnade.auth.oauth_client import Refusal, authorize, renew
 from colonnade.errors import AuthError, ConnectionLost, LocalProtocolError, LoginRequired
 from colonnade.store.memory import MemoryStore
 
@@ -27,9 +27,11 @@ PRM = "https://mcp.example/.well-known/oauth-protected-resource/mcp"
 KNOWN = f"{ISSUER}/.well-known/oauth-authorization-server"
 
 
-def log_in(world: World, auth: Login | ClientCredentials | None = None, **refusal: object) -> Held:
-    given = Refusal(**{"challenges": NONE, **refusal})  # pyright: ignore[reportArgumentType]
-    return world.run(authorize(auth or Login(), SERVER, given, world.chance))
+def log_in(
+    world: World, auth: Login | ClientCredentials | None = None, **refusal: object
+) -> StoredLogin:
+    given = RejectedRequest(**{"challenges": NONE, **refusal})  # pyright: ignore[reportArgumentType]
+    return world.run(authorize(auth or Login(), SERVER, given, world.context))
 
 
 def registered(world: World) -> dict[str, object]:
@@ -60,7 +62,7 @@ def move(world: World, issuer: str = OTHER) -> None:
     ],
 )
 def test_cl_12_a_client_document_is_an_https_url_with_a_path(url: str) -> None:
-    with pytest.raises(LocalProtocolError, match="document"):
+    with pytest.raises(LocalProtocolError, match="client_metadata_url="):
         Login(client_metadata_url=url)
 
 
@@ -127,7 +129,7 @@ def test_cl_14_a_rejection_is_told() -> None:
     with pytest.raises(AuthError, match="invalid_redirect_uri: no loopback") as raised:
         log_in(world)
     assert "\x1b" not in str(raised.value)
-    world.places[f"{ISSUER}/register"] = Reply(503)
+    world.places[f"{ISSUER}/register"] = FlowResponse(503)
     with pytest.raises(ConnectionLost):
         log_in(world)
 
@@ -135,7 +137,7 @@ def test_cl_14_a_rejection_is_told() -> None:
 @pytest.mark.parametrize("answer", [b"", b"[]", b"{}", b'{"client_id": 7}', b'{"client_id": ""}'])
 def test_a_registration_without_a_client_is_none(answer: bytes) -> None:
     world = World()
-    world.places[f"{ISSUER}/register"] = Reply(201, (), answer)
+    world.places[f"{ISSUER}/register"] = FlowResponse(201, (), answer)
     with pytest.raises(AuthError):
         log_in(world)
     assert world.pages == []
@@ -163,23 +165,25 @@ def test_a_client_is_registered_once_and_used_again() -> None:
 
 def test_a_client_is_registered_anew_where_its_redirect_uri_is_another() -> None:
     world = World()
-    old = Registered(ISSUER, "old", redirect_uri="http://127.0.0.1:1/callback", dynamic=True)
-    world.kept[client_name(SERVER, ISSUER)] = packed(old)
+    old = RegisteredClient(ISSUER, "old", redirect_uri="http://127.0.0.1:1/callback", dynamic=True)
+    world.kept[client_key(SERVER, ISSUER)] = encode_record(old)
     auth = Login(redirect_uri="http://127.0.0.1:2/callback")
     assert log_in(world, auth).client.client_id == f"of {ISSUER}"
 
 
 def test_a_client_whose_secret_has_ended_is_registered_anew() -> None:
     world = World()
-    old = Registered(ISSUER, "old", "s", "client_secret_basic", REDIRECT_URI, world.now - 1, True)
-    world.kept[client_name(SERVER, ISSUER)] = packed(old)
+    old = RegisteredClient(
+        ISSUER, "old", "s", "client_secret_basic", REDIRECT_URI, world.now - 1, True
+    )
+    world.kept[client_key(SERVER, ISSUER)] = encode_record(old)
     assert log_in(world).client.client_id == f"of {ISSUER}"
 
 
 def test_a_client_that_the_issuer_forgot_is_registered_anew_once() -> None:
     world = World()
-    old = Registered(ISSUER, "forgotten", redirect_uri=REDIRECT_URI, dynamic=True)
-    world.kept[client_name(SERVER, ISSUER)] = packed(old)
+    old = RegisteredClient(ISSUER, "forgotten", redirect_uri=REDIRECT_URI, dynamic=True)
+    world.kept[client_key(SERVER, ISSUER)] = encode_record(old)
     world.grants = [{"error": "invalid_client"}]
     assert log_in(world).client.client_id == f"of {ISSUER}"
     other = World()
@@ -247,16 +251,18 @@ def test_cl_07_of_several_issuers_each_has_a_client_and_tokens_of_its_own() -> N
     second = log_in(world, Login(issuer=OTHER), generation=first.tokens.generation)
     for held, issuer in ((first, ISSUER), (second, OTHER)):
         assert (held.client.client_id, held.client.issuer) == (f"client of {issuer}", issuer)
-        assert held.tokens.issuer == held.found.issuer.issuer == issuer
+        assert held.tokens.issuer == held.discovery.issuer.issuer == issuer
     assert not any(step.url.startswith(ISSUER) for step in world.asked[asked:])
     sent = world.sent_to(OTHER)
     for secret in (ISSUER.encode(), b"first-refresh", first.tokens.access_token.encode()):
         assert secret not in sent
     for held in (first, second):
         at = (SERVER, held.client.issuer)
-        assert msgspec.json.decode(world.kept[client_name(*at)], type=Registered) == held.client
-        kept = world.kept[held_name(*at, held.client.client_id)]
-        assert msgspec.json.decode(kept, type=Held) == held
+        assert (
+            msgspec.json.decode(world.kept[client_key(*at)], type=RegisteredClient) == held.client
+        )
+        kept = world.kept[login_key(*at, held.client.client_id)]
+        assert msgspec.json.decode(kept, type=StoredLogin) == held
 
 
 def test_cl_28_a_login_that_was_got_for_another_server_is_never_taken() -> None:
@@ -264,11 +270,11 @@ def test_cl_28_a_login_that_was_got_for_another_server_is_never_taken() -> None:
     world = World()
     held = log_in(world)
     there = "https://other.example/mcp"
-    world.kept[pointer_name(there, "")] = world.kept[pointer_name(SERVER, "")]
-    name = held_name(there, held.client.issuer, held.client.client_id)
-    world.kept[name] = packed(held)
-    assert world.run(recall(SERVER, "")) == held
-    assert world.run(recall(there, "")) is None
+    world.kept[current_login_key(there, "")] = world.kept[current_login_key(SERVER, "")]
+    name = login_key(there, held.client.issuer, held.client.client_id)
+    world.kept[name] = encode_record(held)
+    assert world.run(load_login(SERVER, "")) == held
+    assert world.run(load_login(there, "")) is None
 
 
 @pytest.mark.spec("R0709", "R0711")
@@ -315,26 +321,26 @@ def test_cl_15_what_is_kept_and_not_of_one_issuer_is_not_used() -> None:
     world = World()
     world.grants = [{"refresh_token": "r"}]
     held = log_in(world)
-    stolen = Held(held.found, Registered(OTHER, "x", "secret"), held.tokens)
+    stolen = StoredLogin(held.discovery, RegisteredClient(OTHER, "x", "secret"), held.tokens)
     name = next(name for name in world.kept if name.startswith("oauth tokens"))
-    world.kept[name] = packed(stolen)
+    world.kept[name] = encode_record(stolen)
     world.asked.clear()
-    assert world.run(renew(Login(), SERVER, "", world.chance)) is None
+    assert world.run(renew(Login(), SERVER, "", world.context)) is None
     assert world.asked == []
 
 
 def test_cl_16_what_is_kept_and_names_no_issuer_is_dead() -> None:
     world = World()
     held = log_in(world)
-    nobodys = Held(
-        replace(held.found, issuer=replace(held.found.issuer, issuer="")),
+    nobodys = StoredLogin(
+        replace(held.discovery, issuer=replace(held.discovery.issuer, issuer="")),
         replace(held.client, issuer=""),
         replace(held.tokens, issuer="", refresh_token="r"),
     )
-    world.run(remember(nobodys, ""))
+    world.run(save_login(nobodys, ""))
     world.asked.clear()
-    assert world.run(recall(SERVER, "")) is None
-    assert world.run(renew(Login(), SERVER, "", world.chance)) is None
+    assert world.run(load_login(SERVER, "")) is None
+    assert world.run(renew(Login(), SERVER, "", world.context)) is None
     assert world.asked == []
 
 

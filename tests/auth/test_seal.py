@@ -247,7 +247,7 @@ def test_rq_07_whatever_was_changed_takes_the_same_way(monkeypatch: pytest.Monke
     """Nobody learns from the time that it takes how near they were: whatever has our form is given
     to the cipher whole, once, and nothing else looks at it before. The cipher takes the same time
     for every tag. What is no form of ours at all is refused before, and everybody can see that."""
-    real = module.load()
+    real = module.load_cipher()
     tried: list[bytes] = []
 
     class Watched:
@@ -260,7 +260,7 @@ def test_rq_07_whatever_was_changed_takes_the_same_way(monkeypatch: pytest.Monke
 
     ring = KeyRing([NEW])
     data = decoded(ring.seal(SECRET))
-    monkeypatch.setattr(module, "load", lambda: Watched)
+    monkeypatch.setattr(module, "load_cipher", lambda: Watched)
     for place in range(5, len(data)):
         for bit in (1, 128):
             turned = bytearray(data)
@@ -280,7 +280,7 @@ def test_as_much_as_fits_travels_and_not_a_byte_more() -> None:
     text = ring.seal(b"x" * MAX_SECRET_BYTES)
     assert len(text) <= MAX_SEALED_CHARACTERS
     assert ring.unseal(text) == b"x" * MAX_SECRET_BYTES
-    with pytest.raises(Fault, match="too much to travel") as caught:
+    with pytest.raises(Fault, match="the maximum is") as caught:
         ring.seal(b"x" * (MAX_SECRET_BYTES + 1))
     assert caught.value.kind is FaultKind.INTERNAL
 
@@ -331,7 +331,7 @@ def test_a_key_is_in_no_text_about_the_ring_and_in_no_error() -> None:
 @pytest.mark.parametrize("leak", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_a_ring_cannot_be_pickled_or_copied(leak: object) -> None:
     assert callable(leak)
-    with pytest.raises(TypeError, match="ring of keys"):
+    with pytest.raises(TypeError, match="KeyRing"):
         leak(KeyRing([NEW]))
 
 

@@ -14,13 +14,13 @@ from colonnade.auth.seal import (
     KEY_BYTES,
     MAX_SECRET_BYTES,
     MAX_STORED_BYTES,
-    Depot,
     KeyRing,
+    RequestStateStorage,
 )
 from colonnade.errors import Fault, FaultKind
 from colonnade.ports import Store
-from colonnade.protocol.interview import no_such_state
-from colonnade.store.limits import Limits
+from colonnade.protocol.input_rounds import invalid_request_state
+from colonnade.store.limits import StoreLimits
 from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
 
@@ -34,16 +34,16 @@ def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(scene(), 60))
 
 
-def depot(store: Store, *keys: bytes, audience: str = "s") -> Depot:
+def depot(store: Store, *keys: bytes, audience: str = "s") -> RequestStateStorage:
     ring = KeyRing(keys or [KEY], audience=audience)
-    return Depot(lambda: ring, lambda: store)
+    return RequestStateStorage(lambda: ring, lambda: store)
 
 
-async def refused(one: Depot, text: str, principal: str = "ada") -> None:
+async def refused(one: RequestStateStorage, text: str, principal: str = "ada") -> None:
     with pytest.raises(Fault) as caught:
-        await one.collect(text, principal)
+        await one.load(text, principal)
     assert caught.value.kind is FaultKind.INVALID_PARAMS
-    assert caught.value.message == no_such_state().message
+    assert caught.value.message == invalid_request_state().message
 
 
 @pytest.mark.parametrize("size", [0, 1, MAX_SECRET_BYTES])
@@ -53,9 +53,9 @@ def test_what_may_travel_never_sees_the_store(size: int) -> None:
             raise AssertionError("nobody needs the store")
 
         ring = KeyRing([KEY])
-        one = Depot(lambda: ring, nowhere)
+        one = RequestStateStorage(lambda: ring, nowhere)
         secret = b"x" * size
-        assert await one.collect(await one.deposit(secret, "ada", TTL_S), "ada") == secret
+        assert await one.load(await one.save(secret, "ada", TTL_S), "ada") == secret
 
     play(scene)
 
@@ -68,11 +68,11 @@ def test_what_may_not_travel_waits_and_its_name_is_short(kind: str, tmp_path: Pa
         if kind == "sqlite":
             stores = [SqliteStore(tmp_path / "store.db") for _ in range(2)]
         for secret in (LARGE, b"y" * (MAX_SECRET_BYTES + 1), b"z" * MAX_STORED_BYTES):
-            text = await depot(stores[0]).deposit(secret, "ada", TTL_S)
+            text = await depot(stores[0]).save(secret, "ada", TTL_S)
             assert len(text) < 200
             # Any replica that shares keys and store goes on, however often.
             for _ in range(2):
-                assert await depot(stores[1], OTHER, KEY).collect(text, "ada") == secret
+                assert await depot(stores[1], OTHER, KEY).load(text, "ada") == secret
         for store in stores:
             await store.close()
 
@@ -83,14 +83,14 @@ def test_only_its_own_caller_server_and_ring_gets_it() -> None:
     async def scene() -> None:
         store = MemoryStore()
         one = depot(store)
-        text = await one.deposit(LARGE, "ada", TTL_S)
+        text = await one.save(LARGE, "ada", TTL_S)
         for principal in ("eve", "", "Ada"):
             await refused(one, text, principal)
         await refused(depot(store, OTHER), text)
         await refused(depot(store, audience="other"), text)
         await refused(depot(MemoryStore()), text)
         await refused(one, text[:-1] + ("A" if text[-1] != "A" else "B"))
-        assert await one.collect(text, "ada") == LARGE
+        assert await one.load(text, "ada") == LARGE
 
     play(scene)
 
@@ -100,9 +100,9 @@ def test_it_is_forgotten_when_it_could_no_longer_be_opened() -> None:
         clock = [0.0]
         store = MemoryStore(clock=lambda: clock[0])
         one = depot(store)
-        text = await one.deposit(LARGE, "ada", TTL_S)
+        text = await one.save(LARGE, "ada", TTL_S)
         clock[0] = TTL_S + CLOCK_SKEW_S - 0.001
-        assert await one.collect(text, "ada") == LARGE
+        assert await one.load(text, "ada") == LARGE
         clock[0] += 0.002
         await refused(one, text)
 
@@ -113,8 +113,8 @@ def test_the_store_holds_nothing_legible_and_nothing_that_can_be_exchanged() -> 
     async def scene() -> None:
         store = MemoryStore()
         one = depot(store)
-        first = await one.deposit(LARGE, "ada", TTL_S)
-        second = await one.deposit(LARGE[::-1], "ada", TTL_S)
+        first = await one.save(LARGE, "ada", TTL_S)
+        second = await one.save(LARGE[::-1], "ada", TTL_S)
         entries = store._things
         (place_a, a), (place_b, b) = entries.items()
         assert b"answers" not in a.value + b.value  # type: ignore[union-attr]
@@ -134,12 +134,12 @@ def test_the_store_holds_nothing_legible_and_nothing_that_can_be_exchanged() -> 
 
 def test_far_too_much_and_a_full_store_are_said_in_words() -> None:
     async def scene() -> None:
-        with pytest.raises(Fault, match=f"at most {MAX_STORED_BYTES} are") as caught:
-            await depot(MemoryStore()).deposit(b"x" * (MAX_STORED_BYTES + 1), "ada", TTL_S)
+        with pytest.raises(Fault, match=f"the maximum is {MAX_STORED_BYTES}") as caught:
+            await depot(MemoryStore()).save(b"x" * (MAX_STORED_BYTES + 1), "ada", TTL_S)
         assert caught.value.kind is FaultKind.INTERNAL
-        full = MemoryStore(limits=Limits(principal_bytes=1000))
-        with pytest.raises(Fault, match="no room to keep them now") as caught:
-            await depot(full).deposit(LARGE, "ada", TTL_S)
+        full = MemoryStore(limits=StoreLimits(principal_bytes=1000))
+        with pytest.raises(Fault, match="the store has no room for it") as caught:
+            await depot(full).save(LARGE, "ada", TTL_S)
         assert caught.value.kind is FaultKind.INTERNAL
         assert not full._things
 

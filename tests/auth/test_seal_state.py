@@ -12,9 +12,14 @@ from msgspec import Raw
 from colonnade.auth.seal import CLOCK_SKEW_S, KEY_BYTES, MAX_SEALED_CHARACTERS, KeyRing, SingleUse
 from colonnade.errors import Fault, FaultKind, Refused
 from colonnade.ports import Store
-from colonnade.protocol.interview import Interview, Memory, recall, subject_of
+from colonnade.protocol.input_rounds import (
+    InputRounds,
+    RequestState,
+    open_request_state,
+    subject_of,
+)
 from colonnade.protocol.revision import JULY_2026, Revision
-from colonnade.store.limits import Limits
+from colonnade.store.limits import StoreLimits
 from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
 from protocol.asking import SEAT, elicit
@@ -37,7 +42,7 @@ def first_round(revision: Revision, ring: KeyRing) -> str:
     exchange = call(
         server_of(revision), request(revision, 1, "tools/call", CALL, {"elicitation": {}})
     )
-    interview = Interview(exchange.peer, exchange.row)
+    interview = InputRounds(exchange.peer, exchange.method)
     interview.ask(SEAT)
     result = interview.result(
         ring.seal, principal="ada", subject=SUBJECT, expires_at=1000.0 + LIVES_S
@@ -46,8 +51,8 @@ def first_round(revision: Revision, ring: KeyRing) -> str:
     return result.request_state
 
 
-def opened(state: str, ring: KeyRing, **changed: Any) -> Memory:
-    return recall(state, ring.unseal, **(BOUND | changed))
+def opened(state: str, ring: KeyRing, **changed: Any) -> RequestState:
+    return open_request_state(state, ring.unseal, **(BOUND | changed))
 
 
 def refused(state: str, ring: KeyRing, **changed: Any) -> None:
@@ -105,10 +110,10 @@ def test_answers_that_are_too_large_to_travel_end_the_call_in_words(revision: Re
     exchange = call(
         server_of(revision), request(revision, 1, "tools/call", CALL, {"elicitation": {}})
     )
-    interview = Interview(exchange.peer, exchange.row)
+    interview = InputRounds(exchange.peer, exchange.method)
     interview.keep("page", b'"' + b"x" * MAX_SEALED_CHARACTERS + b'"')
     interview.ask(elicit("Which page?"))
-    with pytest.raises(Fault, match="too much to travel"):
+    with pytest.raises(Fault, match="the maximum is"):
         interview.result(ring.seal, principal="ada", subject=SUBJECT, expires_at=2000.0)
 
 
@@ -214,7 +219,7 @@ def test_other_states_and_callers_are_not_concerned(revision: Revision) -> None:
 @pytest.mark.parametrize("revision", [JULY_2026], ids=["2026-07-28"])
 def test_where_the_store_cannot_say_the_state_does_not_pass(revision: Revision) -> None:
     async def scene() -> None:
-        ring, store = KeyRing([KEY]), MemoryStore(limits=Limits(principal_entries=1))
+        ring, store = KeyRing([KEY]), MemoryStore(limits=StoreLimits(principal_entries=1))
         once = SingleUse(store)
         assert await spends(once, first_round(revision, ring), ring)
         with pytest.raises(Refused):

@@ -20,12 +20,12 @@ from auth.challenge import challenge
 from auth.minting import Issuer, Pen, b64, issuing, packed
 from auth.protected import READ, RESOURCE, Stage, protected
 from colonnade import Introspection, Jwt, Protection
-from colonnade.auth.fetching import Fetcher
-from colonnade.auth.issuers import MAX_SKEW_S, SKEW_S
-from colonnade.auth.jwt import MAX_TOKEN_CHARACTERS, BadToken, parse
-from colonnade.auth.protection import Asked, Surroundings
+from colonnade.auth.fetcher import Fetcher
+from colonnade.auth.jose import MAX_TOKEN_CHARACTERS, InvalidToken, parse_jwt
 from colonnade.auth.seal import KeyRing
-from colonnade.protocol.httprules_gate import Refusal
+from colonnade.auth.server.protection import ProtectedRequest, ProtectionContext
+from colonnade.auth.server.verifier import MAX_SKEW_S, SKEW_S
+from colonnade.protocol.http.security import HttpError
 from colonnade.store.memory import MemoryStore
 from http_client import Response
 from http_hand import pooled
@@ -348,9 +348,9 @@ async def test_a_forged_token_is_not_believed(name: str) -> None:
 def test_a_token_beyond_its_limit_is_not_even_decoded() -> None:
     """RS-14: our own server refuses such headers before; one that we are mounted in may not."""
     pen = Pen()
-    assert parse(pen.sign({"more": "x" * 8000})).claims
-    with pytest.raises(BadToken):
-        parse(pen.sign({"more": "x" * MAX_TOKEN_CHARACTERS}))
+    assert parse_jwt(pen.sign({"more": "x" * 8000})).claims
+    with pytest.raises(InvalidToken):
+        parse_jwt(pen.sign({"more": "x" * MAX_TOKEN_CHARACTERS}))
 
 
 # ---------------------------------------------------------------- several issuers
@@ -477,7 +477,7 @@ async def test_no_token_and_no_secret_is_kept_or_logged() -> None:
             stage.issuer.down = True
             assert await stage.status("third-word") == 503
             protection = stage.protection
-            kept = repr(protection) + repr(protection._known) + repr(protection.trusts)
+            kept = repr(protection) + repr(protection._verified) + repr(protection.verifiers)
     said = kept + "".join(records.lines)
     for secret in ("opaque-word", "other-word", "third-word", "s3cret", "bWU6"):
         assert secret not in said
@@ -521,8 +521,8 @@ async def test_what_a_verified_token_says_reaches_middleware_and_tools_as_claims
 # ---------------------------------------------------------------- many
 
 
-def _asked(token: str) -> Asked:
-    return Asked("POST", RESOURCE, {b"authorization": f"Bearer {token}".encode()}, "")
+def _asked(token: str) -> ProtectedRequest:
+    return ProtectedRequest("POST", RESOURCE, {b"authorization": f"Bearer {token}".encode()}, "")
 
 
 @live
@@ -530,9 +530,9 @@ async def test_no_character_of_a_token_can_be_another_one() -> None:
     """RS-14: every position, and whatever is put there, is refused and nothing else."""
     async with issuing() as issuer, pooled() as pool:
         protection = Protection(RESOURCE, Jwt(issuer.url))
-        around = Surroundings(Fetcher(pool.send), MemoryStore(), KeyRing())
+        around = ProtectionContext(Fetcher(pool.send), MemoryStore(), KeyRing())
         token = issuer.pens[0].sign(issuer.claims(RESOURCE))
-        assert (await protection.admit(_asked(token), around)).principal.endswith("#ann")
+        assert (await protection.authenticate(_asked(token), around)).principal.endswith("#ann")
         chance = random.Random(7)
         for position in range(len(token)):
             for _ in range(3):
@@ -540,8 +540,8 @@ async def test_no_character_of_a_token_can_be_another_one() -> None:
                 forged = token[:position] + letter + token[position + 1 :]
                 if forged == token:
                     continue
-                with pytest.raises(Refusal) as caught:
-                    await protection.admit(_asked(forged), around)
+                with pytest.raises(HttpError) as caught:
+                    await protection.authenticate(_asked(forged), around)
                 assert caught.value.status in (400, 401), (position, letter)
 
 

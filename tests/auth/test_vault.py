@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import colonnade
-from colonnade.auth.vault import Vault
-from colonnade.client.authorizing import FILE, KEY_FILE, FileVault, machine_key
+from colonnade.auth.client.storage import TokenStorage
+from colonnade.client.auth import FILE, KEY_FILE, FileTokenStorage, machine_key
 from colonnade.errors import Refused
 from colonnade.store.memory import MemoryStore
 from live import live
@@ -21,7 +21,7 @@ KEY, OTHER = bytes(range(32)), bytes(32)
 @live
 async def test_cl_17_what_is_kept_is_sealed_for_its_name_and_its_principal() -> None:
     store = MemoryStore()
-    vault = Vault(store, "ann", [KEY])
+    vault = TokenStorage(store, "ann", [KEY])
     await vault.save("a", b"secret")
     assert await vault.load("a") == b"secret"
     raw = await store.get("ann", "a")
@@ -30,8 +30,8 @@ async def test_cl_17_what_is_kept_is_sealed_for_its_name_and_its_principal() -> 
     await store.put("ann", "b", raw, None)
     await store.put("bob", "a", raw, None)
     assert await vault.load("b") is None
-    assert await Vault(store, "bob", [KEY]).load("a") is None
-    assert await Vault(store, "ann", [OTHER]).load("a") is None
+    assert await TokenStorage(store, "bob", [KEY]).load("a") is None
+    assert await TokenStorage(store, "ann", [OTHER]).load("a") is None
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xff", b"{}", b"A" * 100])
@@ -39,7 +39,7 @@ async def test_cl_17_what_is_kept_is_sealed_for_its_name_and_its_principal() -> 
 async def test_cl_17_what_does_not_open_is_nothing(raw: bytes) -> None:
     store = MemoryStore()
     await store.put("", "a", raw, None)
-    assert await Vault(store, "", [KEY]).load("a") is None
+    assert await TokenStorage(store, "", [KEY]).load("a") is None
 
 
 @pytest.mark.spec("R0212", "R0329", "R0724")
@@ -49,7 +49,7 @@ async def test_cl_17_the_file_and_its_key_are_ours_alone_and_not_made_by_looking
 ) -> None:
     home = tmp_path / "deep" / "home"
     monkeypatch.setenv("COLONNADE_HOME", str(home))
-    vault = FileVault("")
+    vault = FileTokenStorage("")
     assert await vault.load("a") is None
     assert not home.exists()
     await vault.save("a", b"secret")
@@ -59,7 +59,7 @@ async def test_cl_17_the_file_and_its_key_are_ours_alone_and_not_made_by_looking
     for file in (home / FILE, home / KEY_FILE):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert b"secret" not in file.read_bytes()
-    again = FileVault("")
+    again = FileTokenStorage("")
     assert await again.load("a") == b"secret"
     await again.close()
 
@@ -69,18 +69,18 @@ def test_cl_17_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     assert machine_key(tmp_path) == key
     assert [file.name for file in tmp_path.iterdir()] == [KEY_FILE]
     (tmp_path / KEY_FILE).chmod(0o644)
-    with pytest.raises(Refused, match="can be read by others"):
+    with pytest.raises(Refused, match="is readable by other users"):
         machine_key(tmp_path)
     (tmp_path / KEY_FILE).chmod(0o600)
     (tmp_path / KEY_FILE).write_bytes(b"short")
-    with pytest.raises(Refused, match="is no key"):
+    with pytest.raises(Refused, match="is not a valid key"):
         machine_key(tmp_path)
 
 
 @live
 async def test_one_at_a_time_has_a_lease_and_it_ends_with_its_holder() -> None:
     store = MemoryStore()
-    one, two = Vault(store), Vault(store)
+    one, two = TokenStorage(store), TokenStorage(store)
     async with one.lease("x") as first:
         assert first
         async with two.lease("x") as second:
@@ -95,7 +95,7 @@ async def test_one_at_a_time_has_a_lease_and_it_ends_with_its_holder() -> None:
 async def test_a_lease_of_somebody_who_died_ends_by_itself() -> None:
     now = [0.0]
     store = MemoryStore(clock=lambda: now[0])
-    vault = Vault(store)
+    vault = TokenStorage(store)
     assert await vault.claim("x", b"dead")
     assert not await vault.claim("x", b"alive")
     now[0] = 60.0
@@ -105,7 +105,7 @@ async def test_a_lease_of_somebody_who_died_ends_by_itself() -> None:
 @live
 async def test_a_lease_that_went_to_somebody_else_is_left_alone() -> None:
     store = MemoryStore()
-    vault = Vault(store)
+    vault = TokenStorage(store)
     async with vault.lease("x") as ours:
         assert ours
         await store.put("", "x", b"somebody else", None)
@@ -115,7 +115,7 @@ async def test_a_lease_that_went_to_somebody_else_is_left_alone() -> None:
 @live
 async def test_a_lease_is_given_back_also_where_its_holder_is_cancelled() -> None:
     store = MemoryStore()
-    vault = Vault(store)
+    vault = TokenStorage(store)
     held = asyncio.Event()
 
     async def hold() -> None:
@@ -131,7 +131,7 @@ async def test_a_lease_is_given_back_also_where_its_holder_is_cancelled() -> Non
 
 
 def test_nothing_of_it_is_in_its_repr() -> None:
-    assert repr(Vault(MemoryStore(), "ann", [KEY])) == "Vault(MemoryStore)"
+    assert repr(TokenStorage(MemoryStore(), "ann", [KEY])) == "TokenStorage(MemoryStore)"
 
 
 def test_nothing_that_was_stored_is_ever_unpickled() -> None:

@@ -14,20 +14,20 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
-from colonnade.auth.flow import (
-    Chance,
-    Erase,
-    Fetch,
+from colonnade.auth.client.steps import (
+    DeleteRecord,
     Flow,
-    Listen,
-    Load,
-    Obtain,
-    Reply,
-    Save,
-    Visit,
+    FlowContext,
+    FlowResponse,
+    GetAssertion,
+    LoadRecord,
+    OpenAuthorizationPage,
+    OpenRedirectListener,
+    SaveRecord,
+    SendRequest,
 )
 from colonnade.errors import ColonnadeError
-from colonnade.protocol.httprules_challenges import Challenges, read_challenges
+from colonnade.protocol.http.challenges import Challenges, read_challenges
 
 T = TypeVar("T")
 
@@ -36,11 +36,11 @@ ISSUER = "https://as.example"
 REDIRECT_URI = "http://127.0.0.1:7777/callback"
 NONE = Challenges()
 
-Answering = Callable[[Fetch], Reply]
+Answering = Callable[[SendRequest], FlowResponse]
 
 
-def json(value: object, status: int = 200, **headers: str) -> Reply:
-    return Reply(status, tuple(headers.items()), msgspec.json.encode(value))
+def json(value: object, status: int = 200, **headers: str) -> FlowResponse:
+    return FlowResponse(status, tuple(headers.items()), msgspec.json.encode(value))
 
 
 def asks(*lines: str) -> Challenges:
@@ -64,14 +64,14 @@ class World:
     """Everything outside of a flow."""
 
     def __init__(self, **metadata: Any) -> None:
-        self.asked: list[Fetch] = []
+        self.asked: list[SendRequest] = []
         self.pages: list[dict[str, str]] = []
         self.kept: dict[str, bytes] = {}
         self.listened: list[str] = []
         self.now = 1_000_000.0
         self.count = 0
-        self.chance = Chance(lambda: self.now, self.secret)
-        self.places: dict[str, Reply | Answering | ColonnadeError] = {}
+        self.context = FlowContext(lambda: self.now, self.secret)
+        self.places: dict[str, FlowResponse | Answering | ColonnadeError] = {}
         self.answer: Callable[[dict[str, str]], dict[str, str]] = self.agree
         self.redirect_uri = REDIRECT_URI
         self.says_iss: str | None = None
@@ -93,7 +93,7 @@ class World:
         self.places[f"{issuer}/register"] = lambda asked: json({"client_id": f"of {issuer}"}, 201)
         self.places[f"{issuer}/token"] = self.grant
 
-    def grant(self, asked: Fetch) -> Reply:
+    def grant(self, asked: SendRequest) -> FlowResponse:
         more = self.grants.pop(0) if self.grants else {}
         if "error" in more:
             return json(more, 400)
@@ -127,33 +127,33 @@ class World:
 
     def do(self, step: object) -> object:
         match step:
-            case Fetch():
+            case SendRequest():
                 return self.fetch(step)
-            case Load():
+            case LoadRecord():
                 return self.kept.get(step.name)
-            case Save():
+            case SaveRecord():
                 self.kept[step.name] = step.value
-            case Erase():
+            case DeleteRecord():
                 self.kept.pop(step.name, None)
-            case Listen():
-                self.listened.append(step.again)
-                return step.again or self.redirect_uri
-            case Visit():
+            case OpenRedirectListener():
+                self.listened.append(step.previous)
+                return step.previous or self.redirect_uri
+            case OpenAuthorizationPage():
                 page = dict(parse_qsl(urlsplit(step.url).query, keep_blank_values=True))
                 self.pages.append(page)
                 return urlencode(self.answer(page))
-            case Obtain():
-                return step.what()
+            case GetAssertion():
+                return step.function()
             case _:
                 raise AssertionError(step)
         return None
 
-    def fetch(self, step: Fetch) -> Reply:
+    def fetch(self, step: SendRequest) -> FlowResponse:
         self.asked.append(step)
-        found = self.places.get(step.url, Reply(404))
+        found = self.places.get(step.url, FlowResponse(404))
         if isinstance(found, ColonnadeError):
             raise found
-        return found if isinstance(found, Reply) else found(step)
+        return found if isinstance(found, FlowResponse) else found(step)
 
     # ------------------------------------------------------------ what was seen
 

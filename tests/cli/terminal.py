@@ -19,7 +19,7 @@ END_OF_INPUT = "\x04"
 INTERRUPT = "\x03"
 
 
-class Terminal:
+class PseudoTerminal:
     """A command whose three streams are a terminal, or all but its output."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Terminal:
         self.shown = ""
         self._seen = 0
 
-    def __enter__(self) -> "Terminal":
+    def __enter__(self) -> "PseudoTerminal":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -22,11 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.process import WEATHER, command, written
-from colonnade.cli.adding import Wish, add_target, remove_name
-from colonnade.cli.commands import start
-from colonnade.cli.entry_file import EntryFile
-from colonnade.cli.trouble import Trouble
-from colonnade.host.dialects import DIALECTS, path
+from colonnade.cli.app import start
+from colonnade.cli.commands.add import AddOptions, add_target, remove_name
+from colonnade.cli.config_file import ConfigFileEditor
+from colonnade.cli.errors import CliError
+from colonnade.host.config.formats import FORMATS, file_path
 from host.odd_files import SERVERS, json_files, toml_files
 
 GOLDEN = Path(__file__).with_name("add")
@@ -74,7 +74,7 @@ def file_of(folder: Path, client: str) -> Path:
     platform: Any = "darwin" if sys.platform == "darwin" else "linux"
     home = str(folder.parent / "home")
     return Path(
-        path(DIALECTS[client], "user", platform=platform, home=home, folder=str(folder), env={})
+        file_path(FORMATS[client], "user", platform=platform, home=home, folder=str(folder), env={})
     )
 
 
@@ -95,7 +95,7 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("client", FORMATS)
 def test_every_client_is_shown_its_entry_and_where_it_belongs(
     place: Path, client: str, rewrite_transcripts: bool
 ) -> None:
@@ -109,7 +109,7 @@ def test_every_client_is_shown_its_entry_and_where_it_belongs(
         code, out, err = shown(place, typed, API_KEY="s3cret-value", PATH=str(tools))
         text += f"$ {typed}\n{out}{err}" + (f"(exit code {code})\n" if code else "") + "\n"
         assert "s3cret" not in out + err
-        if out and DIALECTS[client].syntax == "toml":
+        if out and FORMATS[client].syntax == "toml":
             assert tomllib.loads(out)
         elif out:
             assert json.loads(out)
@@ -121,11 +121,11 @@ def test_every_client_is_shown_its_entry_and_where_it_belongs(
     assert not list((place.parent / "home").iterdir())
 
 
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("client", FORMATS)
 def test_what_is_shown_starts_a_server(place: Path, client: str) -> None:
     done = command(place, "add", "server.py", "--to", client)
     whole = tomllib.loads(done.stdout) if client == "codex" else json.loads(done.stdout)
-    entry = whole[DIALECTS[client].servers]["weather"]
+    entry = whole[FORMATS[client].servers]["weather"]
     elsewhere = place.parent / "home"
     ran = command(elsewhere, "call", "add", "a=2", "b=3", "--", entry["command"], *entry["args"])
     assert (ran.returncode, ran.stdout) == (0, "5\n")
@@ -134,7 +134,7 @@ def test_what_is_shown_starts_a_server(place: Path, client: str) -> None:
 # ---------------------------------------------------------------- what is written
 
 
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("client", FORMATS)
 def test_an_entry_is_written_and_taken_out_again(place: Path, client: str) -> None:
     file = file_of(place, client)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -146,8 +146,8 @@ def test_an_entry_is_written_and_taken_out_again(place: Path, client: str) -> No
     where = where.replace("HOME/Library/Application Support", "CONFIG")
     assert (code, out) == (0, "")
     assert err == (
-        f"colonnade: weather is in {where} now, and what was there before in "
-        f"{where}.before-weather; {DIALECTS[client].afterwards}\n"
+        f"colonnade: added weather to {where} (backup: "
+        f"{where}.before-weather); {FORMATS[client].afterwards}\n"
     )
     assert b'"COLONNADE"' in file.read_bytes().replace(SCRIPT.encode(), b"COLONNADE")
     kept = file.with_name(file.name + ".before-weather")
@@ -156,7 +156,7 @@ def test_an_entry_is_written_and_taken_out_again(place: Path, client: str) -> No
 
     code, out, err = shown(place, f"colonnade remove weather --from {client}")
     assert (code, out) == (0, "")
-    assert err == f"colonnade: weather is out of {where}, which is as it was before\n"
+    assert err == f"colonnade: removed weather from {where}, which is as it was before\n"
     assert file.read_bytes() == text.encode()
     assert [one.name for one in file.parent.iterdir() if one.is_file()] == [file.name]
 
@@ -168,10 +168,10 @@ def test_what_somebody_else_wrote_is_kept_when_it_goes(place: Path) -> None:
         0,
         "",
         (
-            "colonnade: git is out of FOLDER/mcp.json, and what was there before in "
-            "FOLDER/mcp.json.before-git\n"
-            "colonnade: FOLDER/mcp.json was not trusted before, and is not now; look at it, and "
-            "then: colonnade config trust FOLDER/mcp.json\n"
+            "colonnade: removed git from FOLDER/mcp.json (backup: "
+            "FOLDER/mcp.json.before-git)\n"
+            "colonnade: FOLDER/mcp.json was not trusted before, and is not now; review it, "
+            "then run colonnade config trust FOLDER/mcp.json\n"
         ),
     )
     assert (place / "mcp.json").read_text() == '{"mcpServers": { "time": {"command": "uvx"}}}'
@@ -183,8 +183,8 @@ def test_a_file_that_was_not_there_comes_and_goes(place: Path) -> None:
     code, _, err = shown(place, "colonnade add server.py --to cursor --write")
     assert code == 0
     assert err == (
-        "colonnade: its folder was not there: is Cursor installed here?\n"
-        "colonnade: weather is in HOME/.cursor/mcp.json now; "
+        "colonnade: its directory does not exist: is Cursor installed?\n"
+        "colonnade: added weather to HOME/.cursor/mcp.json; "
         "switch it on in the settings of Cursor, under MCP\n"
     )
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -192,8 +192,8 @@ def test_a_file_that_was_not_there_comes_and_goes(place: Path) -> None:
         0,
         "",
         (
-            "colonnade: weather is out of HOME/.cursor/mcp.json, which is gone: nothing else was in "
-            "it\n"
+            "colonnade: removed weather from HOME/.cursor/mcp.json and deleted the file, which had no "
+            "other content\n"
         ),
     )
     assert list(file.parent.iterdir()) == []
@@ -206,13 +206,13 @@ def test_the_same_entry_twice_is_one_and_another_one_needs_a_word(place: Path) -
     assert shown(place, add) == (
         0,
         "",
-        "colonnade: weather is in FOLDER/mcp.json already, just so\n",
+        "colonnade: weather is already in FOLDER/mcp.json, with the same entry\n",
     )
     code, out, err = shown(place, f"{add} --env LOG=debug")
     assert (code, out) == (2, "")
     assert err == (
-        "colonnade: there is a weather in FOLDER/mcp.json already; --replace takes its place, "
-        "--name gives this one another name\n"
+        "colonnade: FOLDER/mcp.json already has a server weather; --replace replaces it, "
+        "--name adds this one under another name\n"
     )
     assert (place / "mcp.json").read_bytes() == before
     assert shown(place, f"{add} --env LOG=debug --replace")[0] == 0
@@ -249,7 +249,7 @@ def test_a_link_is_followed_and_stays_one(place: Path) -> None:
 
 
 def test_a_value_of_the_environment_is_in_the_file_only_where_it_must_be(place: Path) -> None:
-    for client in DIALECTS:
+    for client in FORMATS:
         typed = f"colonnade add server.py --to {client} --env API_KEY --write"
         code, out, err = shown(place, typed, API_KEY="s3cret-value")
         assert (code, out) == (0, "")
@@ -266,12 +266,12 @@ BROKEN = {
     "cursor": (
         '{"mcpServers": {\n  "a": {"command": "x"}\n  "b": {}\n}}',
         "line 3, column 3",
-        "a comma or } is missing here",
+        "expected a comma or }",
     ),
     "claude-desktop": (
         '{"mcpServers": {\n  "a": {"command": "x"},\n}}',
         "line 2, column 24",
-        "a comma with nothing after it, and this file may have none",
+        "trailing commas are not allowed in this file",
     ),
     "codex": ("a = 1\nb = [\n", "line 3, column 1", "invalid value"),
 }
@@ -300,87 +300,83 @@ def test_a_file_that_is_no_text_is_left_alone(place: Path) -> None:
     assert found == (
         1,
         "",
-        "colonnade: FOLDER/mcp.json, line 2, column 9: no UTF-8; nothing was written\n",
+        "colonnade: FOLDER/mcp.json, line 2, column 9: not valid UTF-8; nothing was written\n",
     )
 
 
 def test_a_file_that_changed_meanwhile_is_left_alone(place: Path) -> None:
-    file = EntryFile(str(place / "mcp.json"))
+    file = ConfigFileEditor(str(place / "mcp.json"))
     (place / "mcp.json").write_text("{}")
     old = file.read()
     (place / "mcp.json").write_text('{"somebody": "else"}')
-    with pytest.raises(Trouble, match="was changed by somebody else just now; nothing was written"):
+    with pytest.raises(CliError, match="was changed by another program; nothing was written"):
         file.replace("weather", "{ }", old=old)
     assert (place / "mcp.json").read_text() == '{"somebody": "else"}'
     assert not list(place.glob(".colonnade-*"))
 
 
 def test_a_file_that_came_meanwhile_is_left_alone(place: Path) -> None:
-    file = EntryFile(str(place / "mcp.json"))
+    file = ConfigFileEditor(str(place / "mcp.json"))
     assert file.read() is None
     (place / "mcp.json").write_text("{}")
-    with pytest.raises(Trouble, match="was changed by somebody else"):
+    with pytest.raises(CliError, match="was changed by another program"):
         file.replace("weather", "{ }")
     assert (place / "mcp.json").read_text() == "{}"
 
 
 TOLD = {
     "colonnade add server.py": (
-        "say for which client: --to CLIENT; there are claude-desktop, claude-code, vscode, cursor, "
-        "codex"
+        "missing option --to; clients are claude-desktop, claude-code, vscode, cursor, codex"
     ),
-    "colonnade add --to cursor": "say which server: colonnade add server.py",
+    "colonnade add --to cursor": "missing argument TARGET; for example: colonnade add server.py",
     "colonnade add sever.py --to cursor": "there is no file sever.py; did you mean server.py?",
     "colonnade add server.py --to curser": "there is no client curser; did you mean cursor?",
     "colonnade add server.py --to emacs": (
-        "there is no client emacs; there are claude-desktop, claude-code, vscode, cursor, codex"
+        "there is no client emacs; clients are claude-desktop, claude-code, vscode, cursor, codex"
     ),
     "colonnade add tools.server --to cursor": (
-        "tools.server is a module, found from the folder where one is, and a client starts in any "
-        "other one; name its file"
+        "tools.server is a module, which is found from one directory only, and clients start "
+        "servers in any directory; give its file"
     ),
     "colonnade add server.py --to cursor --name 'a b'": (
-        "a b is no name that every client takes; use letters, digits, - and _, 64 at most: "
+        "a b is not a name that every client accepts; use letters, digits, - and _, at most 64: "
         "--name a-b"
     ),
-    "colonnade add server.py --to cursor --replace": (
-        "--replace is for --write; without it nothing is written"
-    ),
+    "colonnade add server.py --to cursor --replace": ("--replace is only for --write"),
     "colonnade add server.py --to claude-desktop --project": (
-        "Claude Desktop has no file for a project; leave --project out"
+        "Claude Desktop has no project file; leave out --project"
     ),
     "colonnade add server.py --to cursor --project --file x": (
-        "--file and --project exclude each other: both say where it belongs"
+        "--file and --project exclude each other"
     ),
     "colonnade add server.py --to claude-desktop --env NO_SUCH_ONE": (
-        "--env NO_SUCH_ONE: the environment has no such variable; write NO_SUCH_ONE=VALUE"
+        "--env NO_SUCH_ONE: the environment variable is not set; give NO_SUCH_ONE=VALUE"
     ),
-    "colonnade add server.py --to cursor --env 'a b=c'": "--env takes NAME, or NAME=VALUE",
+    "colonnade add server.py --to cursor --env 'a b=c'": "--env: expected NAME or NAME=VALUE",
     "colonnade add server.py --to cursor -H 'a: b'": (
-        "--header goes to an address; a server that is started has --env"
+        "--header is for URLs; use --env for a server that is started as a process"
     ),
     "colonnade add https://example.com/mcp --to cursor --env A=b": (
-        "--env is for a server that is started, and this is an address"
+        "--env is for servers that are started as a process; this target is a URL"
     ),
     "colonnade add https://example.com/mcp --to cursor --header-env Authorization": (
-        "--header-env takes NAME=VARIABLE, such as Authorization=TOKEN"
+        "--header-env: expected NAME=VARIABLE, such as Authorization=TOKEN"
     ),
     "colonnade add --to cursor --": (
-        "after -- comes the command that starts it: -- uvx mcp-server-git"
+        "-- must be followed by the command that starts the server; for example -- uvx mcp-server-git"
     ),
-    "colonnade remove": "say which server: colonnade remove NAME --from claude-code",
+    "colonnade remove": "missing argument NAME; for example: colonnade remove NAME --from claude-code",
     "colonnade remove weather": (
-        "say for which client: --from CLIENT; there are claude-desktop, claude-code, vscode, "
-        "cursor, codex"
+        "missing option --from; clients are claude-desktop, claude-code, vscode, cursor, codex"
     ),
     "colonnade remove weather --from cursor": (
-        "there is no HOME/.cursor/mcp.json, and so no weather in it"
+        "there is no file HOME/.cursor/mcp.json, and so no server weather"
     ),
     "colonnade remove wether --from cursor --file has.json": (
-        "there is no wether in FOLDER/has.json; did you mean weather?"
+        "there is no server wether in FOLDER/has.json; did you mean weather?"
     ),
     "colonnade remove x --from cursor --file has.json": (
-        "there is no x in FOLDER/has.json; it has weather"
+        "there is no server x in FOLDER/has.json; servers are weather"
     ),
 }
 
@@ -398,30 +394,30 @@ def test_what_is_typed_wrongly_is_told_what_it_should_be(
 
 WARNED = {
     "colonnade add server.py --to cursor --env API_KEY=abc": (
-        "API_KEY looks like a secret, and stands in the file as plain text; "
-        "--env API_KEY alone refers to yours"
+        "API_KEY looks like a secret, and is plain text in the file; "
+        "--env API_KEY refers to your environment variable"
     ),
     "colonnade add server.py --to claude-desktop --env API_KEY=abc": (
-        "API_KEY looks like a secret, and stands in the file as plain text"
+        "API_KEY looks like a secret, and is plain text in the file"
     ),
     "colonnade add --to cursor -- PYTHON -m git --token abcdefgh": (
-        "an argument looks like a secret, which stands in the file as plain text, and whoever lists "
-        "processes sees it; if the server can, give it by --env"
+        "an argument looks like a secret: it is plain text in the file, and visible in the "
+        "list of processes; use --env if the server supports it"
     ),
     "colonnade add 'https://example.com/mcp?api_key=abc' --to cursor": (
-        "the address holds what looks like a secret, and stands in the file as plain text; "
-        "--header-env NAME=VARIABLE sends one that stays a variable"
+        "the URL seems to contain a secret, which is plain text in the file; "
+        "--header-env NAME=VARIABLE refers to an environment variable"
     ),
     "colonnade add https://example.com/mcp --to cursor -H 'Authorization: Bearer abcdefgh'": (
-        "the header Authorization stands in the file as plain text; "
-        "--header-env Authorization=VARIABLE refers to a variable"
+        "the header Authorization is plain text in the file; "
+        "--header-env Authorization=VARIABLE refers to an environment variable"
     ),
     "colonnade add --to cursor -- PYTHON other.py": (
-        "other.py is a path from this folder, and a client starts in any other one; "
-        "write it in full: FOLDER/other.py"
+        "other.py is a relative path, and clients start servers in any directory; "
+        "use FOLDER/other.py"
     ),
     "colonnade add --to cursor -- nothing-like-this": (
-        "there is no command nothing-like-this on the PATH here"
+        "there is no command nothing-like-this on PATH"
     ),
 }
 
@@ -449,7 +445,7 @@ def test_add_and_remove_leave_any_file_as_it_was_to_the_byte(client: str, data: 
     texts = (
         toml_files()
         if client == "codex"
-        else json_files(SERVERS[client], comments=DIALECTS[client].syntax == "jsonc")
+        else json_files(SERVERS[client], comments=FORMATS[client].syntax == "jsonc")
     )
     text = data.draw(st.none() | texts)
     envs = data.draw(st.sampled_from([(), ("LOG=debug", 'A="q\\'), ("B=日本",)]))
@@ -457,7 +453,7 @@ def test_add_and_remove_leave_any_file_as_it_was_to_the_byte(client: str, data: 
         file = Path(folder, "config")
         if text is not None:
             file.write_bytes(text.encode())
-        wish = Wish(("server", "--flag"), client, "weather", envs, file=str(file), write=True)
+        wish = AddOptions(("server", "--flag"), client, "weather", envs, file=str(file), write=True)
         assert add_target(wish) == 0
         assert remove_name("weather", client, str(file), project=False) == 0
         assert (file.read_bytes().decode() if file.exists() else None) == text

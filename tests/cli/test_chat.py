@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from cli.process import COMMAND, WAIT_S, command, environment, written
-from cli.terminal import END_OF_INPUT, INTERRUPT, Terminal
-from colonnade.cli.hosting import servers_of
-from colonnade.cli.reaching import Terms
-from colonnade.cli.screen import Screen
+from cli.terminal import END_OF_INPUT, INTERRUPT, PseudoTerminal
+from colonnade.cli.commands.chat import servers_of
+from colonnade.cli.options import ConnectionOptions
+from colonnade.cli.terminal import Terminal
 from host.endpoint import Endpoint, refused
 from host.endpoint import said as hello
-from providers.scripted import Scripted, Turn
+from providers.scripted import RequestContext, Scripted
 
 KEY = "secret"
 
@@ -101,8 +101,8 @@ def at(provider: "Scripted | Endpoint", **more: str) -> dict[str, Any]:
     return {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY, "OPENAI_MODEL": "tiny", **more}
 
 
-def terminal(folder: Path, provider: "Scripted | Endpoint", *more: str) -> Terminal:
-    return Terminal(folder, "chat", "desk.py", *more, NO_COLOR="1", **at(provider))
+def terminal(folder: Path, provider: "Scripted | Endpoint", *more: str) -> PseudoTerminal:
+    return PseudoTerminal(folder, "chat", "desk.py", *more, NO_COLOR="1", **at(provider))
 
 
 # ---------------------------------------------------------------- at a terminal
@@ -112,7 +112,7 @@ def terminal(folder: Path, provider: "Scripted | Endpoint", *more: str) -> Termi
 def test_the_tools_are_shown_each_call_is_shown_and_asked_for_and_the_answer_is_read(
     folder: Path,
 ) -> None:
-    script: list[Turn] = [
+    script: list[RequestContext] = [
         [("desk__buy", {"fruit": "plum\u202e\x1b[2J", "count": 3})],
         [("desk__buy", {"fruit": "pear", "count": 1})],
         "Bought.\x1b[2J",
@@ -134,7 +134,7 @@ def test_the_tools_are_shown_each_call_is_shown_and_asked_for_and_the_answer_is_
     assert "\x1b" not in everything
     results = said(provider, "tool")
     assert results[0].startswith("bought 3 plum")
-    assert results[1] == "Error: desk__buy was refused: the user said no"
+    assert results[1] == "Error: desk__buy was refused: the user rejected the call"
 
 
 @pytest.mark.spec("R0141")
@@ -148,8 +148,8 @@ def test_a_tool_that_only_reads_may_be_allowed_for_the_conversation_and_no_longe
     ):
         chat.answer("you> ", "What is a plum?")
         asked = chat.answer("call it? yes, no or always (for this tool) [no] ", "always")
-        assert "(it says that it only reads)" in asked
-        assert "(you allowed this tool)" in chat.answer("you> ", "/new")
+        assert "(the tool declares itself read-only)" in asked
+        assert "(always approved)" in chat.answer("you> ", "/new")
         chat.answer("you> ", "Again?")
         chat.answer("call it? yes, no or always (for this tool) [no] ", "no")
         chat.answer("you> ", "/quit")
@@ -157,9 +157,9 @@ def test_a_tool_that_only_reads_may_be_allowed_for_the_conversation_and_no_longe
     assert said(provider, "tool", 2) == ["plum 25", "plum 25"]
     # The new conversation has nothing of the old one.
     assert said(provider, "user") == ["Again?"]
-    assert said(provider, "tool") == ["Error: desk__price was refused: the user said no"]
+    assert said(provider, "tool") == ["Error: desk__price was refused: the user rejected the call"]
     (system,) = said(provider, "system")
-    assert "The server 'desk' says of its tools" in system
+    assert "Instructions of the server 'desk' for its tools" in system
 
 
 def test_a_long_call_says_that_there_is_more_and_shows_it(folder: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_long_call_says_that_there_is_more_and_shows_it(folder: Path) -> None:
     with Scripted([long, "Well."]) as provider, terminal(folder, provider) as chat:
         chat.answer("you> ", "Go.")
         asked = chat.answer("[no] ", "show")
-        assert "more characters; show shows all)" in asked
+        assert "more characters; type show to see them)" in asked
         assert "aend" not in asked
         assert "aend" in chat.answer("[no] ", "no")
         chat.answer("you> ", END_OF_INPUT)
@@ -204,19 +204,21 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
         "sampling = true\n"
     )
     assert command(folder, "config", "trust", "colonnade.toml", "--yes").returncode == 0
-    poem: Turn = [("desk__poem", {})]
+    poem: RequestContext = [("desk__poem", {})]
     for first, second in (("yes", "yes"), ("yes", "no"), ("no", "")):
-        script: list[Turn] = [poem, "Gum.\x1b[2J", "Done."] if first == "yes" else [poem, "Done."]
+        script: list[RequestContext] = (
+            [poem, "Gum.\x1b[2J", "Done."] if first == "yes" else [poem, "Done."]
+        )
         with (
             Scripted(script) as provider,
-            Terminal(
+            PseudoTerminal(
                 folder, "chat", "colonnade.toml", "--yes", NO_COLOR="1", **at(provider)
             ) as chat,
         ):
             chat.answer("you> ", "Write.")
-            asked = chat.answer("let it answer? yes or no [no] ", first)
-            assert "desk (for desk__poem) wants your model to answer this:\n" in asked
-            assert "  user:\n  | Rhyme on plum.\n  (in 9 tokens at the most)\n" in asked
+            asked = chat.answer("send it to the model? yes or no [no] ", first)
+            assert "desk (for desk__poem) requests sampling from your model:\n" in asked
+            assert "  user:\n  | Rhyme on plum.\n  (at most 9 tokens)\n" in asked
             if first == "yes":
                 reply = chat.answer("send this to desk (for desk__poem)? yes or no [no] ", second)
                 assert "  assistant:\n  | Gum.\\x1b[2J\n" in reply
@@ -243,12 +245,14 @@ def test_an_interrupt_ends_the_turn_and_the_next_one_knows(folder: Path) -> None
         chat.until("I see.")
         chat.until("you> ")
         chat.type(INTERRUPT)
-        chat.until("(Ctrl-C once more ends the chat; so does Ctrl-D)\n")
+        chat.until("(press Ctrl-C again, or Ctrl-D, to leave)\n")
         chat.until("you> ")
         chat.type(INTERRUPT)
         code, _ = chat.end()
     assert code == 130
-    assert said(provider, "tool") == ["it was interrupted; whether it had an effect is not known"]
+    assert said(provider, "tool") == [
+        "the call was interrupted; whether it had an effect is unknown"
+    ]
 
 
 def test_an_interrupt_at_the_prompt_drops_the_line_and_a_line_in_between_counts_anew(
@@ -260,7 +264,7 @@ def test_an_interrupt_at_the_prompt_drops_the_line_and_a_line_in_between_counts_
             chat.type("half a line")
             chat.until("half a line")  # which the terminal shows by itself
             chat.type(INTERRUPT)
-            chat.until("(Ctrl-C once more ends the chat; so does Ctrl-D)\n")
+            chat.until("(press Ctrl-C again, or Ctrl-D, to leave)\n")
             chat.answer("you> ", words)
         chat.until("Well.")
         chat.answer("you> ", "/quit")
@@ -278,13 +282,13 @@ def test_an_interrupt_instead_of_an_answer_makes_no_call(folder: Path) -> None:
         chat.answer("you> ", "yes")
         assert "bought" not in chat.answer("you> ", "/quit")
         assert chat.end()[0] == 0
-    assert said(provider, "tool")[0].startswith("it was interrupted")
+    assert said(provider, "tool")[0].startswith("the call was interrupted")
 
 
 @pytest.mark.spec("R0139")
 def test_commands_show_what_there_is(folder: Path) -> None:
     with Scripted(["Cheaper!", "All."]) as provider, terminal(folder, provider) as chat:
-        assert "/help shows what can be typed" in chat.answer("you> ", "/help")
+        assert "type /help for help" in chat.answer("you> ", "/help")
         assert "/NAME key=value" in chat.answer("you> ", "/tools")
         tools = chat.answer("you> ", "/tools cost")
         assert "desk__buy(fruit: string, count: integer = 1) -> string  Buy fruit.\n" in tools
@@ -293,7 +297,7 @@ def test_commands_show_what_there_is(folder: Path) -> None:
         assert "desk://list  desk  All of it" in chat.answer("you> ", "/servers")
         assert "desk  ready  2026-07-28" in chat.answer("you> ", "/desk__hagle")
         shown = chat.answer("you> ", "/desk__haggle")
-        assert "there is no prompt 'desk__hagle'; there is desk__haggle" in shown
+        assert "there is no prompt 'desk__hagle'; did you mean desk__haggle?" in shown
         shown = chat.answer("you> ", "/desk__haggle fruit=plum")
         assert "desk__haggle needs fruit" in shown
         assert "Cheaper!" in chat.answer("you> ", "What is in @desk://list?")
@@ -305,7 +309,7 @@ def test_commands_show_what_there_is(folder: Path) -> None:
     assert "\x1b" not in everything
     assert said(provider, "user") == [
         "Ask for cheaper plums.",
-        "I picked the resource desk://list. It holds:\ndesk://list:\nplum 25",
+        "I included the resource desk://list. Its contents:\ndesk://list:\nplum 25",
         "What is in @desk://list?",
     ]
 
@@ -314,7 +318,7 @@ def test_a_model_that_fails_ends_the_turn_and_not_the_conversation(folder: Path)
     busy = (400, {}, refused(f"\x1b[2J{KEY} is wrong"))
     with Endpoint([busy]) as endpoint, terminal(folder, endpoint) as chat:
         chat.answer("you> ", "Hello.")
-        assert "refused the request: \\x1b[2J… is wrong" in chat.answer("you> ", "/quit")
+        assert "rejected the request: \\x1b[2J… is wrong" in chat.answer("you> ", "/quit")
         code, everything = chat.end()
     assert code == 0
     assert KEY not in everything
@@ -324,7 +328,7 @@ def test_a_model_that_fails_ends_the_turn_and_not_the_conversation(folder: Path)
 
 
 def test_without_a_terminal_lines_are_said_and_answers_are_the_output(folder: Path) -> None:
-    script: list[Turn] = ["One.", [("desk__price", {"fruit": "kiwi"})], "Two."]
+    script: list[RequestContext] = ["One.", [("desk__price", {"fruit": "kiwi"})], "Two."]
     with Scripted(script) as provider:
         lines = "First\n\nWhat is a kiwi?"
         done = command(folder, "chat", "desk.py", "--yes", input=lines, **at(provider))
@@ -340,18 +344,16 @@ def test_without_a_terminal_nobody_is_asked_and_every_call_is_refused(folder: Pa
     with Scripted([both, "No."]) as provider:
         done = command(folder, "chat", "desk.py", input="Buy.\n", **at(provider))
     assert (done.returncode, done.stdout) == (0, "No.\n"), done.stderr
-    assert done.stderr.count("nobody is here to allow it; --yes allows every call") == 2
+    assert done.stderr.count("there is no terminal to ask in; --yes approves every call") == 2
     told = said(provider, "tool")
-    assert told[1] == (
-        "Error: desk__buy was refused: there is nobody to ask whether it may be called"
-    )
+    assert told[1] == ("Error: desk__buy was refused: there is no user to approve the call")
 
 
 def test_a_question_without_a_terminal_is_declined_at_once(folder: Path) -> None:
     with Scripted([[("desk__greet", {}), ("desk__poem", {})], "No."]) as provider:
         done = command(folder, "chat", "desk.py", "--yes", input="Hi.\n", **at(provider))
     assert done.returncode == 0, done.stderr
-    assert "there is no terminal to answer in" in done.stderr
+    assert "declined, because there is no terminal" in done.stderr
     greeted, written_ = said(provider, "tool")
     assert greeted.startswith("Error: ")
     assert written_.startswith("Error: ")
@@ -384,7 +386,7 @@ def test_one_server_is_called_as_it_was_typed(
 ) -> None:
     written(tmp_path, weather=DESK)
     monkeypatch.chdir(tmp_path)
-    config = servers_of(Terms(target), Screen())
+    config = servers_of(ConnectionOptions(target), Terminal())
     assert list(config.entries) == [name]
 
 
@@ -407,7 +409,7 @@ def test_a_line_that_is_too_long_is_said_to_be(folder: Path) -> None:
     with Scripted([]) as provider:
         done = command(folder, "chat", "desk.py", input="a" * 200_000, **at(provider))
     assert done.returncode == 2
-    assert "a line of the input has more than 64 KiB" in done.stderr
+    assert "a line of stdin is longer than 64 KiB" in done.stderr
     assert provider.asked == []
 
 
@@ -454,14 +456,14 @@ def test_a_model_that_is_busy_is_said_to_be_asked_again(folder: Path) -> None:
     told = [line for line in done.stderr.splitlines() if "429" in line]
     assert len(told) == 2
     assert told[0].startswith("colonnade: the model 'tiny' at 127.0.0.1:")
-    assert told[0].endswith(" answered 429; it is asked again in 0 s (1 of 4 tries)")
+    assert told[0].endswith(" responded with 429; trying again in 0 s (attempt 1 of 4)")
 
 
 def test_a_model_that_cannot_be_asked_is_a_code(folder: Path) -> None:
     with Endpoint([(401, {}, refused("no"))]) as endpoint:
         done = command(folder, "chat", "desk.py", input="Hello.\n", **at(endpoint))
     assert done.returncode == 3
-    words = "does not take the key (401): no; say where the key is: --key-env VARIABLE, where"
+    words = "rejected the API key (401): no; give the key with --key-env VARIABLE, where"
     assert words in done.stderr
     assert "--header-env" not in done.stderr  # which would send the key to the servers
     done = command(folder, "chat", "desk.py", input="Hello.\n", **at(endpoint))
@@ -471,13 +473,25 @@ def test_a_model_that_cannot_be_asked_is_a_code(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "more", "words"),
     [
-        ((), {"OPENAI_MODEL": ""}, "say which model: --model NAME"),
-        (("--url", "127.0.0.1:9/v1"), {}, "colonnade: write http://127.0.0.1:9/v1\n"),
-        (("--url", "llm.example/v1"), {}, "colonnade: write https://llm.example/v1\n"),
+        ((), {"OPENAI_MODEL": ""}, "missing option --model"),
+        (
+            ("--url", "127.0.0.1:9/v1"),
+            {},
+            "colonnade: --url needs a scheme; http://127.0.0.1:9/v1\n",
+        ),
+        (
+            ("--url", "llm.example/v1"),
+            {},
+            "colonnade: --url needs a scheme; https://llm.example/v1\n",
+        ),
         (("--json",), {}, "chat has no --json"),
         (("--url", "http://models.example"), {}, "is not https"),
-        (("--url", ""), {"OPENAI_BASE_URL": "", "OPENAI_API_KEY": ""}, "OpenAI wants a key"),
-        (("--key-env", "NOT_THERE"), {}, "the environment has no NOT_THERE"),
+        (
+            ("--url", ""),
+            {"OPENAI_BASE_URL": "", "OPENAI_API_KEY": ""},
+            "OpenAI requires an API key",
+        ),
+        (("--key-env", "NOT_THERE"), {}, "the environment variable NOT_THERE is not set"),
     ],
 )
 def test_what_was_mistyped_is_said_in_one_sentence(
@@ -493,7 +507,7 @@ def test_what_was_mistyped_is_said_in_one_sentence(
 def test_a_server_that_failed_is_not_said_to_be_idle(folder: Path) -> None:
     with (
         Scripted([]) as provider,
-        Terminal(folder, "chat", "servers.json", NO_COLOR="1", **at(provider)) as chat,
+        PseudoTerminal(folder, "chat", "servers.json", NO_COLOR="1", **at(provider)) as chat,
     ):
         chat.answer("you> ", "/servers")
         shown = chat.answer("you> ", "/quit")

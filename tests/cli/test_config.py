@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.process import command
-from cli.terminal import Terminal
+from cli.terminal import PseudoTerminal
 
 SERVERS = '{"mcpServers": {\n  "git": {"command": "uvx", "args": ["mcp-server-git\\u001b[2J"]}\n}}'
 
@@ -22,9 +22,8 @@ def test_check_says_one_line_a_problem_for_scripts(tmp_path: Path) -> None:
     done = command(tmp_path, "config", "check", "mcp.json", **home(tmp_path))
     assert done.returncode == 1
     assert done.stdout == (
-        f"{file}:2:9: mcpServers.a.command: this should be a text\n"
-        f"{file}:3:25: mcpServers.b.z: there is no such key, and nothing is done with it "
-        "(a warning)\n"
+        f"{file}:2:9: mcpServers.a.command: expected a string\n"
+        f"{file}:3:25: mcpServers.b.z: unknown key, ignored (warning)\n"
     )
     assert done.stderr == ""
     file.write_text('{"mcpServers": {"b": {"command": "x"}}}')
@@ -40,7 +39,7 @@ def test_check_gives_json_for_programs(tmp_path: Path) -> None:
         "problems": [
             {
                 "server": "a",
-                "words": "it has neither a command nor a url",
+                "message": "a command or a url is missing",
                 "file": str(tmp_path / "mcp.json"),
                 "line": 1,
                 "column": 17,
@@ -75,21 +74,21 @@ def test_explain_shows_a_file_and_explain_alone_all_that_is_here(tmp_path: Path)
 def test_a_person_sees_what_a_file_wants_and_says_so(tmp_path: Path) -> None:
     (tmp_path / ".mcp.json").write_text(SERVERS)
 
-    def trust() -> Terminal:
+    def trust() -> PseudoTerminal:
         given: Any = home(tmp_path)
-        return Terminal(tmp_path, "config", "trust", ".mcp.json", **given)
+        return PseudoTerminal(tmp_path, "config", "trust", ".mcp.json", **given)
 
     with trust() as at:
         shown = at.answer("Trust it? [y/N]", "n")
-        assert "was never trusted here" in shown
+        assert "is not trusted yet" in shown
         assert "This is dangerous" in shown
-        assert "it runs code on this machine, with the same rights as you have" in shown
+        assert "it runs code on this machine, with your permissions" in shown
         assert "starts: uvx 'mcp-server-git\\x1b[2J'" in shown
         assert at.end()[0] == 1
     with trust() as at:
         at.answer("Trust it? [y/N]", "y")
         code, rest = at.end()
-        assert (code, "is trusted from now on" in rest) == (0, True)
+        assert (code, "is trusted until it changes" in rest) == (0, True)
     (tmp_path / ".mcp.json").write_text(SERVERS + " ")
     with trust() as at:
         at.until("has changed since it was trusted")
@@ -103,16 +102,19 @@ def test_a_script_says_yes_and_forgets(tmp_path: Path) -> None:
         assert done.stdout == ""
         return done.returncode, done.stderr.splitlines()[-1]
 
-    assert trust() == (1, "colonnade: nobody is here to say so; look at it, and then: --yes")
-    assert trust("--yes") == (0, "colonnade: .mcp.json is trusted from now on, until it changes")
-    assert trust() == (0, "colonnade: .mcp.json was trusted already, just so")
+    assert trust() == (
+        1,
+        "colonnade: there is no terminal to ask in; review the file, then use --yes",
+    )
+    assert trust("--yes") == (0, "colonnade: .mcp.json is trusted until it changes")
+    assert trust() == (0, "colonnade: .mcp.json is already trusted")
     done = command(tmp_path, "config", "explain", ".mcp.json", **home(tmp_path))
     assert "not trusted" not in done.stdout
-    assert trust("--forget") == (0, "colonnade: .mcp.json is trusted no more")
+    assert trust("--forget") == (0, "colonnade: .mcp.json is no longer trusted")
     assert trust("--forget") == (0, "colonnade: .mcp.json was not trusted")
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     done = command(tmp_path, "config", "check", **home(tmp_path))
-    words = "colonnade: say which file: colonnade config check .mcp.json\n"
+    words = "colonnade: missing argument FILE; for example: colonnade config check .mcp.json\n"
     assert (done.returncode, done.stderr) == (2, words)

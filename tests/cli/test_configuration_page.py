@@ -10,8 +10,8 @@ import shlex
 from pathlib import Path
 
 from cli.process import command
-from colonnade.host.keys import SETTINGS
-from colonnade.host.settings import Settings
+from colonnade.host.config.formats import SETTINGS
+from colonnade.host.config.settings import Settings
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "configuration.md"
 BLOCK = re.compile(r"^```\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from colonnade import Refused
-from colonnade.cli.consent import Consent
-from colonnade.cli.screen import Screen
-from colonnade.host.offered import HostTool
-from colonnade.host.running import ModelCall
+from colonnade.cli.commands.chat_consent import CallApproval
+from colonnade.cli.terminal import Terminal
+from colonnade.host.agent.loop import ModelCall
+from colonnade.host.servers.listings import HostTool
 from colonnade.protocol import types as t
 from live import live
 
@@ -24,7 +24,7 @@ READS = HostTool(
 )
 
 
-class Person(Screen):
+class Person(Terminal):
     """A screen with somebody in front of it who says these words, one after another."""
 
     def __init__(self, *words: str | None) -> None:
@@ -46,7 +46,7 @@ def call(tool: HostTool, **arguments: Any) -> ModelCall:
 @live
 async def test_another_definition_of_an_allowed_tool_is_asked_for_anew() -> None:
     person = Person("always", "no", "always", "no")
-    consent = Consent(person, asyncio.Lock())
+    consent = CallApproval(person, asyncio.Lock())
     await consent.ask(call(READS))
     await consent.ask(call(READS, fruit="plum"))
     assert len(person.asked) == 1
@@ -68,7 +68,7 @@ async def test_a_tool_that_may_write_is_asked_for_each_time_and_cannot_be_allowe
 ):
     writes = replace(READS, annotations=None)
     person = Person("always", "yes", "yes", None, *["perhaps"] * 10)
-    consent = Consent(person, asyncio.Lock())
+    consent = CallApproval(person, asyncio.Lock())
     await consent.ask(call(writes))
     await consent.ask(call(writes))
     assert person.asked == ["  call it? yes or no [no] "] * 3
@@ -81,7 +81,7 @@ async def test_a_tool_that_may_write_is_asked_for_each_time_and_cannot_be_allowe
 @live
 async def test_two_calls_are_asked_for_one_after_the_other() -> None:
     person = Person("yes", "no")
-    consent = Consent(person, asyncio.Lock())
+    consent = CallApproval(person, asyncio.Lock())
     first, second = await asyncio.gather(
         consent.ask(call(READS)), consent.ask(call(READS)), return_exceptions=True
     )
@@ -94,14 +94,14 @@ async def test_the_time_of_a_call_begins_when_it_is_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("colonnade.cli.consent.monotonic", lambda: now[0])
+    monkeypatch.setattr("colonnade.cli.commands.chat_consent.monotonic", lambda: now[0])
 
     class Slow(Person):
         async def ask(self, words: str) -> str | None:
             now[0] += 30
             return await super().ask(words)
 
-    consent, made = Consent(Slow("yes"), asyncio.Lock()), call(READS)
+    consent, made = CallApproval(Slow("yes"), asyncio.Lock()), call(READS)
     await consent.ask(made)
     now[0] += 2
     made.seconds = 32.0

@@ -16,13 +16,13 @@ import pytest
 
 from certificates import HOUR, Authority
 from colonnade import Server
-from colonnade.cli.doctor import Check, Report
-from colonnade.cli.doctor_line import Place, dns_failure, tcp_failure, tls_failure
-from colonnade.cli.doctor_targets import visits_of
-from colonnade.cli.doctoring import examined
-from colonnade.cli.reaching import Terms
-from colonnade.cli.screen import Screen
-from colonnade.transport.http_run import Site
+from colonnade.cli.doctor.check import Check, ServerReport
+from colonnade.cli.doctor.network import HostPort, dns_failure, tcp_failure, tls_failure
+from colonnade.cli.doctor.report import run_doctor
+from colonnade.cli.doctor.targets import doctor_targets
+from colonnade.cli.options import ConnectionOptions
+from colonnade.cli.terminal import Terminal
+from colonnade.transport.http_server.runner import HttpRunner
 from http_hand import Play, Visitor, by_hand, chunk, events, stream, whole
 from live import live
 
@@ -30,23 +30,25 @@ SECRET = "Bearer s3cret-t0ken"
 PAGE = whole(200, b"<html>Welcome</html>", "text/html")
 
 
-async def looked_at(url: str, **terms: Any) -> Report:
+async def looked_at(url: str, **terms: Any) -> ServerReport:
     terms.setdefault("timeout_s", 5.0)
-    (report,) = await examined(visits_of(Terms(url, **terms), Screen()), Screen())
+    (report,) = await run_doctor(
+        doctor_targets(ConnectionOptions(url, **terms), Terminal()), Terminal()
+    )
     return report
 
 
-def failure(report: Report) -> tuple[str, str, str, int]:
+def failure(report: ServerReport) -> tuple[str, str, str, int]:
     found = report.failure
     assert found is not None, report
-    return found.name, found.words, found.mend, found.code
+    return found.name, found.message, found.fix, found.code
 
 
-def states(report: Report) -> dict[str, str]:
+def states(report: ServerReport) -> dict[str, str]:
     return {one.name: one.state for one in report.checks}
 
 
-def row(report: Report, name: str) -> Check:
+def row(report: ServerReport, name: str) -> Check:
     return next(one for one in report.checks if one.name == name)
 
 
@@ -72,23 +74,23 @@ async def test_a_name_that_leads_nowhere() -> None:
     report = await looked_at("https://nowhere.invalid/mcp")
     assert report.failure == dns_failure("nowhere.invalid", found.value)
     assert states(report)["tcp"] == "skipped"
-    assert row(report, "schema").words == "not before dns is mended"
+    assert row(report, "schema").message == "dns failed"
 
 
 def test_a_host_that_is_none_and_a_name_server_that_is_silent_are_told_apart() -> None:
     none = dns_failure("exmaple.com", socket.gaierror(socket.EAI_NONAME, "…"))
-    assert none.words == "there is no host exmaple.com"
-    assert none.mend == "look for a mistake in the name; some need a VPN"
+    assert none.message == "there is no host exmaple.com"
+    assert none.fix == "check the name; some hosts need a VPN"
     silent = dns_failure("example.com", socket.gaierror(socket.EAI_AGAIN, "…"))
-    assert silent.words == "no name server says where example.com is"
-    assert silent.mend == "look at the network of this machine, or its VPN"
+    assert silent.message == "no DNS server responds for example.com"
+    assert silent.fix == "check the network of this machine, or its VPN"
     assert (none.code, silent.code) == (4, 4)
 
 
 @live
 async def test_what_cannot_be_a_name() -> None:
     name, words, _, code = failure(await looked_at(f"https://{'a' * 64}.invalid/mcp"))
-    assert (name, words, code) == ("dns", f"{'a' * 64}.invalid is no name of a host", 4)
+    assert (name, words, code) == ("dns", f"{'a' * 64}.invalid is not a host name", 4)
 
 
 # ---------------------------------------------------------------- tcp
@@ -101,8 +103,8 @@ async def test_a_port_that_nobody_listens_on() -> None:
         port = taken.getsockname()[1]
         assert failure(await looked_at(f"http://127.0.0.1:{port}/mcp")) == (
             "tcp",
-            f"nobody listens on 127.0.0.1:{port}: the connection was refused",
-            "start the server, or mend the port in the address",
+            f"connection refused: nothing listens on 127.0.0.1:{port}",
+            "start the server, or fix the port of the URL",
             4,
         )
 
@@ -129,8 +131,8 @@ async def test_a_host_that_says_nothing() -> None:
     with full() as port:
         assert failure(await looked_at(f"http://127.0.0.1:{port}/mcp", timeout_s=0.5)) == (
             "tcp",
-            f"127.0.0.1:{port} did not answer within 0.5 s",
-            "a firewall may drop it, or the machine is off; look at the port, too",
+            f"127.0.0.1:{port} did not respond within 0.5 s",
+            "check the port; a firewall may drop it, or the machine is off",
             4,
         )
 
@@ -140,14 +142,14 @@ async def test_a_host_that_no_way_leads_to() -> None:
     # The address of everybody: the system itself refuses to connect to it.
     name, words, mend, code = failure(await looked_at("http://255.255.255.255:80/mcp"))
     assert (name, code) == ("tcp", 4)
-    assert words == "no way leads to 255.255.255.255:80: network is unreachable"
-    assert mend == "look at the network of this machine, or its VPN"
+    assert words == "there is no route to 255.255.255.255:80: network is unreachable"
+    assert mend == "check the network of this machine, or its VPN"
 
 
 def test_any_other_trouble_is_told_in_the_words_of_the_system() -> None:
     error = OSError(13, "Permission denied")
-    told = tcp_failure(Place("http", "::1", 80), error, 1)
-    assert told.words == "[::1]:80 cannot be reached: permission denied"
+    told = tcp_failure(HostPort("http", "::1", 80), error, 1)
+    assert told.message == "[::1]:80 cannot be reached: permission denied"
 
 
 @live
@@ -157,16 +159,16 @@ async def test_a_proxy_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) ->
         port = taken.getsockname()[1]
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
         report = await looked_at("https://mcp.example/mcp")
-        assert row(report, "dns").words == "the proxy 127.0.0.1 is an address"
+        assert row(report, "dns").message == "the proxy 127.0.0.1 is an IP address"
         assert failure(report)[:2] == (
             "tcp",
-            f"nobody listens on 127.0.0.1:{port}: the connection was refused",
+            f"connection refused: nothing listens on 127.0.0.1:{port}",
         )
     monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1")
     assert failure(await looked_at("https://mcp.example/mcp")) == (
         "dns",
-        "https_proxy is no proxy that is known here; they look like http://host:port",
-        "mend the variable, or unset it",
+        "https_proxy is not the URL of an HTTP proxy; write http://host:port",
+        "fix the environment variable, or unset it",
         2,
     )
 
@@ -188,21 +190,21 @@ async def silent(visitor: Visitor) -> None:
 TLS = {
     "expired": (
         "the certificate of 127.0.0.1 has expired",
-        "its operator renews it; if all have, look at this machine's clock",
+        "the operator must renew it; or fix the clock of this machine",
     ),
     "another name": (
         "the certificate is not for 127.0.0.1 but for mcp.example",
-        "write the name that the certificate has, or get one for this name",
+        "use a name of the certificate, or get one for this name",
     ),
     "itself": (
-        "127.0.0.1 certifies itself, and nobody here knows it",
-        "if it is yours, SSL_CERT_FILE names the file with its certificate",
+        "127.0.0.1 has a self-signed certificate, which is not trusted here",
+        "if it is yours, set SSL_CERT_FILE to the file of its certificate",
     ),
     "nobody knows": (
-        "nobody here knows who certifies 127.0.0.1",
+        "the issuer of the certificate of 127.0.0.1 is not trusted here",
         (
-            "its operator sends the certificates in between; for an authority of your own, "
-            "SSL_CERT_FILE names the file with it"
+            "the operator must send the intermediate certificates; for an authority of your own, "
+            "set SSL_CERT_FILE to its file"
         ),
     ),
 }
@@ -238,7 +240,7 @@ async def test_what_speaks_no_tls_is_not_asked_in_the_open(authority: Authority)
         assert failure(await looked_at(hand.url.replace("http:", "https:"))) == (
             "tls",
             f"127.0.0.1:{hand.port} does not speak TLS",
-            "write http:// if it is on this machine, else mend the port",
+            "use http:// if it is on this machine, else fix the port",
             4,
         )
 
@@ -253,13 +255,13 @@ async def test_what_hangs_up_or_is_silent_when_it_hears_tls(authority: Authority
 
     async with by_hand(rude) as hand:
         assert failure(await looked_at(hand.url.replace("http:", "https:")))[1] == (
-            f"127.0.0.1:{hand.port} ends the connection when it hears TLS"
+            f"127.0.0.1:{hand.port} closes the connection on TLS"
         )
     async with by_hand(mute) as hand:
         report = await looked_at(hand.url.replace("http:", "https:"), timeout_s=2.0)
         assert (
             failure(report)[1]
-            == f"127.0.0.1:{hand.port} takes connections, and says nothing to TLS"
+            == f"127.0.0.1:{hand.port} accepts connections, but does not respond to TLS"
         )
 
 
@@ -269,24 +271,27 @@ async def test_an_address_that_should_say_https(authority: Authority) -> None:
         report = await looked_at(hand.url.replace("https:", "http:"))
         assert failure(report) == (
             "http",
-            "it speaks TLS, and the address says http",
-            "write https://",
+            "the server uses TLS, and the URL is http",
+            "use https://",
             4,
         )
 
 
 def test_other_troubles_of_tls_have_their_words() -> None:
-    place = Place("https", "mcp.example", 443)
+    place = HostPort("https", "mcp.example", 443)
     odd = ssl.SSLError(1, "[SSL: TLSV1_ALERT_PROTOCOL_VERSION] …")
     odd.reason = "TLSV1_ALERT_PROTOCOL_VERSION"
     told = tls_failure(place, odd)
-    assert told.words == "mcp.example:443 agrees on no TLS: tlsv1 alert protocol version"
-    assert told.mend == "it may be too old, or want a certificate from its clients"
+    assert (
+        told.message
+        == "the TLS handshake with mcp.example:443 failed: tlsv1 alert protocol version"
+    )
+    assert told.fix == "it may be too old, or require a client certificate"
     early = ssl.SSLCertVerificationError(1, "…")
     early.verify_code, early.verify_message = 9, "certificate is not yet valid"
-    assert tls_failure(place, early).words == "the certificate of mcp.example is not valid yet"
+    assert tls_failure(place, early).message == "the certificate of mcp.example is not valid yet"
     early.verify_code, early.verify_message = 23, "certificate revoked"
-    assert tls_failure(place, early).words == (
+    assert tls_failure(place, early).message == (
         "the certificate of mcp.example is not trusted: certificate revoked"
     )
 
@@ -298,45 +303,48 @@ async def test_a_certificate_that_ends_soon_is_a_warning(authority: Authority) -
         async with by_hand(saying(whole(503)), context=context) as hand:
             tls = row(await looked_at(hand.url), "tls")
         ends = (datetime.datetime.now(datetime.UTC) + lasts).date().isoformat()
-        assert (tls.state, tls.words) == (state, f"its certificate is trusted, until {ends}")
-        assert tls.mend == ("its operator renews it before that" if state == "warning" else "")
+        assert (tls.state, tls.message) == (
+            state,
+            f"its certificate is trusted, and valid until {ends}",
+        )
+        assert tls.fix == ("the operator must renew it before that" if state == "warning" else "")
 
 
 # ---------------------------------------------------------------- http
 
-OFTEN = "mend the path of the address; it is often /mcp"
+OFTEN = "fix the path of the URL; it is often /mcp"
 ANSWERS: dict[str, tuple[bytes, str, str, int]] = {
     "nothing there": (whole(404), "there is nothing at /here (404)", OFTEN, 5),
-    "no POST": (whole(405), "/here takes no messages: POST is answered with 405", OFTEN, 5),
-    "a web page": (PAGE, "/here is a web page (200 and text/html), and no endpoint", OFTEN, 5),
+    "no POST": (whole(405), "/here does not accept POST (405)", OFTEN, 5),
+    "a web page": (PAGE, "/here is a web page (200 and text/html), not an MCP endpoint", OFTEN, 5),
     "ill": (
         whole(503),
-        "it answers with 503: the server is ill, or busy",
-        "try again later; its operator sees why in its log",
+        "it responds with 503: server error, or overloaded",
+        "try again later; see the log of the server",
         4,
     ),
     "busy": (
         whole(429),
-        "it answers with 429: the server is ill, or busy",
-        "try again later; its operator sees why in its log",
+        "it responds with 429: server error, or overloaded",
+        "try again later; see the log of the server",
         4,
     ),
     "moved away": (
         whole(302, b"", "", "Location: https://other.example/mcp?key=1"),
-        "it has moved to https://other.example/mcp (302), and nothing is sent after it",
-        "if you trust that place, write its address",
+        "it redirects to https://other.example/mcp (302), which is not followed",
+        "use that URL, if you trust it",
         5,
     ),
     "moved nowhere": (
         whole(301, b"", ""),
-        "it answers with 301, and says not where to",
-        "ask its operator for the address",
+        "it responds with 301, without a Location header",
+        "ask the operator for the URL",
         5,
     ),
     "something else": (
         whole(200, b"pong", "text/plain"),
-        "it answers with 200 and text/plain, which is no MCP",
-        "see whether this is the endpoint of the server",
+        "it responds with 200 and text/plain, which is not MCP",
+        "check that this is the URL of the MCP endpoint",
         5,
     ),
 }
@@ -353,7 +361,7 @@ async def test_an_answer_that_is_no_servers(how: str) -> None:
 
 @live
 async def test_a_server_at_another_path_is_found_and_given_no_credential() -> None:
-    site = Site(Server("here", version="1").asgi(), port=0)
+    site = HttpRunner(Server("here", version="1").asgi(), port=0)
     await site.start()
     try:
         url = f"http://127.0.0.1:{site.port}/api"
@@ -361,7 +369,7 @@ async def test_a_server_at_another_path_is_found_and_given_no_credential() -> No
         assert failure(report) == (
             "http",
             "there is nothing at /api (404)",
-            f"there is a server at http://127.0.0.1:{site.port}/mcp; write that",
+            f"there is a server at http://127.0.0.1:{site.port}/mcp; use that URL",
             5,
         )
     finally:
@@ -381,7 +389,7 @@ async def test_a_redirect_gets_no_credential() -> None:
         async with by_hand(saying(moved)) as hand:
             report = await looked_at(hand.url, headers=(f"Authorization: {SECRET}",))
             assert failure(report)[1] == (
-                f"it has moved to {other.url} (307), and nothing is sent after it"
+                f"it redirects to {other.url} (307), which is not followed"
             )
             assert hand.heard[0].headers["authorization"] == SECRET
         assert other.heard == []
@@ -404,27 +412,27 @@ async def test_what_speaks_no_http_or_nothing_at_all() -> None:
     async with by_hand(chatty) as hand:
         assert failure(await looked_at(hand.url)) == (
             "http",
-            "what answers there speaks no HTTP",
-            "mend the port of the address",
+            "the port is not HTTP",
+            "fix the port of the URL",
             5,
         )
     async with by_hand(shy) as hand:
         assert failure(await looked_at(hand.url)) == (
             "http",
-            "it takes a request, and closes the connection without an answer",
-            "see what its log says, and what stands in between",
+            "it accepts a request, and closes the connection without a response",
+            "see the log of the server, and of proxies",
             4,
         )
     async with by_hand(slow) as hand:
         assert failure(await looked_at(hand.url, timeout_s=2.0)) == (
             "http",
-            "it takes a request, and gives no answer within 2 s",
-            "see what the server does; --timeout waits longer",
+            "it accepts a request, but there is no response within 2 s",
+            "see the log of the server; --timeout waits longer",
             4,
         )
 
 
-# ---------------------------------------------------------------- all is well, nearly
+# ---------------------------------------------------------------- all checks passed, nearly
 
 
 @live
@@ -436,26 +444,26 @@ async def test_a_server_that_is_well_has_no_failure() -> None:
         """Look."""
         return name
 
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
     try:
         report = await looked_at(f"http://127.0.0.1:{site.port}/mcp")
     finally:
         await site.stop()
-    assert [(one.name, one.state, one.words) for one in report.checks] == [
-        ("dns", "ok", "127.0.0.1 is an address"),
-        ("tcp", "ok", f"127.0.0.1:{site.port} takes connections"),
-        ("tls", "skipped", "this machine needs none"),
-        ("http", "ok", "it answers with 200 and application/json"),
-        ("documents", "skipped", "it asks nobody who they are"),
-        ("authorization", "skipped", "it asks nobody who they are"),
+    assert [(one.name, one.state, one.message) for one in report.checks] == [
+        ("dns", "ok", "127.0.0.1 is an IP address"),
+        ("tcp", "ok", f"127.0.0.1:{site.port} accepts connections"),
+        ("tls", "skipped", "not needed on this machine"),
+        ("http", "ok", "it responds with 200 and application/json"),
+        ("metadata", "skipped", "no authentication required"),
+        ("authorization", "skipped", "no authentication required"),
         (
             "revision",
             "ok",
-            "well 1 speaks 2026-07-28, and 2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05",
+            "well 1 uses 2026-07-28, and supports 2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05",
         ),
         ("lists", "ok", "1 tool"),
-        ("schema", "ok", "names and schemas fit every client and model that is known here"),
+        ("schema", "ok", "names and schemas are valid for all known clients and models"),
     ]
 
 
@@ -485,13 +493,13 @@ async def test_a_server_of_the_first_revision_is_found_behind_its_refusals() -> 
 
     async with by_hand(old) as hand:
         report = await looked_at(hand.url)
-    assert row(report, "http").words == "it answers, after 405 for a first question"
-    assert row(report, "revision").words == (
-        "old 1 speaks 2024-11-05, after a handshake, and nothing newer"
+    assert row(report, "http").message == "it responds, after 405 to the first request"
+    assert row(report, "revision").message == (
+        "old 1 uses 2024-11-05 (with a handshake), and supports nothing newer"
     )
-    assert (row(report, "lists").state, row(report, "lists").words) == (
+    assert (row(report, "lists").state, row(report, "lists").message) == (
         "warning",
-        "it offers nothing",
+        "it lists nothing",
     )
 
 
@@ -516,5 +524,5 @@ async def test_a_server_that_no_revision_is_shared_with() -> None:
     async with by_hand(strange) as hand:
         name, words, mend, code = failure(await looked_at(hand.url))
     assert (name, code) == ("revision", 5)
-    assert "no revision in common: the server speaks ['2099-01-01']" in words
-    assert mend == "its author mends it; --as REVISION shows whether it speaks an older one"
+    assert "no revision in common: the server accepts ['2099-01-01']" in words
+    assert mend == "report it to the author; --as REVISION tries an older one"

@@ -15,8 +15,8 @@ from auth.issuer import Issuer, issuing
 from auth.test_login import Browser, serving
 from cli.test_doctor_address import SECRET, failure, looked_at, row, states
 from colonnade import connect
-from colonnade.cli.doctor_http import Shown, authorization_check
-from colonnade.cli.logins import CommandLogin
+from colonnade.cli.credentials import CommandLogin
+from colonnade.cli.doctor.network import SentCredentials, authorization_check
 from colonnade.errors import AuthError, LoginRequired, ScopeRequired
 from http_hand import Hand, Play, Visitor, by_hand, whole
 from live import live, live_for
@@ -62,7 +62,7 @@ def never_told(hand: Hand) -> bool:
     return all("authorization" not in one.headers for one in hand.heard if one.path != "/mcp")
 
 
-OPERATOR = "its operator mends the document; a token of your own needs none"
+OPERATOR = "the operator must fix the metadata; a token of your own needs none"
 GOOD: dict[str, Any] = {
     "issuer": "ORIGIN",
     "authorization_endpoint": "ORIGIN/authorize",
@@ -75,8 +75,8 @@ DOCUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "of another server": (
         {DOCUMENT: {**RESOURCE, "resource": "https://other.example/mcp"}},
         (
-            f"ORIGIN{DOCUMENT} is the document of https://other.example/mcp, and not of "
-            "ORIGIN/mcp; a token for one must not be got for the other"
+            f"ORIGIN{DOCUMENT} is the metadata of https://other.example/mcp, not of "
+            "ORIGIN/mcp; a token for one must not be requested for the other"
         ),
     ),
     "names nobody": (
@@ -85,20 +85,20 @@ DOCUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an issuer without a document": (
         {DOCUMENT: RESOURCE},
-        "the authorization server ORIGIN has no document where one should be",
+        "the authorization server ORIGIN publishes no metadata",
     ),
     "an issuer of another name": (
         {DOCUMENT: RESOURCE, ISSUER: {**GOOD, "issuer": "https://other.example"}},
         (
-            f"ORIGIN{ISSUER} says that it is another issuer than ORIGIN, so that it is not used; "
-            "the server, or its authorization server, is set up wrongly or not honest"
+            f"ORIGIN{ISSUER} is the metadata of another issuer than ORIGIN, so it is not used; "
+            "the server or its authorization server is misconfigured or malicious"
         ),
     ),
     "without PKCE": (
         {DOCUMENT: RESOURCE, ISSUER: {**GOOD, "code_challenge_methods_supported": ["plain"]}},
         (
-            "ORIGIN does not say that it protects codes by PKCE with S256 "
-            "(code_challenge_methods_supported), so that nobody is sent there"
+            "ORIGIN does not announce PKCE with S256 "
+            "(code_challenge_methods_supported), so the login is refused"
         ),
     ),
 }
@@ -111,8 +111,8 @@ async def test_documents_that_lead_nowhere(how: str) -> None:
     async with by_hand(guarded(documents)) as hand:
         report = await looked_at(hand.url)
         origin = hand.url.removesuffix("/mcp")
-        assert failure(report) == ("documents", words.replace("ORIGIN", origin), OPERATOR, 3)
-        assert row(report, "http").words == ("it answers with 401: it wants to know who you are")
+        assert failure(report) == ("metadata", words.replace("ORIGIN", origin), OPERATOR, 3)
+        assert row(report, "http").message == ("it responds with 401: authentication required")
         assert states(report)["authorization"] == "skipped"
 
 
@@ -121,9 +121,9 @@ async def test_an_issuer_that_cannot_be_reached_is_not_searched_for_inside_a_net
     inside = {**RESOURCE, "authorization_servers": ["https://10.0.0.1"]}
     async with by_hand(guarded({DOCUMENT: inside})) as hand:
         name, words, mend, code = failure(await looked_at(hand.url))
-    assert (name, code) == ("documents", 4)
-    assert words.startswith("https://10.0.0.1 cannot be fetched: 10.0.0.1 is no public address")
-    assert mend == "see whether that host is up, and can be reached from here"
+    assert (name, code) == ("metadata", 4)
+    assert words.startswith("https://10.0.0.1 cannot be fetched: 10.0.0.1 is not a public address")
+    assert mend == "check that the host is up, and reachable from here"
 
 
 @live
@@ -132,17 +132,17 @@ async def test_an_issuer_that_registers_nobody_is_a_warning_before_the_login() -
     async with by_hand(guarded({DOCUMENT: RESOURCE, ISSUER: closed})) as hand:
         report = await looked_at(hand.url)
     origin = hand.url.removesuffix("/mcp")
-    documents = row(report, "documents")
-    assert (documents.state, documents.words) == (
+    documents = row(report, "metadata")
+    assert (documents.state, documents.message) == (
         "warning",
-        f"its tokens are issued by {origin}, which registers nobody by itself",
+        f"the authorization server is {origin}, which has no dynamic client registration",
     )
-    assert documents.mend == (
-        f"register a client there: colonnade login {hand.url} --client-id ID --issuer URL"
+    assert documents.fix == (
+        f"register a client: colonnade login {hand.url} --client-id ID --issuer URL"
     )
     assert failure(report) == (
         "authorization",
-        "it wants to know who you are, and nobody is logged in",
+        "it requires authentication, and there is no stored login",
         f"log in: colonnade login {hand.url}",
         3,
     )
@@ -153,8 +153,8 @@ async def test_a_server_of_2025_03_26_needs_no_document() -> None:
     async with by_hand(guarded({})) as hand:
         report = await looked_at(hand.url)
     origin = hand.url.removesuffix("/mcp")
-    assert row(report, "documents").words == (
-        f"it has none, as in 2025-03-26: its tokens are issued by {origin} itself"
+    assert row(report, "metadata").message == (
+        f"none, as in 2025-03-26: the authorization server is {origin} itself"
     )
     assert failure(report)[0] == "authorization"
 
@@ -165,11 +165,11 @@ async def test_a_token_that_is_refused_is_shown_to_the_server_alone() -> None:
         report = await looked_at(hand.url, headers=(f"Authorization: {SECRET}",))
         assert failure(report) == (
             "authorization",
-            "it refuses the Authorization header that you send",
-            "it may have expired, or be for another server; renew it",
+            "it rejects the Authorization header that you send",
+            "it may have expired, or be for another server; get a new one",
             3,
         )
-        assert row(report, "documents").words == "you send a token of your own"
+        assert row(report, "metadata").message == "you send a token of your own"
         assert never_told(hand)
     assert SECRET.split()[1] not in repr(report)
 
@@ -183,7 +183,7 @@ async def test_logins_that_others_could_read_are_not_used(home: Path) -> None:
     async with by_hand(guarded({DOCUMENT: RESOURCE, ISSUER: GOOD})) as hand:
         name, words, mend, _ = failure(await looked_at(hand.url))
     assert name == "authorization"
-    assert words == f"{home / 'credentials.key'} can be read by others"
+    assert words == f"{home / 'credentials.key'} is readable by other users"
     assert mend == "chmod 600 it, or remove it and log in again"
 
 
@@ -198,8 +198,8 @@ async def test_somebody_who_may_not_come() -> None:
         report = await looked_at(hand.url)
     assert failure(report) == (
         "authorization",
-        "it refuses you (403)",
-        "ask its operator who may come, and from where",
+        "access is forbidden (403)",
+        "ask the operator who has access, and from where",
         3,
     )
 
@@ -208,10 +208,10 @@ async def test_somebody_who_may_not_come() -> None:
 async def test_a_login_is_missing_and_then_kept(issuer: Issuer) -> None:
     async with serving(issuer) as url:
         report = await looked_at(url)
-        assert row(report, "documents").words == f"its tokens are issued by {issuer.url}"
+        assert row(report, "metadata").message == f"the authorization server is {issuer.url}"
         assert failure(report) == (
             "authorization",
-            "it wants to know who you are, and nobody is logged in",
+            "it requires authentication, and there is no stored login",
             f"log in: colonnade login {url}",
             3,
         )
@@ -220,24 +220,24 @@ async def test_a_login_is_missing_and_then_kept(issuer: Issuer) -> None:
             pass
         report = await looked_at(url)
         assert report.failure is None
-        assert row(report, "authorization").words == "it takes the login that is kept for it"
-        assert row(report, "lists").words == "1 tool"  # the other one needs a scope
+        assert row(report, "authorization").message == "it accepts the stored login"
+        assert row(report, "lists").message == "1 tool"  # the other one needs a scope
 
 
-def told(what: Shown, error: AuthError, status: int) -> tuple[str, str]:
+def told(what: SentCredentials, error: AuthError, status: int) -> tuple[str, str]:
     error.status = status
     check = authorization_check("https://mcp.example/mcp?key=1", True, what, error)
     assert (check.name, check.state, check.code) == ("authorization", "failed", 3)
-    return check.words, check.mend
+    return check.message, check.fix
 
 
 def test_a_login_that_is_refused_and_one_that_may_not_do_this_are_told_apart() -> None:
-    kept = Shown(login=True)
+    kept = SentCredentials(login=True)
     assert told(kept, LoginRequired("…"), 401) == (
-        "it refuses the login that is kept for it",
+        "it rejects the stored login",
         "log in again: colonnade login https://mcp.example/mcp",
     )
     assert told(kept, ScopeRequired("…"), 403) == (
-        "it knows you, and you may not do this (403): a scope is missing",
-        "ask for more: colonnade login https://mcp.example/mcp --scope SCOPE",
+        "the stored login is not sufficient (403): a scope is missing",
+        "request more: colonnade login https://mcp.example/mcp --scope SCOPE",
     )

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from cli.process import WEATHER, command
-from cli.terminal import Terminal
+from cli.terminal import PseudoTerminal
 from cli.test_doctor_started import row
-from colonnade.cli.configuring import trust_file
-from colonnade.cli.doctor import Report
-from colonnade.cli.doctor_targets import visits_of
-from colonnade.cli.doctoring import examined
-from colonnade.cli.reaching import Terms
-from colonnade.cli.screen import Screen
+from colonnade.cli.commands.config import trust_file
+from colonnade.cli.doctor.check import ServerReport
+from colonnade.cli.doctor.report import run_doctor
+from colonnade.cli.doctor.targets import doctor_targets
+from colonnade.cli.options import ConnectionOptions
+from colonnade.cli.terminal import Terminal
 from live import live_for
 
 TEST_S = 600.0
@@ -55,15 +55,17 @@ def trusted(name: str, **servers: Any) -> str:
     return name
 
 
-async def looked_at(file: str, **terms: Any) -> list[Report]:
-    return await examined(visits_of(Terms(file, **terms), Screen()), Screen())
+async def looked_at(file: str, **terms: Any) -> list[ServerReport]:
+    return await run_doctor(
+        doctor_targets(ConnectionOptions(file, **terms), Terminal()), Terminal()
+    )
 
 
-def failures(reports: list[Report]) -> dict[str, tuple[str, str, str, int] | None]:
+def failures(reports: list[ServerReport]) -> dict[str, tuple[str, str, str, int] | None]:
     return {
         one.server: None
         if one.failure is None
-        else (one.failure.name, one.failure.words, one.failure.mend, one.failure.code)
+        else (one.failure.name, one.failure.message, one.failure.fix, one.failure.code)
         for one in reports
     }
 
@@ -87,31 +89,31 @@ async def test_one_broken_server_hinders_no_other(folder: Path) -> None:
         "well": None,
         "typo": (
             "command",
-            "there is no command no-such-program-here on the PATH",
-            "install it, or write its full path",
+            "there is no command no-such-program-here on PATH",
+            "install it, or use its full path",
             4,
         ),
         "away": (
             "tcp",
-            f"nobody listens on 127.0.0.1:{port}: the connection was refused",
-            "start the server, or mend the port in the address",
+            f"connection refused: nothing listens on 127.0.0.1:{port}",
+            "start the server, or fix the port of the URL",
             4,
         ),
         "dies": (
             "process",
             "it exited with 3; it had sent no message",
-            f"see what it says by itself: {PYTHON} -c 'raise SystemExit(3)'",
+            f"run it in a terminal: {PYTHON} -c 'raise SystemExit(3)'",
             4,
         ),
         "wants": (
             "variables",
-            "mcp.json:32:5: mcpServers.wants.env.KEY: the variable NO_SUCH_ONE is not set",
+            "mcp.json:32:5: mcpServers.wants.env.KEY: the environment variable NO_SUCH_ONE is not set",
             "set it, or write ${NO_SUCH_ONE:-default}",
             2,
         ),
     }
-    assert row(reports[0], "file").words == "mcp.json:3:3: mcpServers.well can be read"
-    assert row(reports[0], "variables").words == "all that it refers to is there"
+    assert row(reports[0], "file").message == "mcp.json:3:3: mcpServers.well is valid"
+    assert row(reports[0], "variables").message == "all references are resolved"
 
 
 @live_for(TEST_S)
@@ -120,7 +122,7 @@ async def test_a_file_that_does_not_parse_is_told_with_its_place(folder: Path) -
     (report,) = await looked_at("mcp.json")
     assert report.failure is not None
     assert (report.server, report.failure.name, report.failure.code) == ("mcp.json", "file", 2)
-    assert report.failure.words.startswith("mcp.json:2:21: ")
+    assert report.failure.message.startswith("mcp.json:2:21: ")
 
 
 @live_for(TEST_S)
@@ -128,7 +130,7 @@ async def test_a_file_without_servers(folder: Path) -> None:
     Path("mcp.json").write_text('{"mcpServers": {}}')
     (report,) = await looked_at("mcp.json")
     assert report.failure is not None
-    assert report.failure.words == "mcp.json has no servers"
+    assert report.failure.message == "mcp.json has no servers"
 
 
 @live_for(TEST_S)
@@ -138,7 +140,7 @@ async def test_an_entry_that_is_none(folder: Path) -> None:
     failure = reports[0].failure
     assert failure is not None
     assert (failure.name, failure.code) == ("file", 2)
-    assert failure.words.startswith("mcp.json:3:3: mcpServers.odd: ")
+    assert failure.message.startswith("mcp.json:3:3: mcpServers.odd: ")
 
 
 @live_for(TEST_S)
@@ -146,13 +148,13 @@ async def test_a_file_of_a_project_is_not_started_before_it_is_trusted(folder: P
     file = written(".mcp.json", spy=started("-c", "open('touched', 'w')"))
     (report,) = await looked_at(file)
     assert report.failure is not None
-    assert (report.failure.name, report.failure.words, report.failure.code) == (
+    assert (report.failure.name, report.failure.message, report.failure.code) == (
         "trust",
-        "nobody has trusted this file as it is now, so nothing of it is used",
+        "the file is not trusted in its current content, so it is not used",
         2,
     )
-    assert report.failure.mend == (
-        f"look at it, and then: colonnade config trust {folder / '.mcp.json'}"
+    assert report.failure.fix == (
+        f"review it, then run colonnade config trust {folder / '.mcp.json'}"
     )
     assert not (folder / "touched").exists()
 
@@ -162,20 +164,20 @@ def test_trust_is_asked_for_once_at_a_terminal_and_again_when_the_file_changes(
 ) -> None:
     file = written(".mcp.json", well=started(*RUN))
     home = str(folder / "home")
-    with Terminal(folder, "doctor", file, COLONNADE_HOME=home) as terminal:
+    with PseudoTerminal(folder, "doctor", file, COLONNADE_HOME=home) as terminal:
         shown = terminal.answer("Trust it? [y/N] ", "yes")
         code, rest = terminal.end()
     assert f"starts: {PYTHON} -m colonnade.cli.main run server.py" in shown
-    assert (code, "all is well" in rest) == (0, True)
+    assert (code, "all checks passed" in rest) == (0, True)
     assert "you have just trusted it" in rest
     assert command(folder, "doctor", file, COLONNADE_HOME=home).returncode == 0
     written(".mcp.json", well=started(*RUN), more=started(*RUN))
-    with Terminal(folder, "doctor", file, COLONNADE_HOME=home) as terminal:
+    with PseudoTerminal(folder, "doctor", file, COLONNADE_HOME=home) as terminal:
         shown = terminal.answer("Trust it? [y/N] ", "")
         code, rest = terminal.end()
     assert "has changed since it was trusted" in shown
     assert code == 2
-    assert "nobody has trusted this file" in rest
+    assert "the file is not trusted" in rest
 
 
 # ---------------------------------------------------------------- what is printed
@@ -187,22 +189,22 @@ def test_the_table_is_read_without_colours(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (4, "")
     assert done.stdout == (
         "well\n"
-        "  ok       file           mcp.json:3:3: mcpServers.well can be read\n"
-        "  ok       variables      all that it refers to is there\n"
-        "  ok       command        it is this Python\n"
-        "  ok       process        it runs, and prints nothing else to standard output\n"
-        "  ok       revision       weather 1.0 speaks 2026-07-28, and 2025-11-25, 2025-06-18, "
+        "  ok       file           mcp.json:3:3: mcpServers.well is valid\n"
+        "  ok       variables      all references are resolved\n"
+        "  ok       command        found: this Python\n"
+        "  ok       process        it runs, and its stdout has only messages\n"
+        "  ok       revision       weather 1.0 uses 2026-07-28, and supports 2025-11-25, 2025-06-18, "
         "2025-03-26, 2024-11-05\n"
         "  ok       lists          1 tool\n"
-        "  ok       schema         names and schemas fit every client and model that is known "
-        "here\n"
+        "  ok       schema         names and schemas are valid for all known clients and "
+        "models\n"
         "\n"
         "typo\n"
-        "  ok       file           mcp.json:12:3: mcpServers.typo can be read\n"
-        "  ok       variables      all that it refers to is there\n"
-        "  FAILED   command        there is no command no-such-program-here on the PATH\n"
-        "                          -> install it, or write its full path\n"
-        "  skipped  the rest       process, revision, lists, schema\n"
+        "  ok       file           mcp.json:12:3: mcpServers.typo is valid\n"
+        "  ok       variables      all references are resolved\n"
+        "  FAILED   command        there is no command no-such-program-here on PATH\n"
+        "                          -> install it, or use its full path\n"
+        "  skipped  others         process, revision, lists, schema\n"
         "\n"
         "1 of 2 servers work, 1 failed\n"
     )
@@ -210,12 +212,12 @@ def test_the_table_is_read_without_colours(folder: Path) -> None:
 
 def test_the_table_is_green_and_red_at_a_terminal_and_not_for_no_color(folder: Path) -> None:
     file = trusted("mcp.json", typo={"command": "no-such-program-here"})
-    with Terminal(folder, "doctor", file) as terminal:
+    with PseudoTerminal(folder, "doctor", file) as terminal:
         _, shown = terminal.end()
     assert "[....................]   0%  typo: file" in shown  # while it is looked at
     assert "\033[32mok\033[0m" in shown
     assert "\033[1;31mFAILED\033[0m" in shown
-    with Terminal(folder, "doctor", file, NO_COLOR="1") as terminal:
+    with PseudoTerminal(folder, "doctor", file, NO_COLOR="1") as terminal:
         _, shown = terminal.end()
     assert "\033[" not in shown
     assert "FAILED" in shown
@@ -237,17 +239,17 @@ def test_the_json_has_every_check(folder: Path) -> None:
             {
                 "check": "file",
                 "state": "ok",
-                "words": "mcp.json:12:3: mcpServers.typo can be read",
+                "message": "mcp.json:12:3: mcpServers.typo is valid",
             },
-            {"check": "variables", "state": "ok", "words": "all that it refers to is there"},
+            {"check": "variables", "state": "ok", "message": "all references are resolved"},
             {
                 "check": "command",
                 "state": "failed",
-                "words": "there is no command no-such-program-here on the PATH",
-                "mend": "install it, or write its full path",
+                "message": "there is no command no-such-program-here on PATH",
+                "fix": "install it, or use its full path",
             },
             *(
-                {"check": name, "state": "skipped", "words": "not before command is mended"}
+                {"check": name, "state": "skipped", "message": "command failed"}
                 for name in ("process", "revision", "lists", "schema")
             ),
         ],
@@ -257,7 +259,7 @@ def test_the_json_has_every_check(folder: Path) -> None:
 def test_one_server_of_a_file_is_looked_at_alone(folder: Path) -> None:
     file = trusted("mcp.json", well=started(*RUN), typo={"command": "no-such-program-here"})
     done = command(folder, "doctor", file, "--server", "well")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "all is well")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "all checks passed")
     done = command(folder, "doctor", file, "--server", "wel")
     assert (done.returncode, done.stderr) == (
         2,
@@ -270,10 +272,13 @@ def test_one_server_of_a_file_is_looked_at_alone(folder: Path) -> None:
     [
         (
             ("--server", "x"),
-            "--server names one of a configuration, and this is a server by itself",
+            "--server is for configuration files; this target is a single server",
         ),
-        (("-H", "a: b"), "--header goes to an address; a server that is started here has --env"),
-        (("--as", "1999-01-01"), "--as 1999-01-01: there is no such revision; there are "),
+        (
+            ("-H", "a: b"),
+            "--header is for URLs; use --env for a server that is started as a process",
+        ),
+        (("--as", "1999-01-01"), "--as 1999-01-01: unknown revision; known revisions are "),
     ],
 )
 def test_what_is_typed_wrongly_is_no_illness(

@@ -13,12 +13,12 @@ import pytest
 
 from cli.by_hand import by_hand, tool
 from cli.process import WEATHER
-from colonnade.cli.doctor import Check, Report
-from colonnade.cli.doctor_command import INSTALLING, command_check, meaning
-from colonnade.cli.doctor_targets import visits_of
-from colonnade.cli.doctoring import examined
-from colonnade.cli.reaching import Terms
-from colonnade.cli.screen import Screen
+from colonnade.cli.doctor.check import Check, ServerReport
+from colonnade.cli.doctor.command import INSTALLING, command_check, meaning
+from colonnade.cli.doctor.report import run_doctor
+from colonnade.cli.doctor.targets import doctor_targets
+from colonnade.cli.options import ConnectionOptions
+from colonnade.cli.terminal import Terminal
 from live import live_for
 
 # Some children one after the other, on a busy machine.
@@ -32,19 +32,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def looked_at(*target: str, **terms: Any) -> Report:
+async def looked_at(*target: str, **terms: Any) -> ServerReport:
     named = target[0] if len(target) == 1 else target
-    (report,) = await examined(visits_of(Terms(named, **terms), Screen()), Screen())
+    (report,) = await run_doctor(
+        doctor_targets(ConnectionOptions(named, **terms), Terminal()), Terminal()
+    )
     return report
 
 
-def failure(report: Report) -> tuple[str, str, str, int]:
+def failure(report: ServerReport) -> tuple[str, str, str, int]:
     found = report.failure
     assert found is not None, report
-    return found.name, found.words, found.mend, found.code
+    return found.name, found.message, found.fix, found.code
 
 
-def row(report: Report, name: str) -> Check:
+def row(report: ServerReport, name: str) -> Check:
     return next(one for one in report.checks if one.name == name)
 
 
@@ -52,11 +54,11 @@ def row(report: Report, name: str) -> Check:
 
 FILES: dict[str, tuple[str, str, str]] = {
     "sever.py": ("", "there is no file sever.py", "did you mean server.py?"),
-    "tools": ("", "tools is a folder", "name a file in it, such as tools/server.py"),
+    "tools": ("", "tools is a directory", "give a file, such as tools/server.py"),
     "broken.py": (
         "import os\n\ndef f(:\n    pass\n",
         "broken.py:3:7: invalid syntax",
-        "mend that line; it is where Python stopped to understand",
+        "fix the syntax of that line",
     ),
 }
 
@@ -86,14 +88,14 @@ async def test_a_command_that_is_not_there(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", str(folder))
     assert failure(await looked_at("mcp-serve-git", "-x")) == (
         "command",
-        "there is no command mcp-serve-git on the PATH",
+        "there is no command mcp-serve-git on PATH",
         "did you mean mcp-server-git?",
         4,
     )
-    assert failure(await looked_at("zzz", "-x"))[2] == "install it, or write its full path"
+    assert failure(await looked_at("zzz", "-x"))[2] == "install it, or use its full path"
     for word in ("uvx", "npx", "docker"):
         found = failure(await looked_at(word, "server"))
-        assert found[1:3] == (f"there is no command {word} on the PATH", INSTALLING[word])
+        assert found[1:3] == (f"there is no command {word} on PATH", INSTALLING[word])
     assert failure(await looked_at("uvx mcp-server-git", "x"))[1:3] == (
         "there is no command 'uvx mcp-server-git'",
         "command is the program alone; the rest goes into args",
@@ -105,12 +107,12 @@ async def test_a_program_that_cannot_be_run(folder: Path) -> None:
     (folder / "here").mkdir()
     (folder / "plain").write_text("#!/bin/sh\n")
     assert failure(await looked_at("./here", "x"))[1:3] == (
-        "./here is a folder",
-        "name the program in it",
+        "./here is a directory",
+        "give a program in it",
     )
     assert failure(await looked_at("./plain", "x"))[1:3] == (
-        "./plain may not be run",
-        "chmod +x ./plain, or name its interpreter before it",
+        "./plain is not executable",
+        "chmod +x ./plain, or put its interpreter before it",
     )
     (folder / "plain").chmod(stat.S_IRWXU)
     assert failure(await looked_at("./plian", "x"))[1:3] == (
@@ -125,8 +127,8 @@ async def test_a_script_whose_interpreter_is_not_there(folder: Path) -> None:
     (folder / "script").chmod(stat.S_IRWXU)
     assert failure(await looked_at("./script", "x")) == (
         "command",
-        f"./script is run by {folder}/gone/python, which is not there",
-        "install it anew; a virtual environment cannot be moved",
+        f"./script needs {folder}/gone/python, which does not exist",
+        "reinstall it; a virtual environment cannot be moved",
         4,
     )
 
@@ -149,12 +151,12 @@ async def test_a_script_that_an_interpreter_does_not_find(folder: Path) -> None:
     name = os.path.basename(PYTHON)
     assert failure(await looked_at(PYTHON, "sever.py"))[:3] == (
         "command",
-        f"there is no file sever.py for {name} to run",
+        f"there is no file sever.py, which {name} should run",
         "did you mean server.py?",
     )
     (folder / "elsewhere").mkdir()
     told = command_check([PYTHON, "server.py"], {}, str(folder / "elsewhere"))
-    assert told.mend == f"look into {folder / 'elsewhere'}"
+    assert told.fix == f"see {folder / 'elsewhere'}"
     assert command_check([PYTHON, "server.py"], {}, str(folder)).state == "ok"
 
 
@@ -164,10 +166,10 @@ def test_the_variables_that_it_gets_decide_where_it_is_looked_for(tmp_path: Path
     program.chmod(0o755)
     assert command_check(["mine"], {}, None).state == "failed"
     found = command_check(["mine"], {"PATH": str(tmp_path)}, None)
-    assert (found.state, found.words) == ("ok", f"it is {program}")
+    assert (found.state, found.message) == ("ok", f"found: {program}")
     gone = command_check(["mine"], {"PATH": str(tmp_path)}, str(tmp_path / "gone"))
-    assert gone.words == f"there is no folder {tmp_path / 'gone'} to start it in"
-    assert gone.mend == "mend cwd, or make the folder"
+    assert gone.message == f"there is no directory {tmp_path / 'gone'} to start it in"
+    assert gone.fix == "fix cwd, or create the directory"
 
 
 # ---------------------------------------------------------------- process
@@ -180,7 +182,7 @@ async def test_a_process_that_ends_is_told_with_its_last_lines(folder: Path) -> 
     assert failure(report) == (
         "process",
         "it exited with 1; it had sent no message",
-        "see what it says by itself: python dies.py",
+        "run it in a terminal: python dies.py",
         4,
     )
     assert row(report, "process").lines == ("no key was given",)
@@ -205,7 +207,7 @@ async def test_a_process_that_is_killed(folder: Path) -> None:
 
 
 MEND_OUTPUT = (
-    "standard output is for messages alone: in Python, print(…, file=sys.stderr); "
+    "stdout is for MCP messages only: in Python, use print(…, file=sys.stderr); "
     "in JavaScript, console.error(…)"
 )
 
@@ -218,7 +220,7 @@ async def test_a_process_that_prints_to_standard_output_and_is_no_server(folder:
     report = await looked_at("prints.py", timeout_s=3.0)
     assert failure(report) == (
         "process",
-        "it prints to standard output: a line that is no message",
+        "it prints to stdout: a line that is not a message",
         MEND_OUTPUT,
         4,
     )
@@ -235,9 +237,9 @@ async def test_a_server_that_prints_between_its_messages_works_and_is_warned_of(
     report = await looked_at("hand.py")
     assert report.failure is None
     process = row(report, "process")
-    assert (process.state, process.mend, process.lines) == ("warning", MEND_OUTPUT, ("ready",))
-    assert process.words == (
-        "it prints to standard output: a line that is no message; other clients may end here"
+    assert (process.state, process.fix, process.lines) == ("warning", MEND_OUTPUT, ("ready",))
+    assert process.message == (
+        "it prints to stdout: a line that is not a message; other clients may fail here"
     )
 
 
@@ -248,11 +250,11 @@ async def test_a_process_that_never_answers(folder: Path) -> None:
         "file=sys.stderr, flush=True)\nsys.stdin.read()\n"
     )
     report = await looked_at("mute.py", timeout_s=3.0)
-    assert row(report, "process").words == "it runs"
+    assert row(report, "process").message == "it runs"
     assert failure(report) == (
         "revision",
         "server 'mute': no answer to initialize within 3 s",
-        "it serves HTTP: end this one, and name its address, http://127.0.0.1:8000 with its path",
+        "it serves HTTP: use its URL as the target, http://127.0.0.1:8000 with its path",
         4,
     )
     assert row(report, "revision").lines == (
@@ -263,14 +265,13 @@ async def test_a_process_that_never_answers(folder: Path) -> None:
 def test_last_words_that_are_known_have_a_remedy() -> None:
     known = {
         "Error: Cannot find module 'zod'": "install zod with npm",
-        "npm error code E404": "there is no such package; look for a mistake in its name",
-        "python: can't open file '/x/y.py': [Errno 2]": "there is no file /x/y.py; mend its path",
-        "OSError: [Errno 98] Address already in use": "another program has its port; end it",
+        "npm error code E404": "there is no such package; check its name",
+        "python: can't open file '/x/y.py': [Errno 2]": "there is no file /x/y.py; fix its path",
+        "OSError: [Errno 98] Address already in use": "another program uses its port; stop it",
         "KeyError: 'API_KEY'": (
-            "it wants the variable API_KEY, and gets few of yours: give it with --env, or in its "
-            "entry"
+            "it needs the environment variable API_KEY, and inherits few: use --env, or its entry"
         ),
-        "all is well": "",
+        "all checks passed": "",
     }
     assert {line: meaning(["…", line]) for line in known} == known
 
@@ -287,17 +288,17 @@ async def test_a_server_that_is_well(folder: Path) -> None:
         )
     )
     report = await looked_at("server.py")
-    assert [(one.name, one.state, one.words) for one in report.checks] == [
-        ("file", "ok", "server.py can be read, and is Python"),
-        ("command", "ok", "it is this Python"),
-        ("process", "ok", "it runs, and prints nothing else to standard output"),
+    assert [(one.name, one.state, one.message) for one in report.checks] == [
+        ("file", "ok", "server.py is valid Python"),
+        ("command", "ok", "found: this Python"),
+        ("process", "ok", "it runs, and its stdout has only messages"),
         (
             "revision",
             "ok",
-            "weather 1.0 speaks 2026-07-28, and 2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05",
+            "weather 1.0 uses 2026-07-28, and supports 2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05",
         ),
         ("lists", "ok", "1 tool"),
-        ("schema", "ok", "names and schemas fit every client and model that is known here"),
+        ("schema", "ok", "names and schemas are valid for all known clients and models"),
     ]
 
 
@@ -307,14 +308,14 @@ async def test_a_revision_that_it_does_not_speak(folder: Path) -> None:
     name, words, mend, code = failure(await looked_at("hand.py", revision="2026-07-28"))
     assert (name, code) == ("revision", 5)
     assert "it knows no server/discover, so that it does not speak 2026-07-28" in words
-    assert mend == "leave out --as 2026-07-28, to see what it speaks"
+    assert mend == "leave out --as 2026-07-28 to see which revision it uses"
 
 
 @live_for(TEST_S)
 async def test_an_older_revision_is_spoken_where_that_is_wanted(folder: Path) -> None:
     (folder / "server.py").write_text(WEATHER)
     revision = row(await looked_at("server.py:server", revision="2025-06-18"), "revision")
-    assert revision.words == "weather 1.0 speaks 2025-06-18, after a handshake, as it was asked to"
+    assert revision.message == "weather 1.0 uses 2025-06-18 (with a handshake), as requested"
 
 
 @live_for(TEST_S)
@@ -323,7 +324,7 @@ async def test_a_list_that_it_cannot_give(folder: Path) -> None:
     assert failure(await looked_at("hand.py")) == (
         "lists",
         "server 'hand': ListToolsResult, at the top: missing required field `tools`; add it",
-        "its author mends it; see what its log says",
+        "report it to the author; see its log",
         5,
     )
 
@@ -335,8 +336,8 @@ async def test_a_schema_that_no_client_can_use(folder: Path) -> None:
     report = await looked_at("hand.py")
     assert failure(report) == (
         "schema",
-        "1 tool has an input schema that no client can use",
-        "its author mends the schema",
+        "1 tool has an invalid input schema",
+        "fix the schema in the server",
         5,
     )
     assert row(report, "schema").lines[0].startswith("look: ")
@@ -347,9 +348,9 @@ async def test_names_that_models_refuse_are_a_warning(folder: Path) -> None:
     (folder / "hand.py").write_text(by_hand(tools_list=tool("look around!")))
     report = await looked_at("hand.py")
     schema = row(report, "schema")
-    assert (schema.state, schema.words) == (
+    assert (schema.state, schema.message) == (
         "warning",
-        "1 of what it lists is refused by some model or client",
+        "some model provider or client rejects 1 item",
     )
-    assert schema.mend == "colonnade inspect hand.py shows all of it"
-    assert schema.lines[0].startswith("look around!: models refuse its name")
+    assert schema.fix == "see colonnade inspect hand.py"
+    assert schema.lines[0].startswith("look around!: model providers reject its name")

@@ -46,7 +46,7 @@ def test_where_nothing_is_configured_it_is_said_what_to_type(
     more = ["--model", "x", "--url", "http://127.0.0.1:9/v1"] if verb == "chat" else []
     done = command(tmp_path / "work", verb, *more, **home)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "say which server: its file, its address, or its configuration" in done.stderr
+    assert "missing argument TARGET" in done.stderr
 
 
 def test_ls_lists_what_is_configured_and_a_file_of_the_project_only_once_it_is_trusted(
@@ -60,7 +60,7 @@ def test_ls_lists_what_is_configured_and_a_file_of_the_project_only_once_it_is_t
     assert list(json.loads(done.stdout)["servers"]) == ["mine"]
     (problem,) = json.loads(done.stdout)["problems"]
     assert problem["server"] == "theirs"
-    assert "is not trusted" in problem["words"]
+    assert "is not trusted" in problem["message"]
     assert command(folder, "config", "trust", str(file), "--yes", **home).returncode == 0
     done = command(folder, "ls", "--json", **home)
     assert sorted(json.loads(done.stdout)["servers"]) == ["mine", "theirs"]
@@ -90,4 +90,4 @@ def test_chat_uses_what_is_configured(tmp_path: Path, home: dict[str, str]) -> N
 def test_an_empty_target_that_was_typed_is_none(tmp_path: Path, home: dict[str, str]) -> None:
     done = command(tmp_path / "work", "ls", "", **home)
     assert done.returncode == 2
-    assert "the target is empty; leave it out" in done.stderr
+    assert "TARGET is empty; leave it out" in done.stderr

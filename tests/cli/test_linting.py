@@ -1,4 +1,4 @@
-"""What `colonnade inspect` finds for an author to mend, and what it ends with."""
+"""What `colonnade inspect` warns about, and its exit status."""
 
 import json
 import re
@@ -10,9 +10,9 @@ import pytest
 
 from cli.by_hand import by_hand
 from cli.process import command, written
-from cli.terminal import Terminal
+from cli.terminal import PseudoTerminal
 from colonnade import Server, connect
-from colonnade.cli.linting import Finding, lint, listed, tokens
+from colonnade.cli.commands.inspect import Finding, lint, listed, tokens
 from colonnade.protocol import types as t
 from live import live
 
@@ -48,9 +48,9 @@ def test_a_template_that_never_matches_what_is_meant_is_found() -> None:
         assert template(good) == []
     (starred,) = template("x://{path*}")
     assert starred[:3] == ("warning", "template", "note")
-    assert "for a path write {+path}" in starred.message
+    assert "use `{+path}` for a path" in starred.message
     (broken,) = template("x://{path")
-    assert "clients cannot fill it in" in broken.message
+    assert "invalid URI template" in broken.message
     assert "not closed" in broken.message
 
 
@@ -58,7 +58,7 @@ def test_a_template_that_never_matches_what_is_meant_is_found() -> None:
 def test_a_name_that_models_refuse_is_found_with_what_they_would_be_told(name: str) -> None:
     (one,) = found(tool(name))
     assert one[:3] == ("warning", "name", name)
-    assert "they would be told" in one.message
+    assert "they are given" in one.message
 
 
 def test_what_has_no_description_is_found_once_for_each_tool() -> None:
@@ -68,7 +68,7 @@ def test_what_has_no_description_is_found_once_for_each_tool() -> None:
         ("warning", "parameter-description", "look"),
         ("note", "strict", "look"),
     ]
-    assert found(silent)[1].message == "says nothing of a, c"
+    assert found(silent)[1].message == "parameters `a`, `c` have no description"
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_references_are_found_and_whether_they_have_an_end() -> None:
     (one,) = found(short)
     assert one.rule == "ref"
     assert "#/$defs/Point" in one.message
-    assert "write out" in one.message
+    assert "inline" in one.message
     tree = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Tree"}}}
     endless = tool(properties={"at": {**ref, "$ref": "#/$defs/Tree"}}, defs={"Tree": tree})
     assert [one.rule for one in found(endless)] == ["ref", "strict"]
-    assert "cannot be written out" in found(endless)[0].message
+    assert "it is recursive" in found(endless)[0].message
     away = tool(properties={"at": {**ref, "$ref": "https://example.com/point"}})
     assert [one.rule for one in found(away)] == ["ref", "schema", "strict"]
 
@@ -115,7 +115,7 @@ def test_an_array_without_items_is_found_wherever_an_argument_meets_it() -> None
         offered = tool(properties={"at": one, "well": {**bare, "items": {}}}, defs={"Rows": bare})
         (warning,) = [each for each in found(offered) if each.rule == "items"]
         assert warning.level == "warning"
-        assert warning.message == "VS Code refuses an array without items: at; say of what"
+        assert warning.message == "VS Code rejects arrays without `items`: parameter `at`"
     unreached = tool(properties={"at": TEXT}, defs={"Rows": bare})
     assert found(unreached) == []
 
@@ -177,7 +177,7 @@ def test_what_else_says_nothing_of_itself_is_a_note() -> None:
 
 
 def test_a_sentence_names_a_few() -> None:
-    assert listed("abcdefgh") == "a, b, c, d, e, f and 2 more"
+    assert listed("abcdefgh") == "`a`, `b`, `c`, `d`, `e`, `f` and 2 more"
 
 
 # ---------------------------------------------------------------- the command
@@ -195,13 +195,13 @@ def test_findings_fail_nothing_unless_that_is_asked_for(tmp_path: Path) -> None:
     done = command(tmp_path, "inspect", "hand.py")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith(
-        "\nto mend\n"
-        "  ! notes.write  models refuse its name (letters, digits, _ and -, at most 64); "
-        "they would be told notes_write_80c18f42e2d6\n"
-        "  ! notes.write  has no description: a model goes by the name alone\n"
-        "  ! notes.write  its input schema has anyOf at its root: models refuse that; "
-        "move it into a parameter\n"
-        "  3 warnings; --json has the rules\n"
+        "\nwarnings\n"
+        "  ! notes.write: model providers reject its name (allowed are letters, digits, _ and -, at "
+        "most 64); they are given `notes_write_80c18f42e2d6`\n"
+        "  ! notes.write: has no description: a model knows the name only\n"
+        "  ! notes.write: its input schema has `anyOf` at its root, which model providers reject; "
+        "move it to a parameter\n"
+        "  3 warnings; --json names the rules\n"
     )
     assert command(tmp_path, "inspect", "hand.py", "--strict").returncode == 1
     assert command(tmp_path, "inspect", "hand.py", "--strict", "--json").returncode == 1
@@ -213,7 +213,7 @@ def test_a_note_alone_never_fails(tmp_path: Path) -> None:
     done = command(tmp_path, "inspect", "hand.py", "--strict")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (
         0,
-        "  1 note; --json has the rules",
+        "  1 note; --json names the rules",
     )
 
 
@@ -226,17 +226,17 @@ def test_programs_are_given_the_rules_and_the_estimate(tmp_path: Path) -> None:
         ("warning", "root", "notes.write"),
     ]
     assert told["tokens"]["tools"] == sum(told["tokens"]["each"].values()) > 0
-    assert "estimate" in told["tokens"]["is"]
+    assert "estimated" in told["tokens"]["method"]
 
 
 def test_at_a_terminal_lines_are_wrapped_and_painted_and_nowhere_else(tmp_path: Path) -> None:
     written(tmp_path, hand=by_hand(tools_list=ODD))
-    with Terminal(tmp_path, "inspect", "hand.py", size=(24, 60)) as terminal:
+    with PseudoTerminal(tmp_path, "inspect", "hand.py", size=(24, 60)) as terminal:
         code, shown = terminal.end()
     assert code == 0
-    assert "  \x1b[1;33m!\x1b[0m notes.write  models refuse its name" in shown
+    assert "  \x1b[1;33m!\x1b[0m notes.write: model providers reject its name" in shown
     assert "\x1b[1;36mlook\x1b[0m()" in shown
-    with Terminal(tmp_path, "inspect", "hand.py", size=(24, 60), NO_COLOR="1") as terminal:
+    with PseudoTerminal(tmp_path, "inspect", "hand.py", size=(24, 60), NO_COLOR="1") as terminal:
         code, shown = terminal.end()
     assert "\x1b" not in shown
     assert all(len(line) <= 60 for line in shown.splitlines())
@@ -249,6 +249,8 @@ def test_the_picture_on_the_page_is_what_is_shown_today() -> None:
     lines = re.findall(r"<text [^>]*>(.*)</text>", picture)
     drawn = [unescape(re.sub(r"<[^>]*>", "", line)) for line in lines]
     assert drawn[0] == "$ colonnade inspect weather.py"
-    with Terminal(ROOT / "examples", "inspect", "weather.py", size=(60, 96), NO_COLOR="1") as now:
+    with PseudoTerminal(
+        ROOT / "examples", "inspect", "weather.py", size=(60, 96), NO_COLOR="1"
+    ) as now:
         code, shown = now.end()
     assert (code, drawn[1:]) == (0, shown.splitlines())

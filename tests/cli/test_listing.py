@@ -9,7 +9,7 @@ import pytest
 
 from cli.by_hand import by_hand, tool
 from cli.process import COMMAND, WAIT_S, Process, command, environment, written
-from cli.terminal import Terminal
+from cli.terminal import PseudoTerminal
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -34,19 +34,19 @@ prompts
 """
 # What is said of three tools alike, in every revision.
 MEND = """
-to mend
-  ! forecast  says nothing of unit
-  ! record    says nothing of station, celsius
-  ! close     says nothing of station
-  3 warnings; --json has the rules
+warnings
+  ! forecast: parameter `unit` has no description
+  ! record: parameters `station`, `celsius` have no description
+  ! close: parameter `station` has no description
+  3 warnings; --json names the rules
 """
 INSPECTED = f"""\
 weather 1.0
-  revision  2026-07-28
-  supports  2026-07-28, 2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05
-  offers    tools (listChanged)
-  costs     about 294 tokens for the tools (an estimate: a token for each 4 characters)
-  says      Forecasts and stations. Cities by name.
+  revision      2026-07-28
+  supports      2026-07-28, 2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05
+  capabilities  tools (listChanged)
+  tokens        about 294 for the tools (estimated at 4 characters per token)
+  instructions  Forecasts and stations. Cities by name.
 
 tools
   forecast(city: string, days: integer 1 to 10 = 3, start: date = "2026-01-01", unit: "C" | "F" = "C") -> {{city, unit, days}}
@@ -55,26 +55,26 @@ tools
         city   Name of the city, in English.
         days   How many days, from the first on.
         start  The first day.
-      (only reads)
+      (read-only)
   record(station: string, celsius: number -90 to 60) -> number
       Record a measurement
       Keep what a station measured; gives the mean of all stations.
-      (destroys nothing, twice is once)
+      (not destructive, idempotent)
   close(station: string)
       Close a station
       Forget a station and what it measured.
-      (may destroy, twice is once)
+      (destructive, idempotent)
   spread() -> object of number
       How far the coldest and the warmest station are apart. It fails where none is left.
-      (only reads)
+      (read-only)
 {MEND}"""
 OLD = f"""\
 weather 1.0
-  revision  2024-11-05
-  supports  it cannot say in this revision
-  offers    tools (listChanged)
-  costs     about 304 tokens for the tools (an estimate: a token for each 4 characters)
-  says      Forecasts and stations. Cities by name.
+  revision      2024-11-05
+  supports      unknown in this revision
+  capabilities  tools (listChanged)
+  tokens        about 304 for the tools (estimated at 4 characters per token)
+  instructions  Forecasts and stations. Cities by name.
 
 tools
   forecast(city: string, days: integer 1 to 10 = 3, start: date = "2026-01-01", unit: "C" | "F" = "C")
@@ -145,7 +145,7 @@ def test_a_list_that_a_server_does_not_know_is_empty(tmp_path: Path) -> None:
 
 def test_a_server_with_nothing_says_so(tmp_path: Path) -> None:
     written(tmp_path, hand=by_hand())
-    assert said(tmp_path, "ls", "hand.py") == "it offers nothing\n"
+    assert said(tmp_path, "ls", "hand.py") == "the server lists nothing\n"
 
 
 def test_programs_are_given_all_of_it_in_the_words_of_the_protocol() -> None:
@@ -177,27 +177,28 @@ def test_a_server_by_hand_is_shown_as_far_as_it_says_anything(tmp_path: Path) ->
     written(tmp_path, hand=text)
     assert said(tmp_path, "inspect", "hand.py") == (
         "by hand 2, By hand\n"
-        "  revision  2025-06-18\n"
-        "  supports  it cannot say in this revision\n"
-        "  offers    completions, prompts, resources, tools\n"
-        "  costs     about 16 tokens for the tools (an estimate: a token for each 4 characters)\n"
+        "  revision      2025-06-18\n"
+        "  supports      unknown in this revision\n"
+        "  capabilities  completions, prompts, resources, tools\n"
+        "  tokens        about 16 for the tools (estimated at 4 characters per token)\n"
         "\ntools\n  look()\n\nprompts\n  ask(who)\n      Ask\n"
-        "\nto mend\n"
-        "  ! look  has no description: a model goes by the name alone\n"
-        "    ask   has no description\n"
-        "    ask   says nothing of who\n"
-        "  1 warning, 2 notes; --json has the rules\n"
+        "\nwarnings\n"
+        "  ! look: has no description: a model knows the name only\n"
+        "\nnotes\n"
+        "  - ask: has no description\n"
+        "  - ask: argument `who` has no description\n"
+        "  1 warning, 2 notes; --json names the rules\n"
     )
 
 
 def test_nothing_that_a_server_wrote_acts_on_a_terminal(tmp_path: Path) -> None:
     written(tmp_path, server=HOSTILE)
-    with Terminal(tmp_path, "inspect", "server.py", NO_COLOR="1") as terminal:
+    with PseudoTerminal(tmp_path, "inspect", "server.py", NO_COLOR="1") as terminal:
         code, shown = terminal.end()
     assert code == 0
     assert not set(shown) & {"\x1b", "\x07", "\u202e"}
     assert "hostile 1\\x1b[2J" in shown
-    assert "one\n            \\x1b]0;title\\x07two\n" in shown
+    assert "one\n                \\x1b]0;title\\x07two\n" in shown
     assert "\n      say \\x1b[31mred\\u202e and\\rback\n      more\n" in shown
     # A table has one line for each.
     assert said(tmp_path, "ls", "server.py").splitlines()[1:] == [
@@ -208,15 +209,15 @@ def test_nothing_that_a_server_wrote_acts_on_a_terminal(tmp_path: Path) -> None:
 
 def test_headings_stand_out_at_a_terminal_and_nowhere_else(tmp_path: Path) -> None:
     written(tmp_path, hand=by_hand(tools_list=tool()))
-    with Terminal(tmp_path, "ls", "hand.py") as terminal:
+    with PseudoTerminal(tmp_path, "ls", "hand.py") as terminal:
         assert terminal.end() == (0, "\x1b[1mtools\x1b[0m\n  look\n")
-    with Terminal(tmp_path, "ls", "hand.py", NO_COLOR="1") as terminal:
+    with PseudoTerminal(tmp_path, "ls", "hand.py", NO_COLOR="1") as terminal:
         assert terminal.end() == (0, "tools\n  look\n")
     assert "\x1b" not in said(tmp_path, "ls", "hand.py")
 
 
 def test_a_line_is_cut_at_the_edge_of_a_terminal() -> None:
-    with Terminal(EXAMPLES, "ls", "prompts.py", size=(24, 60), NO_COLOR="1") as terminal:
+    with PseudoTerminal(EXAMPLES, "ls", "prompts.py", size=(24, 60), NO_COLOR="1") as terminal:
         code, shown = terminal.end()
     assert code == 0
     assert shown.splitlines()[1] == "  review   code [language]            Ask for a review, wit…"
@@ -282,7 +283,7 @@ def test_output_that_cannot_be_written_is_one_sentence(
             env=environment(HOME=str(tmp_path)),
             text=True,
         )
-    words = "colonnade: standard output cannot be written: No space left on device\n"
+    words = "colonnade: cannot write to stdout: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, words)
 
 

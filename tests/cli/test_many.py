@@ -17,11 +17,11 @@ import pytest
 
 from cli.by_hand import by_hand, tool
 from cli.process import COMMAND, command, written
-from cli.terminal import Terminal
+from cli.terminal import PseudoTerminal
 from cli.test_consent import Person
 from cli.test_listing import EXAMPLES
-from colonnade.cli.talking_many import answering
-from colonnade.host.questions import Question
+from colonnade.cli.config_session import input_request_handler
+from colonnade.host.input_requests import HostInputRequest
 from colonnade.protocol import types as t
 from live import live
 
@@ -259,7 +259,7 @@ def told(folder: Path, *arguments: str) -> tuple[int, str]:
 
 def test_a_name_that_is_none_is_told_what_there_is(folder: Path) -> None:
     begin = (
-        "names begin with their server: mine__…, gone__…, other__…, dies__…; "
+        "names start with the server: mine__…, gone__…, other__…, dies__…; "
         "colonnade ls mcp.json lists them\n"
     )
     assert told(folder, "call", "mcp.json", "write") == (
@@ -287,7 +287,7 @@ def test_a_call_of_a_broken_server_says_what_is_wrong_with_it(folder: Path) -> N
     file = configure(folder / "wants.json", wants=wanting, mine=noted("mine"))
     code, words = told(folder, "call", file, "wants__look")
     assert code == 2
-    assert "the variable NO_SUCH_ONE is not set" in words
+    assert "the environment variable NO_SUCH_ONE is not set" in words
     assert command(folder, "call", file, "mine__write", "name=x").stdout == "x 1\n"
 
 
@@ -317,9 +317,9 @@ def test_a_resource_is_read_of_the_server_that_has_it(folder: Path) -> None:
 def test_an_address_that_several_have_needs_a_server(folder: Path) -> None:
     code, words = told(folder, "read", "mcp.json", "notes://all")
     assert code == 5
-    assert words.startswith(
-        "colonnade: 'mine', 'other' all have the resource 'notes://all'; say which is meant: "
-        "--server KEY"
+    assert words == (
+        "colonnade: several servers have the resource 'notes://all': 'mine', 'other' (-32602); "
+        "choose the server with --server KEY\n"
     )
     done = command(folder, "read", "mcp.json", "notes://all", "--server", "other")
     assert (done.returncode, done.stdout) == (0, "other has all")
@@ -340,7 +340,7 @@ def test_a_prompt_and_its_completion_are_those_of_their_server(folder: Path) -> 
 def test_every_server_is_inspected_in_its_own_words(folder: Path) -> None:
     done = command(folder, "inspect", "mcp.json")
     assert done.returncode == 0
-    assert "mine: notes 1\n  revision  2026-07-28\n" in done.stdout
+    assert "mine: notes 1\n  revision      2026-07-28\n" in done.stdout
     assert "\nother: notes 1\n" in done.stdout
     assert "  write(name: string, count: integer = 1) -> string\n" in done.stdout
     assert done.stderr.startswith(GONE)
@@ -381,20 +381,20 @@ def test_a_file_is_not_started_before_somebody_trusts_it(folder: Path, name: str
         done = command(folder, verb[0], name, *verb[1:])
         assert done.returncode == 2, verb
         told = done.stdout if verb == ("doctor",) else done.stderr
-        assert f"look at it, and then: colonnade config trust {file}" in told, verb
+        assert f"colonnade config trust {file}" in told, verb
     assert were_started(folder) == []
-    with Terminal(folder, "ls", name) as terminal:
+    with PseudoTerminal(folder, "ls", name) as terminal:
         shown = terminal.answer("Trust it? [y/N] ", "n")
         assert terminal.end()[0] == 2
     for one in ("mine", "other"):
         line = f"starts: {PYTHON} -m colonnade.cli.main run {one}.py"
         assert f"  {one}\n    {line}\n" in shown
     assert were_started(folder) == []
-    with Terminal(folder, "ls", name) as terminal:
+    with PseudoTerminal(folder, "ls", name) as terminal:
         terminal.answer("Trust it? [y/N] ", "y")
         code, everything = terminal.end()
     assert (code, "mine__write" in everything) == (0, True)
-    with Terminal(folder, "call", name, "mine__write", "name=x") as terminal:
+    with PseudoTerminal(folder, "call", name, "mine__write", "name=x") as terminal:
         code, everything = terminal.end()  # nobody is asked again
     assert (code, everything) == (0, "x 1\n")
 
@@ -402,7 +402,7 @@ def test_a_file_is_not_started_before_somebody_trusts_it(folder: Path, name: str
 def test_a_question_says_which_server_asks_and_for_which_call(folder: Path) -> None:
     trip = started(*RUN, "run", str(EXAMPLES / "travel.py"))
     file = configure(folder / "trip.json", trip=trip, mine=noted("mine"))
-    with Terminal(folder, "call", file, "trip__book", "train=EC 171") as terminal:
+    with PseudoTerminal(folder, "call", file, "trip__book", "train=EC 171") as terminal:
         shown = terminal.answer("car", "3")
         terminal.answer("window", "")
         terminal.answer("[send] ", "")
@@ -423,11 +423,13 @@ class Thinking(Person):
 async def test_questions_of_several_servers_each_say_their_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    answer = answering(Thinking("1", "", "2", "", "3", ""))
+    answer = input_request_handler(Thinking("1", "", "2", "", "3", ""))
     form = t.ElicitSchema(properties={"seat": t.PrimitiveSchema(type="integer")})
     params = t.ElicitRequestParams(message="Which seat?", requested_schema=form)
     names = ("bus", "train", "ship")
-    answers = await asyncio.gather(*(answer(Question(one, "elicit", params)) for one in names))
+    answers = await asyncio.gather(
+        *(answer(HostInputRequest(one, "elicit", params)) for one in names)
+    )
     assert answers == [{"seat": 1}, {"seat": 2}, {"seat": 3}]
     told = capsys.readouterr().err
     assert [line.partition(" asks")[0] for line in told.splitlines() if " asks" in line] == [*names]
@@ -447,7 +449,7 @@ def test_an_input_of_a_file_is_asked_for_and_a_password_is_not_shown(folder: Pat
     }
     (folder / "vs.json").write_text(json.dumps(vscode))
     trusted(folder / "vs.json")
-    with Terminal(folder, "call", "vs.json", "tells__write", "name=x") as terminal:
+    with PseudoTerminal(folder, "call", "vs.json", "tells__write", "name=x") as terminal:
         terminal.answer("The key: ", secret)
         code, shown = terminal.end()
     assert (code, secret in shown) == (0, False)
@@ -463,19 +465,19 @@ def test_logins_are_of_one_server_with_an_address(folder: Path) -> None:
         assert (done.returncode, done.stderr) == (
             2,
             (
-                f"colonnade: web.json has several servers; say which: {verb} web.json --server KEY; "
-                "there are web, mine\n"
+                f"colonnade: web.json has several servers; choose one: {verb} web.json --server KEY; "
+                "servers are web, mine\n"
             ),
         )
         done = command(folder, verb, file, "--server", "mine")
         assert done.returncode == 2
-        assert f"{verb} is for an address" in done.stderr
+        assert f"{verb} is for URLs" in done.stderr
     done = command(folder, "whoami", file, "--server", "web")
     assert (done.returncode, done.stderr) == (
         3,
         (
-            "colonnade: nobody is logged in to http://127.0.0.1:9/mcp; "
-            "colonnade login http://127.0.0.1:9/mcp\n"
+            "colonnade: not logged in to http://127.0.0.1:9/mcp; "
+            "run colonnade login http://127.0.0.1:9/mcp\n"
         ),
     )
 
@@ -488,10 +490,10 @@ def test_nothing_else_takes_a_configuration(folder: Path) -> None:
 
 
 def test_what_a_server_wrote_never_acts_on_a_terminal(folder: Path) -> None:
-    evil = "import sys\nsys.exit('\\x1b[2Jcolonnade: all is well')\n"
+    evil = "import sys\nsys.exit('\\x1b[2Jcolonnade: all checks passed')\n"
     (folder / "evil.py").write_text(evil)
     file = configure(folder / "evil.json", evil=started("evil.py"))
-    with Terminal(folder, "ls", file, NO_COLOR="1") as terminal:
+    with PseudoTerminal(folder, "ls", file, NO_COLOR="1") as terminal:
         code, shown = terminal.end()
     assert code == 4
     assert "\x1b" not in shown

@@ -22,11 +22,11 @@ import pytest
 
 import colonnade as package
 from cli.process import WAIT_S, WEATHER, Process, call, command, environment, written
-from cli.terminal import INTERRUPT, Terminal
-from colonnade.cli.commands import colonnade
+from cli.terminal import INTERRUPT, PseudoTerminal
+from colonnade.cli.app import COMMANDS
 from colonnade.cli.main import OLDEST
 
-VERBS = list(colonnade.commands)
+VERBS = list(COMMANDS)
 ROOT = Path(__file__).resolve().parent.parent.parent
 ESCAPE = "\x1b"
 IN_A_LOOP = (
@@ -61,7 +61,7 @@ def told(folder: Path, *arguments: str) -> tuple[int, str]:
 
 
 def test_1_a_server_that_is_run_by_hand_says_what_it_waits_for(folder: Path) -> None:
-    with Terminal(folder, "run", "server.py") as terminal:
+    with PseudoTerminal(folder, "run", "server.py") as terminal:
         terminal.until("Ctrl-C ends it\n")
         terminal.type(INTERRUPT)
         code, shown = terminal.end()
@@ -171,8 +171,8 @@ def test_8_an_address_that_is_a_web_page(folder: Path, page: int) -> None:
     code, words = told(folder, "ls", f"http://127.0.0.1:{page}/")
     assert code == 5
     assert words == (
-        f"colonnade: 127.0.0.1:{page} answered initialize with 200 and text/html, which is no MCP "
-        f"but a web page; is http://127.0.0.1:{page}/ the endpoint? Its path is often /mcp. "
+        f"colonnade: 127.0.0.1:{page} answered initialize with 200 and text/html, which is a web "
+        f"page and not MCP; is http://127.0.0.1:{page}/ the endpoint? Its path is often /mcp. "
         "It begins: '<!doctype html><title>Weather</title>'\n"
     )
 
@@ -187,9 +187,7 @@ START = {
 def test_9_a_python_that_is_too_old(folder: Path, way: str) -> None:
     done = _with_code(folder, OLD + START[way])
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "colonnade: this is Python 3.9, and 3.11 is needed; start it with a newer one\n"
-    )
+    assert done.stderr == ("colonnade: this is Python 3.9, and 3.11 or newer is required\n")
 
 
 def test_9_a_python_that_is_too_old_for_a_script_of_ones_own(folder: Path) -> None:
@@ -280,10 +278,10 @@ def test_11_there_is_no_banner(folder: Path) -> None:
 
 @pytest.mark.parametrize("what", TALK)
 def test_12_no_color_is_heard_at_a_terminal(folder: Path, what: str) -> None:
-    with Terminal(folder, *TALK[what], NO_COLOR="1", HOME=str(folder)) as terminal:
+    with PseudoTerminal(folder, *TALK[what], NO_COLOR="1", HOME=str(folder)) as terminal:
         assert ESCAPE not in terminal.end()[1]
 
 
 def test_12_without_it_headings_stand_out(folder: Path) -> None:
-    with Terminal(folder, "ls", "server.py") as terminal:
+    with PseudoTerminal(folder, "ls", "server.py") as terminal:
         assert f"{ESCAPE}[1mtools{ESCAPE}[0m" in terminal.end()[1]

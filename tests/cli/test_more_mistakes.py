@@ -92,9 +92,9 @@ def test_a_file_that_nobody_trusts_is_said_once_for_all_of_its_servers(tmp_path:
     file = tmp_path / "mcp.json"
     servers = {key: {"command": "any"} for key in ("one", "two", "three")}
     file.write_text(json.dumps({"mcpServers": servers}))
-    mend = f"look at it, and then: colonnade config trust {file}"
+    hint = f"review the file, then run colonnade config trust {file}"
     assert told(tmp_path, "ls", "mcp.json") == (
-        f"colonnade: {file} is not trusted, so this is not used; {mend}\n"
+        f"colonnade: {file} is not trusted, so this entry is not used; {hint}\n"
     )
     done = command(tmp_path, "doctor", "mcp.json", COLONNADE_HOME=str(tmp_path / "home"))
     assert done.stdout.startswith("one, two, three\n")
@@ -111,17 +111,17 @@ def test_a_crash_in_a_tool_is_found_in_the_log_of_its_server(
     configured(tmp_path, x={"command": PYTHON, "args": run})
     first, *_, error, last = told(tmp_path, "call", *typed).splitlines()
     assert re.fullmatch(r"colonnade: server \S+ \(pid \d+\) logged:", first)
-    assert error.startswith("    ZeroDivisionError: integer division")
-    assert re.fullmatch(rf"colonnade: {typed[1]} said: go failed \(id \w+\)", last)
+    assert re.match("    ZeroDivisionError: (integer )?division", error)
+    assert re.fullmatch(rf"colonnade: {typed[1]} returned an error: go failed \(id \w+\)", last)
     said = told(tmp_path, "call", *typed, "--debug")
-    assert re.search(r"^\S+ writes: ZeroDivisionError: integer division", said, re.MULTILINE)
+    assert re.search(r"^\S+ stderr: ZeroDivisionError: (integer )?division", said, re.MULTILINE)
 
 
 def test_a_file_of_ones_own_is_looked_at_with_ls(tmp_path: Path) -> None:
     written(tmp_path, server=WEATHER)
     typed = ["add", "server.py", "--to", "claude-code", "--name", "weather", "--write"]
     said = told(tmp_path, *typed, "--file", "mcp.json")
-    assert said.endswith(" now; colonnade ls mcp.json shows it\n")
+    assert said.endswith("mcp.json; colonnade ls mcp.json shows it\n")
     # The place of the client itself, however it is named.
     said = told(tmp_path, *typed, "--file", ".mcp.json")
-    assert said.endswith(" now; start claude anew; /mcp shows it\n")
+    assert said.endswith("mcp.json; start claude again; /mcp shows it\n")

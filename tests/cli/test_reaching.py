@@ -33,72 +33,109 @@ VERBS: dict[str, tuple[str, ...]] = {
 # ---------------------------------------------------------------- what is typed
 
 USAGE: dict[tuple[str, ...], str] = {
-    ("inspect",): "say which server: colonnade inspect server.py",
-    ("call",): "say which server: colonnade call server.py",
+    ("inspect",): "missing argument TARGET; for example: colonnade inspect server.py",
+    ("call",): "missing argument TARGET; for example: colonnade call server.py",
     ("call", "server.py"): (
-        "say which tool: colonnade call server.py TOOL key=value; colonnade ls server.py lists them"
+        "missing argument TOOL; for example: colonnade call server.py TOOL key=value; "
+        "colonnade ls server.py lists the tools"
     ),
     ("call", "--", "python", "server.py"): (
-        "say which tool: colonnade call server.py TOOL key=value; colonnade ls server.py lists them"
+        "missing argument TOOL; for example: colonnade call server.py TOOL key=value; "
+        "colonnade ls server.py lists the tools"
     ),
     ("read", "server.py"): (
-        "say which resource: colonnade read server.py URI; colonnade ls server.py lists them"
+        "missing argument URI; for example: colonnade read server.py URI; "
+        "colonnade ls server.py lists the resources"
     ),
     ("prompt", "server.py"): (
-        "say which prompt: colonnade prompt server.py NAME key=value; colonnade ls server.py lists them"
+        "missing argument NAME; for example: colonnade prompt server.py NAME key=value; "
+        "colonnade ls server.py lists the prompts"
     ),
     ("complete", "server.py"): (
-        "say what to complete: colonnade complete server.py prompt:NAME ARGUMENT PREFIX"
+        "missing argument prompt:NAME|template:URI; for example: "
+        "colonnade complete server.py prompt:NAME ARGUMENT PREFIX"
     ),
     ("complete", "server.py", "prompt:a"): (
-        "say which argument to complete: colonnade complete server.py prompt:NAME ARGUMENT PREFIX"
+        "missing argument ARGUMENT; for example: "
+        "colonnade complete server.py prompt:NAME ARGUMENT PREFIX"
     ),
     ("ls", "sever.py"): "there is no file sever.py; did you mean server.py?",
-    ("ls", "tools"): "tools is a folder; name a file in it, such as tools/server.py",
+    ("ls", "tools"): "tools is a directory; give a file, such as tools/server.py",
     ("ls", "mcp.json"): "mcp.json has no servers",
     ("run", "mcp.json"): (
-        "mcp.json is a configuration, which says how servers are started; name the file of a "
-        "server, or see what it has: colonnade ls mcp.json"
+        "mcp.json is a configuration file, not a server; give the file of a server; "
+        "colonnade ls mcp.json lists the servers"
     ),
     ("serve", "mcp.json"): (
-        "mcp.json is a configuration, which says how servers are started; name the file of a "
-        "server, or see what it has: colonnade ls mcp.json"
+        "mcp.json is a configuration file, not a server; give the file of a server; "
+        "colonnade ls mcp.json lists the servers"
     ),
     ("ls", "server.py", "--server", "notes"): (
-        "--server names one of a configuration, and this is a server by itself"
+        "--server is for configuration files; this target is a single server"
     ),
     ("ls", "mcp.json", "-H", "a: b"): (
-        "--header goes to an address; a configuration has headers in its entries"
+        "--header is for URLs; add headers to the entry of the server"
     ),
     ("ls", "mcp.json", "--env", "A=b"): (
-        "--env is for a server that is named alone; here it stands in its entry"
+        "--env is for single servers; add env to the entry of the server"
     ),
-    ("ls", "ftp://example.com/mcp"): "MCP is not spoken over ftp; write https://… or http://…",
-    ("ls", "http://[/mcp"): "this is no address: its host or its port cannot be read",
-    ("ls", "--"): "after -- comes the command that starts it: -- uvx mcp-server-git",
-    ("ls", "--", ""): "after -- comes the command that starts it: -- uvx mcp-server-git",
+    ("ls", "ftp://example.com/mcp"): "ftp is not a URL scheme of MCP; use https:// or http://",
+    ("ls", "http://[/mcp"): "invalid URL: its host or port cannot be parsed",
+    (
+        "ls",
+        "--",
+    ): "-- must be followed by the command that starts the server; for example -- uvx mcp-server-git",
+    (
+        "ls",
+        "--",
+        "",
+    ): "-- must be followed by the command that starts the server; for example -- uvx mcp-server-git",
     ("ls", "server.py", "--as", "2020-01-01"): (
-        "--as 2020-01-01: there is no such revision; there are 2026-07-28, 2025-11-25, "
+        "--as 2020-01-01: unknown revision; known revisions are 2026-07-28, 2025-11-25, "
         "2025-06-18, 2025-03-26 and 2024-11-05"
     ),
     ("ls", "server.py", "--timeout", "soon"): (
-        "--timeout soon: it takes a number of seconds above 0"
+        "--timeout soon: expected a number of seconds greater than 0"
     ),
-    ("ls", "server.py", "--timeout", "0"): "--timeout 0: it takes a number of seconds above 0",
+    (
+        "ls",
+        "server.py",
+        "--timeout",
+        "0",
+    ): "--timeout 0: expected a number of seconds greater than 0",
     ("ls", "server.py", "-H", "a: b"): (
-        "--header goes to an address; a server that is started here has --env"
+        "--header is for URLs; use --env for a server that is started as a process"
     ),
     ("ls", "http://127.0.0.1:9/mcp", "--env", "A=b"): (
-        "--env is for a server that is started here, and this is an address"
+        "--env is for servers that are started as a process; this target is a URL"
     ),
     ("ls", "server.py", "--env", "NO_SUCH_ONE"): (
-        "--env NO_SUCH_ONE: the environment has no such variable; write NO_SUCH_ONE=VALUE"
+        "--env NO_SUCH_ONE: the environment variable is not set; give NO_SUCH_ONE=VALUE"
     ),
-    ("ls", "server.py", "--env", "=x"): "--env takes NAME, or NAME=VALUE",
+    ("ls", "server.py", "--env", "=x"): "--env: expected NAME or NAME=VALUE",
     ("call", "server.py", "add", "--json", "--out", "x"): (
-        "--out and --json exclude each other: the JSON has all of it"
+        "--out and --json exclude each other: the JSON has all of the content"
     ),
     ("ls", "server.py", "--jsn"): "there is no option --jsn; did you mean --json?",
+    ("call", "add", "server.py"): "TARGET comes before TOOL; colonnade call server.py add",
+    ("call", "add", "server.py:server", "a=1"): (
+        "TARGET comes before TOOL; colonnade call server.py:server add"
+    ),
+    ("call", "add", "http://127.0.0.1:9/mcp"): (
+        "TARGET comes before TOOL; colonnade call http://127.0.0.1:9/mcp add"
+    ),
+    (
+        "prompt",
+        "review",
+        "server.py",
+    ): "TARGET comes before NAME; colonnade prompt server.py review",
+    ("read", "notes", "server.py"): "TARGET comes before URI; colonnade read server.py notes",
+    ("call", "server.py", "add", "--number", "1"): (
+        "there is no option --number; arguments are given as key=value: number=VALUE"
+    ),
+    ("call", "server.py", "add", "--number=1"): (
+        "there is no option --number; arguments are given as key=value: number=VALUE"
+    ),
 }
 
 
@@ -263,8 +300,8 @@ def test_with_debug_our_own_lines_are_shown(tmp_path: Path) -> None:
 def test_with_debug_what_a_server_writes_beside_its_messages_is_shown(tmp_path: Path) -> None:
     written(tmp_path, hand=by_hand(tools_list=tool(), tools_call="die"))
     _, words = told(tmp_path, "call", "hand.py", "look", "--debug")
-    assert words.startswith("hand.py writes: the server is awake\n")
-    assert "hand.py writes: Traceback: no more memory\n" in words
+    assert words.startswith("hand.py stderr: the server is awake\n")
+    assert "hand.py stderr: Traceback: no more memory\n" in words
     assert "writes:" not in told(tmp_path, "call", "hand.py", "look")[1]
 
 
@@ -328,8 +365,8 @@ def refusing(status: int) -> Generator[tuple[str, list[dict[str, str]]]]:
 
 
 STATUSES = {
-    401: (3, "wants to know who you are; log in: colonnade login http://127.0.0.1:"),
-    403: (3, "you may not do this"),
+    401: (3, "requires authentication; log in: colonnade login http://127.0.0.1:"),
+    403: (3, "permission denied"),
     503: (4, "try again later"),
     404: (5, "is http://127.0.0.1:"),
 }
@@ -356,16 +393,16 @@ def test_headers_are_sent_and_never_shown(tmp_path: Path) -> None:
 
 
 BAD_HEADERS = {
-    ("-H", SECRET): "--header takes NAME:VALUE, and has no colon in it, or nothing before it",
+    ("-H", SECRET): "--header: expected NAME:VALUE",
     (
         "-H",
         f": {SECRET}",
-    ): "--header takes NAME:VALUE, and has no colon in it, or nothing before it",
+    ): "--header: expected NAME:VALUE",
     ("-H", f"X Y: {SECRET}"): "'X Y' is no name of a header",
     ("-H", f"X: {SECRET}\r\nHost: b"): "the value of X has characters that none can carry",
     ("-H", f"Host: {SECRET}"): "Host is written by the client itself; leave it out",
-    ("--header-env", SECRET): "--header-env takes NAME=VARIABLE, such as Authorization=TOKEN",
-    ("--header-env", f"X={SECRET}"): "--header-env X: the environment has no such variable",
+    ("--header-env", SECRET): "--header-env: expected NAME=VARIABLE, such as Authorization=TOKEN",
+    ("--header-env", f"X={SECRET}"): "--header-env X: the environment variable is not set",
 }
 
 
@@ -398,3 +435,13 @@ def test_nothing_is_left_of_a_server_that_was_started(tmp_path: Path) -> None:
     assert said(tmp_path, "ls", "hand.py") == "tools\n  look\n"
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/weather"])
+def test_a_path_that_is_not_found_has_the_usual_one_as_a_hint(path: str) -> None:
+    with Process(EXAMPLES, "serve", "notes.py", "--port", "0") as served:
+        served.up()
+        url = f"http://127.0.0.1:{served.port}"
+        code, words = told(EXAMPLES, "ls", url + path)
+        assert code == 5
+        assert words.endswith(f"; check the path of the URL; try {url}/mcp\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.process import COMMAND, SCRIPT, Process, call, written
-from colonnade.cli.reload import Files
+from colonnade.cli.loader import WatchedFiles
 
 SERVE = ("serve", "server.py", "--port", "0", "--reload")
 SERVER = """
@@ -58,8 +58,8 @@ def test_a_change_of_the_file_is_served_in_the_same_process_on_the_same_port(
         line = process.up()
         assert said(process) == "one first"
         written(folder, server=SERVER.replace('"one "', '"two "'))
-        assert process.err.until("again") == (
-            "colonnade: server.py changed; writer 1.0 is served again"
+        assert process.err.until("restarted") == (
+            "colonnade: server.py changed; writer 1.0 was restarted"
         )
         assert said(process) == "two first"
         assert said(process, "process") == str(process.process.pid)
@@ -74,7 +74,7 @@ def test_a_server_without_a_version_is_called_by_its_name_alone(tmp_path: Path) 
     with Process(folder, *SERVE) as process:
         assert process.up().startswith("writer on http://")
         written(folder, words='WORD = "second"\n')
-        process.err.until("colonnade: words.py changed; writer is served again")
+        process.err.until("colonnade: words.py changed; writer was restarted")
         process.signal(signal.SIGTERM)
         assert process.end() == 0
 
@@ -84,7 +84,7 @@ def test_a_change_of_what_it_imported_counts_too_and_again(folder: Path) -> None
         process.up()
         for word in ("second", "third"):
             written(folder, words=f'WORD = "{word}"\n')
-            process.err.until("colonnade: words.py changed; writer 1.0 is served again")
+            process.err.until("colonnade: words.py changed; writer 1.0 was restarted")
             assert said(process) == f"one {word}"
         process.signal(signal.SIGINT)
         assert process.end() == 130
@@ -95,11 +95,11 @@ def test_a_change_that_python_cannot_read_leaves_the_old_one_serving(folder: Pat
         process.up()
         written(folder, words=BROKEN)
         assert process.err.next() == (
-            "colonnade: words.py, line 1: invalid syntax; what was there before serves on"
+            "colonnade: words.py, line 1: invalid syntax; the server runs on without the change"
         )
         assert said(process) == "one first"
         written(folder, words='WORD = "mended"\n')
-        assert process.err.next() == "colonnade: words.py changed; writer 1.0 is served again"
+        assert process.err.next() == "colonnade: words.py changed; writer 1.0 was restarted"
         assert said(process) == "one mended"
 
 
@@ -107,9 +107,9 @@ def test_a_change_that_fails_is_told_and_the_next_one_is_tried(folder: Path) -> 
     with Process(folder, *SERVE) as process:
         line = process.up()
         written(folder, words="import no_such_part\n")
-        assert "it is tried again when a file changes" in process.err.until("colonnade: ")
+        assert "waiting for a file to change" in process.err.until("colonnade: ")
         written(folder, no_such_part="", words='from no_such_part import *\nWORD = "mended"\n')
-        process.err.until("is served again")
+        process.err.until("was restarted")
         assert said(process) == "one mended"
         process.signal(signal.SIGTERM)
         assert process.end() == 0
@@ -120,8 +120,8 @@ def test_what_never_worked_is_served_once_it_does(folder: Path) -> None:
     written(folder, words=BROKEN)
     with Process(folder, *SERVE) as process:
         assert process.err.until("colonnade: ") == (
-            "colonnade: words.py has an error in line 1: invalid syntax; "
-            "it is tried again when a file changes"
+            "colonnade: words.py has a syntax error in line 1: invalid syntax; "
+            "waiting for a file to change"
         )
         written(folder, words='WORD = "mended"\n')
         assert process.up() == f"writer 1.0 on http://127.0.0.1:{process.port}/mcp"
@@ -131,7 +131,7 @@ def test_what_never_worked_is_served_once_it_does(folder: Path) -> None:
 def test_a_file_that_is_missing_is_waited_for(folder: Path) -> None:
     (folder / "words.py").unlink()
     with Process(folder, *SERVE) as process:
-        process.err.until("it is tried again when a file changes")
+        process.err.until("waiting for a file to change")
         written(folder, words='WORD = "new"\n')
         process.up()
         assert said(process) == "one new"
@@ -143,11 +143,11 @@ def test_a_file_that_is_missing_is_waited_for(folder: Path) -> None:
 def test_a_signal_ends_the_wait(folder: Path, number: signal.Signals, code: int) -> None:
     written(folder, server=BROKEN)
     with Process(folder, *SERVE) as process:
-        process.err.until("it is tried again when a file changes")
+        process.err.until("waiting for a file to change")
         process.signal(number)
         assert process.end() == code
         assert process.out.rest() == []
-        assert process.err.rest()[-1].endswith("it is tried again when a file changes")
+        assert process.err.rest()[-1].endswith("waiting for a file to change")
 
 
 def test_a_loop_that_is_stuck_begins_again_too(folder: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_loop_that_is_stuck_begins_again_too(folder: Path) -> None:
         connection = process.begin(call("stuck"))
         process.err.until("stuck")
         written(folder, words='WORD = "free"\n')
-        process.err.until("is served again")
+        process.err.until("was restarted")
         connection.close()
         assert said(process) == "one free"
 
@@ -164,7 +164,7 @@ def test_a_loop_that_is_stuck_begins_again_too(folder: Path) -> None:
 def test_what_no_change_mends_is_not_waited_for(folder: Path) -> None:
     with Process(folder, *SERVE, "--path", "mcp") as process:
         assert process.end() == 2
-        assert process.err.rest() == ["colonnade: 'mcp' is no path; begin it with a slash"]
+        assert process.err.rest() == ["colonnade: 'mcp' is not a path; begin it with a slash"]
 
 
 # ---------------------------------------------------------------- which files, and when
@@ -178,7 +178,7 @@ def change(path: Path, text: str, second: int) -> None:
 def test_a_change_counts_once_it_has_stayed_the_same(tmp_path: Path) -> None:
     path = tmp_path / "server.py"
     change(path, "one", 1000)
-    files = Files(str(tmp_path), str(path))
+    files = WatchedFiles(str(tmp_path), str(path))
     assert files.changed() == ""
     change(path, "", 1001)
     assert files.changed() == ""
@@ -191,7 +191,7 @@ def test_a_change_counts_once_it_has_stayed_the_same(tmp_path: Path) -> None:
 def test_a_file_that_is_away_for_a_moment_has_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "server.py"
     change(path, "one", 1000)
-    files = Files(str(tmp_path), str(path))
+    files = WatchedFiles(str(tmp_path), str(path))
     path.unlink()
     assert [files.changed() for _ in range(3)] == [""] * 3
     change(path, "one", 1000)
@@ -210,7 +210,7 @@ def test_what_is_installed_in_the_folder_is_not_watched(
     for path in (own, theirs, elsewhere):
         path.parent.mkdir(parents=True, exist_ok=True)
         change(path, "one", 1000)
-    files = Files(str(tmp_path), str(own), str(theirs), str(elsewhere))
+    files = WatchedFiles(str(tmp_path), str(own), str(theirs), str(elsewhere))
     for path in (own, theirs, elsewhere):
         change(path, "two", 1001)
     found = {files.changed() for _ in range(5)}

@@ -108,9 +108,7 @@ def test_without_an_open_input_there_is_nothing_to_serve(folder: Path) -> None:
         timeout=WAIT_S,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr == "colonnade: a client keeps our input and output open; one of them is not\n"
-    )
+    assert done.stderr == "colonnade: stdin or stdout is closed, and an MCP server needs both\n"
 
 
 # ---------------------------------------------------------------- the end
@@ -129,7 +127,10 @@ def test_a_signal_ends_it_quietly(
         if tool == "stubborn":
             process.say(call("stubborn", id=2))
             process.err.until("waiting")
-            said = ["waiting", "1 handlers do not stop, and are left alone"]
+            said = [
+                "waiting",
+                "WARNING colonnade.transport: 1 handlers do not stop, and are left alone",
+            ]
         process.signal(number)
         assert process.end() == code
         assert process.err.rest() == said
@@ -255,6 +256,47 @@ def test_an_error_is_a_line_of_the_log_too(folder: Path) -> None:
     assert line["error"].endswith("ValueError: no\n")
 
 
+def test_the_log_settings_are_read_from_the_environment_too(folder: Path) -> None:
+    with Process(folder, "run", "server.py", COLONNADE_LOG_JSON="1") as process:
+        answer = text(process.ask(call("fails")))
+        process.input.close()
+        assert process.end() == 0
+        (line,) = map(json.loads, process.err.rest())
+        assert line["message"].startswith(answer)
+    with Process(folder, "run", "server.py", COLONNADE_LOG_LEVEL="critical") as process:
+        assert text(process.ask(call("fails"))).startswith("fails failed (id ")
+        process.input.close()
+        assert process.end() == 0
+        assert process.err.rest() == []
+
+
+def test_an_option_of_the_log_overrides_the_environment(folder: Path) -> None:
+    level = ("--log-level", "error")
+    with Process(folder, "run", "server.py", *level, COLONNADE_LOG_LEVEL="critical") as process:
+        process.ask(call("fails"))
+        process.err.until("fails failed (id ")
+    done = command(folder, "run", "server.py", COLONNADE_LOG_LEVEL="loud")
+    assert done.returncode == 2
+    assert done.stderr.startswith("colonnade: COLONNADE_LOG_LEVEL: 'loud' is not a log level")
+
+
+@pytest.mark.parametrize("level", [(), ("--log-level", "info")], ids=["default", "with a level"])
+def test_the_traceback_of_a_crash_has_only_the_frames_of_the_user(
+    folder: Path, level: tuple[str, ...]
+) -> None:
+    with Process(folder, "run", "server.py", *level) as process:
+        process.ask(call("fails"))
+        process.input.close()
+        assert process.end() == 0
+        lines = process.err.rest()
+    frames = [line for line in lines if line.startswith("  File ")]
+    assert frames == [f'  File "{folder}/server.py", line 34, in fails']
+    assert lines[-1] == "KeyError: 'the reason'"
+    with Process(folder, "run", "server.py", "--debug") as process:
+        process.ask(call("fails"))
+        process.err.until("/colonnade/")
+
+
 # ---------------------------------------------------------------- what it costs
 
 
@@ -274,5 +316,6 @@ def test_it_loads_what_the_script_itself_would_and_the_parser(tmp_path: Path) ->
         set(json.loads(one.stdout)["result"]["structuredContent"]) for one in (script, run)
     )
     more = {name for name in ours - plain if not name.startswith(("click", "colonnade.cli"))}
-    # `python -m` loads runpy; gettext is the parser's.
-    assert more <= {"gettext", "runpy", "pkgutil", "importlib.util", "importlib._abc", "server"}
+    # `python -m` loads runpy; gettext is the parser's, and gc is for what the command itself loads.
+    parser = {"gettext", "runpy", "pkgutil", "importlib.util", "importlib._abc"}
+    assert more <= {*parser, "gc", "server"}

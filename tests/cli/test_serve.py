@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -265,3 +266,20 @@ def test_the_log_is_json_on_request(tmp_path: Path) -> None:
         (line,) = map(json.loads, process.err.rest())
         assert (line["level"], line["logger"]) == ("error", "colonnade.server")
         assert "the reason" in line["error"]
+
+
+def test_a_log_line_has_the_time_and_the_level_unless_the_file_sets_up_logging(
+    tmp_path: Path,
+) -> None:
+    crashes = WEATHER + "\n\n@server.tool\ndef fails() -> str:\n    raise KeyError('why')\n"
+    own = "\nimport logging\nlogging.basicConfig(format='MINE %(message)s')\n"
+    written(tmp_path, server=crashes, other=crashes + own)
+    with Process(tmp_path, "serve", "server.py", "--port", "0") as process:
+        process.up()
+        process.post(call("fails"))
+        line = process.err.until("fails failed (id ")
+        assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ ERROR colonnade\.server: fails ", line)
+    with Process(tmp_path, "serve", "other.py", "--port", "0") as process:
+        process.up()
+        process.post(call("fails"))
+        assert process.err.until("fails failed (id ").startswith("MINE fails failed")

@@ -12,8 +12,8 @@ import pytest
 
 from certificates import Authority
 from cli.process import WAIT_S, WEATHER, Process, call, command, written
-from colonnade.cli.serving import Address
-from colonnade.transport.http_settings import ENV_PREFIX
+from colonnade.cli.commands.serve import ServeSettings
+from colonnade.transport.http_server.settings import ENV_PREFIX
 
 pytestmark = pytest.mark.slow
 SERVE = ("serve", "server.py", "--port", "0")
@@ -74,7 +74,7 @@ def test_a_server_that_runs_itself_reads_the_same_variables(tmp_path: Path) -> N
         assert process.up() == f"weather 1.0 on http://127.0.0.1:{process.port}/mine"
     done = command(folder, "serve", "server.py", **{f"{ENV_PREFIX}PORT": "x"})
     assert done.returncode == 2
-    assert f"{ENV_PREFIX}PORT: x is no port" in done.stderr
+    assert f"{ENV_PREFIX}PORT: x is not a port" in done.stderr
 
 
 def test_start_stop_and_each_request_are_lines_of_the_log_on_request(folder: Path) -> None:
@@ -100,7 +100,7 @@ def test_the_access_log_is_json_beside_the_rest(folder: Path) -> None:
 
 
 def test_a_limit_is_set_by_its_name(folder: Path) -> None:
-    with Process(folder, *SERVE, "--limit", "body_bytes=100") as process:
+    with Process(folder, *SERVE, "--limit", "max_body_bytes=100") as process:
         process.up()
         assert process.post(call("add", a=2, b=3))[0] == 413
 
@@ -108,12 +108,12 @@ def test_a_limit_is_set_by_its_name(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--limit", "body_byte=1"], "did you mean body_bytes?"),
-        (["--limit", "body_bytes=much"], "give a whole number"),
-        (["--log-level", "loud"], "is no log level"),
+        (["--limit", "body_byte=1"], "did you mean max_body_bytes?"),
+        (["--limit", "max_body_bytes=much"], "give a whole number"),
+        (["--log-level", "loud"], "is not a log level"),
         (["--ssl-certfile", "none.pem"], "TLS cannot be served with none.pem"),
-        (["--ssl-keyfile", "none.pem"], "--ssl-keyfile without --ssl-certfile; TLS needs"),
-        (["--ssl-certfile", "server.py"], "name one with --ssl-certfile"),
+        (["--ssl-keyfile", "none.pem"], "ssl_keyfile is given without ssl_certfile"),
+        (["--ssl-certfile", "server.py"], "has no certificate in PEM format"),
     ],
 )
 def test_a_setting_that_cannot_be_meant_ends_it_in_one_sentence(
@@ -148,11 +148,13 @@ def test_what_asgi_made_around_another_application_is_served_by_its_name(tmp_pat
         assert get(process, "/anything") == (200, "pages")
         process.signal(signal.SIGTERM)
         assert process.end() == 0
-    done = command(tmp_path, "serve", "server.py:app", "--path", "/x", "--limit", "body_bytes=1")
+    done = command(
+        tmp_path, "serve", "server.py:app", "--path", "/x", "--limit", "max_body_bytes=1"
+    )
     assert done.returncode == 2
-    assert "leave out --path, --limit, and say it there: server.asgi(…)" in done.stderr
+    assert "leave out --path, --limit, and pass it to server.asgi(…) in the file" in done.stderr
     done = command(tmp_path, "serve", "server.py:pages")
-    assert "put it around: served = server.asgi(around=pages)" in done.stderr
+    assert "wrap it: app = server.asgi(around=pages)" in done.stderr
 
 
 def test_routes_and_probes_of_a_plain_server_are_served(tmp_path: Path) -> None:
@@ -171,11 +173,11 @@ def test_a_process_that_begins_again_is_started_with_the_same_options() -> None:
         "hosts": ("a", "b"),
         "origins": ("https://a",),
         "stateless": True,
-        "limit": ("body_bytes=9",),
+        "limit": ("max_body_bytes=9",),
         "ssl_certfile": "c.pem",
         "access_log": True,
         "log_level": "info",
     }
     said = "--path /x --allow-host a --allow-host b --allow-origin https://a --stateless"
-    more = "--limit body_bytes=9 --ssl-certfile c.pem --access-log"
-    assert Address(given).arguments() == f"{said} {more}".split()
+    more = "--limit max_body_bytes=9 --ssl-certfile c.pem --access-log"
+    assert ServeSettings(given).arguments() == f"{said} {more}".split()

@@ -9,8 +9,8 @@ import pytest
 
 from cli.process import WEATHER, written
 from cli.test_adding import MOVED, OTHER, file_of, shown
-from colonnade.cli.standing import Standing
-from colonnade.host.dialects import DIALECTS, path
+from colonnade.cli.config_file import FileTrust
+from colonnade.host.config.formats import FORMATS, file_path
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 ADD = "colonnade add server.py --to cursor --write --file mcp.json"
 STAYS = (
-    "colonnade: FOLDER/mcp.json was not trusted before, and is not now; look at it, and then: "
+    "colonnade: FOLDER/mcp.json was not trusted before, and is not now; review it, then run "
     "colonnade config trust FOLDER/mcp.json\n"
 )
 GIT = '{"mcpServers": {"git": {"command": "git-server"}}}'
@@ -37,7 +37,7 @@ GIT = '{"mcpServers": {"git": {"command": "git-server"}}}'
 def is_trusted(folder: Path, file: str = "mcp.json") -> bool:
     """Whether somebody would not be asked any more."""
     code, _, err = shown(folder, f"colonnade config trust {file}")
-    assert (code, "trusted already" in err) in ((0, True), (1, False))
+    assert (code, "already trusted" in err) in ((0, True), (1, False))
     return code == 0
 
 
@@ -49,8 +49,8 @@ def test_what_somebody_typed_into_a_new_file_needs_no_second_question(
         add = f"colonnade add {typed} --to {client} --project --write"
         code, _, err = shown(place, add)
         assert (code, "trust" in err.replace("and trust it", "")) == (0, False)
-        file = path(
-            DIALECTS[client], "project", platform="linux", home="", folder=str(place), env={}
+        file = file_path(
+            FORMATS[client], "project", platform="linux", home="", folder=str(place), env={}
         )
         assert is_trusted(place, file)
     code, _, err = shown(place, f"colonnade remove other --from {client} --project")
@@ -108,12 +108,12 @@ def test_a_server_that_comes_to_light_by_a_removal_is_not_trusted(place: Path) -
 
 def test_what_another_wrote_meanwhile_is_not_trusted(place: Path) -> None:
     file = place / "mcp.json"
-    standing = Standing(str(file), None)
+    standing = FileTrust(str(file), None)
     file.write_text(GIT)
-    assert "was not trusted before" in standing.goes_on("{}", {"git": {"command": "git-server"}})
+    assert "was not trusted before" in standing.keep("{}", {"git": {"command": "git-server"}})
     assert not is_trusted(place)
     for read in (None, "{}"):  # and then it became this
-        assert "was not trusted before" in Standing(str(file), read).goes_on(GIT)
+        assert "was not trusted before" in FileTrust(str(file), read).keep(GIT)
         assert not is_trusted(place)
 
 
@@ -125,10 +125,10 @@ def test_an_env_file_that_changed_meanwhile_is_not_trusted(
     file.write_text('{"servers": {"git": {"command": "git-server", "envFile": "x.env"}}}')
     (place / "x.env").write_text("A=1\n")
     assert shown(place, "colonnade config trust mcp.json --yes")[0] == 0
-    assert Standing(str(file), file.read_text()).goes_on(file.read_text()) == ""
-    standing = Standing(str(file), file.read_text())
+    assert FileTrust(str(file), file.read_text()).keep(file.read_text()) == ""
+    standing = FileTrust(str(file), file.read_text())
     (place / "x.env").write_text("LD_PRELOAD=evil.so\n")
-    assert "was not trusted before" in standing.goes_on(file.read_text())
+    assert "was not trusted before" in standing.keep(file.read_text())
     assert not is_trusted(place)
 
 
@@ -145,4 +145,4 @@ def test_trust_that_cannot_be_kept_is_told(place: Path) -> None:
     (place.parent / "kept").write_text("a file")
     code, _, err = shown(place, ADD)
     assert code == 0
-    assert "FOLDER/mcp.json is not trusted: it cannot be kept in " in err
+    assert "FOLDER/mcp.json is not trusted: it cannot be stored in " in err

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cli.process import WAIT_S, command, written
-from cli.terminal import END_OF_INPUT, INTERRUPT, Terminal
+from cli.terminal import END_OF_INPUT, INTERRUPT, PseudoTerminal
 from cli.test_listing import EXAMPLES, HOSTILE
-from colonnade.cli.browser import browser, can_open
+from colonnade.cli.terminal import browser, can_open
 
 BOOK = ("call", "travel.py", "book", "train=EC 171")
 BOTH = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
@@ -42,7 +42,7 @@ async def fill(ctx: Context) -> str:
         nick: str | None = None
         sure: bool = False
 
-    found = await ctx.elicit("Who are you?\\n\\x1b[2Jcolonnade: all is well", Form)
+    found = await ctx.elicit("Who are you?\\n\\x1b[2Jcolonnade: all checks passed", Form)
     return repr((found.name, found.age, found.share, found.colour, found.nick, found.sure))
 
 
@@ -90,7 +90,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.spec("R0589", "R0591", "R0624")
 @BOTH
 def test_a_question_is_asked_reviewed_and_answered(revision: str) -> None:
-    with Terminal(EXAMPLES, *BOOK, "--as", revision, piped=True, NO_COLOR="1") as terminal:
+    with PseudoTerminal(EXAMPLES, *BOOK, "--as", revision, piped=True, NO_COLOR="1") as terminal:
         terminal.answer("car (integer): ", "first")
         assert (
             terminal.until("car (integer): ") == "first\n    expected an integer\n  car (integer): "
@@ -112,37 +112,40 @@ def test_a_question_is_asked_reviewed_and_answered(revision: str) -> None:
 @BOTH
 @pytest.mark.parametrize("said", ["decline", "cancel"])
 def test_a_question_can_be_declined_and_left(revision: str, said: str) -> None:
-    with Terminal(EXAMPLES, *BOOK, "--as", revision, NO_COLOR="1") as terminal:
+    with PseudoTerminal(EXAMPLES, *BOOK, "--as", revision, NO_COLOR="1") as terminal:
         terminal.answer("car (integer): ", "3")
         terminal.answer("window (yes or no) [yes]: ", "")
         terminal.answer("decline or cancel? [send] ", "perhaps")
         terminal.answer("decline or cancel? [send] ", said)
         why = {
-            "decline": "the user declined to answer",
-            "cancel": "the user went away without an answer",
+            "decline": "the user declined the request",
+            "cancel": "the user cancelled the request",
         }
         code, shown = terminal.end()
-        assert (code, shown.splitlines()[-1]) == (1, f"colonnade: book said: {why[said]}")
+        assert (code, shown.splitlines()[-1]) == (
+            1,
+            f"colonnade: book returned an error: {why[said]}",
+        )
 
 
 def test_the_end_of_the_input_leaves_a_question() -> None:
-    with Terminal(EXAMPLES, *BOOK) as terminal:
+    with PseudoTerminal(EXAMPLES, *BOOK) as terminal:
         terminal.until("car (integer): ")
         terminal.type(END_OF_INPUT)
         code, shown = terminal.end()
     assert code == 1
-    assert shown.endswith("colonnade: book said: the user went away without an answer\n")
+    assert shown.endswith("colonnade: book returned an error: the user cancelled the request\n")
 
 
 def test_every_kind_of_field_can_be_filled_in(desk: Path) -> None:
-    with Terminal(desk, "call", "server.py", "fill", piped=True) as terminal:
+    with PseudoTerminal(desk, "call", "server.py", "fill", piped=True) as terminal:
         terminal.answer("name (text): ", "")
-        terminal.answer("this one is needed\n  name (text): ", "Ada")
+        terminal.answer("a value is required\n  name (text): ", "Ada")
         terminal.answer("age (integer from 18 to 99): ", "7")
         terminal.answer("must be at least 18\n  age (integer from 18 to 99): ", "36")
         terminal.answer("share (number) [0.5]: ", "1")
-        terminal.answer("    1  red\n    2  green\n  colour (a number or a word) [green]: ", "1")
-        terminal.answer("nick (text, may be empty): ", "")
+        terminal.answer("    1  red\n    2  green\n  colour (a number or a name) [green]: ", "1")
+        terminal.answer("nick (text, optional): ", "")
         terminal.answer("sure (yes or no) [no]: ", "yes")
         terminal.answer("decline or cancel? [send] ", "send")
         assert terminal.end()[0] == 0
@@ -150,13 +153,13 @@ def test_every_kind_of_field_can_be_filled_in(desk: Path) -> None:
 
 
 def test_what_a_server_asks_cannot_act_on_the_terminal_or_pose_as_ours(desk: Path) -> None:
-    with Terminal(desk, "call", "server.py", "fill", NO_COLOR="1") as terminal:
+    with PseudoTerminal(desk, "call", "server.py", "fill", NO_COLOR="1") as terminal:
         terminal.until("name (text): ")
         assert terminal.shown.startswith(
             "desk\\x1b[2J (server.py) asks:\n"
             "  | Who are you?\n"
-            "  | \\x1b[2Jcolonnade: all is well\n"
-            "  (Enter takes what is in brackets; Ctrl-D leaves without an answer)\n"
+            "  | \\x1b[2Jcolonnade: all checks passed\n"
+            "  (Enter accepts the value in brackets; Ctrl-D cancels)\n"
         )
 
 
@@ -164,7 +167,7 @@ def test_nobody_hurries_a_person(desk: Path) -> None:
     """The time-out of a call stands still while its question waits."""
     # A server must be able to start in that time on a machine that has much else to do.
     arguments = ("--timeout", "5", "--as", "2025-11-25")
-    with Terminal(EXAMPLES, *BOOK, *arguments, piped=True) as terminal:
+    with PseudoTerminal(EXAMPLES, *BOOK, *arguments, piped=True) as terminal:
         terminal.until("car (integer): ")
         # Another call runs out of time in the meantime, which the first one would have, too.
         slow = command(desk, "call", "server.py", "wait", "--timeout", "5")
@@ -181,9 +184,9 @@ def test_without_a_terminal_a_question_is_refused_at_once() -> None:
     done = command(EXAMPLES, *BOOK)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "colonnade: travel (travel.py) asks 'Which seat on EC 171?', and there is no terminal to "
-        "answer in; it was told no\n"
-        "colonnade: book said: the user declined to answer\n"
+        "colonnade: travel (travel.py) asks 'Which seat on EC 171?'; declined, because there "
+        "is no terminal\n"
+        "colonnade: book returned an error: the user declined the request\n"
     )
 
 
@@ -191,7 +194,7 @@ def test_a_model_is_never_asked() -> None:
     done = command(EXAMPLES, "call", "booking.py", "describe", "flight=LH1")
     assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr == (
-        "colonnade: this needs a model that can be asked, and the client offers none (-32021)\n"
+        "colonnade: this needs sampling, which the client does not support (-32021)\n"
     )
 
 
@@ -227,12 +230,14 @@ def wait_for(noted: Path) -> None:
 ODD = {
     "https://example.com/a?b=c": [],
     "http://127.0.0.1:1/a": [],
-    "http://example.com/": ["the address is not https, so that others can read along"],
-    "https://xn--80ak6aa92e.com/": ["the host has letters that may look like others (Punycode)"],
-    "https://bank.com@evil.example/": [
-        "what stands before the @ is not the host, and may be meant to look like it"
+    "http://example.com/": [
+        "the URL is not https: others on the network can read and change the page"
     ],
-    "https://192.0.2.1/": ["the host is a number and has no name"],
+    "https://xn--80ak6aa92e.com/": ["the host has characters that may look like others (Punycode)"],
+    "https://bank.com@evil.example/": [
+        "the part before the @ is not the host, and may be meant to look like it"
+    ],
+    "https://192.0.2.1/": ["the host is an IP address, not a name"],
 }
 
 
@@ -243,15 +248,15 @@ def test_a_page_is_shown_whole_with_its_host_before_anybody_agrees(
 ) -> None:
     url = "https://example.com/sign-in?for=desk"
     arguments = ("call", "server.py", "visit", f"url={url}", "--as", revision)
-    with Terminal(
+    with PseudoTerminal(
         desk, *arguments, NO_COLOR="1", BROWSER="", DISPLAY="", WAYLAND_DISPLAY=""
     ) as terminal:
         assert terminal.until("agree, decline or cancel? [decline] ") == (
-            "desk\\x1b[2J (server.py) wants you to visit a page:\n"
+            "desk\\x1b[2J (server.py) asks you to open a URL:\n"
             "  | Sign in first.\n"
-            f"  address  {url}\n"
-            "  host     example.com\n"
-            "  (if you trust it, visit it yourself; agree when you are done there)\n"
+            f"  URL   {url}\n"
+            "  host  example.com\n"
+            "  (if you trust it, open it yourself; agree when you are done)\n"
             "agree, decline or cancel? [decline] "
         )
         terminal.type("agree\n")
@@ -262,10 +267,10 @@ def test_a_page_is_shown_whole_with_its_host_before_anybody_agrees(
 @pytest.mark.spec("R0629", "R0635")
 @pytest.mark.parametrize("url", ODD)
 def test_what_is_odd_about_an_address_is_told(desk: Path, url: str) -> None:
-    with Terminal(desk, "call", "server.py", "visit", f"url={url}") as terminal:
+    with PseudoTerminal(desk, "call", "server.py", "visit", f"url={url}") as terminal:
         shown = terminal.answer("agree, decline or cancel? [decline] ", "")
-        found = [line for line in shown.splitlines() if "careful" in line]
-        assert found == [f"  careful: {warning}" for warning in ODD[url]]
+        found = [line for line in shown.splitlines() if "warning" in line]
+        assert found == [f"  warning: {warning}" for warning in ODD[url]]
         assert terminal.end()[0] == 1
 
 
@@ -273,7 +278,7 @@ def test_what_is_odd_about_an_address_is_told(desk: Path, url: str) -> None:
 def test_no_page_is_ever_fetched(desk: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as page:
         url = f"http://127.0.0.1:{page.getsockname()[1]}/"
-        with Terminal(desk, "call", "server.py", "visit", f"url={url}") as terminal:
+        with PseudoTerminal(desk, "call", "server.py", "visit", f"url={url}") as terminal:
             terminal.answer("agree, decline or cancel? [decline] ", "agree")
             assert terminal.end()[0] == 0
         page.setblocking(False)
@@ -288,7 +293,7 @@ def test_a_page_is_opened_for_who_says_so_and_where_nobody_of_us_can_look(
     noted, words = with_browser(tmp_path)
     url = "https://example.com/sign-in?for=desk&$(touch%20x)"
     arguments = ("call", "server.py", "visit", f"url={url}")
-    with Terminal(desk, *arguments, BROWSER=words) as terminal:
+    with PseudoTerminal(desk, *arguments, BROWSER=words) as terminal:
         terminal.answer("open, agree, decline or cancel? [decline] ", "open")
         terminal.until("open, agree, decline or cancel? [decline] ")
         wait_for(noted)
@@ -306,7 +311,9 @@ def test_a_page_is_opened_for_who_says_so_and_where_nobody_of_us_can_look(
 def test_a_page_is_opened_for_nobody_else(desk: Path, tmp_path: Path, said: str) -> None:
     noted, words = with_browser(tmp_path)
     url = "https://example.com/"
-    with Terminal(desk, "call", "server.py", "visit", f"url={url}", BROWSER=words) as terminal:
+    with PseudoTerminal(
+        desk, "call", "server.py", "visit", f"url={url}", BROWSER=words
+    ) as terminal:
         terminal.answer("open, agree, decline or cancel? [decline] ", said)
         if said in ("o pen", "0"):
             terminal.answer("open, agree, decline or cancel? [decline] ", "agree")
@@ -349,7 +356,7 @@ def _visited(desk: Path, folder: Path, said: str, code: int, revision: str) -> N
     noted, words = with_browser(folder)
     page = "url=https://example.com/"
     arguments = ("call", "server.py", "visit", page, "--as", revision)
-    with Terminal(desk, *arguments, BROWSER=words) as terminal:
+    with PseudoTerminal(desk, *arguments, BROWSER=words) as terminal:
         terminal.answer("open, agree, decline or cancel? [decline] ", "open")
         wait_for(noted)
         terminal.answer("open, agree, decline or cancel? [decline] ", said)
@@ -359,8 +366,8 @@ def _visited(desk: Path, folder: Path, said: str, code: int, revision: str) -> N
 @pytest.mark.spec("R0636")
 def test_an_address_is_a_link_nowhere_but_where_it_is_what_is_asked_for(desk: Path) -> None:
     """Neither by what a terminal obeys, nor by what it finds itself."""
-    with Terminal(desk, "call", "server.py", "lure", NO_COLOR="1") as terminal:
-        terminal.answer("choice (a number or a word): ", "1")
+    with PseudoTerminal(desk, "call", "server.py", "lure", NO_COLOR="1") as terminal:
+        terminal.answer("choice (a number or a name): ", "1")
         terminal.answer("link (text) [", "")
         terminal.answer("decline or cancel? [send] ", "")
         code, shown = terminal.end()
@@ -376,7 +383,7 @@ def test_an_address_is_a_link_nowhere_but_where_it_is_what_is_asked_for(desk: Pa
 
 
 def test_progress_is_one_line_that_is_drawn_anew_and_taken_away() -> None:
-    with Terminal(EXAMPLES, "call", "travel.py", "compare", piped=True) as terminal:
+    with PseudoTerminal(EXAMPLES, "call", "travel.py", "compare", piped=True) as terminal:
         code, shown = terminal.end()
         assert terminal.output() == "EC 171 costs 38 euros\n"
     first = "[##########..........]  50%  asking for Paris to Lyon"
@@ -391,23 +398,23 @@ def test_progress_is_not_drawn_where_nobody_looks() -> None:
 
 
 def test_words_of_a_result_cannot_act_on_the_terminal(desk: Path) -> None:
-    with Terminal(desk, "call", "hostile.py", "look", "path=x") as terminal:
+    with PseudoTerminal(desk, "call", "hostile.py", "look", "path=x") as terminal:
         assert terminal.end() == (0, "\\x1b[2Jgone\n")
 
 
 def test_bytes_are_not_shown_at_a_terminal() -> None:
-    with Terminal(EXAMPLES, "read", "notes.py", "backup://notes.zip") as terminal:
+    with PseudoTerminal(EXAMPLES, "read", "notes.py", "backup://notes.zip") as terminal:
         code, shown = terminal.end()
     assert code == 0
     assert shown.startswith("[file application/zip backup://notes.zip, ")
-    assert shown.endswith(" bytes; --out DIR keeps it]\n")
+    assert shown.endswith(" bytes; --out DIR saves it]\n")
 
 
 # ---------------------------------------------------------------- interrupts
 
 
 def test_an_interrupt_ends_a_call_and_the_server(desk: Path) -> None:
-    with Terminal(desk, "call", "server.py", "wait", piped=True) as terminal:
+    with PseudoTerminal(desk, "call", "server.py", "wait", piped=True) as terminal:
         terminal.until("one \\x1b[2Jquarter")
         children = _children(terminal.process.pid)
         assert children
@@ -419,7 +426,7 @@ def test_an_interrupt_ends_a_call_and_the_server(desk: Path) -> None:
 
 
 def test_an_interrupt_ends_a_question(desk: Path) -> None:
-    with Terminal(EXAMPLES, *BOOK) as terminal:
+    with PseudoTerminal(EXAMPLES, *BOOK) as terminal:
         terminal.until("car (integer): ")
         terminal.type(INTERRUPT)
         code, shown = terminal.end()

@@ -9,14 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.cli.arguments import Words, read_words, tool_arguments
-from colonnade.cli.content import Folder, ending_of, safe_name
-from colonnade.cli.questions import choices, hint, picked, shown, understood, warnings
-from colonnade.cli.screen import bar
-from colonnade.cli.text import clean, columns, cut, first_line, one_line, width
-from colonnade.cli.trouble import Trouble
-from colonnade.client.signatures import kind, names_of, prompt_signature, tool_signature
+from colonnade.cli.commands.call import (
+    OutputDirectory,
+    TypedArguments,
+    parse_arguments,
+    safe_file_name,
+    suffix_of,
+    tool_arguments,
+)
+from colonnade.cli.elicitation import choices, choose, format_value, hint, parse_value, warnings
+from colonnade.cli.errors import CliError
+from colonnade.cli.terminal import bar, columns
+from colonnade.client.tools import kind, names_of, prompt_signature, tool_signature
 from colonnade.protocol import types as t
+from colonnade.text import clean, cut, first_line, one_line, width
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-1, 1) | st.text(max_size=4),
@@ -135,12 +141,12 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:40]))
 def test_a_name_that_a_server_chose_is_a_name_and_no_path(name: str) -> None:
-    assert safe_name(name) == NAMES[name]
+    assert safe_file_name(name) == NAMES[name]
 
 
 @given(st.text())
 def test_no_name_leads_out_of_its_folder(name: str) -> None:
-    safe = safe_name(name)
+    safe = safe_file_name(name)
     assert os.path.basename(safe) == safe
     assert safe not in ("", ".", "..")
     assert not safe.startswith((".", "-"))
@@ -152,7 +158,7 @@ def test_nothing_that_is_there_is_overwritten_or_followed(tmp_path: Path) -> Non
     out.mkdir()
     (out / "a.txt").symlink_to(elsewhere)
     (out / "a-2.txt").write_text("mine")
-    assert Folder(str(out)).keep("a", "text/plain", b"theirs") == str(out / "a-3.txt")
+    assert OutputDirectory(str(out)).save("a", "text/plain", b"theirs") == str(out / "a-3.txt")
     assert not elsewhere.exists()
     assert (out / "a-2.txt").read_text() == "mine"
     assert (out / "a-3.txt").read_bytes() == b"theirs"
@@ -160,14 +166,14 @@ def test_nothing_that_is_there_is_overwritten_or_followed(tmp_path: Path) -> Non
 
 def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(Trouble, match="it cannot be made"):
-        Folder(str(tmp_path / "file" / "below"))
-    assert not Folder("")
+    with pytest.raises(CliError, match="cannot be created"):
+        OutputDirectory(str(tmp_path / "file" / "below"))
+    assert not OutputDirectory("")
 
 
 def test_files_end_as_their_type_does() -> None:
     kinds = ["image/png", "audio/wav; rate=1", "text/markdown", "x/unlike", None]
-    assert [ending_of(one) for one in kinds] == [".png", ".wav", ".md", ".bin", ".bin"]
+    assert [suffix_of(one) for one in kinds] == [".png", ".wav", ".md", ".bin", ".bin"]
 
 
 # ---------------------------------------------------------------- signatures
@@ -236,8 +242,8 @@ def test_no_schema_breaks_what_is_said_of_it(schema: Any) -> None:
 def test_no_schema_breaks_what_is_typed(schema: Any, typed: list[str]) -> None:
     document: Any = schema if isinstance(schema, dict) else {"properties": schema}
     tool = t.Tool(name="x", input_schema=cast("dict[str, Any]", document))
-    with contextlib.suppress(Trouble):
-        assert isinstance(tool_arguments(tool, read_words(typed)), dict)
+    with contextlib.suppress(CliError):
+        assert isinstance(tool_arguments(tool, parse_arguments(typed)), dict)
 
 
 def test_a_reference_at_the_top_is_followed() -> None:
@@ -246,7 +252,7 @@ def test_a_reference_at_the_top_is_followed() -> None:
         "$defs": {"Args": {"type": "object", "properties": {"n": {"type": "integer"}}}},
     }
     tool = t.Tool(name="x", input_schema=schema)
-    assert tool_arguments(tool, read_words(["n=4"])) == {"n": 4}
+    assert tool_arguments(tool, parse_arguments(["n=4"])) == {"n": 4}
 
 
 def test_a_value_is_of_the_type_that_a_reference_leads_to() -> None:
@@ -259,8 +265,8 @@ def test_a_value_is_of_the_type_that_a_reference_leads_to() -> None:
         "$defs": {"N": {"type": "integer"}},
     }
     tool = t.Tool(name="x", input_schema=schema)
-    assert tool_arguments(tool, read_words(["n=4", "m=null"])) == {"n": 4, "m": None}
-    assert tool_arguments(tool, Words([], [{"n": 1}])) == {"n": 1}
+    assert tool_arguments(tool, parse_arguments(["n=4", "m=null"])) == {"n": 4, "m": None}
+    assert tool_arguments(tool, TypedArguments([], [{"n": 1}])) == {"n": 1}
 
 
 # ---------------------------------------------------------------- forms
@@ -277,37 +283,37 @@ def test_choices_have_words() -> None:
     assert choices(SINGLE) == [("r", "Red"), ("g", "Green")]
     assert choices(TITLED) == [("1", "One"), ("2", "Two")]
     assert choices(SEVERAL) == [("a", "a"), ("b", "b"), ("c", "c")]
-    assert hint(SEVERAL) == "numbers or words, with commas between them"
+    assert hint(SEVERAL) == "numbers or names, separated by commas"
 
 
 def test_a_choice_is_meant_by_itself_by_its_words_or_by_its_number() -> None:
     options = choices(SINGLE)
-    assert [picked(one, options) for one in ("g", "Green", "green", "2", "9", "x")] == [
+    assert [choose(one, options) for one in ("g", "Green", "green", "2", "9", "x")] == [
         "g", "g", "g", "g", "9", "x",
     ]  # fmt: skip
     # By itself comes first: these are numbers, too.
-    assert picked("2", [("2", "two"), ("1", "one")]) == "2"
-    assert understood("3, a", SEVERAL, choices(SEVERAL)) == ["c", "a"]
+    assert choose("2", [("2", "two"), ("1", "one")]) == "2"
+    assert parse_value("3, a", SEVERAL, choices(SEVERAL)) == ["c", "a"]
 
 
 def test_a_choice_is_shown_by_its_words() -> None:
-    assert shown("g", choices(SINGLE)) == "Green"
-    assert shown(["1", "2"], choices(TITLED)) == "One, Two"
-    assert [shown(one, []) for one in (True, 2.5, "a\x1b")] == ["yes", "2.5", "a\\x1b"]
+    assert format_value("g", choices(SINGLE)) == "Green"
+    assert format_value(["1", "2"], choices(TITLED)) == "One, Two"
+    assert [format_value(one, []) for one in (True, 2.5, "a\x1b")] == ["yes", "2.5", "a\\x1b"]
 
 
 def test_what_is_typed_is_of_the_type_of_the_field() -> None:
     integer, number = t.PrimitiveSchema(type="integer"), t.PrimitiveSchema(type="number")
-    assert understood("5.0", integer, []) == 5
-    assert understood("x", integer, []) == "x"
-    assert understood("1e2", number, []) == 100
-    assert understood("YES", t.PrimitiveSchema(type="boolean"), []) is True
-    assert understood("maybe", t.PrimitiveSchema(type="boolean"), []) == "maybe"
-    assert understood("5", t.PrimitiveSchema(type="string"), []) == "5"
+    assert parse_value("5.0", integer, []) == 5
+    assert parse_value("x", integer, []) == "x"
+    assert parse_value("1e2", number, []) == 100
+    assert parse_value("YES", t.PrimitiveSchema(type="boolean"), []) is True
+    assert parse_value("maybe", t.PrimitiveSchema(type="boolean"), []) == "maybe"
+    assert parse_value("5", t.PrimitiveSchema(type="string"), []) == "5"
 
 
 def test_an_address_that_no_browser_understands_is_odd() -> None:
-    assert warnings("https://[") == ["this is no address that a browser would understand"]
+    assert warnings("https://[") == ["this is not a valid URL"]
     assert warnings("https://b\u00fccher.example/") == [
-        "the host has letters that may look like others (Punycode)"
+        "the host has characters that may look like others (Punycode)"
     ]

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from colonnade import Context, Server, connect
 from colonnade.client.connect import Connecting
 from colonnade.protocol.revision import Revision
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import HttpRunner
 
 HERE = os.path.abspath(__file__)
 ROOT = "file:///bench"
@@ -79,7 +79,7 @@ async def reachable(transport: str, revision: Revision) -> AsyncGenerator[Any]:
     elif transport == "child":
         yield [sys.executable, HERE, revision.date]
     else:
-        site = Site(HttpApp(bench(revision.date)), port=0)
+        site = HttpRunner(HttpApp(bench(revision.date)), port=0)
         await site.start()
         try:
             where = f"http://127.0.0.1:{site.port}"

@@ -124,7 +124,7 @@ def held(client: Client) -> Counts:
     counts = {name: len(getattr(conversation, name, ())) for name in KEPT}
     listenings = client._listenings
     counts |= {
-        "in flight": len(conversation.link._flight),
+        "in flight": len(conversation.link._outgoing),
         "asked of us": len(conversation.link._incoming),
         "busy": client._speaker.busy,
         "listening": len(listenings._subscribed) + len(listenings._in_session),

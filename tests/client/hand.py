@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from colonnade.client.answers import Answers
 from colonnade.client.client import Client
+from colonnade.client.input_callbacks import Answers
 from colonnade.ports import Carry
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision, Revisions

@@ -14,12 +14,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from client.hand import ALL_OF_IT, INFO
-from colonnade.client.answers import Answers
 from colonnade.client.client import Client
+from colonnade.client.input_callbacks import Answers
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision, Revisions
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_conversation import HttpConversation
+from colonnade.transport.http_client.conversation import HttpConversation
+from colonnade.transport.http_client.pool import HttpPool
 from http_hand import Hand, Heard, Visitor, by_hand, descriptors, head, whole
 from live import until
 

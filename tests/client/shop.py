@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 from colonnade import Context, Server
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import HttpRunner
 
 HERE = os.path.abspath(__file__)
 
@@ -54,9 +54,9 @@ def shop() -> Server:
 
 
 @asynccontextmanager
-async def site(server: Server | None = None) -> AsyncGenerator[Site]:
+async def site(server: Server | None = None) -> AsyncGenerator[HttpRunner]:
     """The shop at an address, for as long as this is entered."""
-    site = Site(HttpApp(server or shop()), port=0)
+    site = HttpRunner(HttpApp(server or shop()), port=0)
     await site.start()
     try:
         yield site

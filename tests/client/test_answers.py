@@ -10,18 +10,18 @@ import pytest
 
 from client.hand import by_hand
 from colonnade import Context, Declined, Server
-from colonnade.client import asking as asking_module
-from colonnade.client.answers import Answers, elicited, sampled
+from colonnade.client import request as asking_module
+from colonnade.client.input_callbacks import Answers, elicited, sampled
 from colonnade.client.roots import rooted
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.protocol.revision import ALL, InputRequests, Revision
 from colonnade.testing import connect
 from live import Records, live, until
 
 FORMS = [one for one in ALL if "form" in one.elicitation.modes]
 URLS = [one for one in ALL if "url" in one.elicitation.modes]
-BY_REQUEST = [one for one in ALL if one.asking is Asking.BY_REQUEST]
+BY_REQUEST = [one for one in ALL if one.input_requests is InputRequests.AS_REQUEST]
 
 
 @dataclass
@@ -102,10 +102,10 @@ async def test_a_user_may_decline_or_go_away(revision: Revision) -> None:
         raise Declined("not today")
 
     async with connect(asking(), revision.date, on_elicit=no) as client:
-        assert (await client.call_tool("name")).text == "the user declined to answer"
+        assert (await client.call_tool("name")).text == "the user declined the request"
     async with connect(asking(), revision.date, on_elicit=lambda asked: None) as client:
         words = (await client.call_tool("name")).text
-        assert words == "the user went away without an answer"
+        assert words == "the user cancelled the request"
 
 
 @pytest.mark.parametrize("revision", URLS, ids=lambda one: one.date)
@@ -142,9 +142,9 @@ async def test_a_user_who_does_not_want_a_model_asked_ends_the_call(revision: Re
         raise Declined("not with my words")
 
     async with connect(asking(), revision.date, on_sample=no) as client:
-        if revision.asking is Asking.BY_REQUEST:
+        if revision.input_requests is InputRequests.AS_REQUEST:
             result = await client.call_tool("model")
-            assert (result.is_error, result.text) == (True, "the user declined to answer")
+            assert (result.is_error, result.text) == (True, "the user declined the request")
             (refusal,) = [one for one in client.record.said("client") if "error" in one]
             assert refusal["error"] == {"code": -1, "message": "not with my words"}
         else:  # there no answer says no: the call is not made again

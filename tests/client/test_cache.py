@@ -9,10 +9,10 @@ from msgspec import Raw
 
 from client.hand import JSON, Door, Refusal, through
 from colonnade import Server, connect
-from colonnade.client.answers import Answers
 from colonnade.client.cache import MAX_TTL_S, Cache
 from colonnade.client.client import Client
-from colonnade.client.listening import Change, Listening
+from colonnade.client.input_callbacks import Answers
+from colonnade.client.subscriptions import Change, Listening
 from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, NEWEST, Revision

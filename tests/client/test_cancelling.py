@@ -28,10 +28,17 @@ from client.giving_up import (
     walk,
 )
 from colonnade import Client
-from colonnade.client.finding import MEMORY
-from colonnade.client.listening import Change
+from colonnade.client.probe import MEMORY
+from colonnade.client.subscriptions import Change
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import ALL, JULY_2026, NEWEST, NOVEMBER_2025, Pushing, Revision
+from colonnade.protocol.revision import (
+    ALL,
+    JULY_2026,
+    NEWEST,
+    NOVEMBER_2025,
+    ChangeNotifications,
+    Revision,
+)
 from live import live_for
 
 # More awaits than any operation has; a list of three pages over HTTP has a dozen.
@@ -111,7 +118,7 @@ class Operation(NamedTuple):
 
 
 def in_session(revision: Revision) -> bool:
-    return revision.pushing is Pushing.SESSION
+    return revision.change_notifications is ChangeNotifications.SESSION
 
 
 def has_forms(revision: Revision) -> bool:

@@ -10,9 +10,9 @@ import pytest
 import colonnade
 from client.hand import JSON, Hand, Refusal, by_hand
 from colonnade import Context, Sample, Server, ToolError
-from colonnade.client import list_limits
-from colonnade.client.answers import Answers
+from colonnade.client import cache as list_limits
 from colonnade.client.client import Client
+from colonnade.client.input_callbacks import Answers
 from colonnade.client.results import ToolResult
 from colonnade.errors import (
     ConnectionLost,
@@ -22,10 +22,10 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.handshake import Phase
-from colonnade.protocol.link import SET_LEVEL
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.link import SET_LEVEL
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import ALL, Asking, LogControl, Revision, Revisions
+from colonnade.protocol.revision import ALL, InputRequests, LogControl, Revision, Revisions
 from colonnade.testing import Clock, connect, every_revision
 from colonnade.transport.memory import pair
 from live import live, until
@@ -35,7 +35,7 @@ from stage import Message
 
 INFO = t.Implementation(name="c", version="1")
 NOT_KEPT = {"ttlMs": 0, "cacheScope": "private"}
-BY_RESULT = [one for one in ALL if one.asking is Asking.BY_RESULT]
+BY_RESULT = [one for one in ALL if one.input_requests is InputRequests.IN_RESULT]
 
 
 @dataclass
@@ -488,7 +488,7 @@ async def test_a_resource_is_followed_where_there_are_sessions(revision: Revisio
     server = weather()
     async with connect(server, revision.date) as client:
         if not revision.handshake:
-            with pytest.raises(LocalProtocolError, match="resources/subscribe is no request"):
+            with pytest.raises(LocalProtocolError, match="resources/subscribe is not a request"):
                 await client.subscribe("city://oslo")
             return
         await client.subscribe("city://oslo")
@@ -520,7 +520,7 @@ async def test_progress_is_reported_in_its_order(revision: Revision) -> None:
             "count", {"to": 3}, on_progress=lambda *progress: heard.append(progress)
         )
         assert result.text == "counted"
-    knows_words = revision.knows(*t.known(t.ProgressNotificationParams)["message"])
+    knows_words = revision.knows(*t.field_ranges(t.ProgressNotificationParams)["message"])
     words = [f"step {step}" if knows_words else None for step in (1, 2, 3)]
     assert heard == [(1, 3, words[0]), (2, 3, words[1]), (3, 3, words[2])]
 

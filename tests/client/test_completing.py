@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from client.hand import JSON, Door, through
-from colonnade.client import completing
-from colonnade.client.completing import Completer
+from colonnade.client import client as completing
+from colonnade.client.client import Completer
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL
 from colonnade.testing import Clock, every_revision, played

@@ -15,9 +15,8 @@ import pytest
 
 from client.shop import HERE, shop, site
 from colonnade import Client, Context, Host, Login, Server, connect
-from colonnade.client.connect import Connecting
-from colonnade.client.targets import called
-from colonnade.client.ways import ChildWay
+from colonnade.client.connect import Connecting, called
+from colonnade.client.transports import ChildWay
 from colonnade.errors import (
     CannotConnect,
     ColonnadeError,
@@ -27,7 +26,7 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.handshake import Phase
+from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import ALL, NEWEST, Revision
 from colonnade.sync import connect as connect_blocking
 from colonnade.transport.memory import pair, serve_end
@@ -218,7 +217,7 @@ async def test_handlers_are_what_the_client_can_be_asked(revision: Revision) -> 
         if revision.handshake:
             assert (await client.call_tool("ask")).is_error
         else:
-            with pytest.raises(RemoteError, match="the client offers none"):
+            with pytest.raises(RemoteError, match="which the client does not support"):
                 await client.call_tool("ask")
 
 
@@ -557,7 +556,7 @@ def mirror() -> Server:
 @live
 async def test_a_program_says_who_it_is(revision: Revision) -> None:
     given: dict[str, Any] = {"name": "planner", "version": "1.2", "title": "Trip planner"}
-    title = "Trip planner" if revision.knows(*t.known(t.Implementation)["title"]) else None
+    title = "Trip planner" if revision.knows(*t.field_ranges(t.Implementation)["title"]) else None
     async with connect(mirror(), revision=revision.date, **given) as client:
         assert (await client.call_tool("who")).data == f"planner|1.2|{title}"
         assert client.name == "mirror"  # which is the server's

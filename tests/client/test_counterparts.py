@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from client.hand import JSON, Refusal, by_hand
-from colonnade.client import asking
-from colonnade.client.answers import Answers
+from colonnade.client import request as asking
+from colonnade.client.input_callbacks import Answers
 from colonnade.protocol import types as t
-from colonnade.protocol.link import SET_LEVEL
-from colonnade.protocol.revision import ALL, Asking, LogControl, Revision
+from colonnade.protocol.link.link import SET_LEVEL
+from colonnade.protocol.revision import ALL, InputRequests, LogControl, Revision
 from live import Records, live, until
 
 DONE: JSON = {"content": [{"type": "text", "text": "done"}]}
@@ -20,7 +20,7 @@ ELICITING = [one for one in ALL if one.elicitation.modes]
 
 async def put(revision: Revision, answers: Answers, method: str, params: JSON) -> JSON:
     """A question of a server, in the way of its revision; the client's whole reply to it."""
-    if revision.asking is Asking.BY_RESULT:
+    if revision.input_requests is InputRequests.IN_RESULT:
 
         def call(given: JSON) -> JSON:
             if "inputResponses" in given:

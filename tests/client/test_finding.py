@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from colonnade.client.finding import (
+from colonnade.client.probe import (
     Attempt,
     Discover,
     Finding,

@@ -9,11 +9,11 @@ import pytest
 
 from client.hand import JSON, Door, Refusal, through
 from colonnade import connect
-from colonnade.client import following
+from colonnade.client import subscriptions as following
 from colonnade.client.client import Client
-from colonnade.client.listening import Change, Listening
+from colonnade.client.subscriptions import Change, Listening
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteError
-from colonnade.protocol.revision import ALL, NEWEST, NOVEMBER_2025, Pushing, Revision
+from colonnade.protocol.revision import ALL, NEWEST, NOVEMBER_2025, ChangeNotifications, Revision
 from http_hand import Visitor, by_hand, chunk, events, stream, whole
 from live import Records, live, until
 
@@ -21,7 +21,9 @@ LISTEN = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 TAG = "io.modelcontextprotocol/subscriptionId"
 SESSIONS = pytest.mark.parametrize(
-    "revision", [one for one in ALL if one.pushing is Pushing.SESSION], ids=lambda one: one.date
+    "revision",
+    [one for one in ALL if one.change_notifications is ChangeNotifications.SESSION],
+    ids=lambda one: one.date,
 )
 ALL_OF_IT: JSON = {"toolsListChanged": True, "resourceSubscriptions": ["a://b"]}
 
@@ -43,7 +45,7 @@ def door_of(revision: Revision) -> Door:
 
 async def agree(door: Door, times: int = 1, filter: JSON | None = None) -> None:
     """The one at the door acknowledges the subscription, where it is one."""
-    if door.revision.pushing is Pushing.LISTEN:
+    if door.revision.change_notifications is ChangeNotifications.LISTEN:
         id = (await door.hand.hears(LISTEN, times))["id"]
         told = {"notifications": ALL_OF_IT if filter is None else filter, "_meta": {TAG: id}}
         door.hand.tell(ACKNOWLEDGED, told)
@@ -52,7 +54,7 @@ async def agree(door: Door, times: int = 1, filter: JSON | None = None) -> None:
 
 
 def tell(door: Door, method: str, **params: Any) -> None:
-    if door.revision.pushing is Pushing.LISTEN:
+    if door.revision.change_notifications is ChangeNotifications.LISTEN:
         params["_meta"] = {TAG: door.hand.requests(LISTEN)[-1]["id"]}
     door.hand.tell(method, params)
 

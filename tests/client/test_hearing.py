@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from colonnade.client import hearing as hearing_module
-from colonnade.client.hearing import Hearing
+from colonnade.client import callback_queue as hearing_module
+from colonnade.client.callback_queue import Hearing
 from live import Records, live, until
 
 

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from colonnade import Context, Server, ToolError
-from colonnade.client.answers import Answers
 from colonnade.client.client import Client
+from colonnade.client.input_callbacks import Answers
 from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, RemoteError, TimedOut
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import ALL, EVERY, Asking, Revision, Revisions
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_conversation import HttpConversation, SessionEnded
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_sse_client import SseStream
+from colonnade.protocol.revision import ALL, EVERY, InputRequests, Revision, Revisions
+from colonnade.transport.http_client.conversation import HttpConversation, SessionEnded
+from colonnade.transport.http_client.legacy_sse import SseStream
+from colonnade.transport.http_client.pool import HttpPool
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import HttpRunner
 from http_hand import descriptors, either_loop
 from live import live, until
 
@@ -111,10 +111,10 @@ class Stall:
     def __init__(self) -> None:
         self.shop = Shop()
         self.port = 0
-        self.site: Site
+        self.site: HttpRunner
 
     async def start(self) -> None:
-        self.site = Site(HttpApp(self.shop.server), port=self.port)
+        self.site = HttpRunner(HttpApp(self.shop.server), port=self.port)
         await self.site.start()
         self.port = self.site.port
 
@@ -346,7 +346,9 @@ async def test_a_server_that_restarts_ends_what_ran_and_is_spoken_to_again(way: 
                 await client.call_tool("echo", {"say": "after"})
 
 
-@pytest.mark.parametrize("revision", [one for one in ALL if one.asking is Asking.BY_RESULT])
+@pytest.mark.parametrize(
+    "revision", [one for one in ALL if one.input_requests is InputRequests.IN_RESULT]
+)
 @live
 async def test_a_server_that_is_gone_is_said_to_be(revision: Revision) -> None:
     async with stall() as s, client_of(s, Way("http", revision)) as client:

@@ -32,9 +32,9 @@ from colonnade.errors import (
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision, Revisions
-from colonnade.transport import http_endpoint
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_conversation import HttpConversation
+from colonnade.transport.http_client import endpoint as http_endpoint
+from colonnade.transport.http_client.conversation import HttpConversation
+from colonnade.transport.http_client.pool import HttpPool
 from http_hand import Heard, Visitor, by_hand, chunk, events, head, stream, whole
 from live import live
 
@@ -141,7 +141,9 @@ async def progress_of_another_call(visitor: Visitor, heard: Heard) -> None:
 # ---------------------------------------------------------------- what is cut
 
 
-@animal(ConnectionLost, "the answer was cut: .*, during 't'; whether it had an effect is unknown")
+@animal(
+    ConnectionLost, "the response was cut off: .*, during 't'; whether it had an effect is unknown"
+)
 async def a_body_that_is_cut(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(as_json(result(heard))[:-5])
     visitor.abort()
@@ -152,18 +154,18 @@ async def a_connection_that_is_closed_at_once(visitor: Visitor, heard: Heard) ->
     visitor.abort()
 
 
-@animal(ConnectionLost, "the stream ended without an answer, during 't'; whether it had an")
+@animal(ConnectionLost, "the stream ended without a response, during 't'; whether it had an")
 async def a_stream_that_ends(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(stream(), chunk(b": hello\n\n"), b"0\r\n\r\n")
 
 
-@animal(ConnectionLost, "the stream ended without an answer.*was cut.*closed the connection")
+@animal(ConnectionLost, "the stream ended without a response.*was cut.*closed the connection")
 async def a_stream_that_is_cut_in_an_event(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(stream(), chunk(events(result(heard))[:-10]))
     visitor.abort()
 
 
-@animal(ConnectionLost, "the stream ended without an answer")
+@animal(ConnectionLost, "the stream ended without a response")
 async def an_event_without_its_end(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(stream(), chunk(events(result(heard))[:-1]), b"0\r\n\r\n")
 
@@ -171,57 +173,57 @@ async def an_event_without_its_end(visitor: Visitor, heard: Heard) -> None:
 # ---------------------------------------------------------------- what is no answer
 
 
-@animal(RemoteProtocolError, r"127\.0\.0\.1:\d+: its body is no answer to tools/call")
+@animal(RemoteProtocolError, r"127\.0\.0\.1:\d+: the body is not a response to tools/call")
 async def truncated_json(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(200, json.dumps(result(heard)).encode()[:-5]))
 
 
-@animal(RemoteProtocolError, "its body is no answer to tools/call")
+@animal(RemoteProtocolError, "the body is not a response to tools/call")
 async def an_empty_body(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(200))
 
 
-@animal(RemoteProtocolError, "its body is no answer to tools/call")
+@animal(RemoteProtocolError, "the body is not a response to tools/call")
 async def nested_without_end(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(200, b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 100_000))
 
 
-@animal(RemoteProtocolError, "its body is no answer to tools/call")
+@animal(RemoteProtocolError, "the body is not a response to tools/call")
 async def no_text_at_all(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(200, b"\xff\xfe\0\0"))
 
 
-@animal(RemoteProtocolError, "its body is no answer to tools/call")
+@animal(RemoteProtocolError, "the body is not a response to tools/call")
 async def a_different_id(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(as_json(result(heard) | {"id": 999}))
 
 
-@animal(RemoteProtocolError, "its body is no answer to tools/call")
+@animal(RemoteProtocolError, "the body is not a response to tools/call")
 async def an_id_of_another_type(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(as_json(result(heard) | {"id": str(heard.message["id"])}))
 
 
-@animal(RemoteProtocolError, "its body is no answer to tools/call")
+@animal(RemoteProtocolError, "the body is not a response to tools/call")
 async def our_own_request(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(200, heard.body))
 
 
-@animal(RemoteProtocolError, "its body is no answer to tools/call")
+@animal(RemoteProtocolError, "the body is not a response to tools/call")
 async def a_batch_that_nobody_asked_for(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(as_json([result(heard)]))
 
 
-@animal(ConnectionLost, "the stream ended without an answer")
+@animal(ConnectionLost, "the stream ended without a response")
 async def a_different_id_in_a_stream(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(stream(), chunk(events(result(heard) | {"id": 999})), b"0\r\n\r\n")
 
 
-@animal(ConnectionLost, "the stream ended without an answer")
+@animal(ConnectionLost, "the stream ended without a response")
 async def events_of_another_name(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(stream(), chunk(b"event: pong\n" + events(result(heard))), b"0\r\n\r\n")
 
 
-@animal(ConnectionLost, "the stream ended without an answer")
+@animal(ConnectionLost, "the stream ended without a response")
 async def truncated_json_in_a_stream(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(stream(), chunk(events(b'{"jsonrpc":"2.0","id":')), b"0\r\n\r\n")
 
@@ -239,60 +241,63 @@ async def an_event_id_without_end(visitor: Visitor, heard: Heard) -> None:
 
 @animal(
     RemoteProtocolError,
-    r"with 200 and text/plain, which is no MCP; is http://.*/mcp the endpoint\?",
+    r"with 200 and text/plain, which is not MCP; is http://.*/mcp the endpoint\?",
 )
 async def the_wrong_type(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(200, json.dumps(result(heard)).encode(), "text/plain"))
 
 
-@animal(RemoteProtocolError, "with 200 and no type, which is no MCP")
+@animal(RemoteProtocolError, "with 200 and no type, which is not MCP")
 async def no_type(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(200, json.dumps(result(heard)).encode(), ""))
 
 
-@animal(RemoteProtocolError, "and text/html, which is no MCP.* It begins: '<!doctype html>")
+@animal(
+    RemoteProtocolError,
+    "and text/html, which is a web page and not MCP.* It begins: '<!doctype html>",
+)
 async def a_page(visitor: Visitor, heard: Heard) -> None:
     page = b"<!doctype html><title>Welcome</title>" + b"x" * 10_000
     await visitor.say(whole(200, page, "text/html; charset=utf-8"))
 
 
-@animal(RemoteProtocolError, "answered tools/call with 202, as if nobody waited")
+@animal(RemoteProtocolError, "answered tools/call with 202, and a request needs a response")
 async def only_a_receipt(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(202, b"", ""))
 
 
-@animal(RemoteProtocolError, "with 204 and no type, which is no MCP", status=204)
+@animal(RemoteProtocolError, "with 204 and no type, which is not MCP", status=204)
 async def no_content(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(head(204))
 
 
-@animal(RemoteProtocolError, "packed its answer, and was not asked to: gzip")
+@animal(RemoteProtocolError, "compressed its response, which was not accepted: gzip")
 async def packed(visitor: Visitor, heard: Heard) -> None:
     assert heard.headers["accept-encoding"] == "identity"
     body = gzip.compress(json.dumps(result(heard)).encode())
     await visitor.say(whole(200, body, "application/json", "Content-Encoding: gzip"))
 
 
-@animal(RemoteProtocolError, "packed its answer, and was not asked to: br")
+@animal(RemoteProtocolError, "compressed its response, which was not accepted: br")
 async def a_packed_stream(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(stream("Content-Encoding: br"), chunk(b"\x8b\x02"))
     await visitor.gone()
 
 
-@animal(RemoteProtocolError, "the answer is larger than 67108864 bytes")
+@animal(RemoteProtocolError, "the response is larger than 67108864 bytes")
 async def a_body_beyond_the_limit(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(head(200, "Content-Type: application/json", f"Content-Length: {10**12}"))
     await visitor.gone()
 
 
-@animal(RemoteProtocolError, "the answer is larger than 67108864 bytes")
+@animal(RemoteProtocolError, "the response is larger than 67108864 bytes")
 async def a_body_beyond_the_limit_in_pieces(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(head(200, "Content-Type: application/json", "Transfer-Encoding: chunked"))
     while True:
         await visitor.say(chunk(b" " * 1_000_000))
 
 
-@animal(RemoteProtocolError, "the server's answer is no HTTP")
+@animal(RemoteProtocolError, "the server's response is not HTTP")
 async def no_http(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(b"\x15\x03\x01\0\x02\x02\x46")
 
@@ -332,19 +337,21 @@ async def an_event_with_nan_on_a_stream_that_stays(visitor: Visitor, heard: Hear
 
 
 @animal(
-    RemoteProtocolError, r"sends us to http://elsewhere\.test, which is another server", status=None
+    RemoteProtocolError,
+    r"redirects to http://elsewhere\.test, which is another server",
+    status=None,
 )
 async def moved_to_another_server(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(307, b"", "", "Location: http://elsewhere.test/mcp?key=s3cret"))
 
 
-@animal(RemoteProtocolError, "sends us to https://127.*, which is another server")
+@animal(RemoteProtocolError, "redirects to https://127.*, which is another server")
 async def moved_to_another_scheme(visitor: Visitor, heard: Heard) -> None:
     host = heard.headers["host"]
     await visitor.say(whole(308, b"", "", f"Location: https://{host}/mcp"))
 
 
-@animal(RemoteProtocolError, "names a place that is no URL")
+@animal(RemoteProtocolError, "sent a reference that is not a URL")
 async def moved_to_nowhere(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(307, b"", "", "Location: http://[::1"))
 
@@ -369,7 +376,7 @@ async def moved_without_a_word(visitor: Visitor, heard: Heard) -> None:
 # ---------------------------------------------------------------- refused
 
 
-@animal(LoginRequired, "answered tools/call with 401: it wants to know who you are", status=401)
+@animal(LoginRequired, "answered tools/call with 401: authentication required", status=401)
 async def unauthorized(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(401, b"", "", 'WWW-Authenticate: Bearer realm="x"'))
 
@@ -386,12 +393,12 @@ async def unauthorized_with_half_a_page(visitor: Visitor, heard: Heard) -> None:
     visitor.abort()
 
 
-@animal(CannotConnect, "with 407: the proxy wants another name or password", status=407)
+@animal(CannotConnect, "with 407: the proxy requires other credentials", status=407)
 async def behind_a_proxy(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(407, b"who?", "text/html"))
 
 
-@animal(AuthError, "with 403: you may not do this", status=403)
+@animal(AuthError, "with 403: permission denied", status=403)
 async def forbidden(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(403, b"no", "text/plain"))
 
@@ -448,7 +455,9 @@ async def an_error_like_any_other(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(as_json({"jsonrpc": "2.0", "id": heard.message["id"], "error": error}))
 
 
-@animal(RemoteProtocolError, r"with 400 and text/plain, which is no MCP.*'Bad Request'", status=400)
+@animal(
+    RemoteProtocolError, r"with 400 and text/plain, which is not MCP.*'Bad Request'", status=400
+)
 async def a_plain_refusal(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(400, b"Bad Request", "text/plain"))
 
@@ -475,7 +484,7 @@ async def test_each_server_of_the_zoo_ends_in_its_error(revision: Revision, name
         held = conversation_of(client)
         assert held is not None
         assert held._calls == {}
-        assert len(held.link._flight) == 0
+        assert len(held.link._outgoing) == 0
 
 
 def test_the_zoo_is_large_enough() -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from client.hand import JSON, Refusal, by_hand
 from colonnade import Server
-from colonnade.client import listening as listening_module
-from colonnade.client.listening import Change, Listening
+from colonnade.client import subscriptions as listening_module
+from colonnade.client.subscriptions import Change, Listening
 from colonnade.errors import ConnectionLost, RemoteError, TimedOut
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import ALL, Pushing, Revision
+from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
 from colonnade.testing import Clock, connect, every_revision
 from live import live, until
 
@@ -105,11 +105,11 @@ async def test_who_leaves_is_told_no_more_and_the_server_learns_so(revision: Rev
         async with client.listen(resources=["notes://a"]):
             async with client.listen(resources=["notes://a", "notes://b"]):
                 pass
-            if revision.pushing is Pushing.SESSION:
+            if revision.change_notifications is ChangeNotifications.SESSION:
                 left = client.record.said("client", "resources/unsubscribe")
                 assert [one["params"]["uri"] for one in left] == ["notes://b"]
         said = [one["method"] for one in client.record.said("client") if "method" in one]
-    if revision.pushing is Pushing.SESSION:
+    if revision.change_notifications is ChangeNotifications.SESSION:
         assert said[-1] == "resources/unsubscribe"
         assert said.count("resources/unsubscribe") == 2
     else:
@@ -172,7 +172,9 @@ async def test_addresses_that_nobody_looked_at_are_bounded_in_characters(
 
 
 SUBSCRIBED = pytest.mark.parametrize(
-    "revision", [one for one in ALL if one.pushing is Pushing.LISTEN], ids=lambda one: one.date
+    "revision",
+    [one for one in ALL if one.change_notifications is ChangeNotifications.LISTEN],
+    ids=lambda one: one.date,
 )
 TAG = "io.modelcontextprotocol/subscriptionId"
 TOOLS_CHANGED = "notifications/tools/list_changed"

@@ -8,7 +8,7 @@ import pytest
 
 from client.shop import HERE, shop, site
 from colonnade import Client, Host, connect
-from colonnade.client.asking import ELSEWHERE
+from colonnade.client.request import ELSEWHERE
 from colonnade.errors import LocalProtocolError
 from live import live
 

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from client.hand import Door, through
 from colonnade import Context, Server
-from colonnade.client import answers as answers_module
-from colonnade.client.answers import Answers
-from colonnade.client.models import Model, choose_model
+from colonnade.client import input_callbacks as answers_module
+from colonnade.client.input_callbacks import Answers, Model, choose_model
 from colonnade.errors import LocalProtocolError, RemoteProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision

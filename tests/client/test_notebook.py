@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.client.offered import Tool
 from colonnade.client.results import ToolResult
+from colonnade.client.tools import ListedTool
 from colonnade.protocol import types as t
 
 DATA = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
@@ -78,7 +78,7 @@ def everywhere(bad: str) -> list[Page]:
     """A text of a server in every place where one may be."""
     found = t.ResourceContents(uri=bad, text=bad, mime_type=bad)
     blob = t.ResourceContents(uri=bad, blob=bad, mime_type=bad)
-    tool: Any = Tool(
+    tool: Any = ListedTool(
         name=bad,
         title=bad,
         description=bad,
@@ -93,7 +93,7 @@ def everywhere(bad: str) -> list[Page]:
         page(t.AudioContent(data=bad, mime_type=bad)),
         page(t.EmbeddedResource(resource=found), t.EmbeddedResource(resource=blob)),
         page(t.ResourceLink(uri=bad, name=bad, title=bad, description=bad)),
-        page(t.UnknownContent(whole=t.Whole({"type": bad}))),
+        page(t.UnknownContent(whole=t.UnknownMembers({"type": bad}))),
         page(structured={bad: bad, "b": [bad]}),
         page(structured={bad: [{bad: bad}]}),
         page(structured={"result": [{bad: bad, "b": {bad: bad}}]}),
@@ -186,7 +186,7 @@ class Printer:
 
 def test_a_tool_shows_its_signature() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    tool: Any = Tool(name="forecast", description="Forecast.\x1b[2J", input_schema=schema)
+    tool: Any = ListedTool(name="forecast", description="Forecast.\x1b[2J", input_schema=schema)
     assert tool.signature == "forecast(city: string)"
     assert Page(tool._repr_html_()).words == "forecast(city: string)Forecast.\\x1b[2J"
     printer = Printer()

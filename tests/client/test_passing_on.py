@@ -9,7 +9,7 @@ from msgspec import Raw
 from client.hand import JSON, Door, through
 from client.test_visiting import BY_ERROR, Shop
 from colonnade import Context, Server, connect
-from colonnade.client.answers import Answers
+from colonnade.client.input_callbacks import Answers
 from colonnade.errors import ConnectionLost, Declined, RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import LogControl, Revision
@@ -27,7 +27,7 @@ def never(params: Any) -> Any:
     raise Called
 
 
-def texts(result: t.Noun) -> str:
+def texts(result: t.ProtocolType) -> str:
     assert isinstance(result, t.CallToolResult)
     return "".join(one.text for one in result.content if isinstance(one, t.TextContent))
 
@@ -85,7 +85,7 @@ async def test_what_a_client_did_not_declare_is_not_asked_of_anybody() -> None:
         return await ctx.elicit("Who are you?", str)
 
     async with connect(server) as client:
-        with pytest.raises(RemoteError, match="the client offers none"):
+        with pytest.raises(RemoteError, match="which the client does not support"):
             await client.ask("tools/call", PAY, answers=Answers(on_elicit=never))
 
 

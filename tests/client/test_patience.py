@@ -10,13 +10,17 @@ import pytest
 from client.hand import by_hand
 from client.http_beast import beast, outcome
 from colonnade import Client, Context, Server, TimedOut, connect
-from colonnade.client.answers import Answers
-from colonnade.protocol.revision import ALL, NOVEMBER_2025, Asking
-from colonnade.transport.http_run import Site
+from colonnade.client.input_callbacks import Answers
+from colonnade.protocol.revision import ALL, NOVEMBER_2025, InputRequests
+from colonnade.transport.http_server.runner import HttpRunner
 from http_hand import Heard, Visitor, chunk, events, stream
 from live import live, until
 
-ASKING = [one.date for one in ALL if one.asking is Asking.BY_REQUEST and one.elicitation.modes]
+ASKING = [
+    one.date
+    for one in ALL
+    if one.input_requests is InputRequests.AS_REQUEST and one.elicitation.modes
+]
 # Short beside what a person takes here, long beside what a busy machine needs for a message.
 TIMEOUT_S = 2.0
 # For what is never answered; long enough for a question to come.
@@ -48,7 +52,7 @@ async def clerk(way: str, revision: str, on_elicit: Any) -> AsyncGenerator[Clien
         async with connect(server, **options) as client:
             yield client
         return
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
     try:
         async with connect(site.url, **options) as client:

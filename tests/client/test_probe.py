@@ -13,7 +13,8 @@ import pytest
 
 from client.hand import ALL_OF_IT, INFO, JSON, Hand, Refusal, Replies
 from colonnade import Client, connect
-from colonnade.client import finding, speaking
+from colonnade.client import connection as speaking
+from colonnade.client import probe as finding
 from colonnade.errors import (
     AuthError,
     CannotConnect,
@@ -24,7 +25,7 @@ from colonnade.errors import (
 )
 from colonnade.protocol.revision import ALL, NEWEST, Revision
 from colonnade.transport.memory import pair
-from http_hand import Hand as Site
+from http_hand import Hand as HttpRunner
 from http_hand import Heard, Visitor, by_hand, chunk, events, stream, whole
 from live import live, until
 
@@ -317,7 +318,7 @@ class Script:
 
 
 @asynccontextmanager
-async def site(script: Script) -> AsyncGenerator[Site]:
+async def site(script: Script) -> AsyncGenerator[HttpRunner]:
     async with by_hand(script.play) as hand:
         yield hand
 
@@ -480,7 +481,7 @@ async def test_a_page_that_is_no_server_is_an_error_that_says_so() -> None:
     page = whole(200, b"<html>welcome</html>", "text/html")
     script = Script(server_discover=lambda heard: page, initialize=lambda heard: page)
     async with site(script) as hand:
-        with pytest.raises(RemoteProtocolError, match=r"no MCP.*welcome"):
+        with pytest.raises(RemoteProtocolError, match=r"not MCP.*welcome"):
             await connect(hand.url)
 
 

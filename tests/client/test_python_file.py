@@ -7,7 +7,7 @@ import pytest
 
 from colonnade import Host, connect
 from colonnade.errors import ColonnadeError, LocalProtocolError
-from colonnade.transport.python_file import imports_colonnade, python_command, split_name
+from colonnade.transport.process.python_file import imports_colonnade, python_command, split_name
 from live import live
 
 SERVER = """
@@ -96,14 +96,14 @@ async def test_a_file_that_serves_while_it_is_loaded_has_no_server_of_a_name(
     tmp_path: Path,
 ) -> None:
     file = written(tmp_path, FORMS["that calls run while it is loaded"])
-    with pytest.raises(ColonnadeError, match=r"put its run\(\) below"):
+    with pytest.raises(ColonnadeError, match=r"move run\(\) below"):
         await connect(f"{file}:server")
 
 
 @live
 async def test_a_file_with_no_server_says_what_to_write(tmp_path: Path) -> None:
     file = written(tmp_path, "from colonnade import Server\n\ndef main():\n    Server('x').run()\n")
-    with pytest.raises(ColonnadeError, match=r"has no colonnade\.Server; make one in it"):
+    with pytest.raises(ColonnadeError, match=r"has no colonnade\.Server; add one"):
         await connect(file)
 
 

@@ -11,9 +11,9 @@ import pytest
 from client.hand import JSON, Door, Refusal, through
 from client.shop import site
 from colonnade import Server, connect
-from colonnade.client import following
+from colonnade.client import subscriptions as following
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteError, RemoteProtocolError
-from colonnade.protocol.revision import ALL, NEWEST, LogControl, Pushing, Revision
+from colonnade.protocol.revision import ALL, NEWEST, ChangeNotifications, LogControl, Revision
 from http_hand import Heard, Visitor, by_hand, whole
 from live import live, until
 
@@ -160,7 +160,7 @@ async def test_what_was_said_for_the_whole_conversation_is_said_again(revision: 
     door = Door(revision, ok)
     async with through(door) as client:
         await client.set_log_level("error")
-        if revision.pushing is Pushing.SESSION:
+        if revision.change_notifications is ChangeNotifications.SESSION:
             await client.subscribe("a://b")
         await door.hand.end.close("gone")
         await client.ping()

@@ -11,15 +11,15 @@ import pytest
 from client.hand import by_hand
 from client.test_client import round_of
 from colonnade import Context, RemoteProtocolError, Server, TimedOut
-from colonnade.client.answers import Answers
-from colonnade.client.rounds import MAX_ROUNDS
+from colonnade.client.input_callbacks import Answers
+from colonnade.client.request import MAX_ROUNDS
 from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.protocol.revision import ALL, InputRequests, Revision
 from colonnade.testing import Clock, connect, played
 from live import live
 
-BY_RESULT = [one for one in ALL if one.asking is Asking.BY_RESULT]
+BY_RESULT = [one for one in ALL if one.input_requests is InputRequests.IN_RESULT]
 
 pytestmark = pytest.mark.parametrize("revision", BY_RESULT, ids=lambda one: one.date)
 
@@ -79,7 +79,7 @@ async def test_rq_11_as_many_rounds_as_a_server_of_ours_may_have_are_enough(
         assert (await client.call_tool("ask")).text == "done"
     assert len(asked) == 10
     async with connect(curious(11, 0), revision.date, on_elicit=after(0, asked)) as client:
-        with pytest.raises(RemoteError, match="asked 10 times"):
+        with pytest.raises(RemoteError, match="requested input 10 times"):
             await client.call_tool("ask")
 
 

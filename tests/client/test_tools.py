@@ -12,8 +12,8 @@ from client.shop import site
 from colonnade import Host, Server, connect
 from colonnade.client import client as client_module
 from colonnade.errors import ChannelError, RemoteError, RemoteProtocolError, ToolError
-from colonnade.host.settings import Entry, Settings
-from colonnade.protocol.handshake import Phase
+from colonnade.host.config.settings import ServerEntry, Settings
+from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import ALL, NEWEST, OutputRoot, Revision
 from colonnade.transport.memory import pair
 from http_hand import Heard, Visitor, whole
@@ -116,7 +116,7 @@ async def test_a_host_checks_a_value_whether_or_not_the_tools_were_listed_before
         return near
 
     settings = Settings(revision=revision.date)
-    entry = Entry(key="w", resolve=resolve, fingerprint="w", settings=settings)
+    entry = ServerEntry(key="w", resolve=resolve, fingerprint="w", settings=settings)
     async with Host({"w": entry}) as host:
         wrong = await host.call_tool("w__forecast")
         with pytest.raises(RemoteProtocolError, match=r"forecast gave what its output"):
@@ -307,7 +307,7 @@ REGION: JSON = {"region": {"type": "string", "x-mcp-header": "Region"}}
 BAD: JSON = {"region": {"type": "number", "x-mcp-header": "Region"}}
 
 
-class Site:
+class HttpRunner:
     """A modern server that wants what its tool says mirrored, and checks that it is."""
 
     def __init__(self, *tools: JSON) -> None:
@@ -344,7 +344,7 @@ class Site:
 @pytest.mark.spec("R0887")
 @live
 async def test_arguments_that_the_list_wants_mirrored_are_sent_as_headers() -> None:
-    here = Site(tool("query", REGION))
+    here = HttpRunner(tool("query", REGION))
     async with http_by_hand(here.play) as hand, connect(hand.url) as client:
         await client.list_tools()
         assert (await client.call_tool("query", {"region": "Ålesund"})).text == "seven"
@@ -360,7 +360,7 @@ async def test_arguments_that_the_list_wants_mirrored_are_sent_as_headers() -> N
 @pytest.mark.spec("R0899")
 @live
 async def test_a_mismatch_is_answered_by_one_look_at_the_list_and_one_more_try() -> None:
-    here = Site(tool("query", REGION))
+    here = HttpRunner(tool("query", REGION))
     async with http_by_hand(here.play) as hand, connect(hand.url) as client:
         assert (await client.call_tool("query", {"region": "eu"})).text == "seven"
         assert [one.message["method"] for one in here.heard[1:]] == [
@@ -380,7 +380,7 @@ async def test_a_mismatch_is_answered_by_one_look_at_the_list_and_one_more_try()
 
 @live
 async def test_a_call_that_was_refused_certainly_had_no_effect() -> None:
-    class Silent(Site):
+    class Silent(HttpRunner):
         def answer(self, heard: Heard) -> bytes:
             listing = heard.message["method"] == "tools/list"
             return whole(503, b"") if listing else super().answer(heard)
@@ -395,7 +395,7 @@ async def test_a_call_that_was_refused_certainly_had_no_effect() -> None:
 @pytest.mark.spec("R0884", "R0885", "R0992", "R0993")
 @live
 async def test_a_tool_with_an_invalid_header_is_left_out_with_a_warning() -> None:
-    here = Site(tool("good", REGION), tool("bad", BAD), tool("plain"))
+    here = HttpRunner(tool("good", REGION), tool("bad", BAD), tool("plain"))
     async with http_by_hand(here.play) as hand, connect(hand.url, server_name="shop") as client:
         with Records("colonnade.client") as log:
             assert [one.name for one in await client.list_tools()] == ["good", "plain"]
@@ -407,7 +407,7 @@ async def test_a_tool_with_an_invalid_header_is_left_out_with_a_warning() -> Non
 @live
 async def test_a_tool_whose_header_no_request_could_have_is_left_out() -> None:
     mirrored: JSON = {"type": "string", "x-mcp-header": "Region"}
-    here = Site(
+    here = HttpRunner(
         tool("good", REGION),
         tool("no_token", {"region": {"type": "string", "x-mcp-header": "My Region"}}),
         tool("in_a_list", {"regions": {"type": "array", "items": mirrored}}),

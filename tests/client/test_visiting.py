@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from client.hand import JSON, Door, Refusal, through
-from colonnade.client.answers import Answers
+from colonnade.client.input_callbacks import Answers
 from colonnade.errors import Declined, RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, Revision
 from live import live, until
 
 BY_ERROR = pytest.mark.parametrize(
-    "revision", [one for one in ALL if one.elicitation.by_error], ids=lambda one: one.date
+    "revision", [one for one in ALL if one.elicitation.url_required_error], ids=lambda one: one.date
 )
 COMPLETE = "notifications/elicitation/complete"
 

@@ -9,11 +9,11 @@ import pytest
 
 from client.hand import JSON, Door, Refusal, through
 from colonnade import connect
-from colonnade.client.answers import Answers
-from colonnade.client.roots import Roots, rooted
+from colonnade.client.input_callbacks import Answers
+from colonnade.client.roots import ClientRoots, rooted
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.handshake import Phase
+from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import ALL, Revision
 from colonnade.testing import Clock, every_revision
 from live import Records, live, until
@@ -156,7 +156,7 @@ async def test_roots_that_cannot_be_reached_are_not_told_of_and_are_looked_for(
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     clock, door = Clock(), Door(of(revision))
-    roots = Roots([here, str(there), "file:///elsewhere"])
+    roots = ClientRoots([here, str(there), "file:///elsewhere"])
     with Records("colonnade.client") as log:
         assert [root.uri for root in await roots.now()] == [here.as_uri(), "file:///elsewhere"]
     assert log.lines == [f"WARNING the root {there.as_uri()} cannot be reached, and is not told of"]

@@ -29,7 +29,7 @@ from colonnade import (
     WorkloadIdentity,
     connect,
 )
-from colonnade.auth.logins import Auth
+from colonnade.auth.client.login import Auth
 from colonnade.client.client import Client
 from colonnade.protocol import types as t
 

@@ -31,7 +31,7 @@ from colonnade import (
     ToolError,
 )
 from colonnade.protocol.types import ElicitSchema, EnumItems, EnumOption, PrimitiveSchema
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import HttpRunner
 
 # A picture of one red pixel, and a sound without a single sample.
 PIXEL = base64.b64decode(
@@ -519,7 +519,7 @@ async def test_input_required_result_prompt(ctx: Context) -> str:
     return f"Use this context: {about.context}"
 
 
-def announce(site: Site) -> None:
+def announce(site: HttpRunner) -> None:
     """Say where it is, for whoever started it with port 0."""
     print(site.url, flush=True)
 

@@ -75,7 +75,7 @@ async def behind(
             "http",
             port=0,
             hosts=[NAME],
-            limits=Limits(keep_alive_s=keep_alive_s),
+            limits=Limits(keep_alive_interval_s=keep_alive_s),
             started=started.set_result,
         )
     )

@@ -54,7 +54,14 @@ def test_what_the_container_copies_is_there_and_not_ignored() -> None:
     copied = [
         word for step in container() if step.what == "COPY" for word in step.words.split()[:-1]
     ]
-    assert set(copied) == {"pyproject.toml", "README.md", "LICENSE", "src", "examples/weather.py"}
+    assert set(copied) == {
+        "pyproject.toml",
+        "hatch_build.py",
+        "README.md",
+        "LICENSE",
+        "src",
+        "examples/weather.py",
+    }
     for name in copied:
         assert (ROOT / name).exists()
         assert f"!{name}" in ignored
@@ -62,7 +69,7 @@ def test_what_the_container_copies_is_there_and_not_ignored() -> None:
 
 def test_whoever_stops_it_waits_until_calls_have_finished() -> None:
     (timeout,) = unit()["TimeoutStopSec"]
-    assert float(timeout) > Limits().drain_s
+    assert float(timeout) > Limits().drain_timeout_s
     assert f"--stop-timeout {timeout} " in (DEPLOY / "Dockerfile").read_text("utf-8")
 
 
@@ -75,13 +82,13 @@ def setting(name: str) -> str:
 def test_the_numbers_of_nginx_fit_those_of_the_server() -> None:
     limits, run = Limits(), RunLimits()
     assert setting("client_max_body_size") == "5m"
-    assert limits.body_bytes == 4 * 1024 * 1024
+    assert limits.max_body_bytes == 4 * 1024 * 1024
     assert setting("keepalive_timeout") == "30s"
-    assert run.idle_s > 30
+    assert run.keep_alive_timeout_s > 30
     assert setting("large_client_header_buffers") == "4 16k"
-    assert run.head_bytes == 16 * 1024
+    assert run.max_header_bytes == 16 * 1024
     assert setting("proxy_read_timeout") == "120s"
-    assert limits.keep_alive_s * 2 < 60
+    assert limits.keep_alive_interval_s * 2 < 60
 
 
 def test_every_setting_is_explained_on_the_page() -> None:

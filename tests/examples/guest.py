@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import ALL, Asking, Pushing, Revision
+from colonnade.protocol.revision import ALL, ChangeNotifications, InputRequests, Revision
 from official import DATES, available
 from official_lines import complaints
 from stage import Message
@@ -94,7 +94,7 @@ class Guest:
             found = complaints(Message(Side.SERVER, message, self.revision, answers))
             assert not found, (message, found)
         if "method" in message and "id" in message:
-            assert self.revision.asking is Asking.BY_REQUEST
+            assert self.revision.input_requests is InputRequests.AS_REQUEST
             result = self._answer(message)
             self.say({"jsonrpc": "2.0", "id": message["id"], "result": result})
         return message
@@ -181,7 +181,7 @@ class Guest:
 
     def follow(self, **wanted: Any) -> None:
         """Ask to hear of changes, in the way of the revision."""
-        if self.revision.pushing is Pushing.LISTEN:
+        if self.revision.change_notifications is ChangeNotifications.LISTEN:
             self.send("subscriptions/listen", {"notifications": wanted})
             self.await_told("notifications/subscriptions/acknowledged")
         else:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from examples.guest import EXAMPLES
-from providers.scripted import Scripted, Turn
+from providers.scripted import RequestContext, Scripted
 
 WAIT_S = 60.0
 AGENTS = ("agent_openai", "agent_anthropic")
@@ -59,7 +59,7 @@ def test_an_agent_calls_what_its_model_wants_and_says_what_that_says(agent: str)
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_what_a_model_does_wrong_is_told_to_it_and_the_conversation_goes_on(agent: str) -> None:
-    script: list[Turn] = [
+    script: list[RequestContext] = [
         [("forcast", {"city": "Oslo"}), ("forecast", {"city": "Olso"}), ("forecast", {"days": 99})],
         ANSWER,
     ]

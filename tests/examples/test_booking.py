@@ -30,7 +30,7 @@ def test_a_flight_is_booked_with_what_the_user_says(revision: Revision) -> None:
     with visit("booking.py", revision) as guest:
         guest.answer = passenger
         if not can_be_asked(guest):  # and says so, in words
-            assert "user who can be asked" in guest.failure("book", flight="LH1")
+            assert "needs elicitation" in guest.failure("book", flight="LH1")
             assert guest.questions == []
             return
         ticket = guest.text("book", flight="SK1")

@@ -2,7 +2,7 @@
 
 import json
 
-from colonnade.protocol.revision import Pushing, Revision
+from colonnade.protocol.revision import ChangeNotifications, Revision
 from examples.guest import visit
 
 ENDS = "the shelves are closed\nthe rates are put away\n"
@@ -20,7 +20,7 @@ def test_dependencies_and_the_lifespan_are_there_and_are_cleaned_up(revision: Re
 def test_what_is_shown_and_added_while_it_runs_is_told(revision: Revision) -> None:
     with visit("composed.py", revision, errors="the shelves are closed") as guest:
         assert guest.names("tools") == ["lend", "sign_in", "fines_due"]
-        if revision.pushing is Pushing.LISTEN:
+        if revision.change_notifications is ChangeNotifications.LISTEN:
             guest.follow(toolsListChanged=True)
         assert guest.failure("sign_in", password="sesame") == "That is not the password."
         assert guest.text("sign_in", password="open sesame") == "Welcome."

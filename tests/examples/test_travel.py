@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from colonnade.protocol.revision import Asking, OutputRoot, Pushing, Revision
+from colonnade.protocol.revision import ChangeNotifications, InputRequests, OutputRoot, Revision
 from examples.guest import EXAMPLES, WAIT_S, visit
 from http_client import Caller
 from live import live_for
@@ -28,7 +28,7 @@ def test_a_train_is_found_and_booked_over_a_pipe(revision: Revision) -> None:
         assert json.loads(guest.text("find", **FIND["arguments"])) == [TRAIN]
         assert guest.text("compare") == "EC 171 costs 38 euros"
         if not revision.elicitation.modes:
-            assert "user who can be asked" in guest.failure("book", train="EC 171")
+            assert "needs elicitation" in guest.failure("book", train="EC 171")
             return
         guest.follow(resourceSubscriptions=["trips://mine"])
         assert json.loads(guest.text("book", train="EC 171")) == BOOKED
@@ -70,7 +70,10 @@ async def test_the_same_over_http(revision: Revision) -> None:
         async with Caller(port) as caller:
             if revision.handshake:
                 await caller.initialize(revision.date, CAN)
-            assert revision.pushing is Pushing.SESSION or caller.session is None
+            assert (
+                revision.change_notifications is ChangeNotifications.SESSION
+                or caller.session is None
+            )
             result = await call(caller, revision, FIND)
             wanted = {OutputRoot.OBJECT: {"result": [TRAIN]}, OutputRoot.ANY: [TRAIN]}
             assert result.get("structuredContent") == wanted.get(revision.output_root)
@@ -83,7 +86,7 @@ async def test_the_same_over_http(revision: Revision) -> None:
 
 async def call(caller: Caller, revision: Revision, params: JSON) -> JSON:
     """The result of a call; a question is answered in the way of the revision."""
-    if revision.asking is Asking.BY_REQUEST:
+    if revision.input_requests is InputRequests.AS_REQUEST:
         wire, response = await caller.asking("tools/call", params)
         if not response.is_stream:
             await response.read()

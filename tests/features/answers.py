@@ -2,7 +2,7 @@
 
 import time
 
-from colonnade.protocol.revision import Asking, Revision
+from colonnade.protocol.revision import InputRequests, Revision
 from features.asking import folders, rooted
 from features.feature import JSON, Group, Verdict, failure, refused, told, tried
 from server.talk import Client, Rejected, talk, words
@@ -47,7 +47,7 @@ async def rejection(client: Client, params: JSON) -> Verdict:
 @ANSWERED.feature("a state that was tampered with", *4 * [told("there is none")], refused(-32602))
 async def tampered(revision: Revision) -> Verdict:
     async with talk(rooted(), revision, answer=folders) as client:
-        if revision.asking is Asking.BY_REQUEST:
+        if revision.input_requests is InputRequests.AS_REQUEST:
             await client.call("show")
             assert "requestState" not in str(client.heard)
             return told("there is none")
@@ -75,7 +75,7 @@ async def somebody_else(revision: Revision) -> Verdict:
         talk(server, revision, answer=silent, principal="ann") as ann,
         talk(server, revision, answer=silent, principal="eve") as eve,
     ):
-        if revision.asking is Asking.BY_RESULT:
+        if revision.input_requests is InputRequests.IN_RESULT:
             return await rejection(eve, await demanded(ann, "show"))
         id = ann.send("tools/call", {"name": "show"})
         await ann.until(lambda: ann.asked)
@@ -91,7 +91,7 @@ async def somebody_else(revision: Revision) -> Verdict:
 async def too_late(revision: Revision) -> Verdict:
     server = rooted()
     async with talk(server, revision, answer=silent) as client:
-        if revision.asking is Asking.BY_RESULT:
+        if revision.input_requests is InputRequests.IN_RESULT:
             good = await demanded(client, "show")
             server._interviewer._clock = lambda: time.time() + TOO_LATE_S
             return await rejection(client, good)
@@ -110,7 +110,7 @@ async def too_late(revision: Revision) -> Verdict:
 async def twice(revision: Revision) -> Verdict:
     server = rooted(single_use=True)
     async with talk(server, revision, answer=silent) as client:
-        if revision.asking is Asking.BY_RESULT:
+        if revision.input_requests is InputRequests.IN_RESULT:
             good = await demanded(client, "show")
             assert words(await client.outcome(client.send("tools/call", good))) == "file:///forged"
             return await rejection(client, good)

@@ -29,10 +29,10 @@ class Seat:
 
 def unasked(result: JSON) -> Verdict | None:
     """What a client is told that has no user to be asked, by its revision; None for any other."""
-    if "a user who can be" not in words(result):
+    if "elicitation" not in words(result):
         return None
     assert result["isError"] is True, result
-    assert "and the client offers none" in words(result)
+    assert "which the client does not support" in words(result)
     return FAILED
 
 
@@ -167,10 +167,10 @@ async def declined(revision: Revision) -> Verdict:
         if lost is not None:
             return lost
         assert await client.text("offer") == "nothing else"
-        assert await client.failure("insist") == "the user declined to answer"
+        assert await client.failure("insist") == "the user declined the request"
         client.answer = lambda method, params: {"action": "cancel"}
         assert await client.text("offer") == "nothing else"
-        assert "went away" in await client.failure("insist")
+        assert "cancelled the request" in await client.failure("insist")
     return WORKS
 
 
@@ -178,7 +178,7 @@ async def declined(revision: Revision) -> Verdict:
 async def unfit(revision: Revision) -> Verdict:
     async with talk(booking(), revision, answer=accept(row="many")) as client:
         can = bool(revision.elicitation.modes)
-        mentions = "does not fit" if can else "a user who can be asked"
+        mentions = "does not fit" if can else "elicitation"
         return await failure(client.call("book"), mentions)
 
 
@@ -399,7 +399,7 @@ async def sample_with_tools(revision: Revision) -> Verdict:
     async with talk(server, revision, can=can, answer=use) as client:
         result = await client.call("ask")
         if result.get("isError"):
-            assert "this needs a model" in words(result)
+            assert "this needs sampling" in words(result)
             assert client.asked == []
             return FAILED
     assert words(result) == "look"

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from colonnade import Context, Depends, Icon, Server
 from colonnade.errors import Fault, FaultKind
-from colonnade.ports import Handler, Turn
+from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import Pushing, Revision
+from colonnade.protocol.revision import ChangeNotifications, Revision
 from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
 from server.talk import Client, Rejected, talk, words
 
@@ -192,7 +192,7 @@ async def layer(revision: Revision) -> Verdict:
     server.prompt(name="p")(lambda: "x")
 
     @server.middleware
-    async def guard(request: Turn, call_next: Handler) -> t.Noun:
+    async def guard(request: RequestContext, call_next: Handler) -> t.ProtocolType:
         seen.append(request.method)
         if request.method == "prompts/list":
             raise Fault(FaultKind.INVALID_REQUEST, "not today")
@@ -233,7 +233,7 @@ async def mounted(revision: Revision) -> Verdict:
 
 async def listen(client: Client, **wanted: Any) -> None:
     """Hear of changes, in whichever way the revision tells them."""
-    if client.revision.pushing is Pushing.LISTEN:
+    if client.revision.change_notifications is ChangeNotifications.LISTEN:
         client.send("subscriptions/listen", {"notifications": wanted})
         await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
 
@@ -299,7 +299,7 @@ async def unasked(revision: Revision) -> Verdict:
     server.tool(name="a")(lambda: "x")
     async with talk(server, revision) as client:
         server.tool(name="b")(lambda: "x")
-        if revision.pushing is Pushing.SESSION:
+        if revision.change_notifications is ChangeNotifications.SESSION:
             await client.until(lambda: client.told(TOOLS))
             return WORKS
         assert await names(client) == ["a", "b"]

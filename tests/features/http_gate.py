@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from colonnade import Server
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import ALL, Revision
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.request import Limits
 from features.feature import JSON, WORKS, Group, Verdict, refused, told
 from features.http_talk import Working
 from features.web import Enveloper, Streamer, settled, visitor, website
@@ -84,7 +84,7 @@ async def not_json(revision: Revision) -> Verdict:
 
 @GATE.feature("a body that is too large", refused(413))
 async def too_large(revision: Revision) -> Verdict:
-    limits = Limits(body_bytes=10_000)
+    limits = Limits(max_body_bytes=10_000)
     async with (
         website(Working().server, limits=limits) as site,
         visitor(site.port, revision) as client,
@@ -228,7 +228,11 @@ async def modern_only(revision: Revision) -> Verdict:
 async def too_much(revision: Revision) -> Verdict:
     work = Working()
     sessions = revision.handshake
-    limits = Limits(sessions_per_principal=1) if sessions else Limits(visits_per_principal=1)
+    limits = (
+        Limits(max_sessions_per_principal=1)
+        if sessions
+        else Limits(max_concurrent_requests_per_principal=1)
+    )
     async with (
         website(work.server, verify=verify, limits=limits) as site,
         visitor(site.port, revision, authorization="ann") as client,

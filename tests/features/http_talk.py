@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 from colonnade import Context, Server
-from colonnade.protocol.revision import ALL, Pushing, Revision
-from colonnade.transport.http_visit import Limits
+from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
+from colonnade.transport.http_server.request import Limits
 from features.feature import JSON, WORKS, Group, Verdict, refused, told
 from features.web import ROOTS, Sessioner, Streamer, settled, visitor, website
 from http_client import cancelled
@@ -102,7 +102,7 @@ async def reports(revision: Revision) -> Verdict:
 @HTTP.feature("a silent stream is kept alive by comments", WORKS)
 async def kept_alive(revision: Revision) -> Verdict:
     work = Working()
-    limits = Limits(keep_alive_s=0.01)
+    limits = Limits(keep_alive_interval_s=0.01)
     async with website(work.server, limits=limits) as site, visitor(site.port, revision) as client:
         stream = await client.listen()
         async with asyncio.timeout(60):
@@ -221,7 +221,7 @@ async def one_stream_only(revision: Revision) -> Verdict:
         work.grow()
         newest = await two.message()
         assert newest["method"] == TOOLS
-        if revision.pushing is Pushing.LISTEN:
+        if revision.change_notifications is ChangeNotifications.LISTEN:
             ids = {(await one.message())["params"]["_meta"].popitem()[1]}
             ids.add(newest["params"]["_meta"].popitem()[1])
             assert len(ids) == 2
@@ -236,7 +236,7 @@ async def one_stream_only(revision: Revision) -> Verdict:
 async def _gone(site: Any, left: int) -> None:
     """Wait until so many streams are left."""
     async with asyncio.timeout(60):
-        while len(site.app.sweep) > left:
+        while len(site.app.reaper) > left:
             await asyncio.sleep(0.005)
 
 
@@ -407,7 +407,7 @@ async def by_notification(revision: Revision) -> Verdict:
         calling = asyncio.create_task(client.ask("tools/call", {"name": "wait"}, id=7))
         await settled(work.begun)
         assert (await client.say(cancelled(7))).status == 202
-        if revision.pushing is Pushing.LISTEN:
+        if revision.change_notifications is ChangeNotifications.LISTEN:
             work.go.set()
             assert (await calling)["result"]["content"][0]["text"] == "waited"
             return told("202, and ignored")
@@ -429,7 +429,7 @@ async def by_disconnect(revision: Revision) -> Verdict:
         await asyncio.wait([calling])
         if isinstance(client, Sessioner):
             async with asyncio.timeout(60):
-                while not all(visit.gone for visit in site.app.sweep):
+                while not all(incoming.abort_reason for incoming in site.app.reaper):
                     await asyncio.sleep(0.005)
             assert not work.stopped.is_set()
             work.go.set()

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 from colonnade import Server
 from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import ALL, Pushing, Revision
+from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
 from colonnade.transport.duplex import Duplex
 from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
 from server.talk import Client, Rejected, nobody, talk, words
@@ -33,7 +33,7 @@ async def unopened(server: Server, revision: Revision) -> AsyncGenerator[Client]
     client = Client(revision, {}, nobody, {})
     await server.start()
     try:
-        link = Link(Side.SERVER, server.identity, server.accepts)
+        link = DuplexLink(Side.SERVER, server.identity, server.accepts)
         client.duplex = Duplex(link, client, server.answer)
         yield client
         client.duplex.close("the test is over")
@@ -141,7 +141,7 @@ async def listen(revision: Revision) -> Verdict:
     async with talk(server, revision) as client:
         wanted = {"toolsListChanged": True, "promptsListChanged": True}
         id = client.send("subscriptions/listen", {"notifications": wanted})
-        if revision.pushing is Pushing.SESSION:
+        if revision.change_notifications is ChangeNotifications.SESSION:
             return await refusal(client.outcome(id))
         await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
         (agreed,) = client.told("notifications/subscriptions/acknowledged")

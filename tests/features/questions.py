@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from typing import Annotated
 
 from colonnade import BlockingContext, Context, Depends, Sample, Server
-from colonnade.protocol.revision import Asking, Revision
+from colonnade.protocol.revision import InputRequests, Revision
 from features.feature import JSON, WORKS, Group, Verdict, refused, told, tried
 from server.talk import Client, Rejected, talk, words
 
@@ -30,12 +30,12 @@ async def word(ctx: Context, question: str) -> str:
 
 def runs(revision: Revision, rounds: int) -> int:
     """How often a handler runs from the top that asks in so many rounds."""
-    return 1 if revision.asking is Asking.BY_REQUEST else rounds + 1
+    return 1 if revision.input_requests is InputRequests.AS_REQUEST else rounds + 1
 
 
 def rounds(client: Client, asked: int) -> int:
     """How many rounds so many questions took, where questions go in rounds."""
-    return client.rounds if client.revision.asking is Asking.BY_RESULT else asked
+    return client.rounds if client.revision.input_requests is InputRequests.IN_RESULT else asked
 
 
 @QUESTIONS.feature("two in a row", WORKS)
@@ -340,5 +340,5 @@ async def nobody_to_ask(revision: Revision) -> Verdict:
         assert result.data == {"requiredCapabilities": {"sampling": {}}}
         return refused(result.code)
     assert result["isError"] is True
-    assert "and the client offers none" in words(result)
+    assert "which the client does not support" in words(result)
     return told("isError, in words")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade import Annotations, File, Icon, Server, ToolError
-from colonnade.protocol.revision import Pushing, Revision
+from colonnade.protocol.revision import ChangeNotifications, Revision
 from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
 from server.talk import Client, Rejected, talk
 
@@ -262,7 +262,7 @@ async def cached(revision: Revision) -> Verdict:
 
 async def follow(client: Client, *uris: str) -> None:
     """Ask for updates, in whichever way the revision has."""
-    if client.revision.pushing is Pushing.SESSION:
+    if client.revision.change_notifications is ChangeNotifications.SESSION:
         for uri in uris:
             await client.ask("resources/subscribe", {"uri": uri})
     else:
@@ -321,7 +321,7 @@ async def subscribe(revision: Revision) -> Verdict:
 async def nowhere(revision: Revision) -> Verdict:
     server = library()
     async with talk(server, revision) as client:
-        if revision.pushing is Pushing.SESSION:
+        if revision.change_notifications is ChangeNotifications.SESSION:
             found = await tried(client.ask("resources/subscribe", {"uri": "nowhere://x"}))
             assert isinstance(found, Rejected)
             assert found.data == {"uri": "nowhere://x"}

@@ -4,7 +4,7 @@ import base64
 from dataclasses import dataclass
 from typing import Any
 
-from colonnade import Audio, File, Image, Link, Result, Server
+from colonnade import Audio, File, Image, Link, Server, ToolReturn
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from features.feature import JSON, WORKS, Group, Verdict, told, tool_of
@@ -115,8 +115,8 @@ async def no_object(revision: Revision) -> Verdict:
         return [1, 2]
 
     @server.tool
-    async def count_freely() -> Result:
-        return Result(data=[1, 2])
+    async def count_freely() -> ToolReturn:
+        return ToolReturn(data=[1, 2])
 
     async with talk(server, revision) as client:
         tool = await tool_of(client, "count")
@@ -140,10 +140,10 @@ async def no_object(revision: Revision) -> Verdict:
 
 
 @RESULTS.feature(
-    "`Result(...)`: words, data and `_meta`", *2 * [told("without the data")], *3 * [WORKS]
+    "`ToolReturn(...)`: words, data and `_meta`", *2 * [told("without the data")], *3 * [WORKS]
 )
 async def whole(revision: Revision) -> Verdict:
-    value = Result("fine", data={"days": 3}, meta={"example.com/cost": 3})
+    value = ToolReturn("fine", data={"days": 3}, meta={"example.com/cost": 3})
     result = await returned(value, revision)
     assert words(result) == "fine"
     assert result["_meta"]["example.com/cost"] == 3

@@ -18,8 +18,8 @@ from typing import Any
 
 from colonnade import Server
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import Binding, Revision
-from colonnade.transport.http_run import Site
+from colonnade.protocol.revision import HttpBinding, Revision
+from colonnade.transport.http_server.runner import HttpRunner
 from features.feature import JSON
 from http_client import META, Caller, Response, Wire, opening
 from official import DATES, available
@@ -265,10 +265,10 @@ class Enveloper(Poster):
         return response
 
 
-KINDS: dict[Binding, type[Visitor]] = {
-    Binding.HTTP_SSE: Streamer,
-    Binding.STREAMABLE: Sessioner,
-    Binding.POST_ONLY: Enveloper,
+KINDS: dict[HttpBinding, type[Visitor]] = {
+    HttpBinding.HTTP_SSE: Streamer,
+    HttpBinding.STREAMABLE: Sessioner,
+    HttpBinding.POST_ONLY: Enveloper,
 }
 
 
@@ -286,9 +286,9 @@ async def visitor(
 
 
 @asynccontextmanager
-async def website(server: Server, **options: Any) -> AsyncGenerator[Site]:
+async def website(server: Server, **options: Any) -> AsyncGenerator[HttpRunner]:
     """A server on a free port of this machine."""
-    site = Site(server.asgi(**options), port=0)
+    site = HttpRunner(server.asgi(**options), port=0)
     await site.start()
     try:
         yield site

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from colonnade.host.config import Reader
-from colonnade.host.inputs import Inputs, OnInput
-from colonnade.host.settings import Config, Entry
-from colonnade.host.trust import Trust
+from colonnade.host.config.lookups import Inputs, OnInput
+from colonnade.host.config.reader import ConfigReader
+from colonnade.host.config.settings import Config, ServerEntry
+from colonnade.host.config.trust import Trust
 
 
 class Place:
@@ -35,8 +35,8 @@ class Place:
         on_input: OnInput | Inputs | None = None,
         env: Mapping[str, str] | None = None,
         strict: bool = False,
-    ) -> Reader:
-        return Reader(
+    ) -> ConfigReader:
+        return ConfigReader(
             trust=trust,
             on_input=on_input,
             env={} if env is None else env,
@@ -49,6 +49,6 @@ class Place:
         return self.reader(**options).read([str(self.folder / name) for name in names])
 
 
-def resolved(entry: Entry) -> Any:
+def resolved(entry: ServerEntry) -> Any:
     """What is started or reached, with every reference looked up."""
     return asyncio.run(cast("Any", entry.resolve()))

@@ -19,24 +19,24 @@ from typing import Any
 from msgspec import Raw
 
 from colonnade.errors import Fault
-from colonnade.host.settings import Entry, Settings
-from colonnade.host.supervisor import Supervised
+from colonnade.host.config.settings import ServerEntry, Settings
+from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Session
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import Exchange, RequestFields
-from colonnade.protocol.jsonrpc import NOTHING, Head, Request, encode
+from colonnade.protocol.input_requests import InputRequest, InputRequestKind
+from colonnade.protocol.jsonrpc import NOTHING, Request, SplitParams, encode
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import Kind, Question
-from colonnade.protocol.revision import EVERY, NEWEST, Asking
-from colonnade.protocol.shape import Shaper
+from colonnade.protocol.revision import EVERY, NEWEST, InputRequests
 
 SCRIPT = Path(__file__).with_name("odd_servers.py")
-ASKS = frozenset({Kind.ELICIT, Kind.SAMPLE})
-# The newest of those that keep a session: what asks by request.
+ASKS = frozenset({InputRequestKind.ELICIT, InputRequestKind.SAMPLE})
+# The newest of those that keep a session: what input_kinds by request.
 HANDSHAKE = EVERY.handshakes[0].date
-assert EVERY.handshakes[0].asking is Asking.BY_REQUEST
+assert EVERY.handshakes[0].input_requests is InputRequests.AS_REQUEST
 
-OnAsk = Callable[[Question], Any | Awaitable[Any]]
+OnAsk = Callable[[InputRequest], Any | Awaitable[Any]]
 
 
 class Call(RequestFields):
@@ -47,10 +47,10 @@ class Call(RequestFields):
         raw = Raw(encode(params))
         self.exchange = Exchange(
             Request(1, method, raw, b"1"),
-            Head(meta=NOTHING),
+            SplitParams(meta=NOTHING),
             NEWEST.methods[method],
             Peer(NEWEST, able, None, "debug"),
-            Shaper(NEWEST),
+            Encoder(NEWEST),
             caller,
         )
         self.fault: Fault | None = None
@@ -73,27 +73,27 @@ class Call(RequestFields):
     async def send(self, frame: bytes) -> None:
         self.post(frame)
 
-    async def ask(self, question: Question) -> Raw:
+    async def ask(self, question: InputRequest) -> Raw:
         made = self._on_ask(question)
         if isinstance(question.params, t.ElicitRequestParams):
             self.asked.append(question.params.message)
         said = await made if isinstance(made, Awaitable) else made
-        if isinstance(said, t.Noun):
+        if isinstance(said, t.ProtocolType):
             return Raw(encode(said))
         return Raw(encode(t.ElicitResult(action="accept", content=said)))
 
     async def hang_up(self) -> None: ...
 
 
-def nobody(question: Question) -> Any:
+def nobody(question: InputRequest) -> Any:
     raise AssertionError(f"asked {question}")
 
 
 class Kept:
     """A server, and calls of its tools."""
 
-    def __init__(self, supervised: Supervised) -> None:
-        self.supervised = supervised
+    def __init__(self, supervisor: ServerSupervisor) -> None:
+        self.supervisor = supervisor
         self.calls: list[Call] = []
 
     async def call(
@@ -108,24 +108,26 @@ class Kept:
         params = t.CallToolRequestParams(name=tool, arguments=Raw(encode(arguments)))
         turn = Call("tools/call", params, caller, on_ask)
         self.calls.append(turn)
-        result = await self.supervised.ask(turn, "tools/call", params, timeout_s=timeout_s)
+        result = await self.supervisor.request(turn, "tools/call", params, timeout_s=timeout_s)
         assert isinstance(result, t.CallToolResult)
         return "".join(one.text for one in result.content if isinstance(one, t.TextContent))
 
     @property
     def pids(self) -> list[int]:
-        return [seat.child.pid for seat in self.supervised.seats if seat.child is not None]
+        return [
+            session.child.pid for session in self.supervisor.sessions if session.child is not None
+        ]
 
     @property
     def in_flight(self) -> int:
-        return self.supervised.status.in_flight
+        return self.supervisor.status.in_flight
 
 
 def command(kind: str = "legacy") -> list[str]:
     return [sys.executable, "-I", "-S", str(SCRIPT), kind]
 
 
-def entry(target: Any, key: str = "odd", **settings: Any) -> Entry:
+def entry(target: Any, key: str = "odd", **settings: Any) -> ServerEntry:
     """An entry without a file. A function is what looks it up."""
 
     async def resolve() -> Any:
@@ -134,7 +136,7 @@ def entry(target: Any, key: str = "odd", **settings: Any) -> Entry:
         looked_up: Any = await target()
         return looked_up
 
-    return Entry(key=key, resolve=resolve, fingerprint=key, settings=Settings(**settings))
+    return ServerEntry(key=key, resolve=resolve, fingerprint=key, settings=Settings(**settings))
 
 
 @asynccontextmanager
@@ -145,13 +147,17 @@ async def kept(
     if kind != "modern":
         more.setdefault("revision", HANDSHAKE)  # which saves a question, and the wait for it
     made = entry(command(kind) if target is None else target, **more)
-    chosen: dict[str, Any] = {"asks": ASKS, "dice": lambda: 0.0, **(options or {})}
-    supervised = Supervised(made, **chosen)
+    chosen: dict[str, Any] = {
+        "input_kinds": ASKS,
+        "random_fraction": lambda: 0.0,
+        **(options or {}),
+    }
+    supervisor = ServerSupervisor(made, **chosen)
     try:
-        yield Kept(supervised)
+        yield Kept(supervisor)
     finally:
-        await supervised.close()
-        assert not supervised.seats
+        await supervisor.close()
+        assert not supervisor.sessions
 
 
 def children() -> set[int]:

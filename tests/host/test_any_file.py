@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.host.config import Reader
-from colonnade.host.explaining import explained, line, told
-from colonnade.host.keys import KEYS
+from colonnade.host.config.explain import explain, line, render
+from colonnade.host.config.formats import KEYS
+from colonnade.host.config.reader import ConfigReader
 from host.odd_files import json_files, toml_files
 
 NAMES = [
@@ -41,14 +41,14 @@ def checked(name: str, data: bytes) -> None:
         file = Path(root, name)
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(data)
-        reader = Reader(trust=True, env={"A": "a"}, home=root, folder=root)
+        reader = ConfigReader(trust=True, env={"A": "a"}, home=root, folder=root)
         config = reader.read(file)
         for problem in (*config.problems, *config.warnings):
             assert problem.place is not None
             assert problem.place.line >= 1
             assert problem.place.column >= 1
             assert line(problem).isprintable()
-        shown = told(explained(reader, everything=True), home=root, folder=root)
+        shown = render(explain(reader, everything=True), home=root, folder=root)
         assert shown.replace("\n", "").isprintable()
 
 

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from colonnade.host.config import read_config
+from colonnade.host.config.reader import read_config
 
 FILE = """{
   "mcpServers": {
@@ -30,7 +30,7 @@ def test_one_wrong_server_harms_no_other(tmp_path: Path) -> None:
         "cwd": str(tmp_path),
     }
     (problem,) = config.problems
-    assert str(problem) == f"{file}:4:13: mcpServers.bad.command: this should be a text"
+    assert str(problem) == f"{file}:4:13: mcpServers.bad.command: expected a string"
 
 
 def test_a_server_that_is_switched_off_misses_nothing(tmp_path: Path) -> None:

@@ -5,19 +5,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import Output
-from colonnade.host.crashes import FIRST_S, LONGEST_S, STEADY_S, Crash, Crashes, longest_wait
+from colonnade.host.servers.restarts import (
+    FIRST_S,
+    LONGEST_S,
+    STEADY_S,
+    Crash,
+    RestartPolicy,
+    longest_wait,
+)
 
 MOST, WITHIN_S = 5, 300.0
 
 
-def crash(crashes: Crashes, at: float, lived_s: float = 0.0, fraction: float = 1.0) -> None:
+def crash(crashes: RestartPolicy, at: float, lived_s: float = 0.0, fraction: float = 1.0) -> None:
     crashes.crashed(Crash(at, "it exited with 1"), lived_s, fraction)
 
 
 def test_a_first_end_costs_nothing() -> None:
-    crashes = Crashes(MOST, WITHIN_S)
+    crashes = RestartPolicy(MOST, WITHIN_S)
     crash(crashes, 10.0)
-    assert crashes.health(10.0) == "well"
+    assert crashes.health(10.0) == "healthy"
     assert crashes.wait_s(10.0) == 0.0
 
 
@@ -29,16 +36,16 @@ def test_each_further_one_doubles_what_the_wait_is_taken_from_up_to_a_bound() ->
 
 @given(st.floats(0, 1, exclude_max=True), st.integers(1, 100))
 def test_the_wait_is_a_random_part_of_the_whole(fraction: float, number: int) -> None:
-    crashes = Crashes(10**9, WITHIN_S)
+    crashes = RestartPolicy(10**9, WITHIN_S)
     for _ in range(number):
         crash(crashes, 50.0, fraction=fraction)
     assert crashes.wait_s(50.0) == pytest.approx(fraction * longest_wait(number))
     assert crashes.wait_s(50.0) <= LONGEST_S
-    assert crashes.health(50.0 + LONGEST_S) == "well"
+    assert crashes.health(50.0 + LONGEST_S) == "healthy"
 
 
 def test_too_many_in_a_while_and_it_is_given_up() -> None:
-    crashes = Crashes(MOST, WITHIN_S)
+    crashes = RestartPolicy(MOST, WITHIN_S)
     for number in range(MOST):
         assert crashes.health(number * 40.0) != "given_up"
         crash(crashes, number * 40.0)
@@ -49,7 +56,7 @@ def test_too_many_in_a_while_and_it_is_given_up() -> None:
 
 
 def test_ends_that_are_far_apart_are_not_added_up() -> None:
-    crashes = Crashes(MOST, WITHIN_S)
+    crashes = RestartPolicy(MOST, WITHIN_S)
     for number in range(10 * MOST):
         crash(crashes, number * WITHIN_S)
         assert crashes.health(number * WITHIN_S) != "given_up"
@@ -57,26 +64,26 @@ def test_ends_that_are_far_apart_are_not_added_up() -> None:
 
 
 def test_after_as_long_a_while_it_has_one_try_to_prove_itself() -> None:
-    crashes = Crashes(MOST, WITHIN_S)
+    crashes = RestartPolicy(MOST, WITHIN_S)
     for _ in range(MOST):
         crash(crashes, 0.0)
     assert crashes.health(WITHIN_S - 1) == "given_up"
-    assert crashes.health(WITHIN_S) == "well"
+    assert crashes.health(WITHIN_S) == "healthy"
     crash(crashes, WITHIN_S + 5)
     assert crashes.health(WITHIN_S + 5) == "given_up"
     assert crashes.wait_s(WITHIN_S + 5) == WITHIN_S
 
 
 def test_one_that_proved_itself_has_a_whole_budget_again() -> None:
-    crashes = Crashes(MOST, WITHIN_S)
+    crashes = RestartPolicy(MOST, WITHIN_S)
     for _ in range(MOST):
         crash(crashes, 0.0)
     crash(crashes, 2 * WITHIN_S, lived_s=STEADY_S)
-    assert crashes.health(2 * WITHIN_S) == "well"
+    assert crashes.health(2 * WITHIN_S) == "healthy"
 
 
 def test_a_start_that_worked_for_a_while_begins_the_waits_anew() -> None:
-    crashes = Crashes(MOST, WITHIN_S)
+    crashes = RestartPolicy(MOST, WITHIN_S)
     for _ in range(3):
         crash(crashes, 0.0)
     assert crashes.wait_s(0.0) == 2 * FIRST_S
@@ -85,27 +92,27 @@ def test_a_start_that_worked_for_a_while_begins_the_waits_anew() -> None:
 
 
 def test_but_one_that_ends_again_and_again_is_given_up_however_long_it_works() -> None:
-    crashes = Crashes(MOST, WITHIN_S)
+    crashes = RestartPolicy(MOST, WITHIN_S)
     for number in range(MOST):
         crash(crashes, number * 40.0, lived_s=40.0)
     assert crashes.health((MOST - 1) * 40.0) == "given_up"
 
 
 def test_whoever_restarts_it_forgives_everything_but_the_count() -> None:
-    crashes = Crashes(MOST, WITHIN_S)
+    crashes = RestartPolicy(MOST, WITHIN_S)
     for _ in range(MOST):
         crash(crashes, 0.0)
-    crashes.forgive()
-    assert (crashes.health(0.0), crashes.recent(0.0), crashes.total) == ("well", 0, MOST)
+    crashes.reset()
+    assert (crashes.health(0.0), crashes.recent(0.0), crashes.total) == ("healthy", 0, MOST)
     crash(crashes, 1.0)
-    assert crashes.health(1.0) == "well"
+    assert crashes.health(1.0) == "healthy"
 
 
 def test_processes_that_end_together_count_once() -> None:
-    crashes = Crashes(MOST, WITHIN_S)
+    crashes = RestartPolicy(MOST, WITHIN_S)
     for number in range(16):
         crash(crashes, 1000.0 + number / 10, lived_s=100.0)
-    assert (crashes.health(1002.0), crashes.recent(1002.0), crashes.total) == ("well", 1, 16)
+    assert (crashes.health(1002.0), crashes.recent(1002.0), crashes.total) == ("healthy", 1, 16)
     crash(crashes, 1002.0, lived_s=0.1)  # one that was started since
     assert crashes.recent(1002.0) == 2
     crash(crashes, 1010.0, lived_s=100.0)  # one that has outlived it for long

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from colonnade.host.config import read_config
-from colonnade.host.dialects import DIALECTS, Reached, Started, entry, path
+from colonnade.host.config.formats import FORMATS, HttpEntry, StdioEntry, encode_entry, file_path
+from colonnade.host.config.reader import read_config
 
 HOMES: dict[Any, str] = {"linux": "/home/you", "darwin": "/Users/you", "win32": r"C:\Users\you"}
 PATHS = {
@@ -40,19 +40,21 @@ PROJECTS = {
 
 
 def test_every_dialect_has_a_place_on_every_platform() -> None:
-    assert set(PATHS) == {(client, platform) for client in DIALECTS for platform in HOMES}
+    assert set(PATHS) == {(client, platform) for client in FORMATS for platform in HOMES}
 
 
 @pytest.mark.parametrize(("client", "platform"), PATHS)
 def test_a_file_is_where_the_program_looks_for_it(client: str, platform: Any) -> None:
     home = HOMES[platform]
-    found = path(DIALECTS[client], "user", platform=platform, home=home, folder="x", env={})
+    found = file_path(FORMATS[client], "user", platform=platform, home=home, folder="x", env={})
     assert found == PATHS[client, platform]
 
 
 @pytest.mark.parametrize("client", PROJECTS)
 def test_a_project_has_its_own_file(client: str) -> None:
-    found = path(DIALECTS[client], "project", platform="linux", home="x", folder="/code", env={})
+    found = file_path(
+        FORMATS[client], "project", platform="linux", home="x", folder="/code", env={}
+    )
     assert found == PROJECTS[client]
 
 
@@ -68,12 +70,14 @@ MOVED = {
 @pytest.mark.parametrize(("client", "platform", "variable"), MOVED)
 def test_a_variable_moves_the_file(client: str, platform: Any, variable: str) -> None:
     env = {variable: "/else"}
-    found = path(DIALECTS[client], "user", platform=platform, home="/home/you", folder="x", env=env)
+    found = file_path(
+        FORMATS[client], "user", platform=platform, home="/home/you", folder="x", env=env
+    )
     assert found == MOVED[client, platform, variable]
 
 
-STARTED = Started("run", ("a",), (("LOG", "debug"), ("TOKEN", None)))
-REACHED = Reached("https://example.com/mcp", (("X", "y"),), (("Authorization", "TOKEN"),))
+STARTED = StdioEntry("run", ("a",), (("LOG", "debug"), ("TOKEN", None)))
+REACHED = HttpEntry("https://example.com/mcp", (("X", "y"),), (("Authorization", "TOKEN"),))
 ENTRIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "claude-code": (
         {
@@ -122,18 +126,18 @@ ENTRIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("client", ENTRIES)
 def test_a_server_is_told_as_the_program_wants_it(client: str) -> None:
     started, reached = ENTRIES[client]
-    assert entry(DIALECTS[client], STARTED) == started
-    assert entry(DIALECTS[client], REACHED) == reached
-    assert entry(DIALECTS[client], Started("run"))["command"] == "run"
+    assert encode_entry(FORMATS[client], STARTED) == started
+    assert encode_entry(FORMATS[client], REACHED) == reached
+    assert encode_entry(FORMATS[client], StdioEntry("run"))["command"] == "run"
 
 
 def test_what_a_dialect_cannot_say_is_refused() -> None:
-    desktop = DIALECTS["claude-desktop"]
-    with pytest.raises(ValueError, match="takes no addresses"):
-        entry(desktop, REACHED)
+    desktop = FORMATS["claude-desktop"]
+    with pytest.raises(ValueError, match="does not support URLs"):
+        encode_entry(desktop, REACHED)
     with pytest.raises(ValueError, match="cannot refer to a variable"):
-        entry(desktop, STARTED)
-    assert entry(desktop, STARTED._replace(variables=(("A", "b"),))) == {
+        encode_entry(desktop, STARTED)
+    assert encode_entry(desktop, STARTED._replace(variables=(("A", "b"),))) == {
         "command": "run",
         "args": ["a"],
         "env": {"A": "b"},

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.host.explaining import explained, told
-from colonnade.host.keys import SETTINGS
-from colonnade.host.settings import Settings
+from colonnade.host.config.explain import explain, render
+from colonnade.host.config.formats import SETTINGS
+from colonnade.host.config.settings import Settings
 from host.configured import Place
 
 USER = '{"mcpServers": {"git": {"command": "uvx", "env": {"LOG": "${LOG:-user}"}}}, "projects": {\n'
@@ -25,7 +25,7 @@ def place(tmp_path: Path) -> Place:
 def test_a_value_that_came_through_three_scopes_names_them_all(place: Place) -> None:
     reader = place.reader(trust=True, env={"LEVEL": "debug"})
     reader.read([place.folder / ".mcp.json", place.home / ".claude.json"])
-    (git,) = explained(reader)
+    (git,) = explain(reader)
     value = next(one for one in git.values if one.name == "env.LOG")
     assert value.spot is not None
     found = [(spot.scope, Path(spot.file).name, spot.line) for spot in (value.spot, *value.over)]
@@ -35,16 +35,16 @@ def test_a_value_that_came_through_three_scopes_names_them_all(place: Place) -> 
         ("user", ".claude.json", 1),
     ]
     assert [(one.text, one.state) for one in value.references] == [("${LEVEL}", "set")]
-    assert told([git], home=str(place.home), folder=str(place.folder)) == (
+    assert render([git], home=str(place.home), folder=str(place.folder)) == (
         "git  mine\n"
         "  command = mine\n"
         "      ~/.claude.json:3 (Claude Code, local)\n"
-        "      over .mcp.json:3 (Claude Code, project)\n"
-        "      over ~/.claude.json:1 (Claude Code, user)\n"
+        "      overrides .mcp.json:3 (Claude Code, project)\n"
+        "      overrides ~/.claude.json:1 (Claude Code, user)\n"
         "  env.LOG = ${LEVEL}\n"
         "      ~/.claude.json:3 (Claude Code, local)\n"
-        "      over .mcp.json:3 (Claude Code, project)\n"
-        "      over ~/.claude.json:1 (Claude Code, user)\n"
+        "      overrides .mcp.json:3 (Claude Code, project)\n"
+        "      overrides ~/.claude.json:1 (Claude Code, user)\n"
         "      ${LEVEL}: set\n"
         "\n"
     )
@@ -58,17 +58,17 @@ def test_a_file_that_is_not_trusted_is_explained_and_nothing_in_it_looked_at(
     reader, trusting = place.reader(env={"LEVEL": "debug"}), place.reader(trust=True)
     for each in (reader, trusting):
         each.read(place.folder / ".mcp.json")
-    assert explained(reader) == []
-    (one,) = explained(reader, trusting)
+    assert explain(reader) == []
+    (one,) = explain(reader, trusting)
     assert one.state == "untrusted"
-    assert [each.state for value in one.values for each in value.references] == ["not looked at"]
+    assert [each.state for value in one.values for each in value.references] == ["not checked"]
 
 
 def test_settings_that_nobody_said_are_shown_for_who_asks(place: Place) -> None:
     place.write("colonnade.toml", '[defaults]\ntimeout_s = 5\n[servers.a]\ncommand = "run"\n')
     reader = place.reader()
     reader.read(place.folder / "colonnade.toml")
-    (one,) = explained(reader, everything=True)
+    (one,) = explain(reader, everything=True)
     settings = {value.name: value for value in one.values if value.name in SETTINGS}
     assert set(settings) == set(Settings.__struct_fields__)
     assert settings["timeout_s"].spot is not None
@@ -88,7 +88,7 @@ def test_a_server_says_whether_it_is_used(place: Place, text: str, state: str) -
     place.write("colonnade.toml", f"[servers.a]\n{text}\n")
     reader = place.reader()
     reader.read(place.folder / "colonnade.toml")
-    assert [one.state for one in explained(reader)] == [state]
+    assert [one.state for one in explain(reader)] == [state]
 
 
 def test_every_setting_has_a_key_in_our_file() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from colonnade import Host
-from colonnade.host.trust import Trust, TrustQuestion
+from colonnade.host.config.trust import Trust, TrustRequest
 from live import Records
 
 SERVER = """
@@ -47,7 +47,7 @@ def write(folder: Path, mark: str) -> None:
     (folder / ".mcp.json").write_text(json.dumps(servers))
 
 
-def yes(_: TrustQuestion) -> bool:
+def yes(_: TrustRequest) -> bool:
     return True
 
 
@@ -79,7 +79,7 @@ def test_a_file_that_is_not_there_is_a_problem_of_the_host(tmp_path: Path) -> No
         async with Host.from_config(tmp_path / "mcp.json") as host:
             return [str(problem) for problem in host.problems]
 
-    assert asyncio.run(played()) == [f"{tmp_path / 'mcp.json'}:1:1: there is no such file"]
+    assert asyncio.run(played()) == [f"{tmp_path / 'mcp.json'}:1:1: file not found"]
 
 
 def test_what_is_wrong_with_files_is_logged_once(tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_what_is_wrong_with_files_is_logged_once(tmp_path: Path) -> None:
             return records.lines
 
     missing, broken = asyncio.run(played())
-    assert missing == f"WARNING {file}:1:1: there is no such file"
-    assert broken.endswith("mcpServers.broken.command: this should be a text")
+    assert missing == f"WARNING {file}:1:1: file not found"
+    assert broken.endswith("mcpServers.broken.command: expected a string")
 
 
 def test_a_server_that_cannot_be_looked_up_is_a_problem_and_no_crash(tmp_path: Path) -> None:

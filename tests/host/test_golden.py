@@ -16,10 +16,10 @@ from typing import Any, cast
 
 import pytest
 
-from colonnade.host import scopes
-from colonnade.host.config import read_config
-from colonnade.host.inputs import Input
-from colonnade.host.settings import Config, Settings
+from colonnade.host.config import formats as scopes
+from colonnade.host.config.lookups import Input
+from colonnade.host.config.reader import read_config
+from colonnade.host.config.settings import Config, Settings
 
 GOLDEN = Path(__file__).with_name("golden")
 CASES = sorted(case.parent.name for case in GOLDEN.glob("*/case.json"))
@@ -95,6 +95,6 @@ def test_a_file_is_read_as_its_program_reads_it(
 
 
 def test_every_dialect_has_a_case() -> None:
-    from colonnade.host.keys import KEYS
+    from colonnade.host.config.formats import KEYS
 
     assert set(KEYS) <= set(CASES)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from colonnade import CannotConnect, Context, Host, RemoteError, Server, ToolError
-from colonnade.host.own import entry_of
-from colonnade.host.settings import Config, Problem, Settings
-from colonnade.host.supervisor import Status
-from colonnade.transport.http_run import Site
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Config, HostProblem, Settings
+from colonnade.host.servers.status import Status
+from colonnade.transport.http_server.runner import HttpRunner
 from live import live
 
 NOTES = """
@@ -72,7 +72,7 @@ def weather() -> Server:
 @asynccontextmanager
 async def served(server: Server) -> AsyncGenerator[str]:
     """The address of a server, over HTTP on a free port."""
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
     try:
         yield f"http://127.0.0.1:{site.port}/mcp"
@@ -169,7 +169,9 @@ async def test_resources_are_read_by_their_own_addresses_and_prompts_by_names() 
 @live
 async def test_an_address_that_two_servers_have_is_read_of_neither_until_one_is_named() -> None:
     async with Host({"a": weather(), "b": weather()}) as host:
-        with pytest.raises(RemoteError, match="'a', 'b' all have the resource") as caught:
+        with pytest.raises(
+            RemoteError, match=r"several servers have the resource .*: 'a', 'b' .*; pass server="
+        ) as caught:
             await host.read_resource("weather://Oslo")
         assert "server=" in str(caught.value)
         contents = (await host.read_resource("weather://Oslo", server="b")).contents
@@ -187,7 +189,7 @@ async def test_a_wrong_name_is_answered_with_what_is_near() -> None:
             await host.read_resource("x://y", server="wether")
         with pytest.raises(RemoteError, match="has no prompt 'weather__plam'; did you mean"):
             await host.get_prompt("weather__plam")
-        with pytest.raises(RemoteError, match="names begin with their server"):
+        with pytest.raises(RemoteError, match="names begin with the server"):
             await host.call_tool("zzz")
 
 
@@ -243,7 +245,7 @@ def test_what_can_be_no_server_is_refused_at_once_with_its_key() -> None:
 
 @live
 async def test_problems_of_a_configuration_are_told_beside_those_of_servers() -> None:
-    config = Config(entries={}, problems=(Problem("x", "it has no command"),))
+    config = Config(entries={}, problems=(HostProblem("x", "it has no command"),))
     async with Host(config) as host:
         assert [problem.words for problem in host.problems] == ["it has no command"]
 

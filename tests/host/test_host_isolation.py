@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from colonnade import Host, Question, RemoteError, Server
-from colonnade.host.own import entry_of
-from colonnade.host.settings import Entry, Settings
+from colonnade import Host, HostInputRequest, RemoteError, Server
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.protocol import types as t
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from host.secretive import secretive
 from live import live, live_for
 
@@ -60,7 +60,7 @@ class Overheard:
 async def overheard(key: str, record: Path) -> AsyncGenerator[str]:
     """A server at a URL, and all that it is sent."""
     app: Any = Overheard(secretive(key, secret_of(key)).asgi(), record)
-    site = Site(app, port=0)
+    site = HttpRunner(app, port=0)
     await site.start()
     try:
         yield f"http://127.0.0.1:{site.port}/mcp"
@@ -68,7 +68,7 @@ async def overheard(key: str, record: Path) -> AsyncGenerator[str]:
         await site.stop(0.0)
 
 
-async def entry(key: str, record: Path, stack: AsyncExitStack) -> Entry:
+async def entry(key: str, record: Path, stack: AsyncExitStack) -> ServerEntry:
     revision, kind = SERVERS[key]
     target: dict[str, Any]
     if kind == "process":
@@ -86,14 +86,14 @@ async def everything(folder: Path) -> dict[str, bytes]:
     records = {key: folder / f"seen-{number}" for number, key in enumerate(SERVERS)}
     asked: list[str] = []
 
-    def on_question(question: Question) -> str:
+    def on_input_request(question: HostInputRequest) -> str:
         assert isinstance(question.params, t.ElicitRequestParams)
         asked.append(f"{question.server}: {question.params.message}")
         return f"answer for {question.server[::-1]}"
 
     async with AsyncExitStack() as stack:
         entries = {key: await entry(key, record, stack) for key, record in records.items()}
-        host = await stack.enter_async_context(Host(entries, on_question=on_question))
+        host = await stack.enter_async_context(Host(entries, on_input_request=on_input_request))
         for who in ("ada-7f31", "bob-9c55"):
             caller = host.caller(who)
             assert len(await caller.list_tools(fresh=True)) == 8

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from colonnade import ConnectionLost, Host, RemoteError, Server
-from colonnade.host import shelves
-from colonnade.host.own import entry_of
-from colonnade.host.roof import Changes
-from colonnade.host.settings import Settings
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
+from colonnade.host.runtime import ListChanges
+from colonnade.host.servers import listings
 from colonnade.protocol import types as t
-from colonnade.providers.names import is_safe
+from colonnade.providers.tool_calls import is_safe
 from host.keeping import HANDSHAKE, command, entry
 from live import Records, live, until
 
@@ -37,7 +37,7 @@ class Counted(Server):
     listed = 0
 
     async def answer(self, turn: Any) -> bytes | None:
-        self.listed += turn.exchange.row.name == "tools/list"
+        self.listed += turn.exchange.method.name == "tools/list"
         return await super().answer(turn)
 
 
@@ -59,7 +59,7 @@ async def test_a_hung_server_costs_whoever_looks_a_bounded_wait_and_then_none() 
         assert [tool.name for tool in await host.list_tools()] == ["good__one"]
         (problem,) = host.problems
         assert problem.server == "hung"
-        assert "have not come yet" in problem.words
+        assert "are not available yet" in problem.words
         began = loop.time()
         for _ in range(20):
             assert len(await host.list_tools()) == 1
@@ -87,7 +87,7 @@ async def test_a_list_of_which_nobody_tells_is_not_kept_for_ever(
         for _ in range(3):
             assert len(await host.list_tools()) == 2
         assert (mute.listed, telling.listed) == (1, 1)
-        monkeypatch.setattr(shelves, "UNTOLD_S", 0.0)
+        monkeypatch.setattr(listings, "UNNOTIFIED_S", 0.0)
         for _ in range(3):
             assert len(await host.list_tools()) == 2
         assert (mute.listed, telling.listed) == (4, 1)
@@ -101,7 +101,7 @@ async def test_nothing_is_started_because_a_list_of_a_stopped_process_is_old(
     async with Host({"odd": stopped}) as host:
         assert len(await host.list_tools()) == 3
         await until(lambda: host.status()[0].seats == 0)
-        monkeypatch.setattr(shelves, "UNTOLD_S", 0.0)
+        monkeypatch.setattr(listings, "UNNOTIFIED_S", 0.0)
         assert len(await host.list_tools()) == 3
         assert host.status()[0].state == "idle"
 
@@ -112,7 +112,7 @@ class Meeting(Server):
     barrier: asyncio.Barrier
 
     async def answer(self, turn: Any) -> bytes | None:
-        if turn.exchange.row.name == "tools/list":
+        if turn.exchange.method.name == "tools/list":
             await self.barrier.wait()
         return await super().answer(turn)
 
@@ -176,14 +176,14 @@ async def test_a_server_that_comes_late_is_told_of_and_is_no_problem_any_more(
         "from colonnade import Server\nserver = Server('late')\n"
         "@server.tool\ndef two() -> str:\n    return 'two'\nserver.run()\n"
     )
-    told: list[Changes] = []
+    told: list[ListChanges] = []
     async with Host({"late": [sys.executable, str(file)], "good": small()}, wait_s=1.0) as host:
         host.watch(told.append)
         assert len(await host.list_tools()) == 1
         assert len(host.problems) == 1
         go.write_text("")
         await until(lambda: bool(told))
-        assert told == [Changes(("tools",), ("late",))]
+        assert told == [ListChanges(("tools",), ("late",))]
         assert len(await host.list_tools()) == 2
         assert host.problems == []
 
@@ -193,7 +193,7 @@ def test_a_list_is_kept_until_its_server_says_that_it_has_changed(revision: str)
     @live
     async def play() -> None:
         server = counted()
-        told: list[Changes] = []
+        told: list[ListChanges] = []
         entry = entry_of("c", server, Settings(revision=revision))
         async with Host({"c": entry, "other": small()}) as host:
             host.watch(told.append)
@@ -208,7 +208,7 @@ def test_a_list_is_kept_until_its_server_says_that_it_has_changed(revision: str)
 
             _ = two
             await until(lambda: bool(told))
-            assert told == [Changes(("tools",), ("c",))]
+            assert told == [ListChanges(("tools",), ("c",))]
             assert [tool.name for tool in await host.list_tools()] == [
                 "c__one",
                 "c__two",
@@ -251,8 +251,8 @@ async def test_a_tool_that_is_new_is_found_though_nobody_told_of_it() -> None:
     server = small()
     async with Host({"s": entry_of("s", server, Settings(revision="2025-06-18"))}) as host:
         await host.list_tools()
-        shelf = host._roof.snapshot.hosted["s"].offers("").tools
-        shelf._came_at -= shelves.ANEW_S
+        listing = host._runtime.generation.servers["s"].listings("").tools
+        listing._fetched_at -= listings.REFETCH_S
 
         @server.tool
         def two() -> str:
@@ -279,7 +279,7 @@ def odd() -> Server:
 
 class Odd(Server):
     async def answer(self, turn: Any) -> bytes | None:
-        if turn.exchange.row.name != "tools/list":
+        if turn.exchange.method.name != "tools/list":
             return await super().answer(turn)
         names = [
             "",
@@ -322,7 +322,7 @@ async def test_what_is_odd_about_a_list_breaks_no_other_and_has_good_names() -> 
 
 class Broken(Server):
     async def answer(self, turn: Any) -> bytes | None:
-        if turn.exchange.row.name != "tools/list":
+        if turn.exchange.method.name != "tools/list":
             return await super().answer(turn)
         return b'{"jsonrpc":"2.0","id":%b,"result":{"tools":7}}' % (turn.exchange.request.raw_id)
 

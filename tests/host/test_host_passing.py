@@ -11,20 +11,20 @@ from colonnade import (
     Context,
     Handler,
     Host,
-    Question,
+    HostInputRequest,
     Refused,
+    RequestContext,
     Server,
     TimedOut,
-    Turn,
     connect,
 )
 from colonnade.errors import Fault
-from colonnade.host.own import entry_of
-from colonnade.host.questions import Desk
-from colonnade.host.settings import Settings
-from colonnade.host.turns import LocalTurn, local_exchange
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
+from colonnade.host.input_requests import InputRequestHandler
+from colonnade.host.router import LocalTurn, local_exchange
 from colonnade.protocol import types as t
-from colonnade.protocol.reading import read
+from colonnade.protocol.codec.decode import decode_as
 from host.wrapped_turn import wrapping
 from live import live
 
@@ -43,9 +43,9 @@ class Recorded(Server):
         super().__init__(name)
         self.params: list[dict[str, Any]] = []
 
-    async def answer(self, turn: Turn) -> bytes | None:
-        if turn.exchange.row.name == "tools/call":
-            self.params.append(read(dict[str, Any], turn.exchange.request.params))
+    async def answer(self, turn: RequestContext) -> bytes | None:
+        if turn.exchange.method.name == "tools/call":
+            self.params.append(decode_as(dict[str, Any], turn.exchange.request.params))
         return await super().answer(turn)
 
 
@@ -138,21 +138,21 @@ async def test_layers_are_around_everything_and_what_they_refuse_never_reaches_a
     server = recorded()
     seen: list[tuple[str, Any, str]] = []
 
-    async def audit(turn: Turn, handler: Handler) -> t.Noun:
+    async def audit(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         exchange = turn.exchange
-        seen.append((exchange.row.name, exchange.head.name, exchange.principal))
+        seen.append((exchange.method.name, exchange.params.name, exchange.principal))
         return await handler(turn)
 
-    async def policy(turn: Turn, handler: Handler) -> t.Noun:
-        if turn.exchange.head.name == "s__rest":
+    async def policy(turn: RequestContext, handler: Handler) -> t.ProtocolType:
+        if turn.exchange.params.name == "s__rest":
             raise Refused("resting is not allowed")
         result = await handler(turn)
         if isinstance(result, t.ListToolsResult):
             return t.ListToolsResult(tools=[one for one in result.tools if one.name != "s__rest"])
         return result
 
-    async with Host({"s": server}, layers=[audit]) as host:
-        host.use(policy)
+    async with Host({"s": server}, middleware=[audit]) as host:
+        host.add_middleware(policy)
         assert [tool.original for tool in await host.list_tools()] == ["work", "number"]
         with pytest.raises(Refused, match="resting is not allowed"):
             await host.caller("ada").call_tool("s__rest")
@@ -168,14 +168,14 @@ async def test_layers_are_around_everything_and_what_they_refuse_never_reaches_a
 
 @live
 async def test_a_layer_may_change_what_is_said_of_a_tool() -> None:
-    async def louder(turn: Turn, handler: Handler) -> t.Noun:
+    async def louder(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         result = await handler(turn)
         if not isinstance(result, t.ListToolsResult):
             return result
         tools = [t.Tool(name=one.name, input_schema={}, description="!") for one in result.tools]
         return t.ListToolsResult(tools=tools)
 
-    async with Host({"s": recorded()}, layers=[louder]) as host:
+    async with Host({"s": recorded()}, middleware=[louder]) as host:
         tools = await host.list_tools()
         assert [(one.description, one.server, one.original) for one in tools] == [
             ("!", "s", "work"),
@@ -211,7 +211,7 @@ def test_middleware_that_wraps_a_turn_changes_nothing_that_a_program_sees(revisi
             entries = {
                 key: entry_of(key, stocked(), Settings(revision=revision)) for key in ("a", "b")
             }
-            async with Host(entries, layers=middleware) as host:
+            async with Host(entries, middleware=middleware) as host:
                 tools = await host.list_tools()
                 assert [(one.name, one.server, one.original) for one in tools] == [
                     (f"{key}__{name}", key, name)
@@ -232,15 +232,15 @@ def test_middleware_that_wraps_a_turn_changes_nothing_that_a_program_sees(revisi
 
 @live
 async def test_what_a_cache_of_lists_answers_still_has_its_servers() -> None:
-    kept: dict[str, t.Noun] = {}
+    kept: dict[str, t.ProtocolType] = {}
 
-    async def cache(turn: Turn, handler: Handler) -> t.Noun:
-        method = turn.exchange.row.name
+    async def cache(turn: RequestContext, handler: Handler) -> t.ProtocolType:
+        method = turn.exchange.method.name
         if method not in kept:
             kept[method] = await handler(turn)
         return kept[method]
 
-    async with Host({"s": recorded()}, layers=[cache]) as host:
+    async with Host({"s": recorded()}, middleware=[cache]) as host:
         first = await host.list_tools()
         assert [one.server for one in first] == ["s", "s", "s"]
         assert await host.list_tools() == first
@@ -291,8 +291,8 @@ class Front(Server):
         self.tool(_nothing)
         self.prompt(_nothing)
 
-    async def answer(self, turn: Turn) -> bytes | None:
-        if turn.exchange.row.name not in ("tools/list", "tools/call"):
+    async def answer(self, turn: RequestContext) -> bytes | None:
+        if turn.exchange.method.name not in ("tools/list", "tools/call"):
             return await super().answer(turn)
         return turn.exchange.settle(await self.host.handler(turn))
 
@@ -344,13 +344,13 @@ async def test_a_question_goes_back_the_way_the_call_came() -> None:
         asked.append(params.message)
         return "12A"
 
-    def on_question(question: Question) -> None:
+    def on_input_request(question: HostInputRequest) -> None:
         raise AssertionError("nobody here has called")
 
     for behind in (OLD, NEW):
         entry = entry_of("d", server, Settings(revision=behind))
         async with (
-            Host({"d": entry}, on_question=on_question) as host,
+            Host({"d": entry}, on_input_request=on_input_request) as host,
             connect(Front(host), revision=OLD, on_elicit=on_elicit) as client,
             connect(Front(host), revision=OLD) as mute,
         ):
@@ -363,9 +363,9 @@ async def test_a_question_goes_back_the_way_the_call_came() -> None:
 @live
 async def test_the_handler_refuses_what_is_no_request_to_a_catalogue() -> None:
     async with Host({"s": recorded()}) as host:
-        desk = Desk()
+        desk = InputRequestHandler()
         other = LocalTurn(local_exchange("server/discover", t.RequestParams(), desk.peer), desk)
-        with pytest.raises(Fault, match="no server/discover here"):
+        with pytest.raises(Fault, match="method not found: server/discover"):
             await host.handler(other)
         cursor = t.PaginatedRequestParams(cursor="x")
         page = LocalTurn(local_exchange("tools/list", cursor, desk.peer), desk)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from colonnade import CannotConnect, ConnectionLost, Host, LocalProtocolError, RemoteError, Server
-from colonnade.host.own import entry_of
-from colonnade.host.settings import Settings
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
 from host.keeping import HANDSHAKE, command, entry
 from live import live, until
 
@@ -60,9 +60,9 @@ async def test_a_dead_server_is_started_by_one_look_and_told_of_once(tmp_path: P
 async def test_a_server_that_hangs_at_all_its_lists_is_told_of_once() -> None:
     async with Host({"hung": HUNG}, wait_s=0.05) as host:
         await host.list_tools()
-        assert "tools of server 'hung' have not come yet" in host.problems[0].words
+        assert "tools of server 'hung' are not available yet" in host.problems[0].words
         await look(host)
-        words = "server 'hung' has not answered yet; look again later"
+        words = "server 'hung' has not answered yet; list it again later"
         assert [problem.words for problem in host.problems] == [words]
 
 
@@ -84,7 +84,7 @@ class Twice(Server):
 
     async def answer(self, turn: Any) -> bytes | None:
         found = await super().answer(turn)
-        if found and turn.exchange.row.name == "tools/list":
+        if found and turn.exchange.method.name == "tools/list":
             reply = json.loads(found)
             reply["result"]["tools"] *= 2
             return json.dumps(reply).encode()

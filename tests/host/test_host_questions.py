@@ -13,18 +13,18 @@ from colonnade import (
     Context,
     Declined,
     Host,
+    HostInputRequest,
     Middleware,
-    Question,
     RemoteError,
+    RequestContext,
     Server,
-    Turn,
 )
 from colonnade.errors import Fault, FaultKind
-from colonnade.host.own import entry_of
-from colonnade.host.questions import Desk
-from colonnade.host.settings import Settings, Sharing
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings, Sharing
+from colonnade.host.input_requests import InputRequestHandler
 from colonnade.protocol import types as t
-from colonnade.protocol.questions import Question as Asked
+from colonnade.protocol.input_requests import InputRequest
 from host.wrapped_turn import wrapping
 from live import Records, live, live_for
 
@@ -65,7 +65,7 @@ def asking() -> Server:
     return server
 
 
-def told(question: Question) -> str:
+def told(question: HostInputRequest) -> str:
     assert isinstance(question.params, t.ElicitRequestParams)
     return question.params.message
 
@@ -90,7 +90,7 @@ async def crossed(tmp_path: Path, settings: Settings) -> None:
     file.write_text(ASKING)
     forms: list[str] = []
 
-    async def on_question(question: Question) -> str:
+    async def on_input_request(question: HostInputRequest) -> str:
         await asyncio.sleep(0)
         callers = {call.caller for call in question.calls}
         (caller,) = callers  # nobody else's call can be meant
@@ -102,7 +102,7 @@ async def crossed(tmp_path: Path, settings: Settings) -> None:
         return f"seat of {caller} by {told(question)}"
 
     entry = entry_of("desk", [sys.executable, str(file)], settings)
-    async with Host({"desk": entry}, on_question=on_question) as host:
+    async with Host({"desk": entry}, on_input_request=on_input_request) as host:
 
         async def book(who: str, number: int) -> None:
             arguments = {"who": who, "number": number}
@@ -120,9 +120,9 @@ async def crossed(tmp_path: Path, settings: Settings) -> None:
 @pytest.mark.spec("R0361", "R0589")
 @pytest.mark.parametrize("revision", [OLD, NEW])
 def test_a_question_says_who_asks_for_which_call(revision: str) -> None:
-    asked: list[Question] = []
+    asked: list[HostInputRequest] = []
 
-    def on_question(question: Question) -> Any:
+    def on_input_request(question: HostInputRequest) -> Any:
         asked.append(question)
         return "12A" if question.kind == "elicit" else "I have thought."
 
@@ -130,7 +130,7 @@ def test_a_question_says_who_asks_for_which_call(revision: str) -> None:
     async def play() -> None:
         settings = Settings(revision=revision, sampling=True)
         entry = entry_of("desk", asking(), settings)
-        async with Host({"desk": entry}, on_question=on_question) as host:
+        async with Host({"desk": entry}, on_input_request=on_input_request) as host:
             await host.call_tool("desk__book", {"who": "Ada"}, caller="ada")
             assert (await host.call_tool("desk__think")).text == "I have thought."
 
@@ -158,13 +158,13 @@ async def test_who_gave_nobody_to_ask_is_told_of_which_tool_and_how_to() -> None
     entry = entry_of("desk", asking(), Settings(revision=NEW, sampling=True))
     async with Host({"desk": entry}) as host:
         for tool, arguments in (("desk__book", {"who": "Ada"}), ("desk__think", {})):
-            words = rf"'{tool}' of server 'desk' asks, .* pass Host\(on_question=…\)"
+            words = rf"'{tool}' of server 'desk' needs input .* pass Host\(on_input_request=…\)"
             with pytest.raises(RemoteError, match=words) as raised:
                 await host.call_tool(tool, arguments)
             assert raised.value.code == -32021
     closed = entry_of("desk", asking(), Settings(revision=NEW))
-    async with Host({"desk": closed}, on_question=lambda question: "I thought.") as host:
-        with pytest.raises(RemoteError, match="its settings have to say sampling = true"):
+    async with Host({"desk": closed}, on_input_request=lambda question: "I thought.") as host:
+        with pytest.raises(RemoteError, match="set sampling = true in its settings"):
             await host.call_tool("desk__think")
 
 
@@ -179,7 +179,9 @@ async def test_who_gave_nobody_to_ask_is_told_so_by_a_prompt_of_an_older_server_
     _ = plan
     entry = entry_of("desk", server, Settings(revision=OLD))
     async with Host({"desk": entry}) as host:
-        with pytest.raises(RemoteError, match=r"'desk__plan' of server 'desk' asks, .*on_question"):
+        with pytest.raises(
+            RemoteError, match=r"'desk__plan' of server 'desk' needs input .*on_input_request"
+        ):
             await host.get_prompt("desk__plan")
 
 
@@ -188,8 +190,8 @@ def test_the_remedy_is_told_whatever_middleware_passes_on(middleware: Sequence[M
     @live
     async def play() -> None:
         entry = entry_of("desk", asking(), Settings(revision=NEW))
-        async with Host({"desk": entry}, layers=middleware) as host:
-            with pytest.raises(RemoteError, match=r"pass Host\(on_question=…\)") as raised:
+        async with Host({"desk": entry}, middleware=middleware) as host:
+            with pytest.raises(RemoteError, match=r"pass Host\(on_input_request=…\)") as raised:
                 await host.call_tool("desk__book", {"who": "Ada"})
             assert raised.value.server == "desk"
 
@@ -204,7 +206,7 @@ def test_capabilities_are_not_guessed_from_the_message_of_an_error(data: Any) ->
     @live
     async def play() -> None:
         server = Server("prose")
-        words = "this needs a user who can be asked, and the client offers none"
+        words = "this needs elicitation, which the client does not support"
 
         @server.prompt
         def plan() -> str:
@@ -232,7 +234,7 @@ def test_a_model_is_asked_only_for_a_server_that_may(revision: str) -> None:
     @live
     async def play() -> None:
         entry = entry_of("desk", asking(), Settings(revision=revision))
-        async with Host({"desk": entry}, on_question=lambda _: "words") as host:
+        async with Host({"desk": entry}, on_input_request=lambda _: "words") as host:
             assert await refused(host, "desk__think")
 
     play()
@@ -240,10 +242,10 @@ def test_a_model_is_asked_only_for_a_server_that_may(revision: str) -> None:
 
 @live
 async def test_one_session_for_all_callers_is_offered_nothing() -> None:
-    asked: list[Question] = []
+    asked: list[HostInputRequest] = []
     settings = Settings(revision=OLD, sharing="shared", sampling=True, roots=("/",))
     entry = entry_of("desk", asking(), settings)
-    async with Host({"desk": entry}, on_question=asked.append) as host:
+    async with Host({"desk": entry}, on_input_request=asked.append) as host:
         assert await refused(host, "desk__book", {"who": "Ada"})
         assert await refused(host, "desk__think")
         assert await refused(host, "desk__where")
@@ -259,14 +261,14 @@ async def test_roots_are_what_the_configuration_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("revision", [OLD, NEW])
 def test_a_handler_that_fails_has_refused_and_nothing_else_happens(revision: str) -> None:
-    def on_question(question: Question) -> Any:
+    def on_input_request(question: HostInputRequest) -> Any:
         raise KeyError("a secret of this program")
 
     @live
     async def play() -> None:
         entry = entry_of("desk", asking(), Settings(revision=revision, sampling=True))
         with Records("colonnade.host", "colonnade.client"):
-            async with Host({"desk": entry}, on_question=on_question) as host:
+            async with Host({"desk": entry}, on_input_request=on_input_request) as host:
                 result = await host.call_tool("desk__book", {"who": "Ada"})
                 assert result.is_error
                 assert "secret" not in result.text
@@ -279,7 +281,7 @@ def test_a_handler_that_fails_has_refused_and_nothing_else_happens(revision: str
 @pytest.mark.spec("R0363")
 @pytest.mark.parametrize("revision", [OLD, NEW])
 def test_a_person_may_say_no_or_go_away(revision: str) -> None:
-    def on_question(question: Question) -> Any:
+    def on_input_request(question: HostInputRequest) -> Any:
         if question.kind == "elicit" and "Bob" in told(question):
             return None
         raise Declined("no")
@@ -287,13 +289,13 @@ def test_a_person_may_say_no_or_go_away(revision: str) -> None:
     @live
     async def play() -> None:
         entry = entry_of("desk", asking(), Settings(revision=revision, sampling=True))
-        async with Host({"desk": entry}, on_question=on_question) as host:
+        async with Host({"desk": entry}, on_input_request=on_input_request) as host:
             result = await host.call_tool("desk__book", {"who": "Ada"})
             assert result.is_error
             assert "declined" in result.text
             result = await host.call_tool("desk__book", {"who": "Bob"})
             assert result.is_error
-            assert "went away" in result.text
+            assert "cancelled the request" in result.text
             assert await refused(host, "desk__think")
 
     play()
@@ -301,40 +303,41 @@ def test_a_person_may_say_no_or_go_away(revision: str) -> None:
 
 @live
 async def test_a_handler_that_never_answers_has_refused() -> None:
-    async def on_question(question: Question) -> Any:
+    async def on_input_request(question: HostInputRequest) -> Any:
         await asyncio.Event().wait()
 
-    desk = Desk(on_question, ask_s=0.01)
+    desk = InputRequestHandler(on_input_request, timeout_s=0.01)
     form = t.ElicitSchema(properties={})
-    question = Asked(t.ElicitRequestParams(message="?", requested_schema=form))
+    question = InputRequest(t.ElicitRequestParams(message="?", requested_schema=form))
     with Records("colonnade.host") as records:
-        assert b'"cancel"' in bytes(await desk.ask(question))
-    words = "on_question raised TimeoutError: nothing was said in 0.01 s"
-    assert records.lines == [f"ERROR server '' is not answered: {words}"]
+        assert b'"cancel"' in bytes(await desk.answer(question))
+    words = "on_input_request raised TimeoutError: no result within 0.01 s"
+    assert records.lines == [f"ERROR the input request of server '' is not answered: {words}"]
 
 
 @live
 async def test_an_answer_that_does_not_fit_its_form_is_none() -> None:
     entry = entry_of("desk", asking(), Settings(revision=OLD))
     with Records("colonnade.host", "colonnade.client") as records:
-        async with Host({"desk": entry}, on_question=lambda _: {"value": 7}) as host:
+        async with Host({"desk": entry}, on_input_request=lambda _: {"value": 7}) as host:
             result = await host.call_tool("desk__book", {"who": "Ada"})
-    assert "went away" in result.text
-    start = "ERROR server 'desk' is not answered: what on_question gave is no answer: "
-    assert records.lines[0].startswith(f"{start}the answer does not fit the form: value: ")
+    assert "cancelled the request" in result.text
+    start = "ERROR the input request of server 'desk' is not answered: "
+    start += "on_input_request returned no valid result: "
+    assert records.lines[0].startswith(f"{start}the content does not fit the form: value: ")
 
 
 @live
 async def test_the_log_says_what_a_handler_raised() -> None:
-    def on_question(question: Question) -> Any:
+    def on_input_request(question: HostInputRequest) -> Any:
         raise ValueError("the disk is full")
 
     with Records("colonnade.host", "colonnade.client") as records:
-        async with Host({"desk": asking()}, on_question=on_question) as host:
+        async with Host({"desk": asking()}, on_input_request=on_input_request) as host:
             result = await host.call_tool("desk__book", {"who": "Ada"})
-    assert "went away" in result.text
-    raised = "on_question raised ValueError: the disk is full"
-    assert records.lines == [f"ERROR server 'desk' is not answered: {raised}"]
+    assert "cancelled the request" in result.text
+    raised = "on_input_request raised ValueError: the disk is full"
+    assert records.lines == [f"ERROR the input request of server 'desk' is not answered: {raised}"]
 
 
 def _nothing() -> None: ...
@@ -345,10 +348,12 @@ class Curious(Server):
 
     said: str = ""
 
-    async def answer(self, turn: Turn) -> bytes | None:
-        if turn.exchange.row.name == "tools/list":
+    async def answer(self, turn: RequestContext) -> bytes | None:
+        if turn.exchange.method.name == "tools/list":
             form = t.ElicitSchema(properties={})
-            asked = Asked(t.ElicitRequestParams(message="Who are you?", requested_schema=form))
+            asked = InputRequest(
+                t.ElicitRequestParams(message="Who are you?", requested_schema=form)
+            )
             try:
                 self.said = bytes(await turn.wire.ask(asked)).decode()
             except ColonnadeError as error:
@@ -360,9 +365,9 @@ class Curious(Server):
 async def test_who_only_looks_is_asked_nothing() -> None:
     server = Curious("curious")
     server.tool(_nothing)
-    asked: list[Question] = []
+    asked: list[HostInputRequest] = []
     entry = entry_of("c", server, Settings(revision=OLD))
-    async with Host({"c": entry}, on_question=asked.append) as host:
+    async with Host({"c": entry}, on_input_request=asked.append) as host:
         assert len(await host.list_tools()) == 1
     assert asked == []
     assert server.said

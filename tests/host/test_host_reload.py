@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from colonnade import Host, LocalProtocolError, RemoteError, Server, Turn
-from colonnade.host.own import entry_of
-from colonnade.host.roof import Changes
-from colonnade.host.settings import Settings
+from colonnade import Host, LocalProtocolError, RemoteError, RequestContext, Server
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
+from colonnade.host.runtime import ListChanges
 from live import live, live_for, until
 
 
@@ -140,13 +140,13 @@ async def test_a_call_under_way_finishes_where_it_began() -> None:
     async with Host({"a": old}) as host:
         waiting = asyncio.create_task(host.call_tool("a__wait"))
         await gate.reached.wait()
-        first = host._roof.snapshot.hosted["a"]
+        first = host._runtime.generation.servers["a"]
         await host.reload({"a": new})
         assert (await host.call_tool("a__which")).data == 2
-        assert first.supervised.state == "ready"
+        assert first.supervisor.state == "ready"
         gate.opened.set()
         assert (await waiting).data == 1
-        await until(lambda: first.supervised.state == "stopped")
+        await until(lambda: first.supervisor.state == "stopped")
 
 
 class Slow(Server):
@@ -154,8 +154,8 @@ class Slow(Server):
 
     gate: Gate
 
-    async def answer(self, turn: Turn) -> bytes | None:
-        if turn.exchange.row.name == "tools/list":
+    async def answer(self, turn: RequestContext) -> bytes | None:
+        if turn.exchange.method.name == "tools/list":
             self.gate.reached.set()
             await self.gate.opened.wait()
         return await super().answer(turn)
@@ -212,13 +212,13 @@ async def test_settings_that_changed_make_another_server() -> None:
 
 @live
 async def test_watchers_are_told_of_a_reload_once() -> None:
-    told: list[Changes] = []
+    told: list[ListChanges] = []
     kept = generation(1)
     async with Host({"a": kept, "b": generation(2)}) as host:
         end = host.watch(told.append)
         await host.reload({"a": kept, "c": generation(3)})
         assert [(set(one.kinds) >= {"tools"}, one.servers) for one in told] == [(True, ("b", "c"))]
-        await host.reload({"a": kept, "c": host._roof.snapshot.hosted["c"].entry})
+        await host.reload({"a": kept, "c": host._runtime.generation.servers["c"].entry})
         assert len(told) == 1  # nothing has changed
         end()
         await host.reload({})

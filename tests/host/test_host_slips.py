@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from colonnade import Handler, Host, LocalProtocolError, Server, Turn
-from colonnade.host.own import entry_of
-from colonnade.host.running import RunOptions
-from colonnade.host.settings import Settings
-from colonnade.protocol.types import Noun
+from colonnade import Handler, Host, LocalProtocolError, RequestContext, Server
+from colonnade.host.agent.loop import RunOptions
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
+from colonnade.protocol.types import ProtocolType
 from live import live
 
 HELLO = """
@@ -102,15 +102,21 @@ def test_settings_of_an_entry_are_those_of_our_own_file() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"onli": ["a"]}, "server 'w': there is no 'onli' in an entry; did you mean 'only'?"),
-        ({"timeout": 3}, "there is no 'timeout' in an entry; did you mean 'timeout_s'?"),
-        ({"zzz": 3}, "there is no 'zzz' in an entry; there are type, command, args, "),
+        ({"onli": ["a"]}, "server 'w': unknown key 'onli'; did you mean 'only'?"),
+        ({"timeout": 3}, "unknown key 'timeout'; did you mean 'timeout_s'?"),
+        ({"zzz": 3}, "unknown key 'zzz'; known keys: type, command, args, "),
         ({"login": {}}, "Host(auth=…)"),
-        ({"only": "a"}, "server 'w': only: this should be a list of texts"),
-        ({"timeout_s": None}, "timeout_s: this should be a number of seconds above 0"),
-        ({"max_seats": 0}, "max_seats: this should be a whole number above 0"),
-        ({"revision": "2020-01-01"}, "revision: there is no such revision; there are "),
-        ({"aliases": {"a": 1}}, "aliases.a: this should be a text"),
+        ({"only": "a"}, "server 'w': only: expected a list of strings"),
+        ({"timeout_s": None}, "timeout_s: expected a number of seconds above 0"),
+        ({"max_seats": 0}, "max_seats: expected a whole number above 0"),
+        ({"revision": "2020-01-01"}, "revision: unknown revision; known revisions: "),
+        ({"aliases": {"a": 1}}, "aliases.a: expected a string"),
+        ({"aliases": ["a"]}, "aliases: expected an object with string values"),
+        ({"roots": ["a", 1]}, "roots[1]: expected a string"),
+        ({"namespace": "a\0b"}, "namespace: a NUL character is not allowed"),
+        ({"enabled": 1}, "enabled: expected true or false"),
+        ({"sharing": "all"}, "sharing: expected one of"),
+        ({"max_crashes": 1.5}, "max_crashes: expected a whole number above 0"),
     ],
 )
 def test_what_an_entry_cannot_say_is_refused_by_name(more: dict[str, Any], words: str) -> None:
@@ -124,8 +130,8 @@ def test_what_an_entry_cannot_say_is_refused_by_name(more: dict[str, Any], words
         ("mcp.json", "use Host.from_config(…)"),
         (Path("mcp.json"), "use Host.from_config(…)"),
         (["a.json", "b.json"], "use Host.from_config(…)"),
-        (None, "takes a dict with a server for each key; not a NoneType"),
-        ({"mcpServers": {"a": {"command": "colonnade"}}}, "give what is inside of it"),
+        (None, "takes a dict of servers by key; not a NoneType"),
+        ({"mcpServers": {"a": {"command": "colonnade"}}}, "pass its value"),
         ({"servers": {"a": {"command": "colonnade"}}}, "Host(config['servers'])"),
     ],
 )
@@ -138,27 +144,31 @@ def test_a_server_may_be_called_servers() -> None:
     assert Host({"servers": {"command": "colonnade"}, "mcpServers": hello()}).servers
 
 
-async def forgetful(turn: Turn, handler: Handler) -> Noun:
+async def forgetful(turn: RequestContext, handler: Handler) -> ProtocolType:
     await handler(turn)
-    return cast("Noun", None)
+    return cast("ProtocolType", None)
 
 
-def hasty(turn: Turn, handler: Handler) -> Any:
+def hasty(turn: RequestContext, handler: Handler) -> Any:
     return None
 
 
-async def honest(turn: Turn, handler: Handler) -> Noun:
+async def honest(turn: RequestContext, handler: Handler) -> ProtocolType:
     return await handler(turn)
 
 
-@pytest.mark.parametrize("layer", [forgetful, hasty])
-def test_a_layer_that_gives_no_answer_is_named(layer: Any) -> None:
+@pytest.mark.parametrize("middleware", [forgetful, hasty])
+def test_a_middleware_that_returns_no_result_is_named(middleware: Any) -> None:
     @live
     async def play() -> None:
-        async with Host({"hello": hello()}, layers=[honest, layer]) as host:
-            with pytest.raises(LocalProtocolError, match=f"the layer {layer.__name__} gave no"):
+        async with Host({"hello": hello()}, middleware=[honest, middleware]) as host:
+            with pytest.raises(
+                LocalProtocolError, match=f"the middleware {middleware.__name__} returned no result"
+            ):
                 await host.list_tools()
-            with pytest.raises(LocalProtocolError, match=f"the layer {layer.__name__} gave no"):
+            with pytest.raises(
+                LocalProtocolError, match=f"the middleware {middleware.__name__} returned no result"
+            ):
                 await host.call_tool("hello__greet")
 
     play()
@@ -166,7 +176,7 @@ def test_a_layer_that_gives_no_answer_is_named(layer: Any) -> None:
 
 @live
 async def test_a_closed_host_lists_nothing() -> None:
-    host = Host({"hello": hello()}, layers=[honest])
+    host = Host({"hello": hello()}, middleware=[honest])
     assert [tool.name for tool in await host.list_tools()] == ["hello__greet"]
     await host.close()
     with pytest.raises(LocalProtocolError, match="this host is closed"):

@@ -7,8 +7,8 @@ import asyncio
 
 from colonnade import Host, Server
 from colonnade.errors import CannotConnect
-from colonnade.host.own import entry_of
-from colonnade.host.settings import Settings
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
 
 
 def notes() -> Server:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from colonnade.errors import ColonnadeError, ConnectionLost
-from colonnade.host import hosted
+from colonnade.host.config.settings import Config
 from colonnade.host.host import Host
-from colonnade.host.settings import Config
+from colonnade.host.servers import generation as hosted
 from host.keeping import HANDSHAKE, children, command, entry
 from live import live, until
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from colonnade.errors import ColonnadeError, Refused
-from colonnade.host.env_file import OddLine, variables
-from colonnade.host.explaining import explained, told
-from colonnade.host.inputs import Input, Inputs
-from colonnade.host.programs import printed, words_of
+from colonnade.host.config.explain import explain, render
+from colonnade.host.config.lookups import Input, Inputs, run_helper, shell_words
+from colonnade.host.config.references import InvalidEnvLine, parse_env_file
 from host.configured import Place, resolved
 
 CANARY = "canary-value-of-a-secret"
@@ -91,7 +90,7 @@ def test_a_file_that_others_may_read_is_used_with_a_warning(place: Place) -> Non
         "colonnade.toml", '[servers.a]\nurl = "https://x.example"\nheaders.T = "${file:token}"'
     )
     (warning,) = place.read("colonnade.toml").warnings
-    assert "others than you may read" in warning.words
+    assert "other users can read" in warning.words
     assert "chmod 600" in warning.words
 
 
@@ -118,7 +117,7 @@ def test_a_keyring_gives_what_somebody_put_there(
     assert resolved(entries["a"])["headers"] == {"T": f"Bearer {CANARY}"}
     with pytest.raises(Refused, match="keyring set my/app other"):
         resolved(entries["b"])
-    with pytest.raises(Refused, match="does not work here") as caught:
+    with pytest.raises(Refused, match="is not available") as caught:
         resolved(entries["c"])
     assert CANARY not in str(caught.value)
 
@@ -133,8 +132,8 @@ def test_a_program_gives_what_it_prints_without_a_shell(place: Place) -> None:
 
 
 PROGRAMS = {
-    "fails": (f"import sys; print('{CANARY}'); sys.exit('{CANARY}')", "exit code 1"),
-    "hangs": ("import time; print(1, flush=True); time.sleep(600)", "was not done within"),
+    "fails": (f"import sys; print('{CANARY}'); sys.exit('{CANARY}')", "exited with 1"),
+    "hangs": ("import time; print(1, flush=True); time.sleep(600)", "did not finish within"),
     "floods": ("while True: print('x' * 9999)", "more than 64 KiB"),
 }
 
@@ -145,7 +144,7 @@ def test_a_program_that_gives_no_value_is_ended_and_says_nothing(name: str) -> N
     limit_s = 1.0 if name == "hangs" else 30.0
     with pytest.raises(Refused, match=words) as caught:
         asyncio.run(
-            printed([sys.executable, "-c", code], cwd=None, env=os.environ, limit_s=limit_s)
+            run_helper([sys.executable, "-c", code], cwd=None, env=os.environ, limit_s=limit_s)
         )
     assert CANARY not in str(caught.value)
 
@@ -156,8 +155,8 @@ def test_a_program_that_is_ended_takes_its_own_with_it(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     line = f"exec 3>{pipe}; sleep 600 & sleep 600"
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(Refused, match="was not done within"):
-        asyncio.run(printed(words_of(line), cwd=None, env=os.environ, limit_s=1.0))
+    with pytest.raises(Refused, match="did not finish within"):
+        asyncio.run(run_helper(shell_words(line), cwd=None, env=os.environ, limit_s=1.0))
     os.set_blocking(reading, True)
     assert os.read(reading, 1) == b""
     os.close(reading)
@@ -165,21 +164,21 @@ def test_a_program_that_is_ended_takes_its_own_with_it(tmp_path: Path) -> None:
 
 def test_a_program_that_is_not_there_is_named() -> None:
     with pytest.raises(Refused, match="'no-such-program' cannot be started"):
-        asyncio.run(printed(["/x/no-such-program", CANARY], cwd=None, env={}))
+        asyncio.run(run_helper(["/x/no-such-program", CANARY], cwd=None, env={}))
 
 
 def test_a_line_for_a_shell_is_given_to_one_only_where_it_needs_one() -> None:
-    assert words_of("./get-headers --json", "linux") == ["./get-headers", "--json"]
-    assert words_of("a | b", "linux") == ["/bin/sh", "-c", "a | b"]
-    assert words_of("$HOME/x", "darwin") == ["/bin/sh", "-c", "$HOME/x"]
-    assert words_of("a b", "win32") == ["cmd", "/d", "/s", "/c", "a b"]
+    assert shell_words("./get-headers --json", "linux") == ["./get-headers", "--json"]
+    assert shell_words("a | b", "linux") == ["/bin/sh", "-c", "a | b"]
+    assert shell_words("$HOME/x", "darwin") == ["/bin/sh", "-c", "$HOME/x"]
+    assert shell_words("a b", "win32") == ["cmd", "/d", "/s", "/c", "a b"]
 
 
 @pytest.mark.parametrize("output", ["nothing", "[]", '{"A": 1}', '"x"'])
 def test_a_helper_for_headers_prints_an_object_of_texts(place: Place, output: str) -> None:
     server = {"url": "https://x.example", "headersHelper": f"printf '%s' '{output}'"}
     place.write("mcp.json", {"mcpServers": {"a": server}})
-    with pytest.raises(Refused, match="no JSON object"):
+    with pytest.raises(Refused, match="not print a JSON object"):
         resolved(place.read("mcp.json", env=dict(os.environ)).entries["a"])
 
 
@@ -227,7 +226,7 @@ def test_with_nobody_to_ask_a_server_with_an_input_is_a_problem(place: Place) ->
 def test_an_answer_that_is_none_reaches_nothing(place: Place) -> None:
     place.write("mcp.json", ASKING)
     entry = place.read("mcp.json", on_input=lambda _: None).entries["a"]
-    with pytest.raises(Refused, match="'key' was not answered"):
+    with pytest.raises(Refused, match="'key' was given no value"):
         resolved(entry)
 
 
@@ -236,11 +235,11 @@ def test_an_answer_that_is_none_reaches_nothing(place: Place) -> None:
 
 def test_a_file_of_variables_is_read_as_people_write_them() -> None:
     text = '\ufeffA=1\r\n  export B = two words  \n#C=3\n\nD="a\\nb # c" # d\nE=\'$A\'\nF=\nG="x\ny"\nA=2'
-    assert variables(text) == {
+    assert parse_env_file(text) == {
         "A": "2", "B": "two words", "D": "a\nb # c", "E": "$A", "F": "", "G": "x\ny",
     }  # fmt: skip
-    with pytest.raises(OddLine, match="line 2"):
-        variables(f"A=1\n{CANARY}\n")
+    with pytest.raises(InvalidEnvLine, match="line 2"):
+        parse_env_file(f"A=1\n{CANARY}\n")
 
 
 # ---------------------------------------------------------------- no secret anywhere
@@ -275,8 +274,8 @@ def test_no_secret_is_in_what_is_shown_kept_or_complained_about(place: Place) ->
     place.write("mcp.json", {"mcpServers": EVERYWHERE})
     reader = place.reader(env={"SECRET": CANARY})
     config = reader.read(place.folder / "mcp.json")
-    servers = explained(reader, everything=True)
-    text = told(servers, home=str(place.home), folder=str(place.folder))
+    servers = explain(reader, everything=True)
+    text = render(servers, home=str(place.home), folder=str(place.folder))
     everything = f"{config!r} {config.problems!r} {config.warnings!r} {servers!r} {text}"
     assert "${SECRET}: set" in text
     assert "Authorization" in text

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from colonnade.host.config import read_config
+from colonnade.host.config.reader import read_config
 from host.configured import Place
 
 GOLDEN = Path(__file__).with_name("mistakes.md")
@@ -268,7 +268,7 @@ def test_every_mistake_has_its_place_and_its_words(
 def test_a_file_that_is_not_there_is_a_problem_and_no_end(tmp_path: Path) -> None:
     config = read_config([tmp_path / "mcp.json", tmp_path])
     assert [problem.words for problem in config.problems] == [
-        "there is no such file",
+        "file not found",
         "it cannot be read: Is a directory",
     ]
 

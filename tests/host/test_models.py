@@ -11,8 +11,14 @@ import pytest
 from certificates import Authority
 from colonnade import AuthError, CannotConnect, LocalProtocolError, RemoteError, RemoteProtocolError
 from colonnade.errors import ColonnadeError, TimedOut
-from colonnade.host.models import MAX_ANSWER_BYTES, MAX_PAUSE_S, MAX_TRIES, OpenAICompatible, pause
-from colonnade.host.sampling import said_by_model
+from colonnade.host.agent.openai_model import (
+    MAX_ANSWER_BYTES,
+    MAX_ATTEMPTS,
+    MAX_DELAY_S,
+    OpenAICompatible,
+    retry_delay,
+    sampling_result,
+)
 from colonnade.protocol import types as t
 from host.endpoint import Endpoint, Given, refused, said
 from host.model_stage import calls, hosted, many
@@ -88,42 +94,42 @@ async def test_an_endpoint_that_is_busy_is_asked_again_as_it_says() -> None:
     with Endpoint([busy, (503, {"retry-after": past}, b""), (200, {}, said("Hi."))]) as endpoint:
         await OpenAICompatible(endpoint.url, model="tiny")(HELLO, [])
         assert len(endpoint.bodies) == 3
-    with Endpoint([busy] * MAX_TRIES) as endpoint:
+    with Endpoint([busy] * MAX_ATTEMPTS) as endpoint:
         with pytest.raises(RemoteError, match="slow down") as caught:
             await OpenAICompatible(endpoint.url, model="tiny")(HELLO, [])
-        assert (len(endpoint.bodies), caught.value.status) == (MAX_TRIES, 429)
+        assert (len(endpoint.bodies), caught.value.status) == (MAX_ATTEMPTS, 429)
     late: Given = (429, {"retry-after": "3600"}, refused("tomorrow"))
     with Endpoint([late]) as endpoint, pytest.raises(RemoteError, match="tomorrow"):
         await OpenAICompatible(endpoint.url, model="tiny")(HELLO, [])
 
 
 def test_pauses_are_those_that_were_asked_for_and_never_long() -> None:
-    assert pause(429, None, 1, 0.0) == 1.0
-    assert pause(503, None, 3, 0.0) == 4.0
-    assert pause(429, None, MAX_TRIES, 0.0) is None
-    assert pause(500, None, 1, 0.0) is None
-    assert pause(200, "5", 1, 0.0) is None
-    assert pause(429, "5", 1, 0.0) == 5.0
-    assert pause(429, f"{MAX_PAUSE_S + 1:.0f}", 1, 0.0) is None
-    assert pause(429, "9" * 400, 1, 0.0) is None
-    assert pause(429, formatdate(1000.0, usegmt=True), 1, 990.0) == 10.0
-    assert pause(429, formatdate(1000.0, usegmt=True), 1, 2000.0) == 0.0
+    assert retry_delay(429, None, 1, 0.0) == 1.0
+    assert retry_delay(503, None, 3, 0.0) == 4.0
+    assert retry_delay(429, None, MAX_ATTEMPTS, 0.0) is None
+    assert retry_delay(500, None, 1, 0.0) is None
+    assert retry_delay(200, "5", 1, 0.0) is None
+    assert retry_delay(429, "5", 1, 0.0) == 5.0
+    assert retry_delay(429, f"{MAX_DELAY_S + 1:.0f}", 1, 0.0) is None
+    assert retry_delay(429, "9" * 400, 1, 0.0) is None
+    assert retry_delay(429, formatdate(1000.0, usegmt=True), 1, 990.0) == 10.0
+    assert retry_delay(429, formatdate(1000.0, usegmt=True), 1, 2000.0) == 0.0
     for odd in ("", "-1", "soon", "²", "Thu, 99 Foo 2026 00:00:00 GMT"):
-        assert pause(429, odd, 2, 0.0) == 2.0
+        assert retry_delay(429, odd, 2, 0.0) == 2.0
 
 
 # ---------------------------------------------------------------- what goes wrong
 
 REFUSALS: list[tuple[Given, type[ColonnadeError], str]] = [
-    ((401, {}, refused(f"Incorrect API key: {KEY}")), AuthError, "does not take the key"),
+    ((401, {}, refused(f"Incorrect API key: {KEY}")), AuthError, "rejected the API key"),
     ((403, {}, b"<html>"), AuthError, "(403)"),
-    ((400, {}, refused(f"bad {KEY}")), RemoteError, "refused the request: bad …"),
-    ((404, {}, b'{"error": "no such model"}'), RemoteError, "is its URL right?: no such model"),
-    ((500, {}, b"[1]"), RemoteError, "refused the request (500)"),
-    ((307, {"location": "https://evil.example/"}, b""), RemoteError, "is its URL right?"),
-    ((200, {}, b"<html>"), RemoteProtocolError, "answered with no completion"),
-    ((200, {}, b"[]"), RemoteProtocolError, "answered with no completion"),
-    ((200, {}, b'{"error": 1}'), RemoteProtocolError, "answered with no completion"),
+    ((400, {}, refused(f"bad {KEY}")), RemoteError, "rejected the request: bad …"),
+    ((404, {}, b'{"error": "no such model"}'), RemoteError, "is the URL right?: no such model"),
+    ((500, {}, b"[1]"), RemoteError, "rejected the request (500)"),
+    ((307, {"location": "https://evil.example/"}, b""), RemoteError, "is the URL right?"),
+    ((200, {}, b"<html>"), RemoteProtocolError, "did not return a completion"),
+    ((200, {}, b"[]"), RemoteProtocolError, "did not return a completion"),
+    ((200, {}, b'{"error": 1}'), RemoteProtocolError, "did not return a completion"),
     (
         (200, {"content-length": str(MAX_ANSWER_BYTES + 1)}, b"{"),
         RemoteProtocolError,
@@ -165,7 +171,7 @@ async def test_nobody_there_and_nobody_who_answers() -> None:
         await OpenAICompatible(url, model="tiny", key=KEY)(HELLO, [])
     with Endpoint([None]) as endpoint:
         model = OpenAICompatible(endpoint.url, model="tiny", timeout_s=0.2)
-        with pytest.raises(TimedOut, match=r"'tiny' at 127.0.0.1:\d+ did not answer within 0.2 s"):
+        with pytest.raises(TimedOut, match=r"'tiny' at 127.0.0.1:\d+ did not respond within 0.2 s"):
             await model(HELLO, [])
 
 
@@ -184,10 +190,10 @@ async def test_giving_up_lets_the_connection_go() -> None:
     [
         ("http://models.example/v1", "not https"),
         ("http://127.0.0.1.evil.example/v1", "not https"),
-        ("ftp://127.0.0.1/v1", "no https URL"),
-        ("https://me:secret@models.example/v1", "name or a password"),
-        ("https://models.example/v1?key=secret", "ends where its path ends"),
-        ("models", "no https URL"),
+        ("ftp://127.0.0.1/v1", "not an https URL"),
+        ("https://me:secret@models.example/v1", "user name or password"),
+        ("https://models.example/v1?key=secret", "must not have a query or a fragment"),
+        ("models", "not an https URL"),
     ],
 )
 def test_an_address_where_others_read_along_is_refused(url: str, words: str) -> None:
@@ -199,11 +205,11 @@ def test_an_address_where_others_read_along_is_refused(url: str, words: str) -> 
 def test_a_key_that_is_missing_or_no_key_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     url = "https://models.example/v1"
     monkeypatch.delenv("NO_KEY", raising=False)
-    with pytest.raises(LocalProtocolError, match="no NO_KEY"):
+    with pytest.raises(LocalProtocolError, match="NO_KEY is not set"):
         OpenAICompatible(url, model="tiny", key_env="NO_KEY")
     with pytest.raises(LocalProtocolError, match="not both"):
         OpenAICompatible(url, model="tiny", key_env="NO_KEY", key=KEY)
-    with pytest.raises(LocalProtocolError, match="no header can carry") as caught:
+    with pytest.raises(LocalProtocolError, match="not allowed in a header") as caught:
         OpenAICompatible(url, model="tiny", key=f"{KEY}\r\nhost: evil")
     assert KEY not in str(caught.value)
 
@@ -260,5 +266,5 @@ async def test_a_server_that_wants_a_model_s_words_gets_them_as_long_as_it_said(
 
 
 def test_a_model_that_was_offered_no_tools_calls_none() -> None:
-    with pytest.raises(RemoteProtocolError, match="was offered none"):
-        said_by_model({"choices": [{"message": calls(("x", {}))}]}, "tiny")
+    with pytest.raises(RemoteProtocolError, match="although there are no tools"):
+        sampling_result({"choices": [{"message": calls(("x", {}))}]}, "tiny")

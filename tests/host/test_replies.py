@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import LocalProtocolError, ProtocolError
-from colonnade.host.replies import answered, conversation, cut, read_reply, words_of
+from colonnade.host.agent.openai_model import (
+    conversation,
+    read_reply,
+    shorten,
+    text_of,
+    with_tool_results,
+)
 from colonnade.providers.openai import read_call
 from host.model_stage import calls
 
@@ -44,11 +50,11 @@ def test_any_reply_is_read_or_refused_and_every_call_in_it_can_be_answered(reply
     except ProtocolError:
         return
     assert message["role"] == "assistant"
-    assert isinstance(words_of(message), str)
+    assert isinstance(text_of(message), str)
     wanted = [read_call(call) for call in message.get("tool_calls", ())]
     ids = [call.id for call in wanted]
     assert len(set(ids)) == len(ids)
-    whole = answered([message], "nobody")
+    whole = with_tool_results([message], "nobody")
     assert [one["tool_call_id"] for one in whole[1:]] == ids
 
 
@@ -70,7 +76,7 @@ CONVERSATION = st.lists(
 @given(CONVERSATION)
 def test_a_conversation_that_was_mended_has_an_answer_for_every_call(messages: list[Any]) -> None:
     waiting: list[str] = []
-    for message in answered(messages, "nobody"):
+    for message in with_tool_results(messages, "nobody"):
         if message["role"] == "tool":
             if message.get("tool_call_id") in waiting:
                 waiting.remove(message["tool_call_id"])
@@ -78,16 +84,18 @@ def test_a_conversation_that_was_mended_has_an_answer_for_every_call(messages: l
         assert not waiting
         waiting = [call["id"] for call in message.get("tool_calls", ())]
     assert not waiting
-    assert answered(answered(messages, "nobody"), "else") == answered(messages, "nobody")
+    assert with_tool_results(with_tool_results(messages, "nobody"), "else") == with_tool_results(
+        messages, "nobody"
+    )
 
 
 def test_words_are_what_a_user_says_and_what_is_no_message_is_refused() -> None:
     assert conversation("Hello.") == [{"role": "user", "content": "Hello."}]
     assert conversation([calls(("a", {}))])[0]["tool_calls"]
-    with pytest.raises(LocalProtocolError, match="no message of a conversation"):
+    with pytest.raises(LocalProtocolError, match="not a message of a conversation"):
         conversation([3])
 
 
 def test_what_is_cut_says_how_much() -> None:
-    assert cut("abc", 3) == "abc"
-    assert cut("abcd", 3) == "abc\n[cut here: 1 more characters are left out; ask for less of it]"
+    assert shorten("abc", 3) == "abc"
+    assert shorten("abcd", 3) == "abc\n[truncated: 1 more characters; request less of it]"

@@ -19,15 +19,15 @@ from colonnade import (
     LoginRequired,
     Refused,
     RemoteProtocolError,
+    RequestContext,
     Server,
     TimedOut,
-    Turn,
 )
 from colonnade.errors import Output
-from colonnade.host.questions import Question
-from colonnade.host.replies import answered
-from colonnade.host.running import ModelCall, failure
-from colonnade.protocol.types import Noun
+from colonnade.host.agent.loop import ModelCall, failure
+from colonnade.host.agent.openai_model import with_tool_results
+from colonnade.host.input_requests import HostInputRequest
+from colonnade.protocol.types import ProtocolType
 from host.model_stage import JSON, Scripted, calls, hosted, many, shop
 from live import live
 
@@ -138,8 +138,8 @@ async def test_calls_have_a_bound_and_none_of_those_beyond_it_is_made() -> None:
     async with hosted() as host:
         run = await host.run(model, "Go.", max_calls=3)
     assert (run.stopped, len(run.calls)) == ("calls", 2)
-    assert "was not called: 3 calls are the most" in run.messages[-1]["content"]
-    assert run.messages == answered(run.messages, "nobody")
+    assert "was not called: the limit of 3 calls is reached" in run.messages[-1]["content"]
+    assert run.messages == with_tool_results(run.messages, "nobody")
 
 
 @live
@@ -147,7 +147,7 @@ async def test_a_long_result_is_cut_and_says_so() -> None:
     model = Scripted([calls(("shop__essay", {"characters": 5000})), "Long."])
     async with hosted() as host:
         run = await host.run(model, "Go.", max_characters=100)
-    cut = "a" * 100 + "\n[cut here: 4900 more characters are left out; ask for less of it]"
+    cut = "a" * 100 + "\n[truncated: 4900 more characters; request less of it]"
     assert model.told == [cut]
     assert len(run.calls[0].result.text) == 5000  # the program has all of it
 
@@ -192,19 +192,19 @@ async def test_whoever_is_asked_before_a_call_may_refuse_it_and_the_model_is_tol
     [
         (
             CannotConnect("git ended with 3", output=Output(("token=hunter2",))),
-            "x was not answered: git ended with 3; it had no effect",
+            "x got no response: git ended with 3; it had no effect",
         ),
         (
             ConnectionLost("git is gone"),
-            "x was not answered: git is gone; whether it had an effect is unknown",
+            "x got no response: git is gone; whether it had an effect is unknown",
         ),
         (
             TimedOut("no answer within 60 s"),
-            "x was not answered: no answer within 60 s; whether it had an effect is unknown",
+            "x got no response: no answer within 60 s; whether it had an effect is unknown",
         ),
         (
             LoginRequired("visit https://login.example/?state=secret"),
-            "x was not done: git wants a login, which only a person can make",
+            "x was not called: git requires a login by the user",
         ),
         (RemoteProtocolError("it is no JSON"), "x failed: it is no JSON"),
         (Refused(""), "x was refused: Refused"),
@@ -226,7 +226,7 @@ async def test_what_a_model_or_a_callback_raises_is_raised_as_it_is() -> None:
         wanted = calls(("shop__price", {"fruit": "plum"}), ("shop__price", {"fruit": "pear"}))
         with pytest.raises(ZeroDivisionError):
             await host.run(Scripted([wanted]), "Go.", on_call=fail)
-        with pytest.raises(LocalProtocolError, match="no reply of a model"):
+        with pytest.raises(LocalProtocolError, match="not a reply of a model"):
             await host.run(Scripted([None]), "Go.")
 
 
@@ -254,7 +254,7 @@ async def test_giving_up_gives_up_the_calls_and_the_conversation_can_be_mended()
             await running
         await ended.wait()
     assert [message["role"] for message in heard] == ["assistant"]
-    mended = answered([*heard, {"role": "user", "content": "Go on."}], "interrupted")
+    mended = with_tool_results([*heard, {"role": "user", "content": "Go on."}], "interrupted")
     assert mended[1] == {"role": "tool", "tool_call_id": "id0", "content": "interrupted"}
     assert [message["role"] for message in mended] == ["assistant", "tool", "user"]
 
@@ -282,7 +282,7 @@ async def test_where_there_are_many_tools_a_search_is_offered_and_what_it_found(
     found, called = run.calls
     assert found.server == ""
     assert found.result.text == (
-        "Found, and can be called from now on:\n"
+        "Found; these can be called now:\n"
         "- many__count_c42(number: integer = 42) -> string: Count the c42 things."
     )
     assert called.result.text == "it is 42"
@@ -304,9 +304,9 @@ async def test_a_search_says_what_it_did_not_find_and_what_it_wants() -> None:
     async with hosted({"many": many(60)}) as host:
         await host.run(model, "Go.")
     assert model.told[0] == (
-        "No tool was found for 'elephant'; try other words. They are of these servers: many (60)."
+        "No tool was found for 'elephant'; try other words. Servers: many (60)."
     )
-    assert model.told[1] == model.told[2] == "Say in `words` what the tool should do."
+    assert model.told[1] == model.told[2] == "Describe in `words` what the tool should do."
     assert "there is no tool 'many__nothing'" in model.told[3]
 
 
@@ -385,8 +385,8 @@ async def test_calls_without_ids_or_with_plain_arguments_are_understood() -> Non
     ("reply", "words"),
     [
         ({"choices": []}, "no choice"),
-        ({"role": "assistant"}, "neither words nor calls"),
-        ({"content": "", "tool_calls": "no"}, "no list"),
+        ({"role": "assistant"}, "neither content nor tool calls"),
+        ({"content": "", "tool_calls": "no"}, "not a list"),
         (calls(*[("shop__price", {})] * 257), "257 calls at once"),
     ],
 )
@@ -442,7 +442,7 @@ async def test_a_server_that_dies_is_told_to_the_model_and_hurts_no_other(tmp_pa
     async with hosted(servers) as host:
         run = await host.run(model, "Go.")
     died, sold = model.told
-    assert died.startswith("Error: dying__die was not answered: ")
+    assert died.startswith("Error: dying__die got no response: ")
     assert died.endswith("; whether it had an effect is unknown")
     assert "hunter2" not in died
     assert isinstance(run.calls[0].error, ChannelError)
@@ -490,13 +490,13 @@ async def test_how_a_call_is_getting_on_is_told_with_the_call() -> None:
 
 @live
 async def test_what_a_layer_refuses_is_told_to_the_model() -> None:
-    async def never(turn: Turn, handler: Handler) -> Noun:
-        if turn.exchange.row.name == "tools/call":
+    async def never(turn: RequestContext, handler: Handler) -> ProtocolType:
+        if turn.exchange.method.name == "tools/call":
             raise Refused("not on Sundays")
         return await handler(turn)
 
     model = Scripted([calls(("shop__price", {"fruit": "plum"})), "Well."])
-    async with hosted(layers=[never]) as host:
+    async with hosted(middleware=[never]) as host:
         await host.run(model, "Go.")
     assert model.told == ["Error: shop__price was refused: not on Sundays"]
 
@@ -509,14 +509,14 @@ async def test_a_server_s_question_comes_to_one_place_with_the_call_of_the_model
     async def greet(ctx: Context) -> str:
         return f"Hello {await ctx.elicit('Who are you?', str)}"
 
-    asked: list[Question] = []
+    asked: list[HostInputRequest] = []
 
-    def answer(question: Question) -> str:
+    def answer(question: HostInputRequest) -> str:
         asked.append(question)
         return "Ada"
 
     model = Scripted([calls(("desk__greet", {})), "Done."])
-    async with hosted({"desk": server}, on_question=answer) as host:
+    async with hosted({"desk": server}, on_input_request=answer) as host:
         await host.run(model, "Go.", caller="alice")
     assert model.told == ["Hello Ada"]
     ((name, _, caller, _),) = asked[0].calls

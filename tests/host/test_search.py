@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from colonnade.host.search import MAX_QUERY, MAX_TEXT, Index
-from colonnade.host.words import others, words_of
+from colonnade.host.agent.search import MAX_QUERY, MAX_TEXT, Index
+from colonnade.host.agent.tokenizer import synonyms, terms_of
 from colonnade.protocol import types as t
 
 
@@ -35,7 +35,7 @@ def found(tools: list[tuple[str, t.Tool]], words: str, limit: int = 5) -> list[s
     ],
 )
 def test_a_text_is_split_where_a_person_sees_words(text: str, words: list[str]) -> None:
-    assert words_of(text) == words
+    assert terms_of(text) == words
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_a_text_is_split_where_a_person_sees_words(text: str, words: list[str]) 
     ],
 )
 def test_endings_make_no_difference(alike: str) -> None:
-    assert len(set(words_of(alike))) == 1
+    assert len(set(terms_of(alike))) == 1
 
 
 @pytest.mark.parametrize("word", ["string", "feed", "speed", "bus", "is_", "thing", "less", "red"])
 def test_what_only_looks_like_an_ending_stays(word: str) -> None:
-    assert words_of(word) in ([word], [])
+    assert terms_of(word) in ([word], [])
 
 
 def test_a_word_in_a_name_is_worth_more_than_in_a_description() -> None:
@@ -112,8 +112,8 @@ def test_another_word_for_the_same_is_found_but_after_the_word() -> None:
     tools = [("s", tool("erase_page")), ("s", tool("delete_page"))]
     assert found(tools, "delete page") == ["delete_page", "erase_page"]
     assert found(tools[:1], "removing") == ["erase_page"]
-    assert "eras" in others("delet")
-    assert others("pag") == ()
+    assert "eras" in synonyms("delet")
+    assert synonyms("pag") == ()
 
 
 def test_several_words_that_fit_are_better_than_one_that_is_rare() -> None:

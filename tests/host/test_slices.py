@@ -7,15 +7,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-from colonnade import Handler, Host, RemoteError, Server, Turn
-from colonnade.host import catalogue, looking, search, slices
-from colonnade.host.catalogue import MAX_TRIED
-from colonnade.host.looking import Looking
-from colonnade.host.offered import HostTool
-from colonnade.host.search import MAX_TEXT, MAX_TOTAL, Index, fair_share
-from colonnade.host.slices import Steps, at_once, in_slices
+from colonnade import Handler, Host, RemoteError, RequestContext, Server
+from colonnade.host.agent import search
+from colonnade.host.agent import search as looking
+from colonnade.host.agent.search import MAX_TEXT, MAX_TOTAL, Index, ToolSearch, fair_share
+from colonnade.host.servers import generation as catalogue
+from colonnade.host.servers import listings as slices
+from colonnade.host.servers.generation import MAX_TRIED
+from colonnade.host.servers.listings import HostTool, Steps, run_cooperatively, run_to_completion
 from colonnade.protocol import types as t
-from colonnade.protocol.uritemplate import Template
+from colonnade.protocol.uritemplate import UriTemplate
 from live import live
 
 T = TypeVar("T")
@@ -54,8 +55,8 @@ def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_steps_give_their_result_at_once_or_with_other_work_in_between(
     every_step: None,
 ) -> None:
-    assert at_once(counting(100)) == 100
-    found, turns = await turns_beside(in_slices(counting(100)))
+    assert run_to_completion(counting(100)) == 100
+    found, turns = await turns_beside(run_cooperatively(counting(100)))
     assert found == 100
     assert turns >= 99
 
@@ -63,7 +64,7 @@ async def test_steps_give_their_result_at_once_or_with_other_work_in_between(
 @live
 async def test_short_work_is_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 3600.0)
-    assert await turns_beside(in_slices(counting(100))) == (100, 0)
+    assert await turns_beside(run_cooperatively(counting(100))) == (100, 0)
 
 
 # ---------------------------------------------------------------- search
@@ -71,7 +72,7 @@ async def test_short_work_is_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tool(name: str, description: str, server: str = "s") -> HostTool:
     made = t.Tool(name=name, description=description, input_schema={"type": "object"})
-    return HostTool.kept(made, server, name)
+    return HostTool.from_listed(made, server, name)
 
 
 def strange(count: int, words: int, server: str = "strange") -> list[HostTool]:
@@ -84,7 +85,7 @@ def strange(count: int, words: int, server: str = "strange") -> list[HostTool]:
 @live
 async def test_the_loop_goes_on_while_an_index_is_made_and_searched(every_step: None) -> None:
     tools = strange(200, 50)
-    found, turns = await turns_beside(Looking().best(tools, "t7", 1))
+    found, turns = await turns_beside(ToolSearch().best(tools, "t7", 1))
     assert [one.name for one in found] == ["t7"]
     assert turns >= len(tools)
 
@@ -162,7 +163,7 @@ async def test_two_who_search_at_the_same_time_make_one_index(
             super().__init__(tools)
 
     monkeypatch.setattr(looking, "Index", Counted)
-    kept, tools = Looking(), strange(20, 10)
+    kept, tools = ToolSearch(), strange(20, 10)
     both = await asyncio.gather(kept.best(tools, "t1", 1), kept.best(tools, "t2", 1))
     assert [[one.name for one in found] for found in both] == [["t1"], ["t2"]]
     assert made == 1
@@ -170,7 +171,7 @@ async def test_two_who_search_at_the_same_time_make_one_index(
 
 @live
 async def test_indexes_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, lists = Looking(), [strange(10, 50) for _ in range(4)]
+    kept, lists = ToolSearch(), [strange(10, 50) for _ in range(4)]
     one = Index((one.server, one) for one in lists[0]).size
     monkeypatch.setattr(looking, "MAX_KEPT_BYTES", 2 * one + one // 2)
     for tools in lists:
@@ -191,11 +192,11 @@ def listing(*templates: str) -> Server:
         return name
 
     @server.middleware
-    async def answer(turn: Turn, handler: Handler) -> t.Noun:
-        if turn.exchange.row.name == "resources/templates/list":
+    async def answer(turn: RequestContext, handler: Handler) -> t.ProtocolType:
+        if turn.exchange.method.name == "resources/templates/list":
             found = [t.ResourceTemplate(uri_template=text, name="r") for text in templates]
             return t.ListResourceTemplatesResult(resource_templates=found)
-        if turn.exchange.row.name == "resources/read":
+        if turn.exchange.method.name == "resources/read":
             return t.ReadResourceResult(contents=[t.ResourceContents(uri="a:b", text="read")])
         return await handler(turn)
 
@@ -209,7 +210,7 @@ async def test_only_templates_that_begin_like_an_address_are_compiled(
 ) -> None:
     compiled: list[str] = []
 
-    class Counted(Template):
+    class Counted(UriTemplate):
         def __init__(self, text: str, *, expand_only: bool = False) -> None:
             compiled.append(text)
             super().__init__(text, expand_only=expand_only)
@@ -217,7 +218,7 @@ async def test_only_templates_that_begin_like_an_address_are_compiled(
     texts = [f"a{nth}://x/{{name}}" for nth in range(200)]
     async with Host({"one": listing(*texts, "b%C3%BC://{name}")}) as host:
         await host.list_resource_templates()
-        monkeypatch.setattr(catalogue, "Template", Counted)
+        monkeypatch.setattr(catalogue, "UriTemplate", Counted)
         assert (await host.read_resource("a7://x/me")).contents
         assert compiled == ["a7://x/{name}"]
         for uri in ("bü://me", "b%C3%BC://me", "%617://x/me"):  # encoded or not, it is the same
@@ -239,7 +240,8 @@ async def test_the_loop_goes_on_while_templates_are_tried_and_so_many_are(
             return str(raised.value)
 
         words, turns = await turns_beside(missed())
-        assert "'many' has more templates than are tried; server= asks one that may" in words
+        assert "has more templates than are tried: 'many'" in words
+        assert words.endswith("; pass server= to read it anyway")
         assert turns >= MAX_TRIED // len(texts[-1]) - 5
         # What another server has is found all the same.
         assert (await host.read_resource("few://me")).contents

@@ -9,16 +9,16 @@ import pytest
 
 from client.shop import shop, site
 from colonnade.errors import AuthError, CannotConnect, ChannelError, LoginRequired
-from colonnade.protocol.httprules_gate import Headers
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
+from colonnade.protocol.http.security import Headers
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import HttpRunner
 from host.keeping import HANDSHAKE, kept
 from live import live
 
 
 @asynccontextmanager
-async def at(app: HttpApp) -> AsyncGenerator[Site]:
-    here = Site(app, port=0)
+async def at(app: HttpApp) -> AsyncGenerator[HttpRunner]:
+    here = HttpRunner(app, port=0)
     await here.start()
     try:
         yield here
@@ -26,11 +26,11 @@ async def at(app: HttpApp) -> AsyncGenerator[Site]:
         await here.stop(0.0)
 
 
-def url(here: Site) -> str:
+def url(here: HttpRunner) -> str:
     return f"http://127.0.0.1:{here.port}/mcp"
 
 
-def sessions(here: Site) -> int:
+def sessions(here: HttpRunner) -> int:
     found: Any = vars(here.app)["_sessions"]
     return len(list(found))
 
@@ -40,8 +40,8 @@ async def test_a_modern_server_at_an_address_has_one_seat_and_no_session() -> No
     async with site() as here, kept("modern", target=url(here)) as server:
         sums = [server.call("add", caller, a=1, b=2) for caller in ("alice", "bob", "carol")]
         assert await asyncio.gather(*sums) == ["3"] * 3
-        assert (server.supervised.status.seats, sessions(here)) == (1, 0)
-        assert server.supervised.status.pid is None
+        assert (server.supervisor.status.seats, sessions(here)) == (1, 0)
+        assert server.supervisor.status.pid is None
 
 
 @live
@@ -51,9 +51,9 @@ async def test_each_caller_has_a_session_that_is_left_when_it_is_idle() -> None:
             assert await server.call("add", caller, a=1, b=2) == "3"
         assert sessions(here) == 2
         await server.call("add", "carol", a=1, b=2)
-        assert (server.supervised.status.seats, sessions(here)) == (2, 2)
-        assert server.supervised.status.revision == HANDSHAKE
-        await server.supervised.close()
+        assert (server.supervisor.status.seats, sessions(here)) == (2, 2)
+        assert server.supervisor.status.revision == HANDSHAKE
+        await server.supervisor.close()
         assert sessions(here) == 0
 
 
@@ -65,7 +65,7 @@ async def test_a_session_that_the_server_forgot_is_no_crash() -> None:
         for session in list(found):
             found.end(session, "it was forgotten")
         assert await server.call("add", "alice", a=1, b=2) == "3"
-        status = server.supervised.status
+        status = server.supervisor.status
         assert (status.crashes, status.seats, status.state) == (0, 1, "ready")
 
 
@@ -76,8 +76,8 @@ async def test_a_server_that_goes_away_fails_each_call_and_has_not_crashed() -> 
         await first.stop(0.0)
         with pytest.raises(ChannelError, match="odd"):
             await server.call("add", a=1, b=2)
-        assert "odd" in (server.supervised.status.last_error or "")
-        assert (server.supervised.status.crashes, server.supervised.state) == (0, "ready")
+        assert "odd" in (server.supervisor.status.last_error or "")
+        assert (server.supervisor.status.crashes, server.supervisor.state) == (0, "ready")
 
 
 @live
@@ -88,7 +88,9 @@ async def test_an_address_where_nobody_is_backs_off() -> None:
         for _ in range(2):
             with pytest.raises(CannotConnect):
                 await server.call("add", a=1, b=2)
-        with pytest.raises(CannotConnect, match="it failed 2 times within 300 s and is left alone"):
+        with pytest.raises(
+            CannotConnect, match="it failed 2 times within 300 s and is not started"
+        ):
             await server.call("add", a=1, b=2)
 
 
@@ -116,4 +118,4 @@ async def test_credentials_that_were_refused_are_looked_up_again_and_are_no_cras
         with pytest.raises(AuthError):
             await server.call("add", a=1, b=2)
         assert await server.call("add", a=1, b=2) == "3"
-        assert (server.supervised.status.crashes, server.supervised.state) == (0, "ready")
+        assert (server.supervisor.status.crashes, server.supervisor.state) == (0, "ready")

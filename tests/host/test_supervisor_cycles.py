@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from colonnade import Server
 from colonnade.errors import ConnectionLost
-from colonnade.host.supervisor import Supervised
+from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.protocol import types as t
 from host.keeping import (
     HANDSHAKE,
@@ -58,10 +58,10 @@ def orphans(word: str) -> list[int]:
 
 async def cycle(server: Kept) -> float:
     """Start it, kill it in the middle of a call, and see that call fail: how long that took."""
-    async with server.supervised.use(turn()) as sitting:
-        child = sitting.seat.child
+    async with server.supervisor.acquire(turn()) as call:
+        child = call.session.child
         assert child is not None
-        asked = asyncio.ensure_future(sitting.ask("tools/call", CALL))
+        asked = asyncio.ensure_future(call.request("tools/call", CALL))
         await asyncio.sleep(0)
         began = time.monotonic()
         os.kill(child.pid, signal.SIGKILL)
@@ -78,7 +78,7 @@ async def test_a_thousand_ends_and_starts_leave_no_process_and_no_descriptor() -
     target = {"command": "sh", "args": ["-c", SHELL], "env": {name: value}}
     settings = {"revision": HANDSHAKE, "max_crashes": 10**6}
     servers = [
-        Kept(Supervised(entry(target, f"s{number}", **settings), dice=lambda: 0.0))
+        Kept(ServerSupervisor(entry(target, f"s{number}", **settings), random_fraction=lambda: 0.0))
         for number in range(SERVERS)
     ]
     gc.collect()
@@ -91,8 +91,8 @@ async def test_a_thousand_ends_and_starts_leave_no_process_and_no_descriptor() -
 
     took = [one for some in await asyncio.gather(*map(cycles, servers)) for one in some]
     seconds = time.monotonic() - began
-    assert sum(server.supervised.status.crashes for server in servers) == SERVERS * CYCLES
-    await asyncio.gather(*(server.supervised.close() for server in servers))
+    assert sum(server.supervisor.status.crashes for server in servers) == SERVERS * CYCLES
+    await asyncio.gather(*(server.supervisor.close() for server in servers))
     await asyncio.sleep(0)
     gc.collect()
     took.sort()
@@ -120,14 +120,14 @@ async def test_ten_thousand_uses_leave_as_many_tasks_as_there_were() -> None:
         gc.collect()
         tasks, fds = len(asyncio.all_tasks()), descriptors()
         for number in range(10_000):
-            async with host.supervised.use(turn(f"caller {number % 50}")):
+            async with host.supervisor.acquire(turn(f"caller {number % 50}")):
                 pass
         params = t.CallToolRequestParams(name="add", arguments=Raw(b'{"a":1,"b":2}'))
         for _ in range(200):
-            await host.supervised.ask(turn(), "tools/call", params)
+            await host.supervisor.request(turn(), "tools/call", params)
         assert len(asyncio.all_tasks()) == tasks
         assert descriptors() == fds
-        assert host.supervised.status.in_flight == 0
+        assert host.supervisor.status.in_flight == 0
 
 
 @live
@@ -137,7 +137,7 @@ async def test_ten_thousand_uses_of_a_child_leave_one_timer() -> None:
         loop = asyncio.get_running_loop()
         before = len(vars(loop)["_scheduled"])
         for _ in range(10_000):
-            async with host.supervised.use(turn()):
+            async with host.supervisor.acquire(turn()):
                 pass
         assert len(vars(loop)["_scheduled"]) <= before
         assert len(host.pids) == 1
@@ -148,7 +148,7 @@ async def test_callers_who_come_and_go_leave_no_more_processes_than_there_may_be
     async with kept(target=["sh", "-c", SHELL], max_seats=3) as host:
         most = 0
         for number in range(20):
-            async with host.supervised.use(turn(f"caller {number}")):
+            async with host.supervisor.acquire(turn(f"caller {number}")):
                 most = max(most, len(children()))
         assert most <= 2 * 3  # each has one beside it that ends it should we be killed
         assert len(host.pids) <= 3

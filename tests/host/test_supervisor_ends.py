@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from colonnade.errors import CannotConnect, ConnectionLost, TimedOut
-from colonnade.host import supervisor
-from colonnade.host.supervisor import Supervised
+from colonnade.host.servers import supervisor
+from colonnade.host.servers.session import SessionState
+from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.protocol import types as t
 from host.keeping import HANDSHAKE, Call, children, command, kept, turns_of_loop
 from live import Records, live, until
@@ -40,14 +41,14 @@ async def test_a_server_that_is_killed_in_a_call_fails_that_call_at_once_and_no_
         ]
         victim = asyncio.create_task(one.call("hang", "alice"))
         await until(lambda: one.in_flight == 2 and two.in_flight == 1)
-        (seat,) = [seat for seat in one.supervised.seats if seat.caller == "alice"]
-        assert seat.child is not None
-        os.kill(seat.child.pid, signal.SIGKILL)
+        (session,) = [session for session in one.supervisor.sessions if session.caller == "alice"]
+        assert session.child is not None
+        os.kill(session.child.pid, signal.SIGKILL)
         with pytest.raises(ConnectionLost) as caught:
             await victim
         words = str(caught.value)
         assert words == (
-            f"server 'one' (pid {seat.child.pid}) was killed by SIGKILL during 'hang'; "
+            f"server 'one' (pid {session.child.pid}) was killed by SIGKILL during 'hang'; "
             "whether it had an effect is unknown"
         )
         assert not any(other.done() for other in others)
@@ -60,8 +61,8 @@ async def test_a_server_that_is_killed_in_a_call_fails_that_call_at_once_and_no_
 async def test_an_end_is_noticed_at_once_and_not_at_the_next_call() -> None:
     changes: list[str] = []
 
-    def changed(supervised: Supervised) -> None:
-        changes.append(supervised.state)
+    def changed(supervisor: ServerSupervisor) -> None:
+        changes.append(supervisor.state)
 
     async with kept(options={"on_change": changed}) as server:
         pid = int(await server.call("who"))
@@ -69,7 +70,7 @@ async def test_an_end_is_noticed_at_once_and_not_at_the_next_call() -> None:
         with Records("colonnade.host") as records:
             await until(lambda: changes[-1] == "idle")
             assert any("was killed by SIGKILL" in line for line in records.lines)
-        status = server.supervised.status
+        status = server.supervisor.status
         assert (status.seats, status.crashes) == (0, 1)
         assert "was killed by SIGKILL" in (status.last_error or "")
         assert int(await server.call("who")) != pid
@@ -82,12 +83,12 @@ async def test_what_only_looks_is_asked_again_of_a_fresh_start() -> None:
         params = t.PaginatedRequestParams()
         turn = Call("tools/list", params, "", lambda _: None)
         os.kill(pid, signal.SIGKILL)  # nobody has noticed yet
-        found = await server.supervised.ask(turn, "tools/list", params)
+        found = await server.supervisor.request(turn, "tools/list", params)
         assert isinstance(found, t.ListToolsResult)
         os.kill(server.pids[0], signal.SIGKILL)
-        listed = await server.supervised.look(turn, lambda sitting: sitting.client.list_tools())
+        listed = await server.supervisor.run_read_only(turn, lambda call: call.client.list_tools())
         assert [tool.name for tool in listed] == [tool.name for tool in found.tools]
-        assert server.supervised.status.crashes == 2
+        assert server.supervisor.status.crashes == 2
 
 
 @live
@@ -100,14 +101,14 @@ async def test_a_server_that_ends_again_and_again_is_given_up_until_it_is_restar
         with pytest.raises(CannotConnect) as caught:
             await server.call("who")
         assert str(caught.value).startswith(
-            "server 'odd': it failed 3 times within 300 s and is left alone for 300 s, or until it is "
+            "server 'odd': it failed 3 times within 300 s and is not started for 300 s, or until it is "
             "restarted. Last: "
         )
         assert "No module named 'git'" in str(caught.value)
-        status = server.supervised.status
+        status = server.supervisor.status
         assert (status.state, status.crashes) == ("given_up", 3)
-        server.supervised.restart()
-        assert server.supervised.status.state == "idle"
+        server.supervisor.restart()
+        assert server.supervisor.status.state == "idle"
         with pytest.raises(CannotConnect, match="exited with 1"):
             await server.call("who")
 
@@ -119,17 +120,17 @@ async def test_a_server_that_is_backing_off_is_refused_at_once_and_tried_again_l
     async def look_up() -> Any:
         return command(next(kinds))
 
-    options = {"clock": clock, "dice": lambda: 0.5}
+    options = {"clock": clock, "random_fraction": lambda: 0.5}
     async with kept(target=look_up, options=options) as server:
         for _ in range(2):
             with pytest.raises(CannotConnect, match="No module named"):
                 await server.call("who")
-        assert server.supervised.status.state == "backing_off"
-        with pytest.raises(CannotConnect, match=r"failed 2 times .* tried again in 0\.2 s"):
+        assert server.supervisor.status.state == "backing_off"
+        with pytest.raises(CannotConnect, match=r"failed 2 times .* the next attempt is in 0\.2 s"):
             await server.call("who")
         clock.now += 0.3
         assert await server.call("who")
-        assert server.supervised.status.last_error is None
+        assert server.supervisor.status.last_error is None
 
 
 # ---------------------------------------------------------------- one that hangs
@@ -161,9 +162,9 @@ async def test_a_process_that_answers_neither_a_call_nor_a_ping_is_ended(
         pid = int(await server.call("who"))
         with pytest.raises(TimedOut):
             await server.call("freeze", timeout_s=0.1)
-        await until(lambda: not server.supervised.seats)
+        await until(lambda: not server.supervisor.sessions)
         assert int(await server.call("who")) != pid
-        assert server.supervised.status.crashes == 1
+        assert server.supervisor.status.crashes == 1
 
 
 @live
@@ -172,10 +173,10 @@ async def test_a_process_that_only_took_too_long_is_left_alone() -> None:
         pid = int(await server.call("who"))
         with pytest.raises(TimedOut):
             await server.call("hang", timeout_s=0.1)
-        (seat,) = server.supervised.seats
-        await until(lambda: not seat.suspected)
+        (session,) = server.supervisor.sessions
+        await until(lambda: session.state is SessionState.UNSETTLED)
         assert int(await server.call("who")) == pid
-        assert server.supervised.status.crashes == 0
+        assert server.supervisor.status.crashes == 0
 
 
 @live
@@ -186,7 +187,7 @@ async def test_a_process_that_others_wait_for_is_not_ended_for_one_who_does_not(
     async with kept("modern") as server:
         pid = await server.call("who")
         waiting = asyncio.create_task(server.call("wait", "alice"))
-        await until(lambda: "waiting" in server.supervised.status.stderr)
+        await until(lambda: "waiting" in server.supervisor.status.stderr)
         os.kill(int(pid), signal.SIGSTOP)
         with pytest.raises(TimedOut):
             await server.call("who", "bob", timeout_s=0.1)
@@ -212,7 +213,7 @@ async def test_a_server_that_answers_no_ping_is_ended_and_started_again() -> Non
         pid = int(await server.call("who"))
         os.kill(pid, signal.SIGSTOP)
         with Records("colonnade.client", "colonnade.host") as records:
-            await until(lambda: not server.supervised.seats)
+            await until(lambda: not server.supervisor.sessions)
         assert any("did not answer a ping" in line for line in records.lines)
         assert int(await server.call("who")) != pid
 
@@ -223,12 +224,12 @@ async def test_a_server_that_answers_no_ping_is_ended_and_started_again() -> Non
 @live
 async def test_a_server_that_nobody_uses_is_stopped_and_started_again_for_the_next_call() -> None:
     opened: list[object] = []
-    options = {"on_open": lambda _, seat: opened.append(seat)}
+    options = {"on_open": lambda _, session: opened.append(session)}
     async with kept(idle_s=0.2, options=options) as server:
         pid = int(await server.call("who"))
-        await until(lambda: not server.supervised.seats)
+        await until(lambda: not server.supervisor.sessions)
         await until(lambda: children() == set())
-        status = server.supervised.status
+        status = server.supervisor.status
         assert (status.state, status.crashes, status.last_error) == ("idle", 0, None)
         assert int(await server.call("who")) != pid
         assert len(opened) == 2
@@ -238,10 +239,10 @@ async def test_a_server_that_nobody_uses_is_stopped_and_started_again_for_the_ne
 async def test_a_call_in_flight_is_no_idleness() -> None:
     async with kept(idle_s=0.05) as server:
         waiting = asyncio.create_task(server.call("wait"))
-        await until(lambda: "waiting" in server.supervised.status.stderr)
-        (seat,) = server.supervised.seats
-        timer = seat.timer
-        await until(lambda: seat.timer is not timer)  # it rang, and was set again
+        await until(lambda: "waiting" in server.supervisor.status.stderr)
+        (session,) = server.supervisor.sessions
+        timer = session.timer
+        await until(lambda: session.timer is not timer)  # it rang, and was set again
         assert not waiting.done()
         pid = await server.call("go")
         assert await waiting == pid
@@ -254,21 +255,21 @@ async def test_a_call_in_flight_is_no_idleness() -> None:
 async def test_draining_lets_calls_finish_and_takes_no_new_ones() -> None:
     async with kept() as server:
         waiting = asyncio.create_task(server.call("wait"))
-        await until(lambda: "waiting" in server.supervised.status.stderr)
-        going = server.supervised.use(Call("tools/call", t.RequestParams(), "", lambda _: None))
-        async with going as sitting:
-            draining = asyncio.create_task(server.supervised.drain())
+        await until(lambda: "waiting" in server.supervisor.status.stderr)
+        going = server.supervisor.acquire(Call("tools/call", t.RequestParams(), "", lambda _: None))
+        async with going as call:
+            draining = asyncio.create_task(server.supervisor.drain())
             await turns_of_loop()
-            with pytest.raises(CannotConnect, match="its configuration has changed; ask again"):
+            with pytest.raises(CannotConnect, match="its configuration has changed; try again"):
                 await server.call("who")
-            assert server.supervised.draining
+            assert server.supervisor.draining
             assert not draining.done()
-            await sitting.ask("tools/call", t.CallToolRequestParams(name="go"))
+            await call.request("tools/call", t.CallToolRequestParams(name="go"))
             assert await waiting
             await turns_of_loop()
             assert not draining.done()
         await draining
-        assert server.supervised.status.state == "stopped"
+        assert server.supervisor.status.state == "stopped"
         assert children() == set()
 
 
@@ -283,7 +284,7 @@ async def test_who_waits_for_a_start_is_not_lost_by_a_drain() -> None:
     async with kept(target=look_up) as server:
         call = asyncio.create_task(server.call("who"))
         await turns_of_loop()
-        draining = asyncio.create_task(server.supervised.drain())
+        draining = asyncio.create_task(server.supervisor.drain())
         await turns_of_loop()
         ready.set()
         assert int(await call)
@@ -295,7 +296,7 @@ async def test_a_call_that_outlasts_a_drain_fails_with_the_reason() -> None:
     async with kept() as server:
         hanging = asyncio.create_task(server.call("hang"))
         await until(lambda: server.in_flight == 1)
-        await server.supervised.drain(0.05)
+        await server.supervisor.drain(0.05)
         words = "server 'odd': its configuration has changed, and this was not done in time during"
         with pytest.raises(ConnectionLost, match=words):
             await hanging
@@ -307,12 +308,12 @@ async def test_a_restart_lets_calls_finish_and_starts_anew_for_the_next() -> Non
     async with kept() as server:
         pid = await server.call("who")
         waiting = asyncio.create_task(server.call("wait"))
-        await until(lambda: "waiting" in server.supervised.status.stderr)
-        (seat,) = server.supervised.seats
-        server.supervised.restart()
+        await until(lambda: "waiting" in server.supervisor.status.stderr)
+        (session,) = server.supervisor.sessions
+        server.supervisor.restart()
         assert await server.call("who") != pid
         with contextlib.suppress(ConnectionLost):  # its own answer is nobody's, and may be cut off
-            await seat.client.call_tool("go")
+            await session.client.call_tool("go")
         assert await waiting == pid
         await until(lambda: len(server.pids) == 1)
 
@@ -322,13 +323,13 @@ async def test_closing_ends_many_seats_at_the_same_time() -> None:
     argv = ["sh", "-c", SHELL_SERVER + "; trap '' TERM; while :; do sleep 1; done"]
     async with kept(target=argv) as server:
         for caller in "abcdefgh":
-            async with server.supervised.use(
+            async with server.supervisor.acquire(
                 Call("tools/call", t.RequestParams(), caller, lambda _: None)
             ):
                 pass
         assert len(server.pids) == 8
         began = time.monotonic()
-        await server.supervised.close()
+        await server.supervisor.close()
         assert time.monotonic() - began < 30.0  # each of them takes more than four
         assert children() == set()
 

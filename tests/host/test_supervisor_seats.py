@@ -10,18 +10,18 @@ import pytest
 from msgspec import Raw
 
 from colonnade import Context, Server
-from colonnade.client.answers import MAX_SAMPLES
+from colonnade.client.input_callbacks import MAX_SAMPLES
 from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, TimedOut
-from colonnade.host.seats import by_wire
-from colonnade.ports import Turn
+from colonnade.host.servers.session import send_to_latest_call
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.questions import Kind, Question
+from colonnade.protocol.input_requests import InputRequest, InputRequestKind
 from colonnade.protocol.revision import NEWEST
 from host.keeping import ASKS, HANDSHAKE, Call, children, kept, turns_of_loop
 from live import live, until
 
 
-def echo(question: Question) -> Any:
+def echo(question: InputRequest) -> Any:
     """What the form says of itself is what is filled in."""
     assert isinstance(question.params, t.ElicitRequestParams)
     return {"answer": question.params.message}
@@ -40,7 +40,7 @@ async def test_each_caller_has_a_process_of_their_own_that_nobody_else_gets() ->
         alice = await server.call("who", "alice")
         assert await server.call("who", "bob") not in (alice, "")
         assert await server.call("who", "alice") == alice
-        assert server.supervised.status.seats == 2
+        assert server.supervisor.status.seats == 2
 
 
 @live
@@ -49,7 +49,7 @@ async def test_one_that_is_pooled_is_handed_on_when_it_is_idle_and_not_before() 
         first = await server.call("who", "alice")
         assert await server.call("who", "bob") == first
         waiting = asyncio.create_task(server.call("wait", "alice"))
-        await until(lambda: "waiting" in server.supervised.status.stderr)
+        await until(lambda: "waiting" in server.supervisor.status.stderr)
         assert await server.call("who", "alice") == first  # the same caller, beside the other call
         second = await server.call("who", "bob")
         assert second != first
@@ -82,8 +82,8 @@ async def test_a_server_whose_requests_stand_for_themselves_has_one_seat_for_all
     async with kept("modern", sharing=sharing) as server:
         calls = [server.call("who", caller) for caller in ("alice", "bob", "", "carol")]
         assert len(set(await asyncio.gather(*calls))) == 1
-        assert server.supervised.status.revision == NEWEST.date
-        assert server.supervised.status.seats == 1
+        assert server.supervisor.status.revision == NEWEST.date
+        assert server.supervisor.status.seats == 1
 
 
 @live
@@ -91,7 +91,7 @@ async def test_who_comes_while_nobody_knows_what_it_speaks_gets_a_seat_of_their_
     async with kept(revision=None) as server:
         pids = await asyncio.gather(*(server.call("who", caller) for caller in ("a", "b", "c")))
         assert len(set(pids)) == 3
-        assert server.supervised.status.revision == HANDSHAKE
+        assert server.supervisor.status.revision == HANDSHAKE
 
 
 # ---------------------------------------------------------------- how many there are
@@ -105,7 +105,7 @@ async def test_the_seat_that_was_idle_longest_makes_room_for_another_caller() ->
         carol = await server.call("who", "carol")
         assert {int(alice), int(carol)} == set(server.pids)
         assert int(bob) not in children()
-        assert server.supervised.status.crashes == 0
+        assert server.supervisor.status.crashes == 0
 
 
 @live
@@ -113,7 +113,7 @@ async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None
     async with kept(max_seats=1, timeout_s=0.3) as server:
         waiting = asyncio.create_task(server.call("wait", "alice", timeout_s=60.0))
         await until(lambda: server.in_flight == 1)
-        words = "all 1 seats are taken by calls of others; try again later, or raise its max_seats"
+        words = "all 1 sessions are in use by other calls; try again later, or raise its max_seats"
         with pytest.raises(CannotConnect, match=words):
             await server.call("who", "bob")
         await server.call("go", "alice", timeout_s=60.0)
@@ -124,7 +124,7 @@ async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None
 async def test_who_waits_for_a_seat_gets_it_when_it_is_free() -> None:
     async with kept(max_seats=1) as server:
         waiting = asyncio.create_task(server.call("wait", "alice"))
-        await until(lambda: "waiting" in server.supervised.status.stderr)
+        await until(lambda: "waiting" in server.supervisor.status.stderr)
         others = [asyncio.create_task(server.call("who", caller)) for caller in ("bob", "carol")]
         await turns_of_loop()
         assert not any(other.done() for other in others)
@@ -144,8 +144,8 @@ async def test_who_waits_for_a_seat_gets_it_when_it_is_free() -> None:
         ({}, {"sampling": True}, {"elicitation", "sampling"}),
         ({}, {"sampling": True, "elicitation": False}, {"sampling"}),
         ({}, {"roots": ("/",)}, {"elicitation", "roots"}),
-        ({"asks": frozenset[Kind]()}, {"sampling": True}, set[str]()),
-        ({"asks": frozenset({Kind.SAMPLE})}, {"sampling": True}, {"sampling"}),
+        ({"input_kinds": frozenset[InputRequestKind]()}, {"sampling": True}, set[str]()),
+        ({"input_kinds": frozenset({InputRequestKind.SAMPLE})}, {"sampling": True}, {"sampling"}),
         ({}, {"sharing": "shared", "sampling": True, "roots": ("/",)}, set[str]()),
     ],
 )
@@ -163,7 +163,7 @@ async def test_one_that_all_share_is_asked_nothing_and_its_log_is_heard_by_nobod
         assert await server.call("say", "a", text="canary") == "said"
         pids = await asyncio.gather(*(server.call("who", caller) for caller in ("a", "b")))
         assert len(set(pids)) == 1
-        assert "is not offered here" in await server.call("ask", "a", canary="a")
+        assert "is not supported by this client" in await server.call("ask", "a", canary="a")
         assert not any(call.asked or call.told for call in server.calls)
 
 
@@ -193,7 +193,7 @@ async def test_forms_of_two_callers_are_open_at_the_same_time_and_do_not_cross()
     async with kept() as server:
 
         def asked(caller: str) -> Any:
-            async def answer(question: Question) -> Any:
+            async def answer(question: InputRequest) -> Any:
                 await answers[caller].wait()
                 return {"answer": f"{caller}'s secret"}
 
@@ -223,7 +223,7 @@ def asking_server() -> Server:
 async def test_questions_by_result_go_to_the_very_call_on_a_seat_that_all_share() -> None:
     async with kept("modern", target=asking_server()) as server:
 
-        def answer(question: Question) -> Any:
+        def answer(question: InputRequest) -> Any:
             assert isinstance(question.params, t.ElicitRequestParams)
             (field,) = question.params.requested_schema.properties  # type: ignore[union-attr]
             return {field: question.params.message}
@@ -233,7 +233,7 @@ async def test_questions_by_result_go_to_the_very_call_on_a_seat_that_all_share(
             assert await server.call("ask", caller, answer, canary=canary) == f"for {canary}"
 
         await asyncio.gather(*(call(caller, n) for caller in ("alice", "bob") for n in range(20)))
-        assert server.supervised.status.seats == 1
+        assert server.supervisor.status.seats == 1
         for one in server.calls:
             assert [asked.partition("-")[0] for asked in one.asked] == [
                 f"for {one.exchange.principal}"
@@ -244,14 +244,14 @@ async def test_questions_by_result_go_to_the_very_call_on_a_seat_that_all_share(
 async def test_a_question_by_request_names_every_call_that_it_may_be_about() -> None:
     named: list[int] = []
 
-    async def asking(turns: tuple[Turn, ...], question: Question) -> Any:
+    async def send(turns: tuple[RequestContext, ...], question: InputRequest) -> Any:
         named.append(len(turns))
-        return await by_wire(turns, question)
+        return await send_to_latest_call(turns, question)
 
-    async with kept(options={"asks": ASKS, "asking": asking}) as server:
+    async with kept(options={"input_kinds": ASKS, "send_input_request": send}) as server:
         await server.call("ask", "alice", echo, canary="1")
         waiting = asyncio.create_task(server.call("wait", "alice"))
-        await until(lambda: "waiting" in server.supervised.status.stderr)
+        await until(lambda: "waiting" in server.supervisor.status.stderr)
         await server.call("ask", "alice", echo, canary="2")
         await server.call("go", "alice")
         await waiting
@@ -271,9 +271,9 @@ async def test_a_model_is_asked_for_the_call_where_the_settings_allow_it_and_not
 ):
     message = {"role": "user", "content": {"type": "text", "text": "a haiku"}}
     sample = {"messages": [message], "maxTokens": 10}
-    asked: list[Kind] = []
+    asked: list[InputRequestKind] = []
 
-    def answer(question: Question) -> Any:
+    def answer(question: InputRequest) -> Any:
         asked.append(question.kind)
         content = t.TextContent(text="five, seven, five")
         return t.CreateMessageResult(role="assistant", content=content, model="m")
@@ -288,17 +288,17 @@ async def test_a_model_is_asked_for_the_call_where_the_settings_allow_it_and_not
         for _ in range(MAX_SAMPLES - 1):
             await put()
         assert "more than 60 questions to the model" in (await put())["message"]
-        assert asked == [Kind.SAMPLE] * MAX_SAMPLES
+        assert asked == [InputRequestKind.SAMPLE] * MAX_SAMPLES
 
 
 @live
 async def test_an_answer_that_does_not_fit_is_none() -> None:
-    def wrong(question: Question) -> Any:
+    def wrong(question: InputRequest) -> Any:
         return {"answer": 3}
 
     async with kept() as server:
         text = await server.call("ask", "alice", wrong, canary="alice")
-        assert "gave an answer that does not fit" in text
+        assert "does not fit the input request" in text
 
 
 @live
@@ -313,7 +313,7 @@ async def test_a_question_that_comes_when_nobody_has_a_call_is_refused() -> None
 async def test_a_question_is_withdrawn_with_the_call_that_it_is_about() -> None:
     withdrawn = asyncio.Event()
 
-    async def never(question: Question) -> Any:
+    async def never(question: InputRequest) -> Any:
         try:
             await asyncio.Event().wait()
         finally:
@@ -330,12 +330,12 @@ async def test_a_question_is_withdrawn_with_the_call_that_it_is_about() -> None:
 
 @live
 async def test_who_was_asked_and_has_gone_is_no_answer_and_no_accident() -> None:
-    async def gone(question: Question) -> Any:
+    async def gone(question: InputRequest) -> Any:
         raise ChannelError("the caller has gone")
 
     async with kept() as server:
         text = await server.call("ask", "alice", gone, canary="alice")
-        assert "whoever was asked has gone" in text
+        assert "the caller has disconnected" in text
 
 
 # ---------------------------------------------------------------- canaries
@@ -392,7 +392,7 @@ async def test_progress_is_all_delivered_before_the_result_and_waits_for_no_othe
 
         async def call(caller: str, on_progress: Any) -> None:
             turn = Call("tools/call", params, caller, echo)
-            await server.supervised.ask(turn, "tools/call", params, on_progress=on_progress)
+            await server.supervisor.request(turn, "tools/call", params, on_progress=on_progress)
 
         stuck = asyncio.create_task(call("alice", slow))
         await until(lambda: server.in_flight == 1)
@@ -403,7 +403,7 @@ async def test_progress_is_all_delivered_before_the_result_and_waits_for_no_othe
 
 @live
 async def test_what_a_process_wrote_for_one_caller_is_in_no_error_of_another() -> None:
-    async with kept(max_crashes=2, options={"dice": lambda: 0.99}) as server:
+    async with kept(max_crashes=2, options={"random_fraction": lambda: 0.99}) as server:
         await server.call("who", "bob")
         for _ in range(2):
             with pytest.raises(ConnectionLost, match="alice's canary"):
@@ -429,7 +429,7 @@ async def test_an_error_of_a_process_that_serves_several_quotes_nothing_to_any_o
             await hanging
         assert "canary" not in str(hers.value) + str(his.value)
         assert "exited with 3" in str(his.value)
-        assert "alice's canary" in server.supervised.status.stderr  # for whoever runs the host
+        assert "alice's canary" in server.supervisor.status.stderr  # for whoever runs the host
 
 
 @live
@@ -469,8 +469,8 @@ async def test_nor_does_an_error_of_its_client_itself() -> None:
         await server.call("say", "alice", text="alice's canary")
         turn = Call("tools/call", t.RequestParams(), "bob", echo)
         with pytest.raises(ConnectionLost, match="exited with 3") as caught:
-            async with server.supervised.use(turn) as sitting:
-                await sitting.client.call_tool("die")
+            async with server.supervisor.acquire(turn) as call:
+                await call.client.call_tool("die")
         assert "canary" not in str(caught.value)
 
 
@@ -488,5 +488,5 @@ async def test_what_was_kept_for_one_caller_is_not_given_to_another() -> None:
         params = t.ReadResourceRequestParams(uri="notes://a")
         for caller in ("alice", "alice", "bob"):
             turn = Call("resources/read", params, caller, echo)
-            await host.supervised.ask(turn, "resources/read", params)
+            await host.supervisor.request(turn, "resources/read", params)
         assert len(served) == 2

@@ -13,7 +13,7 @@ from colonnade.errors import (
     LoginRequired,
     Refused,
 )
-from colonnade.host.supervisor import Supervised
+from colonnade.host.servers.supervisor import ServerSupervisor
 from host.keeping import HANDSHAKE, children, command, entry, kept, turns_of_loop
 from live import live, until
 
@@ -23,14 +23,14 @@ DATE = HANDSHAKE
 @live
 async def test_nothing_is_started_before_somebody_needs_it() -> None:
     async with kept() as server:
-        assert server.supervised.status.state == "idle"
+        assert server.supervisor.status.state == "idle"
         assert children() == set()
         pid = int(await server.call("who"))
-        status = server.supervised.status
+        status = server.supervisor.status
         assert (status.state, status.pid, status.seats) == ("ready", pid, 1)
         assert status.revision == DATE
         assert int(await server.call("who")) == pid
-    assert server.supervised.status.state == "stopped"
+    assert server.supervisor.status.state == "stopped"
     assert children() == set()
 
 
@@ -60,12 +60,12 @@ async def test_whoever_gives_up_stops_a_start_for_nobody_else() -> None:
     async with kept(target=look_up) as server:
         calls = [asyncio.create_task(server.call("who")) for _ in range(3)]
         await turns_of_loop()
-        assert server.supervised.status.state == "starting"
+        assert server.supervisor.status.state == "starting"
         calls[0].cancel()
         await turns_of_loop()
         ready.set()
         assert await calls[1] == await calls[2]
-        assert server.supervised.status.crashes == 0
+        assert server.supervisor.status.crashes == 0
 
 
 @live
@@ -75,12 +75,12 @@ async def test_the_last_who_gives_up_stops_the_start_and_its_process() -> None:
         await until(lambda: bool(children()))
         calls[0].cancel()
         await turns_of_loop()
-        assert server.supervised.status.state == "starting"
+        assert server.supervisor.status.state == "starting"
         calls[1].cancel()
         await asyncio.wait(calls)
         await until(lambda: children() == set())
-        assert server.supervised.status.state == "idle"
-        assert server.supervised.status.crashes == 0
+        assert server.supervisor.status.state == "idle"
+        assert server.supervisor.status.crashes == 0
 
 
 @live
@@ -107,9 +107,9 @@ async def test_a_start_ends_in_time_and_says_what_the_server_wrote_to_all_who_wa
         words = "server 'odd': it did not start within 4 s; its last lines: loading a large model"
         assert [(type(one), str(one)) for one in results] == [(CannotConnect, words)] * 3
         assert len({id(one) for one in results}) == 3
-        assert server.supervised.status.crashes == 1
-        assert server.supervised.status.last_error == words
-        assert server.supervised.status.stderr == ("loading a large model",)
+        assert server.supervisor.status.crashes == 1
+        assert server.supervisor.status.last_error == words
+        assert server.supervisor.status.stderr == ("loading a large model",)
 
 
 @live
@@ -118,7 +118,7 @@ async def test_a_server_that_exits_is_quoted() -> None:
         with pytest.raises(CannotConnect, match="No module named 'git'") as caught:
             await server.call("who")
         assert "odd" in str(caught.value)
-        assert server.supervised.status.crashes == 1
+        assert server.supervisor.status.crashes == 1
 
 
 @live
@@ -133,7 +133,7 @@ async def test_a_command_that_is_not_there_is_a_failed_start() -> None:
     async with kept(target=["no-such-program-anywhere"]) as server:
         with pytest.raises(CannotConnect, match="no-such-program-anywhere"):
             await server.call("who")
-        assert server.supervised.status.crashes == 1
+        assert server.supervisor.status.crashes == 1
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ async def test_what_is_not_the_servers_fault_is_no_crash(error: Exception) -> No
         for _ in range(10):
             with pytest.raises(type(error), match=str(error)):
                 await server.call("who")
-        status = server.supervised.status
+        status = server.supervisor.status
         assert (status.state, status.crashes, status.last_error) == ("idle", 0, str(error))
 
 
@@ -169,7 +169,7 @@ async def test_a_target_that_is_none_is_refused_with_what_to_write() -> None:
     async with kept(target="uvx mcp-server-git") as server:
         with pytest.raises(LocalProtocolError, match="a command is a list"):
             await server.call("who")
-        assert server.supervised.status.crashes == 0
+        assert server.supervisor.status.crashes == 0
 
 
 @live
@@ -202,7 +202,7 @@ async def test_closing_ends_a_start_and_tells_who_waits() -> None:
     async with kept("silent") as server:
         call = asyncio.create_task(server.call("who"))
         await until(lambda: bool(children()))
-        await server.supervised.close()
+        await server.supervisor.close()
         with pytest.raises(ConnectionLost, match="the host was closed"):
             await call
         assert children() == set()
@@ -221,6 +221,6 @@ async def test_a_child_gets_nothing_of_our_environment() -> None:
 
 
 def test_a_server_can_be_looked_at_without_a_loop() -> None:
-    supervised = Supervised(entry(command()))
-    assert repr(supervised) == "Supervised('odd', idle)"
-    assert supervised.status.state == "idle"
+    supervisor = ServerSupervisor(entry(command()))
+    assert repr(supervisor) == "ServerSupervisor('odd', idle)"
+    assert supervisor.status.state == "idle"

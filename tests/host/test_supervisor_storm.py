@@ -12,7 +12,7 @@ import pytest
 
 from colonnade.errors import ChannelError
 from colonnade.protocol import types as t
-from colonnade.protocol.questions import Question
+from colonnade.protocol.input_requests import InputRequest
 from host.keeping import Kept, children, kept
 from live import live_for
 
@@ -21,7 +21,7 @@ CALLS = 120
 STORM_S = 2.0
 
 
-def echo(question: Question) -> Any:
+def echo(question: InputRequest) -> Any:
     assert isinstance(question.params, t.ElicitRequestParams)
     return {"answer": question.params.message}
 
@@ -55,7 +55,7 @@ async def weather(server: Kept, dice: random.Random) -> None:
     for _ in range(10):
         await asyncio.sleep(STORM_S / 10)
         if dice.random() < 0.3:
-            server.supervised.restart()
+            server.supervisor.restart()
         elif server.pids:
             with contextlib.suppress(ProcessLookupError):  # it was faster
                 os.kill(dice.choice(server.pids), signal.SIGKILL)
@@ -74,6 +74,6 @@ async def test_in_a_storm_nothing_crosses_hangs_or_is_left(sharing: str) -> None
             who = call.exchange.principal
             assert all(asked.startswith(f"for {who}-") for asked in call.asked)
             assert all(told["data"].startswith(f"{who}-") for told in call.told)
-        assert server.supervised.status.in_flight == 0
-        assert server.supervised.status.crashes > 0
+        assert server.supervisor.status.in_flight == 0
+        assert server.supervisor.status.crashes > 0
     assert children() == set()

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade.host import json_text, toml_text
-from colonnade.host.broken import Broken
-from colonnade.host.dialects import DIALECTS
-from colonnade.host.entries import find, is_before, put, snippet, take
+from colonnade.host.config import json_editor as json_text
+from colonnade.host.config import toml_editor as toml_text
+from colonnade.host.config.editing import find, is_before, put, remove, snippet
+from colonnade.host.config.formats import FORMATS
+from colonnade.host.config.settings import ConfigSyntaxError
 from host.odd_files import SERVERS, json_files, toml_files
 
 ENTRY: dict[str, Any] = {"command": "colonnade", "args": ["run", "/x/server.py"], "env": {"A": "b"}}
@@ -20,7 +21,7 @@ COMMENT = re.compile(r"/\*.*?\*/|// (?:two|nothing yet)|# (?:a comment|two|why|n
 
 
 def files(client: str) -> "st.SearchStrategy[str]":
-    dialect = DIALECTS[client]
+    dialect = FORMATS[client]
     if dialect.syntax == "toml":
         return toml_files()
     return json_files(SERVERS[client], comments=dialect.syntax == "jsonc")
@@ -33,7 +34,7 @@ def files(client: str) -> "st.SearchStrategy[str]":
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_what_is_put_in_is_there_and_all_else_is_as_it_was(client: str, data: Any) -> None:
-    dialect, text = DIALECTS[client], data.draw(files(client))
+    dialect, text = FORMATS[client], data.draw(files(client))
     before = find(dialect, text)
     new = put(dialect, text, "weather", ENTRY)
     assert find(dialect, new) == {**before, "weather": ENTRY}
@@ -51,11 +52,11 @@ def test_what_is_put_in_is_there_and_all_else_is_as_it_was(client: str, data: An
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_what_is_taken_out_is_gone_and_all_else_is_as_it_was(client: str, data: Any) -> None:
-    dialect, text = DIALECTS[client], data.draw(files(client))
+    dialect, text = FORMATS[client], data.draw(files(client))
     before = find(dialect, text)
     new = put(dialect, text, "weather", ENTRY)
     name = data.draw(st.sampled_from(sorted(find(dialect, new))))
-    after = take(dialect, new, name)
+    after = remove(dialect, new, name)
     assert find(dialect, after) == {k: v for k, v in find(dialect, new).items() if k != name}
     if name == "weather":
         assert COMMENT.findall(after) == COMMENT.findall(text)
@@ -67,7 +68,7 @@ def test_what_is_taken_out_is_gone_and_all_else_is_as_it_was(client: str, data: 
 @given(data=st.data())
 def test_an_entry_takes_the_place_of_another_one(data: Any) -> None:
     for client in ("vscode", "codex"):
-        dialect, text = DIALECTS[client], data.draw(files(client))
+        dialect, text = FORMATS[client], data.draw(files(client))
         first = put(dialect, text, "weather", {"command": "other", "args": []})
         second = put(dialect, first, "weather", ENTRY)
         assert find(dialect, second) == {**find(dialect, text), "weather": ENTRY}
@@ -107,7 +108,7 @@ LOOKS = {
 @pytest.mark.parametrize("text", LOOKS)
 def test_an_entry_looks_like_what_is_around_it(text: str) -> None:
     before, after = LOOKS[text]
-    assert put(DIALECTS["vscode"], before, "w", {"url": "u"}) == after
+    assert put(FORMATS["vscode"], before, "w", {"url": "u"}) == after
 
 
 GONE = {
@@ -130,7 +131,7 @@ GONE = {
 @pytest.mark.parametrize("text", GONE)
 def test_an_entry_that_is_gone_leaves_order(text: str) -> None:
     before, after = GONE[text]
-    assert take(DIALECTS["vscode"], before, "w") == after
+    assert remove(FORMATS["vscode"], before, "w") == after
 
 
 def test_a_table_is_gone_with_its_own_tables_and_comments_and_no_other_ones() -> None:
@@ -138,56 +139,56 @@ def test_a_table_is_gone_with_its_own_tables_and_comments_and_no_other_ones() ->
         'a = 1\n\n# ours\n[mcp_servers.w]\ncommand = "x"\n# inside\n[mcp_servers.w.env]\nA = "b"\n'
         "\n# of c\n[c]\n"
     )
-    assert take(DIALECTS["codex"], text, "w") == "a = 1\n\n# ours\n\n# of c\n[c]\n"
+    assert remove(FORMATS["codex"], text, "w") == "a = 1\n\n# ours\n\n# of c\n[c]\n"
 
 
 def test_a_table_that_is_an_assignment_goes_too() -> None:
     text = '[mcp_servers]\nw = { command = "x" }\nv.command = "y"\nv.args = [\n]\n'
-    assert take(DIALECTS["codex"], text, "w") == text.replace('w = { command = "x" }\n', "")
-    assert take(DIALECTS["codex"], text, "v") == '[mcp_servers]\nw = { command = "x" }\n'
+    assert remove(FORMATS["codex"], text, "w") == text.replace('w = { command = "x" }\n', "")
+    assert remove(FORMATS["codex"], text, "v") == '[mcp_servers]\nw = { command = "x" }\n'
 
 
 def test_every_character_can_be_written() -> None:
     odd = {"command": 'a"\\\n\t\x7f\x00é日\U0001f600', "env": {"A.b c": "'"}}
-    for dialect in DIALECTS.values():
+    for dialect in FORMATS.values():
         assert find(dialect, snippet(dialect, "w", odd)) == {"w": odd}
 
 
 # ---------------------------------------------------------------- broken files
 
 BROKEN = {
-    "{": (1, 2, "it ends before it is complete"),
-    '{"a": 1\n  "b": 2}': (2, 3, "a comma or } is missing here"),
-    '{"a": }': (1, 7, "a value is missing here"),
-    '{"a" 1}': (1, 6, "a colon is missing here"),
-    "{a: 1}": (1, 2, 'a name in "quotes" is missing here'),
-    '{"a": 01}': (1, 7, "a value is missing here"),
-    '{"a": tru}': (1, 7, "a value is missing here"),
+    "{": (1, 2, "unexpected end of file"),
+    '{"a": 1\n  "b": 2}': (2, 3, "expected a comma or }"),
+    '{"a": }': (1, 7, "expected a value"),
+    '{"a" 1}': (1, 6, "expected a colon"),
+    "{a: 1}": (1, 2, 'expected a key in "quotes"'),
+    '{"a": 01}': (1, 7, "expected a value"),
+    '{"a": tru}': (1, 7, "expected a value"),
     '{"a": "x\ny"}': (
         1,
         7,
-        "this text has no end on its line, or a character that must be written with \\",
+        "unterminated string, or a character in it that must be escaped",
     ),
-    "{} {}": (1, 4, "something follows where the file should end"),
-    "[]": (1, 1, "an object in braces should stand here"),
-    '{"mcpServers": []}': (1, 16, "an object in braces should stand here"),
-    '{"mcpServers": {},\n "mcpServers": {}}': (2, 2, '"mcpServers" is there for the second time'),
-    "{\n  // mine\n}": (2, 3, "a comment, and this file may have none"),
-    '{"a": [1,\n2,]}': (2, 2, "a comma with nothing after it, and this file may have none"),
-    "[" * 200: (1, 102, "more than 100 levels of lists and objects"),
+    "{} {}": (1, 4, "unexpected text after the value"),
+    "[]": (1, 1, "expected an object"),
+    '{"mcpServers": []}': (1, 16, "expected an object"),
+    '{"mcpServers": {},\n "mcpServers": {}}': (2, 2, '"mcpServers" is a duplicate key'),
+    "{\n  // mine\n}": (2, 3, "comments are not allowed in this file"),
+    '{"a": [1,\n2,]}': (2, 2, "trailing commas are not allowed in this file"),
+    "[" * 200: (1, 102, "more than 100 levels of arrays and objects"),
 }
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=lambda text: text[:20])
 def test_a_broken_file_is_told_with_its_place(text: str) -> None:
     line, column, why = BROKEN[text]
-    with pytest.raises(Broken) as caught:
-        put(DIALECTS["claude-desktop"], text, "weather", ENTRY)
+    with pytest.raises(ConfigSyntaxError) as caught:
+        put(FORMATS["claude-desktop"], text, "weather", ENTRY)
     assert (caught.value.line, caught.value.column, caught.value.why) == (line, column, why)
 
 
 def test_a_comment_without_an_end_is_told() -> None:
-    with pytest.raises(Broken, match="line 1, column 3: this comment has no end"):
+    with pytest.raises(ConfigSyntaxError, match="line 1, column 3: unterminated comment"):
         json_text.read("{ /* }", comments=True)
 
 
@@ -195,12 +196,12 @@ BROKEN_TOML = {
     "a = 1\nb = \n": (2, 5, "invalid value"),
     "a = 1\na = 2\n": (2, 6, "cannot overwrite a value"),
     'a = "': (1, 6, "unterminated string"),
-    "mcp_servers = 1\n": (1, 1, "mcp_servers should be a table"),
-    "[[mcp_servers]]\na = 1\n": (1, 1, "mcp_servers should be a table"),
+    "mcp_servers = 1\n": (1, 1, "expected mcp_servers to be a table"),
+    "[[mcp_servers]]\na = 1\n": (1, 1, "expected mcp_servers to be a table"),
     "x = 1\nmcp_servers = { git = {} }\n": (
         2,
         1,
-        "mcp_servers is written in a way that cannot be edited line by line; do it by hand",
+        "mcp_servers cannot be edited line by line; edit it by hand",
     ),
 }
 
@@ -208,8 +209,8 @@ BROKEN_TOML = {
 @pytest.mark.parametrize("text", BROKEN_TOML)
 def test_a_broken_table_is_told_with_its_place(text: str) -> None:
     line, column, why = BROKEN_TOML[text]
-    with pytest.raises(Broken) as caught:
-        put(DIALECTS["codex"], text, "weather", ENTRY)
+    with pytest.raises(ConfigSyntaxError) as caught:
+        put(FORMATS["codex"], text, "weather", ENTRY)
     assert (caught.value.line, caught.value.column) == (line, column)
     assert caught.value.why == why
 
@@ -218,7 +219,7 @@ def test_a_broken_table_is_told_with_its_place(text: str) -> None:
 def test_no_text_is_read_otherwise_than_json_reads_it(text: str, comments: bool) -> None:
     try:
         node = json_text.read(text, comments=comments)
-    except Broken:
+    except ConfigSyntaxError:
         node = None
         with pytest.raises(ValueError):
             json.loads(text)
@@ -229,5 +230,5 @@ def test_no_text_is_read_otherwise_than_json_reads_it(text: str, comments: bool)
 
 @given(st.text(max_size=30))
 def test_no_text_breaks_the_reader_of_tables(text: str) -> None:
-    with contextlib.suppress(Broken):
+    with contextlib.suppress(ConfigSyntaxError):
         assert isinstance(toml_text.read(text), dict)

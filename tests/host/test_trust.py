@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from colonnade.errors import Refused
-from colonnade.host import trust as trusting
-from colonnade.host.trust import TrustQuestion, Wish
+from colonnade.host.config import trust as trusting
+from colonnade.host.config.trust import RequestedAction, TrustRequest
 from host.configured import Place, resolved
 
 CONVENTIONAL = {
@@ -31,9 +31,9 @@ class Person:
 
     def __init__(self, answer: bool = True) -> None:
         self.answer = answer
-        self.asked: list[TrustQuestion] = []
+        self.asked: list[TrustRequest] = []
 
-    def __call__(self, question: TrustQuestion) -> bool:
+    def __call__(self, question: TrustRequest) -> bool:
         self.asked.append(question)
         return self.answer
 
@@ -76,7 +76,7 @@ def test_nothing_of_a_file_that_changed_is_run_or_looked_up(place: Place) -> Non
     servers = {"web": {"type": "http", "url": "https://example.com", "headersHelper": helper}}
     place.write(".mcp.json", {"mcpServers": servers})
     config = place.read(".mcp.json", trust=Person(), env=dict(os.environ))
-    with pytest.raises(Refused, match="no JSON object"):
+    with pytest.raises(Refused, match="not print a JSON object"):
         resolved(config.entries["web"])
     assert mark.exists()
     mark.unlink()
@@ -146,8 +146,8 @@ def test_a_file_with_variables_counts_as_content(place: Place) -> None:
     person = Person()
     config = place.read(".vscode/mcp.json", trust=person)
     assert resolved(config.entries["a"])["env"] == {"LD_PRELOAD": "good.so"}
-    assert person.asked[0].wishes[1] == Wish(
-        "a", "read", "${workspaceFolder}/.env (LD_PRELOAD)", ("makes programs load other code",)
+    assert person.asked[0].actions[1] == RequestedAction(
+        "a", "read", "${workspaceFolder}/.env (LD_PRELOAD)", ("makes programs load code",)
     )
     env_file.write_text("LD_PRELOAD=evil.so\n")
     assert not place.read(".vscode/mcp.json").entries
@@ -165,7 +165,7 @@ def test_files_with_variables_of_two_servers_of_one_name_count_both(place: Place
     place.write("other/.env", "OTHER=1\n")
     person = Person()
     assert place.read("colonnade.toml", strict=True, trust=person).entries
-    read = [wish.text for wish in person.asked[0].wishes if wish.what == "read"]
+    read = [action.text for action in person.asked[0].actions if action.what == "read"]
     assert read == [".env (GOOD)", ".env (OTHER)"]
     used.write_text("LD_PRELOAD=evil.so\n")
     assert not place.read("colonnade.toml", strict=True).entries
@@ -176,7 +176,7 @@ def test_an_included_file_counts_as_content(place: Place) -> None:
     place.write("other.json", {"mcpServers": {"a": {"command": "run"}}})
     person = Person()
     assert place.read("colonnade.toml", strict=True, trust=person).entries
-    assert [wish.text for wish in person.asked[0].wishes] == ["run"]
+    assert [action.text for action in person.asked[0].actions] == ["run"]
     place.write("other.json", {"mcpServers": {"a": {"command": "evil"}}})
     assert not place.read("colonnade.toml", strict=True).entries
 
@@ -200,7 +200,7 @@ def test_what_is_not_trusted_hides_no_server_of_the_user(place: Place) -> None:
 def test_the_bytes_that_were_asked_about_are_those_that_are_used(place: Place) -> None:
     file = place.write(".mcp.json", {"mcpServers": {"a": {"command": "good"}}})
 
-    def changed_meanwhile(question: TrustQuestion) -> bool:
+    def changed_meanwhile(question: TrustRequest) -> bool:
         file.write_text('{"mcpServers": {"a": {"command": "evil"}}}')
         return True
 
@@ -252,7 +252,7 @@ def test_all_that_a_file_wants_is_shown_whole_and_acts_on_no_terminal(place: Pla
     )
     person = Person()
     place.read(".mcp.json", trust=person, env={"TOKEN": "t"})
-    told = [(wish.server, wish.what, wish.text) for wish in person.asked[0].wishes]
+    told = [(action.server, action.what, action.text) for action in person.asked[0].actions]
     assert told == [
         ("a\\x1b[2J", "run", f"sh -c 'echo {long}; rm -rf /' '\\r\\x1b[31m\\u202eevil\\n'"),
         ("a\\x1b[2J", "set", "LD_PRELOAD=/tmp/evil.so"),
@@ -267,7 +267,7 @@ def test_the_programs_that_values_come_from_are_shown(place: Place) -> None:
     place.write("colonnade.toml", text)
     person = Person()
     place.read("colonnade.toml", trust=person, strict=True)
-    assert Wish("a", "ask", "get it") in person.asked[0].wishes
+    assert RequestedAction("a", "ask", "get it") in person.asked[0].actions
 
 
 # ---------------------------------------------------------------- what is kept
@@ -317,4 +317,4 @@ def test_a_pipe_that_a_file_names_keeps_nobody_waiting(place: Place) -> None:
     servers = {"a": {"command": "run", "envFile": "pipe"}}
     place.write(".cursor/mcp.json", {"mcpServers": servers})
     (problem,) = place.read(".cursor/mcp.json", trust=True).problems
-    assert "it is no file with text in it" in problem.words
+    assert "it is not a regular file" in problem.words

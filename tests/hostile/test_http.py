@@ -8,8 +8,8 @@ import struct
 
 import pytest
 
-from colonnade.transport.http_run import RunLimits
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.request import Limits
+from colonnade.transport.http_server.runner import RunLimits
 from hostile.items import ERAS, MODERN, SESSION, Era
 from hostile.odd import BODY, ODD, Odd, chunked, request
 from hostile.throwing import Thrower, call, name_header, thrower
@@ -53,7 +53,7 @@ async def answered_late(attack: Thrower, data: bytes) -> tuple[Wire, int]:
 
 @live
 async def test_headers_that_do_not_end_are_cut() -> None:
-    async with thrower(MODERN, run=RunLimits(head_s=0.05)) as attack:
+    async with thrower(MODERN, run=RunLimits(header_timeout_s=0.05)) as attack:
         beginnings = (b"P", b"POST /mcp HTTP/1.1\r\n", request()[:100])
         for wire, status in await asyncio.gather(*(answered_late(attack, b) for b in beginnings)):
             assert status == 408
@@ -64,7 +64,7 @@ async def test_headers_that_do_not_end_are_cut() -> None:
 @live
 async def test_a_body_that_does_not_come_is_cut() -> None:
     whole = request().replace(b"PORT", b"%d")
-    async with thrower(MODERN, limits=Limits(body_s=0.05)) as attack:
+    async with thrower(MODERN, limits=Limits(body_timeout_s=0.05)) as attack:
         endless = chunked(b"f" * 16 + b"\r\nx").replace(b"PORT", b"%d")
         for data in (whole[:-1], whole[: -len(BODY)], endless):
             wire, status = await answered_late(attack, data % attack.port)

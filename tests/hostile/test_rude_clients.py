@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025
-from colonnade.transport.http_connection import Connection
-from colonnade.transport.http_session import Session
-from colonnade.transport.http_streams import Stream
-from colonnade.transport.http_visit import Limits, Visit
+from colonnade.transport.http_server.connection import ServerConnection
+from colonnade.transport.http_server.request import IncomingRequest, Limits
+from colonnade.transport.http_server.session import HttpSession
+from colonnade.transport.http_server.streams import Stream
 from http_client import BOTH, Caller, Wire, opening, written
 from http_service import ABLE, REPORT, waiting
 from live import Stand, live_for, stand, until
@@ -27,7 +27,15 @@ SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
 def _counted() -> dict[str, int]:
     """How many of everything that a client can leave behind there are."""
     gc.collect()
-    kinds = (Visit, Session, Stream, Link, Exchange, Connection, asyncio.Task)
+    kinds = (
+        IncomingRequest,
+        HttpSession,
+        Stream,
+        DuplexLink,
+        Exchange,
+        ServerConnection,
+        asyncio.Task,
+    )
     found = [type(thing) for thing in gc.get_objects() if isinstance(thing, kinds)]
     return {kind.__name__: found.count(kind) for kind in set(found)}
 
@@ -152,7 +160,7 @@ async def test_every_rude_way_to_leave_leaves_nothing_behind() -> None:
 @pytest.mark.slow
 @live_for(600)
 async def test_ten_thousand_rude_clients_leave_nothing_behind() -> None:
-    async with stand(limits=Limits(sessions=500)) as s:
+    async with stand(limits=Limits(max_sessions=500)) as s:
         before: dict[str, int] = {}
         descriptors = memory = 0
         for thousand in range(11):

@@ -9,10 +9,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from colonnade.ports import Handler, Turn
-from colonnade.protocol.types import Noun
-from colonnade.transport.http_run import DEFAULT_LIMITS, RunLimits, listening
-from colonnade.transport.http_visit import Limits
+from colonnade.ports import Handler, RequestContext
+from colonnade.protocol.types import ProtocolType
+from colonnade.transport.http_server.request import Limits
+from colonnade.transport.http_server.runner import DEFAULT_LIMITS, RunLimits, listening
 from hostile.items import ERROR, Era, Want
 from hostile.target import make
 from http_client import BOTH, Caller, Response, Wire, written
@@ -30,7 +30,7 @@ class Thrower:
         self.caller = Caller(port)
         self.calls = 0
 
-    async def count(self, turn: Turn, handler: Handler) -> Noun:
+    async def count(self, turn: RequestContext, handler: Handler) -> ProtocolType:
         """A layer of the server: whatever gets this far has been let in."""
         self.calls += 1
         return await handler(turn)

@@ -167,7 +167,7 @@ async def test_around_an_application_our_paths_are_ours_and_the_rest_is_theirs(b
             assert b"<html>elsewhere</html>" in (await got(caller, "/elsewhere")).body
             ours = await got(caller, f"{WELL_KNOWN}/mcp")
             assert (ours.status, ours.headers["content-type"]) == (404, "application/json")
-            assert ours.json["error"]["message"] == "no document describes this resource"
+            assert ours.json["error"]["message"] == "this resource has no metadata document"
             # The one of the root is about their own resource, if they have one.
             assert b"<html>" in (await got(caller, WELL_KNOWN)).body
     assert server.said() == ["server entered", "api entered", "api left", "server left"]

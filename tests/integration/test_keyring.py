@@ -78,7 +78,7 @@ async def test_a_login_is_kept_under_a_key_that_only_the_keyring_has(
         desk.ring.unlink()  # another machine, to which the file was carried
         code, out, told = await desk.colonnade("call", url, "whoami")
         assert (code, out) == (3, "")
-        assert "does not open with this key" in told
+        assert "cannot be decrypted with this key" in told
     assert len(desk.browser.opened) == 1
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from colonnade import ToolError
-from colonnade.client.listening import Change
 from colonnade.client.results import ToolResult
+from colonnade.client.subscriptions import Change
 from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot, Revision

@@ -9,7 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from colonnade.errors import FaultKind
-from colonnade.protocol.revision import NOVEMBER_2024, Asking, BadToolInput, OutputRoot, Revision
+from colonnade.protocol.revision import (
+    NOVEMBER_2024,
+    BadToolInput,
+    InputRequests,
+    OutputRoot,
+    Revision,
+)
 from conformance.everything_server import PIXEL, SILENCE, WATCHED, server
 
 Check = Callable[[Any, Revision], None]
@@ -114,7 +120,7 @@ def lists(seen: Any, revision: Revision) -> None:
 @seen_in("call")
 def calls(seen: Any, revision: Revision) -> None:
     assert text_of(seen) == "This is a simple text response for testing."
-    assert (STAMP in seen.get("_meta", {})) is revision.stamped
+    assert (STAMP in seen.get("_meta", {})) is revision.typed_results
 
 
 @seen_in("content")
@@ -299,7 +305,7 @@ def elicits(seen: Any, revision: Revision) -> None:
 
 @seen_in("elicit, declined")
 def elicits_nothing(seen: Any, revision: Revision) -> None:
-    assert failure_of(seen["result"]) == "the user declined to answer"
+    assert failure_of(seen["result"]) == "the user declined the request"
     assert methods_of(seen) == ["elicitation/create"]
 
 
@@ -375,8 +381,8 @@ def asks_together(seen: Any, revision: Revision) -> None:
 
 @seen_in("ask the unable")
 def asks_the_unable(seen: Any, revision: Revision) -> None:
-    words = "the client offers none"
-    if revision.asking is Asking.BY_REQUEST:
+    words = "which the client does not support"
+    if revision.input_requests is InputRequests.AS_REQUEST:
         assert words in failure_of(seen["result"])
     else:
         assert seen["error"]["code"] == revision.codes[FaultKind.CAPABILITY_MISSING]

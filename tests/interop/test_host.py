@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from colonnade.host.naming import catalogue_name
+from colonnade.host.servers.naming import qualified_name
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025
 from interop import servers_table
 from interop.roofs import BROKEN, EXAMPLES, Call, Guest, Stay, housed, stayed, unlisted
@@ -28,7 +28,7 @@ GUESTS = (
     Guest("sdk 1.x", MCP_1, "http"),
 )
 OURS = {name: EXAMPLES / f"{name}.py" for name in ("weather", "notes", "prompts")}
-OLDER_ADD = catalogue_name("sdk 1.x", "add")
+OLDER_ADD = qualified_name("sdk 1.x", "add")
 NOON = {"source_timezone": "Etc/UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
 SEARCH = "what time is it in another timezone"
 

@@ -11,42 +11,50 @@ from msgspec import Raw
 
 from colonnade.errors import ColonnadeError, Fault, FaultKind, RemoteError, ToolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Call, Send
-from colonnade.protocol.exchange import Exchange, read_result
-from colonnade.protocol.interview import Interview, recall, subject_of
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.exchange import Exchange, decode_result
+from colonnade.protocol.input_requests import (
+    AnyInputResponse,
+    InputRequest,
+    accepted_content,
+    checked_input_requests,
+    retry_params,
+)
+from colonnade.protocol.input_rounds import InputRounds, open_request_state, subject_of
 from colonnade.protocol.jsonrpc import RequestId
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import RequestFinished, RequestReceived, Send
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.questions import AnyAnswer, Question, accepted, questions_of, retry
-from colonnade.protocol.reading import read
-from colonnade.protocol.revision import Asking
+from colonnade.protocol.revision import InputRequests
 from protocol.dialogue import JSON, said
 
 
-def sample(words: str) -> Question:
+def sample(words: str) -> InputRequest:
     text = t.SamplingMessage(role="user", content=t.TextContent(text=words))
-    return Question(t.CreateMessageRequestParams(messages=[text], max_tokens=9))
+    return InputRequest(t.CreateMessageRequestParams(messages=[text], max_tokens=9))
 
 
-def elicit(words: str) -> Question:
+def elicit(words: str) -> InputRequest:
     form = t.ElicitSchema(
         properties={"seat": t.PrimitiveSchema(type="string", max_length=3)}, required=["seat"]
     )
-    return Question(t.ElicitRequestParams(message=words, requested_schema=form))
+    return InputRequest(t.ElicitRequestParams(message=words, requested_schema=form))
 
 
-ROOTS = Question(t.ListRootsRequestParams())
+ROOTS = InputRequest(t.ListRootsRequestParams())
 SEAT = elicit("Which seat?")
 BOOK = t.CallToolRequestParams(name="book", arguments=Raw(b'{"flight":"DY 620"}'))
 
 
-def visit(url: str = "https://example.com/in", id: str | None = "e1") -> Question:
-    return Question(t.ElicitRequestParams(message="log in", mode="url", url=url, elicitation_id=id))
+def visit(url: str = "https://example.com/in", id: str | None = "e1") -> InputRequest:
+    return InputRequest(
+        t.ElicitRequestParams(message="log in", mode="url", url=url, elicitation_id=id)
+    )
 
 
-def sampling(*messages: t.SamplingMessage, **more: Any) -> Question:
+def sampling(*messages: t.SamplingMessage, **more: Any) -> InputRequest:
     turns = list(messages) or [said_by("user", t.TextContent(text="hi"))]
-    return Question(t.CreateMessageRequestParams(messages=turns, max_tokens=1, **more))
+    return InputRequest(t.CreateMessageRequestParams(messages=turns, max_tokens=1, **more))
 
 
 def said_by(role: t.Role, *blocks: Any) -> t.SamplingMessage:
@@ -62,16 +70,16 @@ def result(id: str) -> t.ToolResultContent:
     return t.ToolResultContent(tool_use_id=id, content=[])
 
 
-def text_of(answer: AnyAnswer | Any) -> str:
+def text_of(answer: AnyInputResponse | Any) -> str:
     if isinstance(answer, t.CreateMessageResult):
         assert isinstance(answer.content, t.TextContent)
         return answer.content.text
     if isinstance(answer, t.ListRootsResult):
         return answer.roots[0].uri
-    return str(accepted(answer)["seat"])
+    return str(accepted_content(answer)["seat"])
 
 
-def reply(question: Question) -> AnyAnswer:
+def reply(question: InputRequest) -> AnyInputResponse:
     """A client that repeats what it was asked, so that mixed-up answers would show."""
     params = question.params
     if isinstance(params, t.CreateMessageRequestParams):
@@ -88,7 +96,7 @@ def text(*words: str) -> t.CallToolResult:
     return t.CallToolResult(content=[t.TextContent(text=" ".join(words))])
 
 
-def texts(outcome: t.Noun | ColonnadeError) -> str:
+def texts(outcome: t.ProtocolType | ColonnadeError) -> str:
     assert isinstance(outcome, t.CallToolResult), outcome
     (block,) = outcome.content
     assert isinstance(block, t.TextContent)
@@ -97,21 +105,21 @@ def texts(outcome: t.Noun | ColonnadeError) -> str:
 
 # ---------------------------------------------------------------- handlers that ask
 
-Asked = Generator[list[Question], list[AnyAnswer], t.Noun]
+Asked = Generator[list[InputRequest], list[AnyInputResponse], t.ProtocolType]
 Handler = Callable[[Exchange], Asked]
-Answering = Callable[[Question], AnyAnswer | RemoteError]
+Answering = Callable[[InputRequest], AnyInputResponse | RemoteError]
 
-Paused = tuple[Exchange, Interview, Asked, str, dict[str, AnyAnswer | None]]
+Paused = tuple[Exchange, InputRounds, Asked, str, dict[str, AnyInputResponse | None]]
 
 STATE_LIVES_S = 300.0
 
 
-def _sending(found: dict[str, AnyAnswer | None]) -> Callable[[Asked], list[Question]]:
+def _sending(found: dict[str, AnyInputResponse | None]) -> Callable[[Asked], list[InputRequest]]:
     answers = [answer for answer in found.values() if answer is not None]
     return lambda run: run.send(answers)
 
 
-def _throwing(error: ColonnadeError) -> Callable[[Asked], list[Question]]:
+def _throwing(error: ColonnadeError) -> Callable[[Asked], list[InputRequest]]:
     return lambda run: run.throw(error)
 
 
@@ -139,7 +147,9 @@ class Table:
     does not know how they travel; this class does what a server and a client would do.
     """
 
-    def __init__(self, client: Link, server: Link, handler: Handler, answering: Answering) -> None:
+    def __init__(
+        self, client: DuplexLink, server: DuplexLink, handler: Handler, answering: Answering
+    ) -> None:
         self.client, self.server = client, server
         self.handler, self.answering = handler, answering
         self.seal = Seal()
@@ -147,11 +157,13 @@ class Table:
         self.runs = 0
         self.lines: list[tuple[Side, JSON]] = []
         self.unused: frozenset[str] = frozenset()
-        self.outcome: t.Noun | ColonnadeError | None = None
+        self.outcome: t.ProtocolType | ColonnadeError | None = None
         self._paused: dict[RequestId, Paused] = {}
         self._called: dict[RequestId, tuple[str, Any]] = {}
 
-    def call(self, method: str, params: t.InputResponseRequestParams) -> t.Noun | ColonnadeError:
+    def call(
+        self, method: str, params: t.InputResponseRequestParams
+    ) -> t.ProtocolType | ColonnadeError:
         """Call, answer, call again: until there is an outcome."""
         self._say(self.client, self._request(method, params))
         assert self.outcome is not None
@@ -162,7 +174,7 @@ class Table:
         self._called[id] = (method, params)
         return data
 
-    def _say(self, link: Link, data: bytes | None) -> None:
+    def _say(self, link: DuplexLink, data: bytes | None) -> None:
         if data is None:
             return
         self.lines.append((link.side, said(data)))
@@ -170,31 +182,31 @@ class Table:
         for event in other.receive(data, self.now):
             if isinstance(event, Send):
                 self._say(other, event.data)
-            elif isinstance(event, Call):
+            elif isinstance(event, RequestReceived):
                 self._serve(other, event.exchange)
-            elif isinstance(event, Answered):
+            elif isinstance(event, RequestFinished):
                 self._hear(other, event)
 
     # ------------------------------------------------------------ the server
 
-    def _serve(self, link: Link, exchange: Exchange) -> None:
+    def _serve(self, link: DuplexLink, exchange: Exchange) -> None:
         if link is self.client:
             self._reply(exchange)
             return
         params = exchange.request.params
         try:
-            given = read(t.InputResponseRequestParams, params)
+            given = decode_as(t.InputResponseRequestParams, params)
             memory = None
             if given.request_state is not None:
-                memory = recall(
+                memory = open_request_state(
                     given.request_state,
                     self.seal.open,
                     principal=exchange.principal,
-                    method=exchange.row.name,
+                    method=exchange.method.name,
                     subject=subject_of(params),
                     now=self.now,
                 )
-            interview = Interview(exchange.peer, exchange.row, memory, given.input_responses)
+            interview = InputRounds(exchange.peer, exchange.method, memory, given.input_responses)
             self.runs += 1
             self._go_on(exchange, interview, self.handler(exchange), next)
         except ColonnadeError as error:
@@ -203,9 +215,9 @@ class Table:
     def _go_on(
         self,
         exchange: Exchange,
-        interview: Interview,
+        interview: InputRounds,
         run: Asked,
-        wake: Callable[[Asked], list[Question]],
+        wake: Callable[[Asked], list[InputRequest]],
     ) -> None:
         """Run the handler as far as the answers reach; what it cannot have, it is told."""
         try:
@@ -227,11 +239,11 @@ class Table:
     def _ask(
         self,
         exchange: Exchange,
-        interview: Interview,
+        interview: InputRounds,
         run: Asked,
-        found: dict[str, AnyAnswer | None],
+        found: dict[str, AnyInputResponse | None],
     ) -> None:
-        if exchange.peer.revision.asking is Asking.BY_RESULT:
+        if exchange.peer.revision.input_requests is InputRequests.IN_RESULT:
             run.close()
             result = interview.result(
                 self.seal.seal,
@@ -249,7 +261,7 @@ class Table:
         for data in lines:
             self._say(self.server, data)
 
-    def _hear(self, link: Link, event: Answered) -> None:
+    def _hear(self, link: DuplexLink, event: RequestFinished) -> None:
         if link is self.client:
             self._learn(event)
             return
@@ -258,8 +270,8 @@ class Table:
             try:
                 if not isinstance(event.outcome, Raw):
                     assert isinstance(event.outcome, RemoteError)
-                    raise interview.refused(key, event.outcome)
-                found[key] = interview.answered(key, event.outcome)
+                    raise interview.receive_error(key, event.outcome)
+                found[key] = interview.receive_response(key, event.outcome)
             except (Fault, ToolError, RemoteError) as error:
                 self._go_on(exchange, interview, run, _throwing(error))
                 return
@@ -278,15 +290,15 @@ class Table:
     # ------------------------------------------------------------ the client
 
     def _reply(self, exchange: Exchange) -> None:
-        assert exchange.question is not None
-        answer = self.answering(exchange.question)
+        assert exchange.input_request is not None
+        answer = self.answering(exchange.input_request)
         if isinstance(answer, RemoteError):
             kind = FaultKind.USER_REJECTED if answer.code == -1 else FaultKind.INTERNAL
             self._say(self.client, exchange.fail(Fault(kind, answer.message)))
         else:
             self._say(self.client, exchange.settle(answer))
 
-    def _learn(self, event: Answered) -> None:
+    def _learn(self, event: RequestFinished) -> None:
         method, params = self._called[event.id]
         if not isinstance(event.outcome, Raw):
             self.outcome = event.outcome
@@ -294,18 +306,18 @@ class Table:
         peer = self.client.peer
         assert peer is not None
         row = peer.revision.methods[method]
-        result = read_result(row, event.outcome, peer)
+        result = decode_result(row, event.outcome, peer)
         if not isinstance(result, t.InputRequiredResult):
             self.outcome = result
             return
         declared = self.client.identity.capabilities
         assert isinstance(declared, t.ClientCapabilities)
-        answers: dict[str, AnyAnswer] = {}
-        for key, question in questions_of(result, declared, peer.revision).items():
+        answers: dict[str, AnyInputResponse] = {}
+        for key, question in checked_input_requests(result, declared, peer.revision).items():
             answer = self.answering(question)
             if isinstance(answer, RemoteError):  # nobody waits for it: the call is given up
                 self.outcome = answer
                 return
             answers[key] = answer
-        again = retry(params, result, answers, self.client.shaper(peer.revision))
+        again = retry_params(params, result, answers, self.client.encoder(peer.revision))
         self._say(self.client, self._request(method, again))

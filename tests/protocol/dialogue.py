@@ -11,12 +11,11 @@ from typing import Any
 import msgspec
 
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Call, Event, Send
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.link import Link, sends
+from colonnade.protocol.link.events import LinkEvent, RequestReceived, Send
+from colonnade.protocol.link.link import DuplexLink, sends
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import ALL, Revision, Revisions
 
 JSON = dict[str, Any]
@@ -52,19 +51,19 @@ def only(revision: Revision) -> Revisions:
 
 def client_of(
     revision: Revision, can: t.ClientCapabilities = ABLE_CLIENT, accepts: Revisions | None = None
-) -> Link:
+) -> DuplexLink:
     """A client before its first word."""
-    return Link(Side.CLIENT, Identity(READER, can), accepts or only(revision))
+    return DuplexLink(Side.CLIENT, Identity(READER, can), accepts or only(revision))
 
 
 def server_of(
     revision: Revision, can: t.ServerCapabilities = ABLE_SERVER, accepts: Revisions | None = None
-) -> Link:
+) -> DuplexLink:
     """A server that has heard nothing yet."""
-    return Link(Side.SERVER, Identity(LIBRARY, can), accepts or only(revision))
+    return DuplexLink(Side.SERVER, Identity(LIBRARY, can), accepts or only(revision))
 
 
-def meet(client: Link, server: Link) -> tuple[list[Event], list[Event]]:
+def meet(client: DuplexLink, server: DuplexLink) -> tuple[list[LinkEvent], list[LinkEvent]]:
     """Open the conversation, and let every line arrive; what each side learned."""
     if not client.accepts.handshakes:
         theirs = server.identity.capabilities
@@ -77,7 +76,7 @@ def opened(
     revision: Revision,
     client_can: t.ClientCapabilities = ABLE_CLIENT,
     server_can: t.ServerCapabilities = ABLE_SERVER,
-) -> tuple[Link, Link]:
+) -> tuple[DuplexLink, DuplexLink]:
     """Both sides, ready."""
     client, server = client_of(revision, client_can), server_of(revision, server_can)
     meet(client, server)
@@ -85,15 +84,15 @@ def opened(
 
 
 def hand_over(
-    client: Link,
-    server: Link,
+    client: DuplexLink,
+    server: DuplexLink,
     from_client: list[bytes] | None = None,
     from_server: list[bytes] | None = None,
     now: float = 0.0,
-) -> tuple[list[Event], list[Event]]:
+) -> tuple[list[LinkEvent], list[LinkEvent]]:
     """Carry lines to and fro until both are silent; what the client and the server learned."""
-    learned: dict[Side, list[Event]] = {Side.CLIENT: [], Side.SERVER: []}
-    lines = deque[tuple[Link, bytes]]()
+    learned: dict[Side, list[LinkEvent]] = {Side.CLIENT: [], Side.SERVER: []}
+    lines = deque[tuple[DuplexLink, bytes]]()
     lines.extend((server, data) for data in from_client or ())
     lines.extend((client, data) for data in from_server or ())
     while lines:
@@ -105,10 +104,10 @@ def hand_over(
     return learned[Side.CLIENT], learned[Side.SERVER]
 
 
-def call(server: Link, data: bytes) -> Exchange:
+def call(server: DuplexLink, data: bytes) -> Exchange:
     """What a server makes of a request that it serves."""
     (event,) = server.receive(data, 0.0)
-    assert isinstance(event, Call), event
+    assert isinstance(event, RequestReceived), event
     return event.exchange
 
 
@@ -160,7 +159,7 @@ def served(
     can: JSON | None = None,
     accepts: Revisions | None = None,
     server_can: t.ServerCapabilities = ABLE_SERVER,
-) -> Link:
+) -> DuplexLink:
     """A server that a stranger has opened a conversation with, as far as that is needed."""
     server = server_of(revision, server_can, accepts)
     if revision.handshake:
@@ -175,23 +174,23 @@ def said(data: bytes | None) -> Any:
     return json.loads(data)
 
 
-def heard(events: list[Event]) -> list[Any]:
+def heard(events: list[LinkEvent]) -> list[Any]:
     """All that a link answered."""
     return [said(data) for data in sends(events)]
 
 
-def refusal(events: list[Event]) -> JSON:
+def refusal(events: list[LinkEvent]) -> JSON:
     """The one error that a link answered with."""
     (answer,) = heard(events)
     return answer["error"]
 
 
-def state(link: Link) -> Any:
+def state(link: DuplexLink) -> Any:
     """All that a link would remember."""
     running = [exchange.request.id for exchange in link._incoming]
     levels = [exchange.peer.log_level for exchange in link._incoming]
     batches = len(link._incoming._waiting), link._incoming.batch is not None
-    return msgspec.json.encode(link.record()), running, levels, batches
+    return msgspec.json.encode(link.snapshot()), running, levels, batches
 
 
 def earlier(revision: Revision) -> tuple[Revision, ...]:

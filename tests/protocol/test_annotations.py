@@ -13,9 +13,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.schema import Validator
-from colonnade.protocol.signature import Signature
-from colonnade.protocol.signature_plain import PlainCodec
+from colonnade.protocol.schema.validate import Validator
+from colonnade.signatures.codecs import MsgspecCodec
+from colonnade.signatures.signature import Signature
 from protocol.annotations import TABLE, Row
 
 READABLE = [row for row in TABLE if not row.refused]
@@ -104,7 +104,7 @@ def test_without_pydantic_only_plain_annotations_work_and_others_name_the_way_ou
     monkeypatch.setitem(sys.modules, "pydantic", None)
     if row.plain:
         signature = Signature(function_of(row.annotation))
-        assert isinstance(signature.parameters[0].codec, PlainCodec)
+        assert isinstance(signature.parameters[0].codec, MsgspecCodec)
         return
     with pytest.raises(LocalProtocolError) as caught:
         Signature(function_of(row.annotation))

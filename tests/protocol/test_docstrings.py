@@ -2,7 +2,7 @@
 
 import pytest
 
-from colonnade.protocol.docstrings import Docs, parse
+from colonnade.signatures.docstrings import ParsedDocstring, parse_docstring
 
 GOOGLE = """Forecast for a city.
 
@@ -58,7 +58,7 @@ SPHINX = """Forecast for a city.
 
 
 def test_google_parameters_with_types_stars_and_several_lines() -> None:
-    assert parse(GOOGLE) == Docs(
+    assert parse_docstring(GOOGLE) == ParsedDocstring(
         "Forecast for a city.\n\nIt may rain.\n\nReturns:\n    A forecast.",
         "Forecast for a city.",
         {
@@ -74,16 +74,19 @@ def test_google_parameters_with_types_stars_and_several_lines() -> None:
     "head", ["Args", "Arguments", "Parameters", "Params", "Keyword Args", "Keyword Arguments"]
 )
 def test_google_sections_under_each_of_their_names(head: str) -> None:
-    assert parse(f"Do.\n\n{head}:\n    x: The x.\n").parameters == {"x": "The x."}
+    assert parse_docstring(f"Do.\n\n{head}:\n    x: The x.\n").parameters == {"x": "The x."}
 
 
 def test_a_google_section_at_the_start_and_at_the_end() -> None:
-    assert parse("Args:\n    x: The x.\n    y: The y.").parameters == {"x": "The x.", "y": "The y."}
-    assert parse("Do.\n\nArgs:") == Docs("Do.", "Do.", {})
+    assert parse_docstring("Args:\n    x: The x.\n    y: The y.").parameters == {
+        "x": "The x.",
+        "y": "The y.",
+    }
+    assert parse_docstring("Do.\n\nArgs:") == ParsedDocstring("Do.", "Do.", {})
 
 
 def test_numpy_parameters_several_on_a_line_and_with_gaps() -> None:
-    docs = parse(NUMPY)
+    docs = parse_docstring(NUMPY)
     assert docs.parameters == {
         "city": "Name of the city.",
         "days": "How many days, from today.",
@@ -96,14 +99,21 @@ def test_numpy_parameters_several_on_a_line_and_with_gaps() -> None:
 
 
 def test_a_numpy_section_ends_where_prose_begins() -> None:
-    docs = parse("Do.\n\nParameters\n----------\nx : int\n    The x.\n\nThat is all, folks.")
-    assert docs == Docs("Do.\n\nThat is all, folks.", "Do.", {"x": "The x."})
-    assert parse("Do.\n\nParameters\n----------\nx : int\n    The x.\n\nDone").text == "Do.\n\nDone"
-    assert parse("Do.\n\nParameters\n----------\nx : int\n    The x.").parameters == {"x": "The x."}
+    docs = parse_docstring(
+        "Do.\n\nParameters\n----------\nx : int\n    The x.\n\nThat is all, folks."
+    )
+    assert docs == ParsedDocstring("Do.\n\nThat is all, folks.", "Do.", {"x": "The x."})
+    assert (
+        parse_docstring("Do.\n\nParameters\n----------\nx : int\n    The x.\n\nDone").text
+        == "Do.\n\nDone"
+    )
+    assert parse_docstring("Do.\n\nParameters\n----------\nx : int\n    The x.").parameters == {
+        "x": "The x."
+    }
 
 
 def test_sphinx_fields_with_and_without_types() -> None:
-    assert parse(SPHINX) == Docs(
+    assert parse_docstring(SPHINX) == ParsedDocstring(
         "Forecast for a city.\n\nIt may rain.\n\n:returns: A forecast.",
         "Forecast for a city.",
         {
@@ -116,17 +126,19 @@ def test_sphinx_fields_with_and_without_types() -> None:
 
 def test_the_first_description_of_a_parameter_counts() -> None:
     text = "Do.\n\nArgs:\n    x: First.\n\n:param x: Second."
-    assert parse(text).parameters == {"x": "First."}
+    assert parse_docstring(text).parameters == {"x": "First."}
 
 
 def test_no_docstring_is_an_empty_one() -> None:
-    assert parse(None) == parse("") == Docs("", "", {})
+    assert parse_docstring(None) == parse_docstring("") == ParsedDocstring("", "", {})
 
 
 def test_a_summary_of_two_lines_is_one_line() -> None:
-    assert parse("Forecast for\n    a city.\n\n    More.").summary == "Forecast for a city."
+    assert (
+        parse_docstring("Forecast for\n    a city.\n\n    More.").summary == "Forecast for a city."
+    )
 
 
 def test_prose_that_looks_almost_like_a_section_stays_prose() -> None:
     text = "Do.\n\nArgs: none.\n\nparameters\nof mine"
-    assert parse(text).text == text
+    assert parse_docstring(text).text == text

@@ -12,7 +12,7 @@ from colonnade.protocol.exchange import (
     Exchange,
     RequestFields,
     check_task_support,
-    read_result,
+    decode_result,
 )
 from colonnade.protocol.methods import (
     CALL_TOOL,
@@ -245,7 +245,7 @@ def test_an_unknown_block_is_passed_on_to_the_revision_that_it_came_from(
     revision: Revision,
 ) -> None:
     """D18: to others it is words."""
-    block = t.UnknownContent(whole=t.Whole({"type": "hologram", "data": 7}))
+    block = t.UnknownContent(whole=t.UnknownMembers({"type": "hologram", "data": 7}))
     result = t.CallToolResult(content=[block])
     kept = said(running(revision).settle(result, origin=revision))["result"]["content"]
     assert kept == [{"type": "hologram", "data": 7}]
@@ -300,12 +300,14 @@ def test_what_cannot_be_written_leaves_the_request_open(revision: Revision) -> N
 
 def test_an_exchange_without_a_link_writes_its_own_answer(revision: Revision) -> None:
     linked = running(revision)
-    alone = Exchange(linked.request, linked.head, linked.row, linked.peer, linked.shaper, "ada")
+    alone = Exchange(
+        linked.request, linked.params, linked.method, linked.peer, linked.encoder, "ada"
+    )
     assert alone.principal == "ada"
     assert alone.settle(DONE) == linked.settle(DONE)
     fault = Fault(FaultKind.INTERNAL, "no")
     assert (alone.settle(DONE), alone.fail(fault), alone.abandon()) == (None, None, None)
-    gone = Exchange(linked.request, linked.head, linked.row, linked.peer, linked.shaper)
+    gone = Exchange(linked.request, linked.params, linked.method, linked.peer, linked.encoder)
     assert gone.abandon() is None
     assert gone.settled
     assert gone.fail(fault) is None
@@ -314,7 +316,7 @@ def test_an_exchange_without_a_link_writes_its_own_answer(revision: Revision) ->
 def test_a_result_of_another_method_is_no_answer(revision: Revision) -> None:
     exchange = running(revision)
     for wrong in (t.EmptyResult(), t.ListToolsResult(tools=[]), t.ElicitResult(action="accept")):
-        with pytest.raises(LocalProtocolError, match="is not answered with"):
+        with pytest.raises(LocalProtocolError, match="is not a result of"):
             exchange.settle(wrong)
     assert not exchange.settled
 
@@ -324,7 +326,7 @@ def test_a_reserved_key_that_we_do_not_know_may_hold_anything(revision: Revision
     for key in ("io.modelcontextprotocol/made-up", "com.mcp.tools/x", t.RELATED_TASK_KEY):
         for value in (None, 7, [], {}, "x", True, {"taskId": 7}):
             exchange = running(revision, **{key: value})
-            assert json.loads(bytes(exchange.head.meta))[key] == value
+            assert json.loads(bytes(exchange.params.meta))[key] == value
             assert exchange.settle(DONE) is not None
 
 
@@ -437,16 +439,16 @@ def test_a_task_goes_only_to_a_request_that_declared_the_extension_itself() -> N
 def test_which_requests_may_become_tasks_is_said_by_their_row() -> None:
     peer = Peer(ENVELOPED, ABLE_SERVER)
     ours = frozenset({t.TASKS_EXTENSION_ID})
-    raw = Raw(served(ENVELOPED).shaper(ENVELOPED).result(HANDLE))
+    raw = Raw(served(ENVELOPED).encoder(ENVELOPED).result(HANDLE))
     rows = {**ENVELOPED.methods, **ENVELOPED.extensions[t.TASKS_EXTENSION_ID]}
     deferring = [row.name for row in rows.values() if row.may_become_task]
     assert deferring == ["tools/call"]
     for row in rows.values():
         if row.result is not None and not row.may_become_task:
             with pytest.raises(Fault, match="resultType"):
-                read_result(row, raw, peer, ours)
+                decode_result(row, raw, peer, ours)
     later = replace(GET_PROMPT, may_become_task=True)
-    assert isinstance(read_result(later, raw, peer, ours), t.ExtCreateTaskResult)
+    assert isinstance(decode_result(later, raw, peer, ours), t.ExtCreateTaskResult)
     listing = call(served(ENVELOPED), request(ENVELOPED, 1, "tools/list", can=TASKS))
     with pytest.raises(LocalProtocolError, match="cannot become a task"):
         listing.settle(HANDLE)
@@ -455,10 +457,10 @@ def test_which_requests_may_become_tasks_is_said_by_their_row() -> None:
 @pytest.mark.spec("R1152")
 def test_a_call_comes_to_a_result_or_to_a_task_as_its_result_type_says() -> None:
     peer, ours = Peer(ENVELOPED, ABLE_SERVER), frozenset({t.TASKS_EXTENSION_ID})
-    shaper = served(ENVELOPED).shaper(ENVELOPED)
-    done = read_result(CALL_TOOL, Raw(shaper.result(DONE)), peer, ours)
+    shaper = served(ENVELOPED).encoder(ENVELOPED)
+    done = decode_result(CALL_TOOL, Raw(shaper.result(DONE)), peer, ours)
     assert isinstance(done, t.CallToolResult)
-    task = read_result(CALL_TOOL, Raw(shaper.result(HANDLE)), peer, ours)
+    task = decode_result(CALL_TOOL, Raw(shaper.result(HANDLE)), peer, ours)
     assert isinstance(task, t.ExtCreateTaskResult)
     assert task.task_id == "t1"
 
@@ -473,7 +475,7 @@ def test_a_call_that_became_a_task_is_not_cancelled_by_its_id() -> None:
     assert client.cancel(id) is None
     before = state(server)
     late = line(method="notifications/cancelled", params={"requestId": id})
-    assert [type(event).__name__ for event in server.receive(late, 0.0)] == ["Dropped"]
+    assert [type(event).__name__ for event in server.receive(late, 0.0)] == ["MessageIgnored"]
     assert state(server) == before
 
 
@@ -514,7 +516,7 @@ def test_an_answer_or_an_end_given_to_a_task_is_acknowledged_and_no_more(
     method: str, params: JSON, done: t.Result
 ) -> None:
     exchange = call(served(ENVELOPED), request(ENVELOPED, 1, method, params, TASKS))
-    with pytest.raises(LocalProtocolError, match="is not answered with"):
+    with pytest.raises(LocalProtocolError, match="is not a result of"):
         exchange.settle(t.ExtGetTaskResult(ttl_ms=None, **TASK))  # type: ignore[arg-type]
     assert said(exchange.settle(done))["result"].keys() == {"resultType", "_meta"}
 
@@ -544,7 +546,7 @@ def test_a_client_s_answer_is_checked_against_the_question_that_it_was_asked() -
     for revision in (r for r in ALL if r.elicitation.modes and r.handshake):
         client, server = opened(revision, ABLE_CLIENT)
         exchange = call(client, server.request("elicitation/create", SEAT.params, now=0.0)[1])
-        assert exchange.question is not None
+        assert exchange.input_request is not None
         for wrong in (t.ListRootsResult(roots=[]), t.ElicitResult(action="accept")):
             with pytest.raises(LocalProtocolError):
                 exchange.settle(wrong)

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from colonnade.errors import Fault, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.exchange import read_result
+from colonnade.protocol.exchange import decode_result
 from colonnade.protocol.methods import (
     CALL_TOOL,
     CREATE_MESSAGE,
@@ -25,9 +25,9 @@ ENVELOPED = [revision for revision in ALL if not revision.handshake][-1]
 DECLARED = frozenset({t.TASKS_EXTENSION_ID})
 
 
-def outcome(row: Method, revision: Revision, members: Any, **more: Any) -> t.Noun:
+def outcome(row: Method, revision: Revision, members: Any, **more: Any) -> t.ProtocolType:
     peer = Peer(revision, ABLE_SERVER)
-    return read_result(row, Raw(json.dumps(members).encode()), peer, **more)
+    return decode_result(row, Raw(json.dumps(members).encode()), peer, **more)
 
 
 @pytest.mark.spec("R0743")
@@ -55,7 +55,7 @@ def test_a_result_type_is_one_of_the_core_or_of_a_declared_extension(revision: R
 
 
 def test_where_results_have_no_type_a_member_of_that_name_means_nothing(revision: Revision) -> None:
-    if not revision.stamped:
+    if not revision.typed_results:
         result = outcome(CALL_TOOL, revision, {"resultType": "whatever", "content": []})
         assert isinstance(result, t.CallToolResult)
 
@@ -74,11 +74,11 @@ def test_a_result_that_cannot_be_read_is_a_fault(revision: Revision) -> None:
     peer = Peer(revision, ABLE_SERVER)
     for raw in (b"[]", b"7", b'{"content":1}', b'{"content":[}'):
         with pytest.raises(Fault):
-            read_result(CALL_TOOL, Raw(raw), peer)
+            decode_result(CALL_TOOL, Raw(raw), peer)
     twice = Raw(b'{"content":1,"content":[]}')  # nobody else reads it: the last counts
-    assert read_result(CALL_TOOL, twice, peer) == t.CallToolResult(content=[])
+    assert decode_result(CALL_TOOL, twice, peer) == t.CallToolResult(content=[])
     with pytest.raises(LocalProtocolError, match="no result"):
-        read_result(TOOLS_CHANGED, Raw(b"{}"), peer)
+        decode_result(TOOLS_CHANGED, Raw(b"{}"), peer)
     assert isinstance(outcome(EXT_GET_TASK, ENVELOPED, _task()), t.ExtGetTaskResult)
     sampled = {"role": "user", "model": "m", "content": {"type": "text", "text": "x"}}
     assert isinstance(outcome(CREATE_MESSAGE, revision, sampled), t.CreateMessageResult)
@@ -138,7 +138,7 @@ def test_each_result_without_a_type_is_complete_and_one_of_an_unknown_type_is_no
         assert type(bare) is row.result
         complete = outcome(row, revision, SMALLEST[name] | {"resultType": "complete"})
         assert type(complete) is row.result
-        for older in (older for older in ALL if not older.stamped):
+        for older in (older for older in ALL if not older.typed_results):
             before = older.methods.get(name)
             if before is not None and before.result is row.result:
                 found = outcome(before, older, SMALLEST[name], ours=DECLARED)

@@ -6,17 +6,19 @@ import pytest
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Dropped, Told
-from colonnade.protocol.exchange_subscription import (
+from colonnade.protocol.link.events import MessageIgnored, NotificationReceived, RequestFinished
+from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
+from colonnade.protocol.subscriptions import (
     MAX_LISTEN_BYTES,
     MAX_SUBSCRIPTIONS,
     MAX_URI_CHARACTERS,
     Subscription,
 )
-from colonnade.protocol.revision import ALL, Pushing, Revision
 from protocol.dialogue import JSON, call, line, opened, request, said, served
 
-LISTENING = [revision for revision in ALL if revision.pushing is Pushing.LISTEN][-1]
+LISTENING = [
+    revision for revision in ALL if revision.change_notifications is ChangeNotifications.LISTEN
+][-1]
 ALL_OFFERED = t.SubscriptionFilter(
     tools_list_changed=True,
     prompts_list_changed=True,
@@ -56,8 +58,10 @@ def updated(uri: str) -> t.ResourceUpdatedNotificationParams:
 def news_of(subscription: Subscription) -> dict[str, bytes | None]:
     """What comes through of every kind of news."""
     plain = t.NotificationParams()
-    found = {name: subscription.news(method, plain) for name, method in LISTS.items()}
-    return found | {"resourceSubscriptions": subscription.news(UPDATED, updated("file:///a"))}
+    found = {name: subscription.notification(method, plain) for name, method in LISTS.items()}
+    return found | {
+        "resourceSubscriptions": subscription.notification(UPDATED, updated("file:///a"))
+    }
 
 
 @pytest.mark.spec("R0768", "R1117")
@@ -110,9 +114,9 @@ def test_a_subscription_looks_up_an_address_of_many_slashes_a_few_times_only() -
             return super().__getitem__(part)
 
     subscription = listening({"resourceSubscriptions": ["file:///a"]})
-    assert subscription.news(UPDATED, updated(Uri("file:///b" + "/" * 1000))) is None
+    assert subscription.notification(UPDATED, updated(Uri("file:///b" + "/" * 1000))) is None
     assert Uri.cuts < 200
-    assert subscription.news(UPDATED, updated("file:///a" + "/" * 1000)) is not None
+    assert subscription.notification(UPDATED, updated("file:///a" + "/" * 1000)) is not None
 
 
 @pytest.mark.spec("R0817", "R1140", "R1144")
@@ -121,16 +125,16 @@ def test_news_of_other_resources_and_of_other_kinds_is_not_sent(revision: Revisi
         {"resourceSubscriptions": ["file:///a", "file:///d/", "x:y"]}, revision=revision
     )
     for uri in ("file:///a", "file:///a/b", "file:///a/b/c", "file:///d/", "file:///d/e", "x:y"):
-        assert said(subscription.news(UPDATED, updated(uri)))["params"]["uri"] == uri
+        assert said(subscription.notification(UPDATED, updated(uri)))["params"]["uri"] == uri
     for uri in ("file:///ab", "file:///", "file:///d", "file:///b", "x:y:z", "x:", "", "FILE:///a"):
-        assert subscription.news(UPDATED, updated(uri)) is None
+        assert subscription.notification(UPDATED, updated(uri)) is None
     for method in (
         "notifications/message",
         "notifications/progress",
         "notifications/tasks",
         UPDATED,
     ):
-        assert subscription.news(method, t.NotificationParams()) is None
+        assert subscription.notification(method, t.NotificationParams()) is None
 
 
 @pytest.mark.spec("R0818", "R1141", "R1142")
@@ -155,7 +159,9 @@ def test_the_acknowledgement_is_the_first_thing_that_a_subscription_says(
 
 def test_news_keeps_what_it_says_besides() -> None:
     subscription = listening(EVERYTHING)
-    news = subscription.news(LISTS["toolsListChanged"], t.NotificationParams(meta={"a/b": 1}))
+    news = subscription.notification(
+        LISTS["toolsListChanged"], t.NotificationParams(meta={"a/b": 1})
+    )
     assert said(news)["params"]["_meta"] == {"a/b": 1, t.SUBSCRIPTION_ID_KEY: 1}
 
 
@@ -217,12 +223,12 @@ def test_news_of_tasks_is_of_those_that_were_agreed_to() -> None:
 
     asked = {"taskIds": ["t1"]}
     subscription = listening(asked, can=TASKS)
-    news = said(subscription.news("notifications/tasks", status("t1")))["params"]
+    news = said(subscription.notification("notifications/tasks", status("t1")))["params"]
     assert (news["taskId"], news["_meta"][t.SUBSCRIPTION_ID_KEY]) == ("t1", 1)
-    assert subscription.news("notifications/tasks", status("t2")) is None
-    assert listening({}, can=TASKS).news("notifications/tasks", status("t1")) is None
+    assert subscription.notification("notifications/tasks", status("t2")) is None
+    assert listening({}, can=TASKS).notification("notifications/tasks", status("t1")) is None
     unable = listening(asked, t.SubscriptionFilter(), can=TASKS)
-    assert unable.news("notifications/tasks", status("t1")) is None
+    assert unable.notification("notifications/tasks", status("t1")) is None
 
 
 def test_a_filter_that_cannot_be_read_is_a_fault() -> None:
@@ -264,11 +270,11 @@ def test_a_filter_with_too_much_in_it_is_refused_with_the_limit(asked: JSON, wor
 def test_a_subscription_does_not_hold_the_params_of_its_request() -> None:
     listen = request(LISTENING, 7, "subscriptions/listen", {"notifications": EVERYTHING})
     exchange = call(served(LISTENING), listen)
-    meta = bytes(exchange.head.meta)
+    meta = bytes(exchange.params.meta)
     subscription = Subscription(exchange, ALL_OFFERED)
     assert not exchange.request.params
     assert (subscription.id, exchange.request.raw_id) == (7, b"7")
-    assert bytes(exchange.head.meta) == meta
+    assert bytes(exchange.params.meta) == meta
 
 
 # ---------------------------------------------------------------- the client's side
@@ -289,22 +295,22 @@ def test_a_client_finds_the_subscription_of_news_by_its_id(revision: Revision) -
     client, id, subscription = subscribed(revision)
     other, _ = client.request("tools/list", now=0.0)
     (told,) = client.receive(subscription.acknowledge() or b"", 0.0)
-    assert isinstance(told, Told)
-    assert (told.subscription, told.row.name) == (
+    assert isinstance(told, NotificationReceived)
+    assert (told.subscription, told.method.name) == (
         id,
         "notifications/subscriptions/acknowledged",
     )
     changed = "notifications/tools/list_changed"
-    (told,) = client.receive(subscription.news(changed, t.NotificationParams()) or b"", 0.0)
-    assert isinstance(told, Told)
+    (told,) = client.receive(subscription.notification(changed, t.NotificationParams()) or b"", 0.0)
+    assert isinstance(told, NotificationReceived)
     assert told.subscription == id
     for tag in (other, str(id), 99, None):
         meta = {t.SUBSCRIPTION_ID_KEY: tag}
         stray = client.receive(line(method=changed, params={"_meta": meta}), 0.0)
-        assert [type(event) for event in stray] == [Dropped]
+        assert [type(event) for event in stray] == [MessageIgnored]
     for untagged in ({}, {"_meta": {}}, {"_meta": {t.SUBSCRIPTION_ID_KEY: [1]}}):
         stray = client.receive(line(method=changed, params=untagged), 0.0)
-        assert [type(event) for event in stray] == [Dropped]
+        assert [type(event) for event in stray] == [MessageIgnored]
 
 
 def test_a_subscription_times_out_until_it_is_acknowledged_and_never_after() -> None:
@@ -314,7 +320,7 @@ def test_a_subscription_times_out_until_it_is_acknowledged_and_never_after() -> 
     assert (client.next_deadline, client.tick(1e9)) == (None, [])
     client, id, _ = subscribed()
     timed_out, cancelled = client.tick(5.0)
-    assert isinstance(timed_out, Answered)
+    assert isinstance(timed_out, RequestFinished)
     assert said(cancelled.data)["params"]["requestId"] == id
 
 
@@ -325,9 +331,9 @@ def test_whichever_end_comes_first_is_the_end() -> None:
         client.receive(subscription.acknowledge() or b"", 0.0)
         ends = subscription.end()
         first, second = (client.receive(ends[at], 0.0) for at in order)
-        assert [(type(e), e.id) for e in first] == [(Answered, id)]
-        assert [type(e) for e in second] == [Dropped]
-        assert len(client._flight) == 0
+        assert [(type(e), e.id) for e in first] == [(RequestFinished, id)]
+        assert [type(e) for e in second] == [MessageIgnored]
+        assert len(client._outgoing) == 0
 
 
 @pytest.mark.spec("R0772", "R1050", "R1053")
@@ -340,5 +346,5 @@ def test_a_server_cancels_its_subscriptions_and_nothing_else(revision: Revision)
     with pytest.raises(LocalProtocolError, match=r"Link\.cancel"):
         server.notify("notifications/cancelled", t.CancelledNotificationParams(request_id=id))
     forged = line(method="notifications/cancelled", params={"requestId": id})
-    assert [type(event) for event in client.receive(forged, 0.0)] == [Dropped]
-    assert client._flight.get(id) is not None
+    assert [type(event) for event in client.receive(forged, 0.0)] == [MessageIgnored]
+    assert client._outgoing.get(id) is not None

@@ -5,24 +5,24 @@ import json
 import pytest
 
 from colonnade.errors import LocalProtocolError
-from colonnade.protocol.flight import MAX_SENT, Flight, Sent
+from colonnade.protocol.link.in_flight import MAX_SENT, OutgoingRequest, OutgoingRequests
 
 
 def sent(
-    flight: Flight,
+    flight: OutgoingRequests,
     timeout_s: float = 10,
     max_s: float = 25,
     progress: bool = True,
     *,
     method: str = "tools/call",
     now: float = 100.0,
-) -> Sent:
+) -> OutgoingRequest:
     id = flight.reserve(method, timeout_s, max_s)
     return flight.open(id, method, now, timeout_s, max_s, progress)
 
 
 def test_ids_count_up_and_are_never_used_again() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     ids: list[int] = []
     for _ in range(5):
         call = sent(flight)
@@ -30,17 +30,17 @@ def test_ids_count_up_and_are_never_used_again() -> None:
         flight.settle(call.id)
     assert ids == [1, 2, 3, 4, 5]
     assert len(flight) == 0
-    assert sent(Flight(next_id=9)).id == 9
+    assert sent(OutgoingRequests(next_id=9)).id == 9
 
 
 def test_an_id_that_was_reserved_is_gone_though_nobody_waits_for_an_answer() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     assert [flight.reserve("tools/call", 1, 1) for _ in range(3)] == [1, 2, 3]
     assert (len(flight), sent(flight).id) == (0, 4)
 
 
 def test_an_answer_settles_its_own_call_once() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     first, second = sent(flight), sent(flight)
     for stranger in ("1", 0, 3, None, "", -1):
         assert flight.settle(stranger) is None
@@ -52,12 +52,12 @@ def test_an_answer_settles_its_own_call_once() -> None:
 
 
 def test_what_is_handed_out_of_it_moves_nothing_in_it() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     sent(flight)
     (copy,) = flight.calls
     copy.deadline = 0.0
     assert flight.next_deadline == 110.0
-    restored = Flight(5, flight.calls)
+    restored = OutgoingRequests(5, flight.calls)
     (call,) = restored.overdue(1e9)
     restored.progress(call, 1, 105.0)
     assert (restored.next_deadline, flight.next_deadline) == (115.0, 110.0)
@@ -65,15 +65,15 @@ def test_what_is_handed_out_of_it_moves_nothing_in_it() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
 def test_every_call_ends_some_day(seconds: float) -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     for times in ((seconds, 10), (10, seconds)):
-        with pytest.raises(LocalProtocolError, match="time-out"):
+        with pytest.raises(LocalProtocolError, match="timeout"):
             sent(flight, *times)
     assert (len(flight), flight.next_id) == (0, 1)
 
 
 def test_calls_that_nobody_answers_are_bounded() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     for _ in range(MAX_SENT):
         sent(flight)
     with pytest.raises(LocalProtocolError, match=str(MAX_SENT)):
@@ -83,28 +83,28 @@ def test_calls_that_nobody_answers_are_bounded() -> None:
 
 
 def test_a_time_out_is_the_shorter_of_the_two() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     assert sent(flight, timeout_s=10, max_s=25).deadline == 110.0
     assert sent(flight, timeout_s=10, max_s=5).deadline == 105.0
     assert flight.next_deadline == 105.0
     assert [call.id for call in flight.overdue(105.0)] == [2]
     assert [call.id for call in flight.overdue(110.0)] == [1, 2]
     assert flight.overdue(104.9) == []
-    assert Flight().next_deadline is None
+    assert OutgoingRequests().next_deadline is None
 
 
 def test_progress_gives_more_time_but_never_more_than_the_limit() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     call = sent(flight, timeout_s=10, max_s=25)
-    assert call.waits == "10"
+    assert call.timeout_text == "10"
     for now, deadline in ((108.0, 118.0), (117.0, 125.0), (124.0, 125.0)):
         assert flight.progress(call, now, now)
         assert call.deadline == deadline
-    assert call.waits == "25"
+    assert call.timeout_text == "25"
 
 
 def test_progress_that_does_not_go_up_gives_nothing() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     call = sent(flight)
     assert flight.progress(call, 5, 101.0)
     for value in (5, 4.9, 0, -1):
@@ -115,29 +115,29 @@ def test_progress_that_does_not_go_up_gives_nothing() -> None:
 
 
 def test_progress_counts_for_a_call_that_runs_and_wants_it() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     call, quiet = sent(flight), sent(flight, progress=False)
-    assert flight.wanting(call.id) is call
+    assert flight.by_progress_token(call.id) is call
     for token in (quiet.id, "1", 3, 0):
-        assert flight.wanting(token) is None
+        assert flight.by_progress_token(token) is None
     flight.settle(call.id)
-    assert flight.wanting(call.id) is None
+    assert flight.by_progress_token(call.id) is None
 
 
 def test_what_stays_open_has_no_deadline_and_never_gets_one() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     call = sent(flight, method="subscriptions/listen", now=0.0)
     flight.keep_open(call)
     assert flight.progress(call, 1, 5.0)
     assert (call.deadline, flight.next_deadline, flight.overdue(1e9)) == (None, None, [])
-    assert call.waits == "25"
+    assert call.timeout_text == "25"
     other = sent(flight)
     assert flight.overdue(1e9) == [other]
     assert flight.next_deadline == 110.0
 
 
 def test_a_cancellation_names_the_call() -> None:
-    call = sent(Flight(next_id=7))
+    call = sent(OutgoingRequests(next_id=7))
     assert json.loads(call.cancellation("enough")) == {
         "jsonrpc": "2.0",
         "method": "notifications/cancelled",
@@ -147,31 +147,31 @@ def test_a_cancellation_names_the_call() -> None:
 
 
 def test_what_stays_open_has_no_end_while_the_time_stands_still_nor_after() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     call = sent(flight)
     flight.keep_open(call)
-    held = flight.hold(100.0)
+    held = flight.pause_timeouts(100.0)
     assert flight.next_deadline is None
     assert flight.overdue(1e9) == []
-    flight.release(held, 130.0)
+    flight.resume_timeouts(held, 130.0)
     assert call.deadline is None
     assert flight.overdue(1e9) == []
 
 
 def test_progress_while_the_time_stands_still_begins_it_anew_from_there() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     call = sent(flight, timeout_s=10, max_s=500)
-    held = flight.hold(104.0)
+    held = flight.pause_timeouts(104.0)
     assert flight.progress(call, 1, 190.0)
-    flight.release(held, 200.0)
+    flight.resume_timeouts(held, 200.0)
     assert call.deadline == 210.0
 
 
 def test_who_goes_on_elsewhere_is_held_by_no_question_of_before() -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     sent(flight)
-    flight.hold(104.0)
-    assert Flight(5, flight.calls).next_deadline == 110.0
+    flight.pause_timeouts(104.0)
+    assert OutgoingRequests(5, flight.calls).next_deadline == 110.0
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_who_goes_on_elsewhere_is_held_by_no_question_of_before() -> None:
 def test_how_long_it_was_waited_for_is_said_in_numbers_for_people(
     timeout_s: float, after_s: float, words: str
 ) -> None:
-    flight = Flight()
+    flight = OutgoingRequests()
     call = sent(flight, timeout_s, 1000)
     if after_s:
         flight.progress(call, 1, 100.0 + after_s)
-    assert call.waits == words
+    assert call.timeout_text == words

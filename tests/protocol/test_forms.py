@@ -6,12 +6,12 @@ import pytest
 
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
-from colonnade.protocol.forms import (
+from colonnade.protocol.elicitation import (
     MAX_PROBLEMS,
-    as_asked,
     check_content,
     check_form,
     is_url,
+    split_selections,
     with_defaults,
 )
 
@@ -154,7 +154,7 @@ def test_a_required_field_must_be_there_and_an_unknown_one_must_not() -> None:
     for content in ({}, {"it": None}):
         with pytest.raises(Fault, match="it: missing"):
             check_content(asked, content)
-    with pytest.raises(Fault, match="other: not asked for") as caught:
+    with pytest.raises(Fault, match="other: not a field of the form") as caught:
         check_content(asked, {"it": "x", "other": 1})
     assert caught.value.kind is FaultKind.INVALID_PARAMS
     check_content(form(field(type="string")), {})
@@ -179,10 +179,10 @@ def test_a_form_is_one_that_can_be_filled_in() -> None:
         check_form(form(good, required=True))
     check_form(t.ElicitSchema(properties={}))
     bad = [
-        (t.ElicitSchema(properties={}, required=["it"]), "it: required, but no field"),
-        (form(field(type="array")), "it: a choice of nothing"),
-        (form(field(type="array", items=t.EnumItems(enum=[]))), "it: a choice of nothing"),
-        (form(field(type="integer", default="x")), "the default does not fit, expected an integer"),
+        (t.ElicitSchema(properties={}, required=["it"]), "it: required, but not a field"),
+        (form(field(type="array")), "it: a selection without choices"),
+        (form(field(type="array", items=t.EnumItems(enum=[]))), "it: a selection without choices"),
+        (form(field(type="integer", default="x")), "the default is invalid, expected an integer"),
         (form(field(type="string", enum=["a"], default="b")), "expected one of the choices"),
     ]
     for wrong, words in bad:
@@ -217,9 +217,9 @@ def test_choices_that_were_typed_are_a_list_again() -> None:
         (" x, y ", ["x, y"]),
     ]
     for words, chosen in typed:
-        assert as_asked(asked, {"pick": words}) == {"pick": chosen}
+        assert split_selections(asked, {"pick": words}) == {"pick": chosen}
     kept = {"pick": ["a"], "name": "a, b", "other": "a, b"}
-    assert as_asked(asked, kept) == kept
+    assert split_selections(asked, kept) == kept
 
 
 def test_a_visit_goes_to_a_host_on_the_web() -> None:

@@ -17,7 +17,8 @@ from colonnade.errors import (
     ScopeRequired,
 )
 from colonnade.protocol import methods
-from colonnade.protocol.httprules import (
+from colonnade.protocol.http.param_headers import check_params, param_headers
+from colonnade.protocol.http.rules import (
     ENDED,
     admit,
     headers_for_request,
@@ -26,20 +27,19 @@ from colonnade.protocol.httprules import (
     name_of,
     session_id,
     session_revision,
-    signs,
     status_of,
+    version_headers,
 )
-from colonnade.protocol.httprules_gate import (
-    Gate,
+from colonnade.protocol.http.security import (
+    EndpointChecks,
     HostPolicy,
     check_size,
+    combine_headers,
     endpoint_methods,
-    fold,
-    gather,
+    lowercase_headers,
 )
-from colonnade.protocol.httprules_params import check_params, param_headers
-from colonnade.protocol.jsonrpc import Request, decode, head
-from colonnade.protocol.negotiation import Peer, Recogniser, Signs, incapable
+from colonnade.protocol.jsonrpc import Request, decode, split_params
+from colonnade.protocol.negotiation import Peer, PeerDetector, VersionHeaders, missing_capability
 from colonnade.protocol.revision import (
     ALL,
     EVERY,
@@ -48,7 +48,7 @@ from colonnade.protocol.revision import (
     NOVEMBER_2025,
     Revision,
     Revisions,
-    number,
+    error_code,
 )
 from posts import (
     CAPABILITIES,
@@ -86,7 +86,7 @@ STATUSES: dict[FaultKind, tuple[int, int]] = {
 
 
 def test_every_kind_of_fault_has_a_status_in_every_revision(revision: Revision) -> None:
-    assert STATUSES.keys() == set(FaultKind.every())
+    assert STATUSES.keys() == set(FaultKind.members())
     for kind, (legacy, newest) in STATUSES.items():
         fault = Fault(kind, "x")
         assert status_of(fault, revision) == (legacy if revision.handshake else newest)
@@ -106,9 +106,9 @@ def test_the_three_faults_of_the_newest_revision_are_bad_requests(revision: Revi
         FaultKind.CAPABILITY_MISSING,
         FaultKind.VERSION_UNSUPPORTED,
     ):
-        codes[number(Fault(kind, "x"), revision)] = status_of(Fault(kind, "x"), revision)
+        codes[error_code(Fault(kind, "x"), revision)] = status_of(Fault(kind, "x"), revision)
     assert codes == {-32020: 400, -32021: 400, -32022: 400}
-    assert status_of(incapable("ask", sampling={}), revision) == 400
+    assert status_of(missing_capability("ask", sampling={}), revision) == 400
 
 
 @pytest.mark.spec("R0217")
@@ -143,7 +143,7 @@ class Attempt:
     """A POST with everything wrong, and a server of one tool that goes through all the steps."""
 
     def __init__(self) -> None:
-        self.gate = Gate(HostPolicy.for_bind("127.0.0.1", 8000), endpoint_methods(EVERY))
+        self.gate = EndpointChecks(HostPolicy.for_bind("127.0.0.1", 8000), endpoint_methods(EVERY))
         self.verb = "PUT"
         self.token = ""
         self.headers: dict[bytes, bytes] = {b"host": b"evil.example"}
@@ -174,17 +174,17 @@ class Attempt:
             check_size(len(self.raw), 500)
             frame = decode(self.raw)
             assert isinstance(frame, Request)
-            admission = let_in(frame, self.headers, Recogniser())
+            admission = let_in(frame, self.headers, PeerDetector())
             revision = admission.peer.revision
-            check_params(MIRRORED, self.headers, admission.head.arguments)
-            if admission.head.name != "weather":
+            check_params(MIRRORED, self.headers, admission.params.arguments)
+            if admission.params.name != "weather":
                 raise Fault(FaultKind.INVALID_PARAMS, "no such tool")
             if not admission.peer.offers("sampling"):
-                raise incapable("this needs a model", sampling={})
+                raise missing_capability("this needs a model", sampling={})
         except LoginRequired as error:
             return status_of(error, revision), 0
         except Fault as fault:
-            return status_of(fault, revision, admitted=revision is not None), number(
+            return status_of(fault, revision, admitted=revision is not None), error_code(
                 fault, revision
             )
         return status_of(None, revision), 0
@@ -230,11 +230,11 @@ def test_a_modern_post_is_refused_for_the_first_thing_that_is_wrong_with_it() ->
 
 @pytest.mark.spec("R0863", "R0864", "R0870")
 def test_a_request_whose_headers_agree_with_its_body_is_let_in() -> None:
-    admission = let_in(request(), modern(), Recogniser())
+    admission = let_in(request(), modern(), PeerDetector())
     assert admission.peer.revision is JULY_2026
-    assert admission.row is methods.CALL_TOOL
-    assert admission.head.name == "weather"
-    assert bytes(admission.head.arguments) == b'{"city": "Oslo"}'
+    assert admission.method is methods.CALL_TOOL
+    assert admission.params.name == "weather"
+    assert bytes(admission.params.arguments) == b'{"city": "Oslo"}'
     assert admission.warning == ""
 
 
@@ -246,7 +246,7 @@ def test_a_request_whose_headers_agree_with_its_body_is_let_in() -> None:
 def test_a_version_header_that_is_absent_or_another_is_a_mismatch(
     revision: Revision, older: tuple[Revision, ...], version: str | None
 ) -> None:
-    recogniser = Recogniser(Revisions((*older, revision)))
+    recogniser = PeerDetector(Revisions((*older, revision)))
     body = request(meta=META | {VERSION: revision.date})
     said = modern(mcp_protocol_version=revision.date)
     assert let_in(body, said, recogniser).peer.revision is revision
@@ -259,8 +259,8 @@ def test_a_version_header_that_is_absent_or_another_is_a_mismatch(
 @pytest.mark.spec("R0869")
 def test_a_modern_only_server_refuses_any_post_without_the_version_header() -> None:
     bare = without(modern(), b"mcp-protocol-version")
-    assert answer(admit, request(), bare, Recogniser(MODERN_ONLY)) == (400, -32020)
-    assert answer(admit, request(meta=None), bare, Recogniser(MODERN_ONLY))[0] == 400
+    assert answer(admit, request(), bare, PeerDetector(MODERN_ONLY)) == (400, -32020)
+    assert answer(admit, request(meta=None), bare, PeerDetector(MODERN_ONLY))[0] == 400
     assert answer(session_revision, {}, MODERN_ONLY) == (400, -32020)
 
 
@@ -269,8 +269,8 @@ def test_a_modern_only_server_refuses_any_post_without_the_version_header() -> N
 def test_a_version_that_is_not_spoken_is_refused_with_the_list(version: str) -> None:
     meta = META | {"io.modelcontextprotocol/protocolVersion": version}
     headers = modern(mcp_protocol_version=version)
-    fault = refusal(admit, request(meta=meta), headers, Recogniser(MODERN_ONLY))
-    assert (status_of(fault, admitted=False), number(fault, None)) == (400, -32022)
+    fault = refusal(admit, request(meta=meta), headers, PeerDetector(MODERN_ONLY))
+    assert (status_of(fault, admitted=False), error_code(fault, None)) == (400, -32022)
     assert fault.data == {"supported": [JULY_2026.date], "requested": version}
 
 
@@ -278,8 +278,8 @@ def test_a_version_that_is_not_spoken_is_refused_with_the_list(version: str) -> 
 @pytest.mark.parametrize("absent", META)
 def test_a_request_without_its_required_meta_is_a_bad_request(absent: str) -> None:
     meta = {key: value for key, value in META.items() if key != absent}
-    assert answer(admit, request(meta=meta), modern(), Recogniser()) == (400, -32602)
-    assert answer(admit, request(meta=None), modern(), Recogniser()) == (400, -32602)
+    assert answer(admit, request(meta=meta), modern(), PeerDetector()) == (400, -32602)
+    assert answer(admit, request(meta=None), modern(), PeerDetector()) == (400, -32602)
 
 
 @pytest.mark.spec("R0870", "R0909", "R0911")
@@ -289,7 +289,7 @@ def test_a_request_without_its_required_meta_is_a_bad_request(absent: str) -> No
 )
 def test_a_method_header_that_is_absent_or_another_is_refused(said: str | None) -> None:
     headers = without(modern(), b"mcp-method") if said is None else modern(said)
-    assert answer(admit, request(), headers, Recogniser()) == (400, -32020)
+    assert answer(admit, request(), headers, PeerDetector()) == (400, -32020)
 
 
 @pytest.mark.spec("R0870", "R0909", "R0911", "R0891", "R0892", "R0912")
@@ -309,7 +309,7 @@ def test_a_method_header_that_is_absent_or_another_is_refused(said: str | None) 
 )
 def test_a_name_header_that_is_absent_or_another_is_refused(said: str | None) -> None:
     headers = without(modern(), b"mcp-name") if said is None else modern(name=said)
-    assert answer(admit, request(), headers, Recogniser()) == (400, -32020)
+    assert answer(admit, request(), headers, PeerDetector()) == (400, -32020)
 
 
 @pytest.mark.spec("R0889", "R0891", "R0892", "R0908", "R0912")
@@ -320,14 +320,14 @@ def test_header_names_have_no_case_and_values_may_be_padded_or_encoded(said: byt
         (b"MCP-METHOD", b" tools/call "),
         (b"Mcp-Name", said),
     ]
-    assert let_in(request(), fold(pairs), Recogniser()).row is methods.CALL_TOOL
+    assert let_in(request(), lowercase_headers(pairs), PeerDetector()).method is methods.CALL_TOOL
 
 
 @pytest.mark.parametrize("header", [b"mcp-method", b"mcp-name", b"mcp-protocol-version"])
 def test_a_mirrored_header_that_came_twice_with_two_values_is_refused(header: bytes) -> None:
     pairs = [*modern().items(), (header, b"other")]
-    assert answer(admit, request(), gather(pairs), Recogniser()) == (400, -32020)
-    assert answer(admit, request(), gather(pairs[::-1]), Recogniser()) == (400, -32020)
+    assert answer(admit, request(), combine_headers(pairs), PeerDetector()) == (400, -32020)
+    assert answer(admit, request(), combine_headers(pairs[::-1]), PeerDetector()) == (400, -32020)
 
 
 @pytest.mark.parametrize(
@@ -341,12 +341,12 @@ def test_a_mirrored_header_that_came_twice_with_two_values_is_refused(header: by
 )
 @pytest.mark.spec("R0870", "R0909")
 def test_each_method_says_which_member_names_it(method: str, params: dict[str, str]) -> None:
-    assert let_in(request(method, params), modern(method), Recogniser()).row.name == method
-    assert answer(admit, request(method, params), modern(method, "other"), Recogniser()) == (
+    assert let_in(request(method, params), modern(method), PeerDetector()).method.name == method
+    assert answer(admit, request(method, params), modern(method, "other"), PeerDetector()) == (
         400,
         -32020,
     )
-    assert answer(admit, request(method, params), modern(method, None), Recogniser()) == (
+    assert answer(admit, request(method, params), modern(method, None), PeerDetector()) == (
         400,
         -32020,
     )
@@ -357,12 +357,12 @@ def test_each_method_says_which_member_names_it(method: str, params: dict[str, s
 )
 def test_a_body_without_a_name_agrees_with_no_header(params: dict[str, object]) -> None:
     for headers in (modern(), modern(name=None), modern(name="None"), modern(name="7")):
-        assert answer(admit, request(params=params), headers, Recogniser()) == (400, -32020)
+        assert answer(admit, request(params=params), headers, PeerDetector()) == (400, -32020)
 
 
 def test_a_method_that_has_no_name_needs_no_header_for_it() -> None:
     for name in (None, "anything"):
-        assert let_in(request("tools/list", {}), modern("tools/list", name), Recogniser())
+        assert let_in(request("tools/list", {}), modern("tools/list", name), PeerDetector())
 
 
 @pytest.mark.spec("R1200")
@@ -372,12 +372,12 @@ def test_the_methods_of_tasks_are_named_by_the_task(method: str) -> None:
     row = JULY_2026.method(method, ours)
     assert row is not None
     body = request(method, {"name": "t1"} if method == "tools/call" else {"taskId": "t1"})
-    sent = headers_for_request(row, JULY_2026, name_of(row, head(body.params), body.params))
+    sent = headers_for_request(row, JULY_2026, name_of(row, split_params(body.params), body.params))
     assert ("Mcp-Name", "t1") in sent
-    headers = fold([(name.encode(), value.encode()) for name, value in sent])
-    assert let_in(body, headers, Recogniser(), extensions=ours).row is row
+    headers = lowercase_headers([(name.encode(), value.encode()) for name, value in sent])
+    assert let_in(body, headers, PeerDetector(), extensions=ours).method is row
     other = {**headers, b"mcp-name": b"t2"}
-    assert answer(admit, body, other, Recogniser(), extensions=ours) == (400, -32020)
+    assert answer(admit, body, other, PeerDetector(), extensions=ours) == (400, -32020)
 
 
 def test_a_task_that_is_not_named_agrees_with_no_header() -> None:
@@ -387,16 +387,19 @@ def test_a_task_that_is_not_named_agrees_with_no_header() -> None:
             admit,
             request("tasks/get", params),
             modern("tasks/get", "t1"),
-            Recogniser(),
+            PeerDetector(),
             extensions=ours,
         )
         assert found == (400, -32020)
     row = methods.EXT_GET_TASK
-    assert name_of(row, head(Raw(b"")), Raw(b"")) is None
-    assert name_of(methods.LIST_TOOLS, head(Raw(b"{}")), Raw(b"{}")) is None
-    assert name_of(methods.READ_RESOURCE, head(Raw(b'{"uri":"a:b"}')), Raw(b"{}")) == "a:b"
-    assert name_of(methods.CALL_TOOL, head(Raw(b'{"name":"n"}')), Raw(b"{}")) == "n"
-    assert refusal(name_of, row, head(Raw(b"{}")), Raw(b'{"taskId":1e999}')).kind is FaultKind.PARSE
+    assert name_of(row, split_params(Raw(b"")), Raw(b"")) is None
+    assert name_of(methods.LIST_TOOLS, split_params(Raw(b"{}")), Raw(b"{}")) is None
+    assert name_of(methods.READ_RESOURCE, split_params(Raw(b'{"uri":"a:b"}')), Raw(b"{}")) == "a:b"
+    assert name_of(methods.CALL_TOOL, split_params(Raw(b'{"name":"n"}')), Raw(b"{}")) == "n"
+    assert (
+        refusal(name_of, row, split_params(Raw(b"{}")), Raw(b'{"taskId":1e999}')).kind
+        is FaultKind.PARSE
+    )
 
 
 @pytest.mark.spec("R0867")
@@ -418,24 +421,24 @@ def test_a_task_that_is_not_named_agrees_with_no_header() -> None:
 def test_a_method_that_the_newest_revision_does_not_have_is_not_found(method: str) -> None:
     headers = modern(method[:8000], None)
     if len(method) > 8000:
-        assert answer(admit, request(method), headers, Recogniser()) == (400, -32020)
+        assert answer(admit, request(method), headers, PeerDetector()) == (400, -32020)
         return
     for known in (None, ENDED, session(NOVEMBER_2025)):
-        assert answer(admit, request(method), headers, Recogniser(), known) == (404, -32601)
+        assert answer(admit, request(method), headers, PeerDetector(), known) == (404, -32601)
 
 
 def test_an_unknown_method_is_compared_with_its_header_all_the_same() -> None:
     for method in ("a\nb", "\x00", "ä"):
-        assert answer(admit, request(method), modern(method, None), Recogniser()) == (400, -32020)
-    assert answer(admit, request("a/b"), modern("a/c", None), Recogniser()) == (400, -32020)
+        assert answer(admit, request(method), modern(method, None), PeerDetector()) == (400, -32020)
+    assert answer(admit, request("a/b"), modern("a/c", None), PeerDetector()) == (400, -32020)
 
 
 def test_a_method_that_only_a_server_may_send_is_not_found() -> None:
     for method in ("sampling/createMessage", "roots/list"):
-        found = answer(admit, request(method, meta=None), {}, Recogniser(), session(JUNE_2025))
+        found = answer(admit, request(method, meta=None), {}, PeerDetector(), session(JUNE_2025))
         assert found == (200, -32601)
-    admission = let_in(request("ping", {}, None), {}, Recogniser(), session(JUNE_2025))
-    assert admission.row is methods.PING
+    admission = let_in(request("ping", {}, None), {}, PeerDetector(), session(JUNE_2025))
+    assert admission.method is methods.PING
 
 
 @pytest.mark.spec("R0919", "R0920")
@@ -447,7 +450,7 @@ def test_a_modern_request_ignores_the_session_and_the_event_that_it_names(
 ) -> None:
     headers = {**modern(), b"mcp-session-id": b"anything at all", b"last-event-id": b"9"}
     for accepts in (EVERY, MODERN_ONLY):
-        assert let_in(request(), headers, Recogniser(accepts), known).peer.revision is JULY_2026
+        assert let_in(request(), headers, PeerDetector(accepts), known).peer.revision is JULY_2026
     assert last_event_id(headers, JULY_2026) is None
     assert headers_for_session(JULY_2026, None) == [("MCP-Protocol-Version", JULY_2026.date)]
 
@@ -456,17 +459,19 @@ def test_a_modern_request_ignores_the_session_and_the_event_that_it_names(
     "version", [JULY_2026.date, NOVEMBER_2025.date, "2030-01-01", " 2026-07-28 "]
 )
 def test_the_signs_are_the_version_and_whether_the_request_is_routed(version: str) -> None:
-    assert signs({}) == Signs(None, False)
-    assert signs({b"mcp-method": b"x"}) == Signs(None, True)
-    assert signs({b"mcp-protocol-version": version.encode()}) == Signs(version.strip(), False)
-    assert signs({b"mcp-protocol-version": version.encode(), b"mcp-method": b"x"}) == Signs(
-        version.strip(), True
+    assert version_headers({}) == VersionHeaders(None, False)
+    assert version_headers({b"mcp-method": b"x"}) == VersionHeaders(None, True)
+    assert version_headers({b"mcp-protocol-version": version.encode()}) == VersionHeaders(
+        version.strip(), False
     )
+    assert version_headers(
+        {b"mcp-protocol-version": version.encode(), b"mcp-method": b"x"}
+    ) == VersionHeaders(version.strip(), True)
 
 
 def test_params_that_cannot_be_read_are_a_bad_request() -> None:
-    bad = replace(request(), written=Raw(b'{"name":1e999}'), head=None)
-    assert answer(admit, bad, modern(), Recogniser())[0] == 400
+    bad = replace(request(), raw=Raw(b'{"name":1e999}'), split_params=None)
+    assert answer(admit, bad, modern(), PeerDetector())[0] == 400
 
 
 # ---------------------------------------------------------------- anything at all
@@ -505,10 +510,10 @@ def test_whatever_the_headers_are_a_request_is_let_in_or_refused_with_a_status(
     meta: object,
     method: str,
 ) -> None:
-    headers = gather(pairs)
+    headers = combine_headers(pairs)
     before = dict(headers)
     for step in (
-        lambda: admit(request(method, meta=meta), headers, Recogniser(accepts), known),
+        lambda: admit(request(method, meta=meta), headers, PeerDetector(accepts), known),
         lambda: session_id(headers),
         lambda: session_revision(headers, accepts),
         lambda: last_event_id(headers, NOVEMBER_2025),

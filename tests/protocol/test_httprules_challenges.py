@@ -2,7 +2,7 @@
 
 import pytest
 
-from colonnade.protocol.httprules_challenges import MAX_CHALLENGES, MAX_REASON, read_challenges
+from colonnade.protocol.http.challenges import MAX_CHALLENGES, MAX_REASON, read_challenges
 
 
 @pytest.mark.spec("R0309")
@@ -28,7 +28,7 @@ def test_cl_01_a_challenge_is_found_however_it_is_written(line: str) -> None:
 def test_cl_01_several_lines_are_one_list() -> None:
     found = read_challenges(['Basic realm="x"', 'DPoP algs="ES256"', 'Bearer scope="a"'])
     assert [one.scheme for one in found.all] == ["basic", "dpop", "bearer"]
-    assert [one.scheme for one in found.ours] == ["dpop", "bearer"]
+    assert [one.scheme for one in found.token_challenges] == ["dpop", "bearer"]
     assert found.wants_dpop
     assert found.scopes == ("a",)
 

@@ -10,20 +10,20 @@ from colonnade.errors import (
     RemoteProtocolError,
 )
 from colonnade.protocol import methods
-from colonnade.protocol.httprules import (
+from colonnade.protocol.http.rules import (
     check_routing,
     headers_for_request,
     headers_for_session,
     headers_for_stream,
     name_of,
 )
-from colonnade.protocol.httprules_gate import (
-    accepted,
-    fold,
+from colonnade.protocol.http.security import (
+    lowercase_headers,
+    parse_accept,
 )
-from colonnade.protocol.jsonrpc import head
+from colonnade.protocol.jsonrpc import split_params
 from colonnade.protocol.methods import Method
-from colonnade.protocol.negotiation import Recogniser
+from colonnade.protocol.negotiation import PeerDetector
 from colonnade.protocol.revision import (
     JULY_2026,
     MARCH_2025,
@@ -41,7 +41,7 @@ def test_every_post_accepts_json_and_streams(revision: Revision) -> None:
     sent = dict(headers_for_request(methods.LIST_TOOLS, revision))
     assert sent["Accept"] == "application/json, text/event-stream"
     assert sent["Content-Type"] == "application/json"
-    answers = accepted(sent["Accept"].encode())
+    answers = parse_accept(sent["Accept"].encode())
     assert answers.json
     assert answers.events
 
@@ -108,14 +108,14 @@ def test_a_modern_post_mirrors_version_method_and_name(
     row: Method, params: dict[str, str], name: str | None
 ) -> None:
     body = request(row.name, params)
-    sent = headers_for_request(row, JULY_2026, name_of(row, head(body.params), body.params))
+    sent = headers_for_request(row, JULY_2026, name_of(row, split_params(body.params), body.params))
     found = dict(sent)
     assert len(found) == len(sent)
     assert found["MCP-Protocol-Version"] == JULY_2026.date
     assert found["Mcp-Method"] == row.name
     assert found.get("Mcp-Name") == name
-    headers = fold([(key.encode(), value.encode()) for key, value in sent])
-    assert let_in(body, headers, Recogniser()).row is row
+    headers = lowercase_headers([(key.encode(), value.encode()) for key, value in sent])
+    assert let_in(body, headers, PeerDetector()).method is row
 
 
 def test_a_request_that_needs_a_name_cannot_be_sent_without() -> None:
@@ -132,19 +132,19 @@ def test_a_request_that_needs_a_name_cannot_be_sent_without() -> None:
 def test_every_name_travels_and_none_can_leave_its_header(name: str) -> None:
     sent = headers_for_request(methods.CALL_TOOL, JULY_2026, name)
     assert all(part.isascii() and part.isprintable() for pair in sent for part in pair)
-    headers = fold([(key.encode(), value.encode()) for key, value in sent])
+    headers = lowercase_headers([(key.encode(), value.encode()) for key, value in sent])
     body = request(params={"name": name})
-    assert let_in(body, headers, Recogniser()).head.name == name
+    assert let_in(body, headers, PeerDetector()).params.name == name
 
 
 @pytest.mark.spec("R0909")
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_no_name_passes_for_another(said: str, meant: str) -> None:
     sent = headers_for_request(methods.CALL_TOOL, JULY_2026, said)
-    headers = fold([(key.encode(), value.encode()) for key, value in sent])
+    headers = lowercase_headers([(key.encode(), value.encode()) for key, value in sent])
     body = request(params={"name": meant})
     if said == meant:
-        check_routing(headers, body, methods.CALL_TOOL, head(body.params))
+        check_routing(headers, body, methods.CALL_TOOL, split_params(body.params))
     else:
-        fault = refusal(check_routing, headers, body, methods.CALL_TOOL, head(body.params))
+        fault = refusal(check_routing, headers, body, methods.CALL_TOOL, split_params(body.params))
         assert fault.kind is FaultKind.HEADER_MISMATCH

@@ -4,8 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.protocol.httprules_cors import MAX_ASKED, MAX_ASKED_BYTES, beside, preflight
-from colonnade.protocol.httprules_gate import HostPolicy, Refusal, gather
+from colonnade.protocol.http.security import (
+    MAX_REQUESTED_HEADER_BYTES,
+    MAX_REQUESTED_HEADERS,
+    HostPolicy,
+    HttpError,
+    combine_headers,
+    cors_headers,
+    preflight_headers,
+)
 
 POLICY = HostPolicy.of("mcp.example.com", origins=["https://app.example.com", "http://dev:*"])
 METHODS = ("GET", "POST", "DELETE")
@@ -19,11 +26,11 @@ def asked(origin: bytes | None = APP, wanted: bytes = b"", *more: tuple[bytes, b
         pairs.append((b"origin", origin))
     if wanted:
         pairs.append((b"access-control-request-headers", wanted))
-    return gather(pairs)
+    return combine_headers(pairs)
 
 
 def told(wanted: bytes = b"", origin: bytes = APP) -> dict[bytes, bytes]:
-    found = preflight("OPTIONS", asked(origin, wanted), POLICY, METHODS)
+    found = preflight_headers("OPTIONS", asked(origin, wanted), POLICY, METHODS)
     assert found is not None
     assert len(dict(found)) == len(found)
     return dict(found)
@@ -66,8 +73,8 @@ def test_nothing_is_repeated_that_is_no_header_of_ours(wanted: bytes) -> None:
 
 def test_a_page_that_asks_for_very_much_gets_an_answer_of_bounded_size() -> None:
     many = b",".join(b"mcp-param-%d" % n for n in range(1000))
-    assert len(taken(many)) <= 9 + MAX_ASKED
-    assert sum(map(len, taken(b"mcp-param-" + b"a" * 10_000))) < MAX_ASKED_BYTES
+    assert len(taken(many)) <= 9 + MAX_REQUESTED_HEADERS
+    assert sum(map(len, taken(b"mcp-param-" + b"a" * 10_000))) < MAX_REQUESTED_HEADER_BYTES
 
 
 @pytest.mark.parametrize(
@@ -75,39 +82,39 @@ def test_a_page_that_asks_for_very_much_gets_an_answer_of_bounded_size() -> None
     [b"https://evil.example", b"null", b"https://app.example.com.evil", b"*", b"", b"\xff"],
 )
 def test_a_foreign_origin_is_refused_and_never_named(origin: bytes) -> None:
-    with pytest.raises(Refusal) as caught:
-        preflight("OPTIONS", asked(origin), POLICY, METHODS)
+    with pytest.raises(HttpError) as caught:
+        preflight_headers("OPTIONS", asked(origin), POLICY, METHODS)
     assert caught.value.status == 403
     assert not any(name.lower().startswith("access-control") for name, _ in caught.value.headers)
-    assert beside(asked(origin), POLICY) is None
+    assert cors_headers(asked(origin), POLICY) is None
 
 
 def test_a_foreign_host_is_refused_though_the_origin_is_admitted() -> None:
     headers = {**asked(), b"host": b"evil.example"}
-    with pytest.raises(Refusal) as caught:
-        preflight("OPTIONS", headers, POLICY, METHODS)
+    with pytest.raises(HttpError) as caught:
+        preflight_headers("OPTIONS", headers, POLICY, METHODS)
     assert caught.value.status == 403
 
 
 def test_where_any_host_is_served_no_origin_is_admitted_by_that() -> None:
     policy = HostPolicy.of("*")
-    with pytest.raises(Refusal):
-        preflight("OPTIONS", asked(b"https://mcp.example.com"), policy, METHODS)
-    assert beside(asked(b"https://mcp.example.com"), policy) is None
+    with pytest.raises(HttpError):
+        preflight_headers("OPTIONS", asked(b"https://mcp.example.com"), policy, METHODS)
+    assert cors_headers(asked(b"https://mcp.example.com"), policy) is None
 
 
 def test_what_is_no_question_of_a_browser_is_not_answered_as_one() -> None:
-    assert preflight("POST", asked(), POLICY, METHODS) is None
-    assert preflight("OPTIONS", asked(None), POLICY, METHODS) is None
-    plain = gather([HOST, (b"origin", APP)])
-    assert preflight("OPTIONS", plain, POLICY, METHODS) is None
+    assert preflight_headers("POST", asked(), POLICY, METHODS) is None
+    assert preflight_headers("OPTIONS", asked(None), POLICY, METHODS) is None
+    plain = combine_headers([HOST, (b"origin", APP)])
+    assert preflight_headers("OPTIONS", plain, POLICY, METHODS) is None
 
 
 # ---------------------------------------------------------------- beside an answer
 
 
 def test_an_answer_names_the_origin_and_shows_the_session() -> None:
-    found = beside(asked(), POLICY)
+    found = cors_headers(asked(), POLICY)
     assert found is not None
     assert dict(found) == {
         b"access-control-allow-origin": APP,
@@ -118,16 +125,16 @@ def test_an_answer_names_the_origin_and_shows_the_session() -> None:
 
 
 def test_who_is_no_browser_is_told_nothing() -> None:
-    assert beside(gather([HOST]), POLICY) is None
+    assert cors_headers(combine_headers([HOST]), POLICY) is None
 
 
 @given(st.binary(max_size=60), st.binary(max_size=200))
 def test_whatever_is_sent_only_admitted_origins_are_named(origin: bytes, wanted: bytes) -> None:
     headers = asked(origin, wanted)
-    named = beside(headers, POLICY)
+    named = cors_headers(headers, POLICY)
     try:
-        found = preflight("OPTIONS", headers, POLICY, METHODS)
-    except Refusal:
+        found = preflight_headers("OPTIONS", headers, POLICY, METHODS)
+    except HttpError:
         assert named is None
         return
     assert found is not None

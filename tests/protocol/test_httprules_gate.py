@@ -9,29 +9,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.httprules import status_of
-from colonnade.protocol.httprules_cors import beside
-from colonnade.protocol.httprules_gate import (
+from colonnade.protocol.http.rules import status_of
+from colonnade.protocol.http.security import (
     MAX_ACCEPT_BYTES,
     MAX_BODY_BYTES,
     MAX_CONTENT_TYPE_BYTES,
     MAX_REMEMBERED,
     MAX_REMEMBERED_BYTES,
-    Answers,
-    Gate,
+    AcceptedTypes,
+    EndpointChecks,
     Headers,
     HostPolicy,
-    Refusal,
-    RouteGate,
-    accepted,
+    HttpError,
+    RouteChecks,
     check_content_type,
     check_origin,
     check_size,
+    combine_headers,
+    cors_headers,
     declared_size,
     endpoint_methods,
-    fold,
-    gather,
-    passes_probe,
+    is_health_check_allowed,
+    lowercase_headers,
+    parse_accept,
     require_events,
 )
 from colonnade.protocol.revision import EVERY, JULY_2026, Revision, Revisions
@@ -44,12 +44,14 @@ GOOD = {
 }
 
 
-def gate(revision: Revision | None = None, policy: HostPolicy = LOCAL) -> Gate:
-    return Gate(policy, endpoint_methods(EVERY if revision is None else Revisions((revision,))))
+def gate(revision: Revision | None = None, policy: HostPolicy = LOCAL) -> EndpointChecks:
+    return EndpointChecks(
+        policy, endpoint_methods(EVERY if revision is None else Revisions((revision,)))
+    )
 
 
-def refused(check: Gate, method: str, headers: Headers) -> int:
-    with pytest.raises(Refusal) as caught:
+def refused(check: EndpointChecks, method: str, headers: Headers) -> int:
+    with pytest.raises(HttpError) as caught:
         check.check(method, headers)
     assert caught.value.status == status_of(caught.value)
     assert caught.value.raw_id == b""
@@ -60,7 +62,7 @@ def origin_status(origin: bytes, policy: HostPolicy = LOCAL) -> int:
     """200 where a page of this origin may come in."""
     try:
         check_origin({**GOOD, b"origin": origin}, policy)
-    except Refusal as refusal:
+    except HttpError as refusal:
         return refusal.status
     return 200
 
@@ -69,7 +71,7 @@ def host_status(host: bytes | None, policy: HostPolicy = LOCAL) -> int:
     """200 where the server may be called by this name."""
     try:
         check_origin({} if host is None else {b"host": host}, policy)
-    except Refusal as refusal:
+    except HttpError as refusal:
         return refusal.status
     return 200
 
@@ -78,7 +80,7 @@ def host_status(host: bytes | None, policy: HostPolicy = LOCAL) -> int:
 
 
 def test_headers_that_come_once_are_kept_as_they_came() -> None:
-    assert gather([(b"host", b"a"), (b"x", b" b ")]) == {b"host": b"a", b"x": b" b "}
+    assert combine_headers([(b"host", b"a"), (b"x", b" b ")]) == {b"host": b"a", b"x": b" b "}
 
 
 @pytest.mark.spec("R0908")
@@ -88,12 +90,15 @@ def test_header_names_have_no_case() -> None:
         (b"ACCEPT", b"*/*"),
         (b"Content-TYPE", b"application/json"),
     ]
-    assert gate().check("POST", fold(pairs)) == Answers(json=True, events=True)
-    assert refused(gate(), "POST", fold([*pairs, (b"oRiGiN", b"http://evil.example")])) == 403
+    assert gate().check("POST", lowercase_headers(pairs)) == AcceptedTypes(json=True, events=True)
+    assert (
+        refused(gate(), "POST", lowercase_headers([*pairs, (b"oRiGiN", b"http://evil.example")]))
+        == 403
+    )
 
 
 def test_headers_that_are_lists_are_joined() -> None:
-    headers = gather(
+    headers = combine_headers(
         [(b"accept", b"application/json"), (b"accept", b"text/event-stream"), (b"a", b"b")]
     )
     assert headers == {b"accept": b"application/json, text/event-stream", b"a": b"b"}
@@ -103,8 +108,8 @@ def test_headers_that_are_lists_are_joined() -> None:
     "name", [b"mcp-method", b"mcp-param-region", b"content-type", b"authorization"]
 )
 def test_a_header_with_one_value_may_repeat_it_and_not_change_it(name: bytes) -> None:
-    assert gather([(name, b"a"), (name, b"a")]) == {name: b"a"}
-    assert gather([(name, b"a"), (name, b"b")]) == {name: b"\x00"}
+    assert combine_headers([(name, b"a"), (name, b"a")]) == {name: b"a"}
+    assert combine_headers([(name, b"a"), (name, b"b")]) == {name: b"\x00"}
 
 
 @pytest.mark.parametrize(
@@ -117,16 +122,20 @@ def test_a_header_sent_twice_is_refused_in_its_own_place(name: bytes, status: in
         b"content-type": (b"application/json", b"Application/JSON"),
     }[name]
     others = [(other, value) for other, value in GOOD.items() if other != name]
-    assert refused(gate(), "POST", gather([*others, (name, first), (name, second)])) == status
-    with pytest.raises(Refusal, match="two values"):
-        gate().check("POST", gather([*others, (name, first), (name, second)]))
+    assert (
+        refused(gate(), "POST", combine_headers([*others, (name, first), (name, second)])) == status
+    )
+    with pytest.raises(HttpError, match="two values"):
+        gate().check("POST", combine_headers([*others, (name, first), (name, second)]))
 
 
 @pytest.mark.parametrize(("name", "status"), [(b"origin", 403), (b"host", 400)])
 def test_even_the_same_host_or_origin_must_not_come_twice(name: bytes, status: int) -> None:
     value = b"http://127.0.0.1:8000" if name == b"origin" else b"127.0.0.1:8000"
     others = [(other, kept) for other, kept in GOOD.items() if other != name]
-    assert refused(gate(), "POST", gather([*others, (name, value), (name, value)])) == status
+    assert (
+        refused(gate(), "POST", combine_headers([*others, (name, value), (name, value)])) == status
+    )
 
 
 # ---------------------------------------------------------------- Origin
@@ -145,7 +154,7 @@ def test_a_page_of_another_origin_is_refused_whatever_it_sends(
 def test_a_page_of_the_server_itself_and_no_page_at_all_pass(revision: Revision) -> None:
     check = gate(revision)
     for headers in (GOOD, GOOD | {b"origin": b"http://127.0.0.1:8000"}):
-        assert check.check("POST", headers) == Answers(json=True, events=True)
+        assert check.check("POST", headers) == AcceptedTypes(json=True, events=True)
 
 
 @pytest.mark.spec("R0045", "R0484")
@@ -249,7 +258,7 @@ def test_one_string_in_place_of_a_list_of_hosts_or_origins_is_refused() -> None:
 
 
 def test_the_words_of_a_refusal_show_no_control_characters_and_are_short() -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(HttpError) as caught:
         check_origin({b"origin": b"\x1b[2J" + b"x" * 5000}, LOCAL)
     assert "\x1b" not in caught.value.message
     assert len(caught.value.message) < 200
@@ -331,11 +340,11 @@ def test_a_page_may_use_the_server_through_a_forwarded_port_only_where_it_came_f
 ) -> None:
     headers = GOOD | {b"host": host, b"origin": origin}
     if status == 200:
-        Gate(LOCAL, ("POST",)).check("POST", headers)
-        assert beside(headers, LOCAL)
+        EndpointChecks(LOCAL, ("POST",)).check("POST", headers)
+        assert cors_headers(headers, LOCAL)
     else:
-        assert refused(Gate(LOCAL, ("POST",)), "POST", headers) == status
-        assert beside(headers, LOCAL) is None
+        assert refused(EndpointChecks(LOCAL, ("POST",)), "POST", headers) == status
+        assert cors_headers(headers, LOCAL) is None
 
 
 @pytest.mark.parametrize(
@@ -361,9 +370,9 @@ def test_an_application_that_does_not_know_its_port_admits_the_pages_that_serve_
     policy = HostPolicy.for_mount(*hosts, origins=["https://app.example"])
     headers = GOOD | {b"host": host} | ({b"origin": origin} if origin is not None else {})
     if status == 200:
-        Gate(policy, ("POST",)).check("POST", headers)
+        EndpointChecks(policy, ("POST",)).check("POST", headers)
     else:
-        assert refused(Gate(policy, ("POST",)), "POST", headers) == status
+        assert refused(EndpointChecks(policy, ("POST",)), "POST", headers) == status
 
 
 def test_any_other_address_of_loopback_is_a_name_too() -> None:
@@ -385,7 +394,7 @@ def test_more_names_can_be_added_on_loopback() -> None:
 )
 def test_a_server_on_another_address_must_be_told_its_names(bind: str) -> None:
     """1F-63: what others reach is served by nobody who has not said so."""
-    with pytest.raises(LocalProtocolError, match="by which names it is reached"):
+    with pytest.raises(LocalProtocolError, match="the names by which it is reached"):
         HostPolicy.for_bind(bind, 8000)
     policy = HostPolicy.for_bind(bind, 8000, hosts=["mcp.example.com"], origins=["https://a.test"])
     assert host_status(b"mcp.example.com", policy) == 200
@@ -453,7 +462,7 @@ def test_any_host_can_be_allowed_and_that_allows_no_origin() -> None:
     ],
 )
 def test_a_host_that_is_none_cannot_be_allowed(host: str) -> None:
-    with pytest.raises(LocalProtocolError, match="is no host"):
+    with pytest.raises(LocalProtocolError, match="is not a host"):
         HostPolicy.of(host)
 
 
@@ -461,12 +470,12 @@ def test_a_host_that_is_none_cannot_be_allowed(host: str) -> None:
     "origin", ["", "*", "null", "a.example", "http://", "http://a/b", "http://a:70000"]
 )
 def test_an_origin_that_is_none_cannot_be_allowed(origin: str) -> None:
-    with pytest.raises(LocalProtocolError, match="is no origin"):
+    with pytest.raises(LocalProtocolError, match="is not an origin"):
         HostPolicy.of("a.example", origins=[origin])
 
 
 def test_a_policy_without_a_host_is_refused() -> None:
-    with pytest.raises(LocalProtocolError, match="nobody could connect"):
+    with pytest.raises(LocalProtocolError, match="no client could connect"):
         HostPolicy.of()
 
 
@@ -478,7 +487,7 @@ def test_a_policy_without_a_host_is_refused() -> None:
     "method", ["GET", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", "TRACE", "post"]
 )
 def test_where_no_revision_has_sessions_all_but_post_is_refused(method: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(HttpError) as caught:
         gate(JULY_2026).check(method, GOOD)
     assert caught.value.status == 405
     assert caught.value.headers == (("Allow", "POST"),)
@@ -486,7 +495,7 @@ def test_where_no_revision_has_sessions_all_but_post_is_refused(method: str) -> 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT", "PATCH", "TRACE", "x" * 9999])
 def test_where_there_are_sessions_other_methods_are_refused(method: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(HttpError) as caught:
         gate().check(method, GOOD)
     assert caught.value.status == 405
     assert caught.value.headers == (("Allow", "GET, POST, DELETE"),)
@@ -530,7 +539,7 @@ def test_a_packed_body_is_refused_before_it_is_read_and_after_who_sent_it() -> N
 # ---------------------------------------------------------------- Accept
 
 BOTH, JSON, EVENTS, NONE = (
-    Answers(json=json, events=events)
+    AcceptedTypes(json=json, events=events)
     for json, events in ((True, True), (True, False), (False, True), (False, False))
 )
 
@@ -578,13 +587,15 @@ BOTH, JSON, EVENTS, NONE = (
         ("application/jsön".encode(), NONE),
     ],
 )
-def test_an_accept_header_is_read_as_http_says(accept: bytes | None, answers: Answers) -> None:
-    assert accepted(accept) == answers
+def test_an_accept_header_is_read_as_http_says(
+    accept: bytes | None, answers: AcceptedTypes
+) -> None:
+    assert parse_accept(accept) == answers
 
 
 def test_an_endless_accept_header_accepts_nothing() -> None:
-    assert accepted(b"*/*," * (MAX_ACCEPT_BYTES // 4)) == BOTH
-    assert accepted(b"*/*," * (MAX_ACCEPT_BYTES // 4) + b"*/*") == NONE
+    assert parse_accept(b"*/*," * (MAX_ACCEPT_BYTES // 4)) == BOTH
+    assert parse_accept(b"*/*," * (MAX_ACCEPT_BYTES // 4) + b"*/*") == NONE
 
 
 def test_what_excludes_every_answer_is_not_acceptable() -> None:
@@ -598,7 +609,7 @@ def test_what_excludes_every_answer_is_not_acceptable() -> None:
 
 def test_an_answer_that_must_be_a_stream_needs_a_client_that_takes_one() -> None:
     require_events(EVENTS)
-    with pytest.raises(Refusal, match="list text/event-stream") as caught:
+    with pytest.raises(HttpError, match="list text/event-stream") as caught:
         require_events(JSON)
     assert caught.value.status == 406
 
@@ -650,7 +661,7 @@ def test_json_in_utf_8_is_read(value: bytes) -> None:
     ],
 )
 def test_any_other_type_is_refused(value: bytes | None) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(HttpError) as caught:
         check_content_type(value)
     assert caught.value.status == 415
 
@@ -661,7 +672,7 @@ def test_any_other_type_is_refused(value: bytes | None) -> None:
 def test_a_body_over_the_limit_is_too_large() -> None:
     check_size(MAX_BODY_BYTES)
     check_size(10, limit=10)
-    with pytest.raises(Refusal, match="more than 10 bytes") as caught:
+    with pytest.raises(HttpError, match="more than 10 bytes") as caught:
         check_size(11, limit=10)
     assert caught.value.status == 413
 
@@ -669,7 +680,7 @@ def test_a_body_over_the_limit_is_too_large() -> None:
 def test_the_declared_size_is_read_before_the_body() -> None:
     assert declared_size({}) == 0
     assert declared_size({b"content-length": b"12"}) == 12
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(HttpError) as caught:
         check_size(declared_size({b"content-length": b"9" * 20}))
     assert caught.value.status == 413
 
@@ -678,7 +689,7 @@ def test_the_declared_size_is_read_before_the_body() -> None:
     "value", [b"", b"-1", b"+1", b"1_0", b"1, 2", b"\x00", b"x", b"9" * 21, "١".encode()]
 )
 def test_a_size_that_is_no_number_is_a_bad_request(value: bytes) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(HttpError) as caught:
         declared_size({b"content-length": value})
     assert caught.value.status == 400
 
@@ -730,10 +741,10 @@ VALUES = st.binary(max_size=60) | st.sampled_from(
 def test_whatever_is_sent_it_passes_or_is_refused_and_the_same_each_time(
     method: str, pairs: list[tuple[bytes, bytes]]
 ) -> None:
-    def verdict(check: Gate) -> object:
+    def verdict(check: EndpointChecks) -> object:
         try:
-            declared_size(gather(pairs))
-            return check.check(method, gather(pairs))
+            declared_size(combine_headers(pairs))
+            return check.check(method, combine_headers(pairs))
         except Fault as fault:
             return status_of(fault)
 
@@ -749,9 +760,9 @@ def test_no_value_makes_the_gate_slow(part: bytes) -> None:
     value = b"a/b" + part * (MAX_ACCEPT_BYTES // len(part) - 3)
 
     def once() -> None:
-        accepted(value)
+        parse_accept(value)
         for name in GOOD:
-            with contextlib.suppress(Refusal):
+            with contextlib.suppress(HttpError):
                 gate().check("POST", GOOD | {name: value[:MAX_CONTENT_TYPE_BYTES]})
 
     assert min(timeit.repeat(once, timer=process_time, number=1, repeat=5)) < 0.02
@@ -766,11 +777,13 @@ def test_no_value_makes_the_gate_slow(part: bytes) -> None:
 )
 def test_a_health_check_names_an_address_an_admitted_name_or_no_host(host: bytes | None) -> None:
     policy = HostPolicy.of("mcp.example.com")
-    assert passes_probe({} if host is None else {b"host": host}, policy)
+    assert is_health_check_allowed({} if host is None else {b"host": host}, policy)
     own = {b"origin": b"https://mcp.example.com"}
-    assert passes_probe(own if host is None else {b"host": host, **own}, policy)
+    assert is_health_check_allowed(own if host is None else {b"host": host, **own}, policy)
     foreign = {b"origin": b"https://evil.example"}
-    assert not passes_probe(foreign if host is None else {b"host": host, **foreign}, policy)
+    assert not is_health_check_allowed(
+        foreign if host is None else {b"host": host, **foreign}, policy
+    )
 
 
 @pytest.mark.parametrize(
@@ -781,14 +794,14 @@ def test_a_health_check_names_an_address_an_admitted_name_or_no_host(host: bytes
     ],
 )
 def test_a_health_check_by_another_name_is_refused(host: bytes) -> None:
-    assert not passes_probe({b"host": host}, HostPolicy.of("mcp.example.com"))
+    assert not is_health_check_allowed({b"host": host}, HostPolicy.of("mcp.example.com"))
 
 
 # ---------------------------------------------------------------- routes of the program's own
 
 
 def test_a_route_is_checked_for_its_name_its_pages_and_its_methods_and_nothing_else() -> None:
-    check = RouteGate(LOCAL, ("GET", "HEAD"))
+    check = RouteChecks(LOCAL, ("GET", "HEAD"))
     assert check.public
     assert not gate().public
     assert check.check("GET", {b"host": b"localhost:8000", b"accept": b"text/html"}).json

@@ -12,7 +12,7 @@ from colonnade.errors import (
     RemoteProtocolError,
 )
 from colonnade.protocol import methods
-from colonnade.protocol.httprules import (
+from colonnade.protocol.http.rules import (
     ENDED,
     MAX_EVENT_ID_LENGTH,
     MAX_SESSION_ID_LENGTH,
@@ -33,13 +33,20 @@ from colonnade.protocol.httprules import (
     valid_session_id,
     version_header,
 )
-from colonnade.protocol.httprules_gate import (
+from colonnade.protocol.http.security import (
     Headers,
-    Refusal,
-    gather,
+    HttpError,
+    combine_headers,
 )
-from colonnade.protocol.jsonrpc import Batch, Failure, Notification, Reply, Request, decode
-from colonnade.protocol.negotiation import Recogniser, negotiate
+from colonnade.protocol.jsonrpc import (
+    Batch,
+    ErrorResponse,
+    Notification,
+    Request,
+    ResultResponse,
+    decode,
+)
+from colonnade.protocol.negotiation import PeerDetector, negotiate
 from colonnade.protocol.revision import (
     ALL,
     EVERY,
@@ -49,7 +56,7 @@ from colonnade.protocol.revision import (
     NOVEMBER_2025,
     Revision,
     Revisions,
-    number,
+    error_code,
 )
 from posts import HANDSHAKES, MODERN_ONLY, answer, let_in, refusal, request, session
 
@@ -59,7 +66,7 @@ from posts import HANDSHAKES, MODERN_ONLY, answer, let_in, refusal, request, ses
 @pytest.mark.parametrize("version", [None, *(revision.date for revision in ALL)])
 def test_a_handshake_is_let_through_with_any_version_that_is_spoken(version: str | None) -> None:
     headers = {} if version is None else {b"mcp-protocol-version": version.encode()}
-    assert admit(request("initialize", {}, None), headers, Recogniser()) is None
+    assert admit(request("initialize", {}, None), headers, PeerDetector()) is None
 
 
 @pytest.mark.spec("R0359")
@@ -72,7 +79,8 @@ def test_a_version_header_that_is_not_spoken_is_a_bad_request(
     for method in ("initialize", "tools/list"):
         known = None if method == "initialize" else session(revision)
         assert (
-            answer(admit, request(method, {}, None), headers, Recogniser(accepts), known)[0] == 400
+            answer(admit, request(method, {}, None), headers, PeerDetector(accepts), known)[0]
+            == 400
         )
     assert answer(session_revision, headers, accepts, revision)[0] == 400
     assert answer(version_header, headers, accepts) == (400, -32022)
@@ -80,15 +88,15 @@ def test_a_version_header_that_is_not_spoken_is_a_bad_request(
 
 def test_a_second_handshake_in_a_session_is_refused() -> None:
     body = request("initialize", {}, None)
-    assert answer(admit, body, {}, Recogniser(), session(JUNE_2025)) == (400, -32600)
-    assert admit(body, {}, Recogniser()) is None
+    assert answer(admit, body, {}, PeerDetector(), session(JUNE_2025)) == (400, -32600)
+    assert admit(body, {}, PeerDetector()) is None
 
 
 @pytest.mark.spec("R0931")
 def test_a_modern_only_server_tells_a_handshake_which_versions_it_speaks() -> None:
-    assert admit(request("initialize", {}, None), {}, Recogniser(MODERN_ONLY)) is None
+    assert admit(request("initialize", {}, None), {}, PeerDetector(MODERN_ONLY)) is None
     fault = refusal(negotiate, NOVEMBER_2025.date, MODERN_ONLY)
-    assert (status_of(fault, admitted=False), number(fault, None)) == (400, -32022)
+    assert (status_of(fault, admitted=False), error_code(fault, None)) == (400, -32022)
     assert fault.data["supported"] == [JULY_2026.date]
     assert JULY_2026.date in fault.message
 
@@ -97,8 +105,8 @@ def test_a_modern_only_server_tells_a_handshake_which_versions_it_speaks() -> No
 def test_an_ended_session_is_not_found_whatever_is_sent_to_it(revision: Revision) -> None:
     headers = {b"mcp-session-id": b"gone"}
     for method in ("tools/list", "ping", "initialize", "unknown"):
-        fault = refusal(admit, request(method, {}, None), headers, Recogniser(), ENDED)
-        assert isinstance(fault, Refusal)
+        fault = refusal(admit, request(method, {}, None), headers, PeerDetector(), ENDED)
+        assert isinstance(fault, HttpError)
         assert status_of(fault, revision) == 404
     assert status_of(unknown_session(), revision) == 404
 
@@ -107,7 +115,7 @@ def test_an_ended_session_is_not_found_whatever_is_sent_to_it(revision: Revision
 def test_a_request_without_the_session_that_it_needs_is_a_bad_request(revision: Revision) -> None:
     accepts = Revisions((revision,))
     assert answer(require_session, {}) == (400, -32600)
-    assert answer(admit, request(meta=None), {}, Recogniser(accepts))[0] == 400
+    assert answer(admit, request(meta=None), {}, PeerDetector(accepts))[0] == 400
 
 
 def test_a_session_of_another_principal_looks_like_none() -> None:
@@ -141,7 +149,7 @@ def test_session_ids_are_visible_ascii(revision: Revision) -> None:
 def test_no_session_id_is_no_session() -> None:
     assert session_id({}) is None
     assert assigned_session(None) is None
-    twice = gather([(b"mcp-session-id", b"a"), (b"mcp-session-id", b"b")])
+    twice = combine_headers([(b"mcp-session-id", b"a"), (b"mcp-session-id", b"b")])
     assert answer(session_id, twice) == (400, -32600)
 
 
@@ -170,7 +178,7 @@ def test_the_session_governs_and_another_header_is_only_a_warning(accepts: Revis
             admission = let_in(
                 request("tools/list", {}, None),
                 {b"mcp-protocol-version": named.date.encode()},
-                Recogniser(accepts),
+                PeerDetector(accepts),
                 session(agreed),
             )
             assert admission.peer.revision is agreed
@@ -188,15 +196,15 @@ def test_without_a_session_the_header_decides(revision: Revision) -> None:
 def test_a_modern_header_without_an_envelope_is_malformed_in_a_session_too() -> None:
     headers = {b"mcp-protocol-version": JULY_2026.date.encode()}
     body = request("tools/list", {}, None)
-    assert answer(admit, body, headers, Recogniser(), session(NOVEMBER_2025)) == (400, -32602)
+    assert answer(admit, body, headers, PeerDetector(), session(NOVEMBER_2025)) == (400, -32602)
 
 
 def test_a_legacy_request_needs_no_routing_headers(revision: Revision) -> None:
     if not revision.handshake:
-        assert answer(admit, request(), signed(revision), Recogniser()) == (400, -32020)
+        assert answer(admit, request(), signed(revision), PeerDetector()) == (400, -32020)
         return
-    admission = let_in(request(meta=None), signed(revision), Recogniser(), session(revision))
-    assert admission.row is methods.CALL_TOOL
+    admission = let_in(request(meta=None), signed(revision), PeerDetector(), session(revision))
+    assert admission.method is methods.CALL_TOOL
 
 
 def signed(revision: Revision) -> Headers:
@@ -226,14 +234,14 @@ def test_an_event_id_that_cannot_be_ours_is_as_good_as_unknown(bad: bytes) -> No
 # ---------------------------------------------------------------- what is no request
 
 NOTE = Notification("notifications/initialized")
-REPLY = Reply(1, Raw(b"{}"))
-FAILURE = Failure(1, -1, "no")
+REPLY = ResultResponse(1, Raw(b"{}"))
+FAILURE = ErrorResponse(1, -1, "no")
 
 
 @pytest.mark.spec("R0249")
 @pytest.mark.parametrize("frame", [NOTE, REPLY, FAILURE], ids=["notification", "reply", "failure"])
 def test_a_notification_or_a_reply_is_accepted_in_a_session(
-    revision: Revision, frame: Notification | Reply | Failure
+    revision: Revision, frame: Notification | ResultResponse | ErrorResponse
 ) -> None:
     assert accept_post(frame, revision) == 202
 
@@ -268,7 +276,7 @@ def test_a_notification_that_cannot_be_accepted_gets_an_error_status(revision: R
 @pytest.mark.spec("R0850", "R0851")
 @pytest.mark.parametrize("frame", [REPLY, FAILURE], ids=["reply", "failure"])
 def test_a_reply_is_not_accepted_where_the_server_asks_by_result(
-    revision: Revision, frame: Reply | Failure
+    revision: Revision, frame: ResultResponse | ErrorResponse
 ) -> None:
     assert answer(accept_post, frame, revision, revision=revision) == (400, -32600)
 
@@ -311,8 +319,8 @@ def test_a_batch_is_answered_by_what_is_in_it(frames: list[object], status: int)
 def test_where_there_are_batches_a_single_frame_is_still_a_post() -> None:
     for frame in (NOTE, REPLY, FAILURE):
         assert accept_post(frame, MARCH_2025) == 202
-    admission = let_in(request(meta=None), {}, Recogniser(), session(MARCH_2025))
-    assert (admission.row, admission.peer.revision) == (methods.CALL_TOOL, MARCH_2025)
+    admission = let_in(request(meta=None), {}, PeerDetector(), session(MARCH_2025))
+    assert (admission.method, admission.peer.revision) == (methods.CALL_TOOL, MARCH_2025)
 
 
 @pytest.mark.spec("R0236")

@@ -7,9 +7,9 @@ import pytest
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, Revision, Revisions
 from protocol.dialogue import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER, call, request, said
 
@@ -21,13 +21,13 @@ def test_an_identity_belongs_to_one_side() -> None:
     assert (CLIENT.side, SERVER.side) == (Side.CLIENT, Side.SERVER)
     for side, other in ((Side.CLIENT, SERVER), (Side.SERVER, CLIENT)):
         with pytest.raises(LocalProtocolError, match="Capabilities"):
-            Link(side, other)
+            DuplexLink(side, other)
     with pytest.raises(LocalProtocolError, match="only a server"):
-        CLIENT.welcome(EVERY[0])
+        CLIENT.initialize_result(EVERY[0])
     with pytest.raises(LocalProtocolError, match="only a server"):
-        CLIENT.discovery(EVERY)
-    with pytest.raises(LocalProtocolError, match="first word of a client"):
-        SERVER.greeting(EVERY[0])
+        CLIENT.discover_result(EVERY)
+    with pytest.raises(LocalProtocolError, match="only a client sends initialize"):
+        SERVER.initialize_params(EVERY[0])
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_what_could_not_be_told_to_a_peer_is_refused_at_once(made: Any) -> None:
 def test_extensions_have_a_prefix_and_a_name() -> None:
     Identity(READER, t.ClientCapabilities(extensions={"com.example/ok": {}}))
     for name in ("tasks", "com.example/", "/x", "1a/x", "a b/c", ""):
-        with pytest.raises(LocalProtocolError, match="is no extension"):
+        with pytest.raises(LocalProtocolError, match="is not an extension identifier"):
             Identity(READER, t.ClientCapabilities(extensions={name: {}}))
 
 
@@ -57,9 +57,9 @@ def test_a_server_is_discovered_with_its_versions_its_capabilities_and_its_instr
 ) -> None:
     for accepts in (EVERY, Revisions([revision])):
         for can in (ABLE_SERVER, t.ServerCapabilities()):
-            server = Link(Side.SERVER, Identity(LIBRARY, can, "Ask first."), accepts)
+            server = DuplexLink(Side.SERVER, Identity(LIBRARY, can, "Ask first."), accepts)
             exchange = call(server, request(revision, "d", "server/discover"))
-            answer = said(exchange.settle(server.identity.discovery(server.accepts)))
+            answer = said(exchange.settle(server.identity.discover_result(server.accepts)))
             found = answer["result"]
             assert answer["id"] == "d"
             assert found["supportedVersions"] == [r.date for r in reversed(accepts)]
@@ -70,19 +70,19 @@ def test_a_server_is_discovered_with_its_versions_its_capabilities_and_its_instr
 
 @pytest.mark.spec("R0763", "R0766", "R1137")
 def test_both_sides_name_themselves_unless_told_not_to(revision: Revision) -> None:
-    ask = CLIENT.shaper(revision).params(t.RequestParams())
+    ask = CLIENT.encoder(revision).params(t.RequestParams())
     assert json.loads(ask)["_meta"][t.CLIENT_INFO_KEY] == {"name": "reader", "version": "1.0"}
-    nameless = Identity(READER, ABLE_CLIENT, named=False).shaper(revision)
+    nameless = Identity(READER, ABLE_CLIENT, named=False).encoder(revision)
     assert t.CLIENT_INFO_KEY not in json.loads(nameless.params(t.RequestParams()))["_meta"]
 
-    answer = SERVER.shaper(revision).result(t.EmptyResult())
+    answer = SERVER.encoder(revision).result(t.EmptyResult())
     assert json.loads(answer)["_meta"][t.SERVER_INFO_KEY] == {"name": "library", "version": "2.0"}
-    nameless = Identity(LIBRARY, ABLE_SERVER, named=False).shaper(revision)
+    nameless = Identity(LIBRARY, ABLE_SERVER, named=False).encoder(revision)
     assert "_meta" not in json.loads(nameless.result(t.EmptyResult()))
 
 
 def test_a_handshake_names_both_sides_whatever_they_wish(revision: Revision) -> None:
     if revision.handshake:
         shy = Identity(READER, ABLE_CLIENT, named=False)
-        assert shy.greeting(revision).client_info == READER
-        assert SERVER.welcome(revision).server_info == LIBRARY
+        assert shy.initialize_params(revision).client_info == READER
+        assert SERVER.initialize_result(revision).server_info == LIBRARY

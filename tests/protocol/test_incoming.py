@@ -7,25 +7,25 @@ from msgspec import Raw
 
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.incoming import MAX_BATCHES, MAX_RUNNING, Incoming
-from colonnade.protocol.jsonrpc import Head, Request, RequestId
+from colonnade.protocol.jsonrpc import Request, RequestId, SplitParams
+from colonnade.protocol.link.in_flight import MAX_BATCHES, MAX_RUNNING, IncomingRequests
 from colonnade.protocol.methods import CALL_TOOL
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import MARCH_2025
-from colonnade.protocol.shape import Shaper
 
 DONE = t.CallToolResult(content=[])
 
 
-def exchange(incoming: Incoming, id: RequestId) -> Exchange:
+def exchange(incoming: IncomingRequests, id: RequestId) -> Exchange:
     raw_id = json.dumps(id).encode()
     made = Exchange(
         Request(id, "tools/call", Raw(b"{}"), raw_id),
-        Head(),
+        SplitParams(),
         CALL_TOOL,
         Peer(MARCH_2025, t.ClientCapabilities()),
-        Shaper(MARCH_2025),
+        Encoder(MARCH_2025),
         deliver=incoming.close,
     )
     incoming.open(made)
@@ -38,7 +38,7 @@ def ids(data: bytes | None) -> list[RequestId]:
 
 
 def test_a_request_runs_until_it_is_settled() -> None:
-    incoming = Incoming()
+    incoming = IncomingRequests()
     one = exchange(incoming, 1)
     assert (len(incoming), incoming.get(1), incoming.get("1")) == (1, one, None)
     assert incoming.uses(1)
@@ -48,7 +48,7 @@ def test_a_request_runs_until_it_is_settled() -> None:
 
 
 def test_a_late_answer_does_not_end_another_request_under_the_same_id() -> None:
-    incoming = Incoming()
+    incoming = IncomingRequests()
     first = exchange(incoming, 1)
     assert first.abandon() is None
     second = exchange(incoming, 1)
@@ -58,7 +58,7 @@ def test_a_late_answer_does_not_end_another_request_under_the_same_id() -> None:
 
 
 def test_running_requests_are_bounded() -> None:
-    incoming = Incoming()
+    incoming = IncomingRequests()
     for n in range(MAX_RUNNING):
         exchange(incoming, n)
     with pytest.raises(Fault, match="too many requests") as caught:
@@ -68,7 +68,7 @@ def test_running_requests_are_bounded() -> None:
 
 
 def test_the_answers_to_a_batch_go_out_when_the_last_is_there() -> None:
-    incoming = Incoming()
+    incoming = IncomingRequests()
     box = incoming.begin_batch()
     assert incoming.batch is box
     one, two = exchange(incoming, 1), exchange(incoming, 2)
@@ -80,7 +80,7 @@ def test_the_answers_to_a_batch_go_out_when_the_last_is_there() -> None:
 
 
 def test_a_batch_that_is_answered_at_once_is_not_waited_for() -> None:
-    incoming = Incoming()
+    incoming = IncomingRequests()
     box = incoming.begin_batch()
     one = exchange(incoming, 1)
     assert one.settle(DONE) is None  # not before the batch was read to its end
@@ -91,7 +91,7 @@ def test_a_batch_that_is_answered_at_once_is_not_waited_for() -> None:
 
 
 def test_what_was_cancelled_is_missing_from_the_answers_to_its_batch() -> None:
-    incoming = Incoming()
+    incoming = IncomingRequests()
     box = incoming.begin_batch()
     one, two = exchange(incoming, 1), exchange(incoming, 2)
     incoming.end_batch(box)
@@ -104,7 +104,7 @@ def test_what_was_cancelled_is_missing_from_the_answers_to_its_batch() -> None:
 
 
 def test_an_answer_reaches_the_batch_of_its_own_request() -> None:
-    incoming = Incoming()
+    incoming = IncomingRequests()
     first = incoming.begin_batch()
     one = exchange(incoming, 1)
     incoming.end_batch(first)
@@ -116,7 +116,7 @@ def test_an_answer_reaches_the_batch_of_its_own_request() -> None:
 
 
 def test_an_id_is_taken_for_the_rest_of_its_batch() -> None:
-    incoming = Incoming()
+    incoming = IncomingRequests()
     incoming.claim(1)
     assert not incoming.uses(1)
     box = incoming.begin_batch()
@@ -127,7 +127,7 @@ def test_an_id_is_taken_for_the_rest_of_its_batch() -> None:
 
 
 def test_batches_that_wait_are_bounded() -> None:
-    incoming = Incoming()
+    incoming = IncomingRequests()
     waiting: list[Exchange] = []
     for n in range(MAX_BATCHES):
         box = incoming.begin_batch()
@@ -146,7 +146,7 @@ def test_batches_that_wait_are_bounded() -> None:
 
 
 def test_after_the_end_nothing_is_left() -> None:
-    incoming = Incoming()
+    incoming = IncomingRequests()
     box = incoming.begin_batch()
     one = exchange(incoming, 1)
     incoming.end_batch(box)

@@ -12,9 +12,22 @@ from msgspec import Raw
 
 from colonnade.errors import Declined, Fault, LocalProtocolError, RemoteError, ToolError
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.interview import MAX_KEY_CHARACTERS, MAX_ROUNDS, Interview, Memory, recall
-from colonnade.protocol.link import sends
+from colonnade.protocol.input_requests import (
+    MAX_INPUT_REQUESTS,
+    AnyInputResponse,
+    InputRequest,
+    accepted_content,
+)
+from colonnade.protocol.input_rounds import (
+    MAX_KEY_CHARACTERS,
+    MAX_ROUNDS,
+    InputRounds,
+    RequestState,
+    open_request_state,
+)
+from colonnade.protocol.link.link import sends
 from colonnade.protocol.methods import (
     CALL_TOOL,
     COMPLETE,
@@ -26,9 +39,7 @@ from colonnade.protocol.methods import (
     Side,
 )
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import MAX_QUESTIONS, AnyAnswer, Question, accepted
-from colonnade.protocol.reading import read
-from colonnade.protocol.revision import ALL, Asking, Revision, number
+from colonnade.protocol.revision import ALL, InputRequests, Revision, error_code
 from protocol.asking import (
     BOOK,
     ROOTS,
@@ -45,8 +56,12 @@ from protocol.asking import (
 )
 from protocol.dialogue import ABLE_CLIENT, JSON, call, client_of, heard, meet, opened, served
 
-ASKING_BY_REQUEST = [revision for revision in ALL if revision.asking is Asking.BY_REQUEST]
-ASKING_BY_RESULT = [revision for revision in ALL if revision.asking is Asking.BY_RESULT]
+ASKING_BY_REQUEST = [
+    revision for revision in ALL if revision.input_requests is InputRequests.AS_REQUEST
+]
+ASKING_BY_RESULT = [
+    revision for revision in ALL if revision.input_requests is InputRequests.IN_RESULT
+]
 ELICITING = [revision for revision in ALL if revision.elicitation.modes]
 BOTH_ELICITING = pytest.mark.parametrize("revision", ELICITING, ids=lambda r: r.date)
 BY_REQUEST = pytest.mark.parametrize("revision", ASKING_BY_REQUEST, ids=lambda r: r.date)
@@ -54,7 +69,7 @@ BY_RESULT = pytest.mark.parametrize("revision", ASKING_BY_RESULT, ids=lambda r: 
 
 
 def two_at_once_then_one(exchange: Exchange) -> Asked:
-    """Two questions in one round, one more that needs their answers: no word of how they travel."""
+    """Two input requests in one round, one more that needs their answers: no word of how they travel."""
     both = yield [sample("colour"), ROOTS]
     (last,) = yield [sample(f"now {text_of(both[0])}")]
     return text(*map(text_of, both), text_of(last))
@@ -86,7 +101,7 @@ def test_a_handler_runs_once_by_request_and_once_a_round_by_result(revision: Rev
         for side, line in talk.lines
         if side is Side.SERVER and line.get("result", {}).get("resultType") == "input_required"
     ]
-    if revision.asking is Asking.BY_REQUEST:
+    if revision.input_requests is InputRequests.AS_REQUEST:
         assert asked == ["sampling/createMessage", "roots/list", "sampling/createMessage"]
         assert (talk.runs, demands) == (1, [])
     else:
@@ -144,7 +159,7 @@ def test_each_round_is_a_request_of_its_own_with_all_that_a_request_must_say(
     ids=["tool", "prompt", "resource"],
 )
 def test_tools_prompts_and_resources_ask_alike(
-    revision: Revision, method: str, params: t.InputResponseRequestParams, last: t.Noun
+    revision: Revision, method: str, params: t.InputResponseRequestParams, last: t.ProtocolType
 ) -> None:
     def handler(exchange: Exchange) -> Asked:
         (answer,) = yield [ROOTS]
@@ -159,7 +174,7 @@ def test_tools_prompts_and_resources_ask_alike(
 def test_the_same_question_twice_is_two_questions(revision: Revision) -> None:
     count = iter(range(10))
 
-    def counting(question: Question) -> AnyAnswer:
+    def counting(question: InputRequest) -> AnyInputResponse:
         return t.ElicitResult(action="accept", content={"seat": str(next(count))})
 
     def handler(exchange: Exchange) -> Asked:
@@ -187,27 +202,27 @@ def test_answers_are_found_whatever_order_a_handler_asks_in(revision: Revision) 
 
 
 def test_answers_by_request_may_come_in_any_order() -> None:
-    interview = Interview(peer_of(ASKING_BY_REQUEST[-1]), CALL_TOOL)
+    interview = InputRounds(peer_of(ASKING_BY_REQUEST[-1]), CALL_TOOL)
     (first, _), (second, _) = interview.ask(sample("a")), interview.ask(sample("b"))
     shape = '{"role":"assistant","model":"m","content":{"type":"text","text":"%s"}}'
-    assert text_of(interview.answered(second, Raw((shape % "B").encode()))) == "B"
-    assert text_of(interview.answered(first, Raw((shape % "A").encode()))) == "A"
+    assert text_of(interview.receive_response(second, Raw((shape % "B").encode()))) == "B"
+    assert text_of(interview.receive_response(first, Raw((shape % "A").encode()))) == "A"
     assert not interview.pending
-    with pytest.raises(LocalProtocolError, match="not an open question"):
-        interview.answered(first, Raw(b"{}"))
+    with pytest.raises(LocalProtocolError, match="not a pending input request"):
+        interview.receive_response(first, Raw(b"{}"))
 
 
 def test_a_question_may_have_a_name_on_the_wire(revision: Revision) -> None:
-    interview = Interview(peer_of(revision), CALL_TOOL)
+    interview = InputRounds(peer_of(revision), CALL_TOOL)
     keys = [interview.ask(sample(words), "colour")[0] for words in ("a", "b", "a")]
     assert keys == ["colour", "colour-2", "colour-3"]
     for wrong in ("", "x" * (MAX_KEY_CHARACTERS + 1)):
         with pytest.raises(LocalProtocolError, match="a key has"):
             interview.ask(ROOTS, wrong)
-    with pytest.raises(LocalProtocolError, match="two questions have the key 'colour-2'"):
+    with pytest.raises(LocalProtocolError, match="two input requests have the key 'colour-2'"):
         interview.ask(ROOTS, "colour-2")
     unnamed, _ = interview.ask(ROOTS)
-    with pytest.raises(LocalProtocolError, match="two questions"):
+    with pytest.raises(LocalProtocolError, match="two input requests"):
         interview.ask(ROOTS, unnamed)
 
 
@@ -215,8 +230,10 @@ def test_a_question_may_have_a_name_on_the_wire(revision: Revision) -> None:
 def test_a_name_that_comes_to_mean_another_question_brings_no_answer_along(
     revision: Revision,
 ) -> None:
-    def round(memory: Memory | None, responses: dict[str, Raw], *asked: Any) -> tuple[Any, ...]:
-        interview = Interview(peer_of(revision), CALL_TOOL, memory, responses)
+    def round(
+        memory: RequestState | None, responses: dict[str, Raw], *asked: Any
+    ) -> tuple[Any, ...]:
+        interview = InputRounds(peer_of(revision), CALL_TOOL, memory, responses)
         found = [interview.ask(question, name) for question, name in asked]
         if not interview.pending:
             return interview, found, None
@@ -224,7 +241,7 @@ def test_a_name_that_comes_to_mean_another_question_brings_no_answer_along(
         interview.result(
             lambda raw: sealed.append(raw) or "s", principal="p", subject="s", expires_at=9.0
         )
-        return interview, found, read(Memory, sealed[0])
+        return interview, found, decode_as(RequestState, sealed[0])
 
     yes = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "yes"}}
     responses = {"sure": Raw(json.dumps(yes).encode())}
@@ -254,7 +271,7 @@ def asking_and_reading(exchange: Exchange) -> Asked:
     """A handler that takes what it is given as an answer."""
     (answer,) = yield [SEAT]
     assert isinstance(answer, t.ElicitResult)
-    return text("seat", str(accepted(answer)["seat"]))
+    return text("seat", str(accepted_content(answer)["seat"]))
 
 
 @pytest.mark.spec("R0938")
@@ -293,8 +310,8 @@ def test_a_client_that_fails_to_answer_is_reported_as_it_failed(revision: Revisi
     assert texts(talk.call("tools/call", BOOK)) == "no model"
 
 
-def unable(revision: Revision, row: Method = CALL_TOOL) -> Interview:
-    return Interview(Peer(revision, t.ClientCapabilities()), row)
+def unable(revision: Revision, row: Method = CALL_TOOL) -> InputRounds:
+    return InputRounds(Peer(revision, t.ClientCapabilities()), row)
 
 
 @pytest.mark.spec("R0764", "R0765", "R0798", "R0799")
@@ -308,7 +325,7 @@ def unable(revision: Revision, row: Method = CALL_TOOL) -> Interview:
     ids=["elicit", "sample", "roots"],
 )
 def test_a_question_that_nobody_declared_ends_the_request_and_names_what_is_missing(
-    revision: Revision, question: Question, needed: JSON
+    revision: Revision, question: InputRequest, needed: JSON
 ) -> None:
     """RQ-02."""
     server = served(revision)
@@ -330,11 +347,11 @@ def test_a_question_that_nobody_declared_ends_the_request_and_names_what_is_miss
 @BY_REQUEST
 def test_in_a_session_a_tool_says_in_words_what_it_could_not_ask(revision: Revision) -> None:
     for question in (SEAT, sample("a"), ROOTS):
-        with pytest.raises(ToolError, match="and the client offers none"):
+        with pytest.raises(ToolError, match="which the client does not support"):
             unable(revision).ask(question)
-        with pytest.raises(Fault, match="and the client offers none") as caught:
+        with pytest.raises(Fault, match="which the client does not support") as caught:
             unable(revision, GET_PROMPT).ask(question)
-        assert number(caught.value, revision) == -32603
+        assert error_code(caught.value, revision) == -32603
 
 
 def test_a_handler_may_do_without_an_answer_that_it_cannot_have(revision: Revision) -> None:
@@ -360,34 +377,34 @@ def peer_of(revision: Revision, can: t.ClientCapabilities = ABLE_CLIENT) -> Peer
 def test_only_calls_prompts_and_reads_may_ask(revision: Revision) -> None:
     """RQ-01."""
     for row in (CALL_TOOL, GET_PROMPT, READ_RESOURCE):
-        key, _ = Interview(peer_of(revision), row).ask(ROOTS)
+        key, _ = InputRounds(peer_of(revision), row).ask(ROOTS)
         assert key
     for row in (LIST_TOOLS, COMPLETE, DISCOVER):
-        with pytest.raises(LocalProtocolError, match="may not ask"):
-            Interview(peer_of(revision), row).ask(ROOTS)
+        with pytest.raises(LocalProtocolError, match="may not request input"):
+            InputRounds(peer_of(revision), row).ask(ROOTS)
 
 
 @BY_REQUEST
 def test_in_a_session_any_request_may_ask(revision: Revision) -> None:
     for row in (LIST_TOOLS, COMPLETE, CALL_TOOL):
-        key, _ = Interview(peer_of(revision), row).ask(ROOTS)
+        key, _ = InputRounds(peer_of(revision), row).ask(ROOTS)
         assert key
 
 
 @BY_REQUEST
 def test_a_question_that_was_refused_is_no_longer_open(revision: Revision) -> None:
-    interview = Interview(peer_of(revision), CALL_TOOL)
+    interview = InputRounds(peer_of(revision), CALL_TOOL)
     key, _ = interview.ask(ROOTS)
-    assert isinstance(interview.refused(key, RemoteError(-1, "no")), Declined)
+    assert isinstance(interview.receive_error(key, RemoteError(-1, "no")), Declined)
     assert not interview.pending
-    with pytest.raises(LocalProtocolError, match="not an open question"):
-        interview.refused(key, RemoteError(-1, "no"))
+    with pytest.raises(LocalProtocolError, match="not a pending input request"):
+        interview.receive_error(key, RemoteError(-1, "no"))
 
 
 def test_only_a_client_can_be_asked() -> None:
     for revision in ALL:
-        interview = Interview(Peer(revision, t.ServerCapabilities()), CALL_TOOL)
-        with pytest.raises(LocalProtocolError, match="only a client answers"):
+        interview = InputRounds(Peer(revision, t.ServerCapabilities()), CALL_TOOL)
+        with pytest.raises(LocalProtocolError, match="only to a client"):
             interview.ask(ROOTS)
 
 
@@ -396,15 +413,15 @@ def test_a_question_that_breaks_the_rules_is_a_bug_of_the_handler(revision: Revi
     params = t.CreateMessageRequestParams(
         messages=[t.SamplingMessage(role="assistant", content=uses)], max_tokens=1
     )
-    interview = Interview(peer_of(revision), CALL_TOOL)
+    interview = InputRounds(peer_of(revision), CALL_TOOL)
     with pytest.raises(LocalProtocolError, match="append their results"):
-        interview.ask(Question(params))
+        interview.ask(InputRequest(params))
     assert not interview.pending
 
 
 def test_a_round_has_a_bound() -> None:
-    interview = Interview(peer_of(ALL[0]), CALL_TOOL)
-    for _ in range(MAX_QUESTIONS):
+    interview = InputRounds(peer_of(ALL[0]), CALL_TOOL)
+    for _ in range(MAX_INPUT_REQUESTS):
         interview.ask(ROOTS)
     with pytest.raises(LocalProtocolError, match="in one round"):
         interview.ask(ROOTS)
@@ -412,12 +429,12 @@ def test_a_round_has_a_bound() -> None:
 
 @pytest.mark.spec("R0788")
 def test_keys_are_unique_among_the_questions_of_a_request(revision: Revision) -> None:
-    interview = Interview(peer_of(revision), CALL_TOOL)
+    interview = InputRounds(peer_of(revision), CALL_TOOL)
     questions = [ROOTS, ROOTS, SEAT, elicit("Which seat? "), sample("a"), sample("b"), sample("a")]
     keys = [interview.ask(question)[0] for question in questions]
     assert len(set(keys)) == len(keys) == len(interview.pending)
     for taken in keys:  # a name of the handler's own does not take a key, either
-        with pytest.raises(LocalProtocolError, match="two questions"):
+        with pytest.raises(LocalProtocolError, match="two input requests"):
             interview.ask(SEAT, taken)
 
 
@@ -450,16 +467,16 @@ def test_an_answer_never_reaches_a_question_with_other_words(revision: Revision)
 
 
 def test_a_side_effect_is_kept_for_the_next_round(revision: Revision) -> None:
-    first = Interview(peer_of(revision), CALL_TOOL)
+    first = InputRounds(peer_of(revision), CALL_TOOL)
     assert first.kept("order") is None
     first.keep("order", b'{"number":7}')
     assert first.kept("order") == Raw(b'{"number":7}')
-    if revision.asking is Asking.BY_RESULT:
+    if revision.input_requests is InputRequests.IN_RESULT:
         first.ask(ROOTS)
         seal = Seal()
         result = first.result(seal.seal, principal="p", subject="s", expires_at=9.0)
         assert result.request_state is not None
-        memory = recall(
+        memory = open_request_state(
             result.request_state,
             seal.open,
             principal="p",
@@ -467,12 +484,14 @@ def test_a_side_effect_is_kept_for_the_next_round(revision: Revision) -> None:
             subject="s",
             now=0.0,
         )
-        assert Interview(peer_of(revision), CALL_TOOL, memory).kept("order") == Raw(b'{"number":7}')
+        assert InputRounds(peer_of(revision), CALL_TOOL, memory).kept("order") == Raw(
+            b'{"number":7}'
+        )
 
 
 @BY_REQUEST
 def test_a_round_does_not_end_by_result_where_questions_go_by_request(revision: Revision) -> None:
-    interview = Interview(peer_of(revision), CALL_TOOL)
+    interview = InputRounds(peer_of(revision), CALL_TOOL)
     interview.ask(ROOTS)
     with pytest.raises(LocalProtocolError, match="one by one"):
         interview.result(str, principal="p", subject="s", expires_at=9.0)
@@ -481,22 +500,22 @@ def test_a_round_does_not_end_by_result_where_questions_go_by_request(revision: 
 @BY_RESULT
 def test_a_round_without_questions_has_no_end_by_result(revision: Revision) -> None:
     """RQ-01: what asks for input holds a question, and its state."""
-    interview = Interview(peer_of(revision), CALL_TOOL)
-    with pytest.raises(LocalProtocolError, match="nothing to ask"):
+    interview = InputRounds(peer_of(revision), CALL_TOOL)
+    with pytest.raises(LocalProtocolError, match="no pending input request"):
         interview.result(str, principal="p", subject="s", expires_at=9.0)
 
 
 def test_a_consent_to_a_visit_comes_back_on_replay_and_says_nothing_of_its_end() -> None:
     """D25: what is recorded is that the user agreed, so whether they are done is asked elsewhere."""
-    visit = Question(
+    visit = InputRequest(
         t.ElicitRequestParams(
             message="log in", mode="url", url="https://example.com/in", elicitation_id="e1"
         )
     )
     for revision in (r for r in ALL if "url" in r.elicitation.modes):
-        asked: list[AnyAnswer] = []
+        asked: list[AnyInputResponse] = []
 
-        def handler(exchange: Exchange, asked: list[AnyAnswer] = asked) -> Asked:
+        def handler(exchange: Exchange, asked: list[AnyInputResponse] = asked) -> Asked:
             (consent,) = yield [visit]
             asked.append(consent)
             return text("consented")
@@ -511,7 +530,7 @@ def test_nothing_of_a_round_is_answered_twice() -> None:
     revision = ASKING_BY_RESULT[-1]
     client, server = opened(revision)
     exchange = call(server, client.request("tools/call", BOOK, now=0.0)[1])
-    interview = Interview(exchange.peer, exchange.row)
+    interview = InputRounds(exchange.peer, exchange.method)
     interview.ask(ROOTS)
     demand = exchange.settle(interview.result(str, principal="", subject="s", expires_at=1.0))
     assert demand is not None

@@ -5,18 +5,23 @@ from msgspec import Raw
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.interview import MAX_KEY_CHARACTERS, Interview, Memory, recall
+from colonnade.protocol.input_requests import AnyInputResponse, InputRequest
+from colonnade.protocol.input_rounds import (
+    MAX_KEY_CHARACTERS,
+    InputRounds,
+    RequestState,
+    open_request_state,
+)
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.methods import CALL_TOOL
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import AnyAnswer, Question
-from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.protocol.revision import ALL, InputRequests, Revision
 from protocol.asking import ROOTS, Seal, sample
 from protocol.dialogue import ABLE_CLIENT
 
 BY_RESULT = pytest.mark.parametrize(
     "revision",
-    [revision for revision in ALL if revision.asking is Asking.BY_RESULT],
+    [revision for revision in ALL if revision.input_requests is InputRequests.IN_RESULT],
     ids=lambda revision: revision.date,
 )
 
@@ -26,18 +31,18 @@ class Rounds:
 
     def __init__(self, revision: Revision) -> None:
         self.peer = Peer(revision, ABLE_CLIENT)
-        self.memory: Memory | None = None
+        self.memory: RequestState | None = None
 
-    def begin(self, responses: dict[str, Raw] | None = None) -> Interview:
-        return Interview(self.peer, CALL_TOOL, self.memory, responses)
+    def begin(self, responses: dict[str, Raw] | None = None) -> InputRounds:
+        return InputRounds(self.peer, CALL_TOOL, self.memory, responses)
 
-    def end(self, interview: Interview) -> list[str]:
+    def end(self, interview: InputRounds) -> list[str]:
         """The keys of the open questions, which the next round knows of."""
         seal = Seal()
         result = interview.result(seal.seal, principal="p", subject="s", expires_at=9.0)
         about = {"principal": "p", "method": CALL_TOOL.name, "subject": "s"}
         assert result.request_state is not None
-        self.memory = recall(result.request_state, seal.open, **about, now=0.0)
+        self.memory = open_request_state(result.request_state, seal.open, **about, now=0.0)
         return list(result.input_requests or {})
 
 
@@ -46,7 +51,7 @@ def written(words: str) -> Raw:
     return Raw(encode(t.CreateMessageResult(role="assistant", content=content, model="m")))
 
 
-def text(answer: AnyAnswer | None) -> str:
+def text(answer: AnyInputResponse | None) -> str:
     assert isinstance(answer, t.CreateMessageResult)
     assert isinstance(answer.content, t.TextContent)
     return answer.content.text
@@ -88,7 +93,7 @@ def test_the_answer_to_a_name_that_means_another_question_is_dropped(revision: R
 @BY_RESULT
 def test_a_question_without_a_name_takes_no_answer_of_a_named_one(revision: Revision) -> None:
     question = sample("delete a?")
-    own = Interview(Peer(revision, ABLE_CLIENT), CALL_TOOL).ask(question)[0]
+    own = InputRounds(Peer(revision, ABLE_CLIENT), CALL_TOOL).ask(question)[0]
     rounds = Rounds(revision)
     first = rounds.begin()
     first.ask(sample("something else"), own)  # an author who wants to be clever
@@ -108,7 +113,7 @@ def test_one_name_for_two_questions_is_counted_on(revision: Revision) -> None:
 
 
 def test_a_name_is_short_and_not_empty(revision: Revision) -> None:
-    interview = Interview(Peer(revision, ABLE_CLIENT), CALL_TOOL)
+    interview = InputRounds(Peer(revision, ABLE_CLIENT), CALL_TOOL)
     for name in ("", "x" * (MAX_KEY_CHARACTERS + 1)):
         with pytest.raises(LocalProtocolError, match="1 to 128 characters"):
             interview.ask(ROOTS, name)
@@ -119,7 +124,7 @@ def test_a_name_is_short_and_not_empty(revision: Revision) -> None:
 def test_names_cost_nothing_where_there_are_none(revision: Revision) -> None:
     rounds = Rounds(revision)
     interview = rounds.begin()
-    interview.ask(Question(t.ListRootsRequestParams()))
+    interview.ask(InputRequest(t.ListRootsRequestParams()))
     rounds.end(interview)
     assert rounds.memory is not None
     assert b"named" not in encode(rounds.memory)

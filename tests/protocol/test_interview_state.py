@@ -9,16 +9,22 @@ from msgspec import Raw
 
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.interview import Interview, Memory, no_such_state, recall, subject_of
-from colonnade.protocol.reading import read
-from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.protocol.input_rounds import (
+    InputRounds,
+    RequestState,
+    invalid_request_state,
+    open_request_state,
+    subject_of,
+)
+from colonnade.protocol.revision import ALL, InputRequests, Revision
 from protocol.asking import ROOTS, SEAT, STATE_LIVES_S, Seal, text, text_of
 from protocol.dialogue import JSON, call, request, said, served, server_of
 
 BY_RESULT = pytest.mark.parametrize(
     "revision",
-    [revision for revision in ALL if revision.asking is Asking.BY_RESULT],
+    [revision for revision in ALL if revision.input_requests is InputRequests.IN_RESULT],
     ids=lambda revision: revision.date,
 )
 
@@ -27,7 +33,7 @@ BY_RESULT = pytest.mark.parametrize(
 
 
 class Server:
-    """A server of ours and a stranger's lines; the handler asks two questions in one round."""
+    """A server of ours and a stranger's lines; the handler asks two input requests in one round."""
 
     def __init__(self, revision: Revision, principal: str = "ada") -> None:
         self.revision = revision
@@ -53,15 +59,15 @@ class Server:
         subject = subject_of(params)
         memory = None
         if given.request_state is not None:
-            memory = recall(
+            memory = open_request_state(
                 given.request_state,
                 self.seal.open,
                 principal=exchange.principal,
-                method=exchange.row.name,
+                method=exchange.method.name,
                 subject=subject,
                 now=self.now,
             )
-        interview = Interview(exchange.peer, exchange.row, memory, given.input_responses)
+        interview = InputRounds(exchange.peer, exchange.method, memory, given.input_responses)
         self.ran += 1
         answers = [interview.ask(question)[1] for question in (SEAT, ROOTS)]
         if interview.pending:
@@ -77,7 +83,7 @@ class Server:
 
 
 # Whatever is wrong with a state: who tries one out must not learn what.
-ONE_REFUSAL = str(no_such_state())
+ONE_REFUSAL = str(invalid_request_state())
 
 CALL: JSON = {"name": "book", "arguments": {"flight": "DY 620", "extras": [1, 2.5, None]}}
 GOOD_SEAT = {"action": "accept", "content": {"seat": "12A"}}
@@ -108,10 +114,10 @@ def test_any_replica_goes_on_from_what_the_retry_says_and_none_waits_for_it(
     first_round(server)  # and whoever never came back has left nothing behind
     link = server_of(revision)
     exchange = call(link, request(revision, 1, "tools/call", CALL, {"roots": {}}))
-    interview = Interview(exchange.peer, exchange.row)
+    interview = InputRounds(exchange.peer, exchange.method)
     interview.ask(ROOTS)
     exchange.settle(interview.result(str, principal="", subject="s", expires_at=1.0))
-    assert len(link._incoming) == len(link._flight) == 0
+    assert len(link._incoming) == len(link._outgoing) == 0
 
 
 @pytest.mark.spec("R0812")
@@ -164,13 +170,13 @@ def test_a_wrong_answer_is_an_error_and_never_reaches_the_handler(
     revision: Revision, bad: Any
 ) -> None:
     """RQ-10: held against the form that was asked with."""
-    if revision.asking is Asking.BY_REQUEST:
+    if revision.input_requests is InputRequests.AS_REQUEST:
         link = served(revision, can={"elicitation": {}})
         exchange = call(link, request(revision, 1, "tools/call", CALL))
-        interview = Interview(exchange.peer, exchange.row)
+        interview = InputRounds(exchange.peer, exchange.method)
         key, _ = interview.ask(SEAT)
         with pytest.raises(Fault) as caught:
-            interview.answered(key, Raw(json.dumps(bad).encode()))
+            interview.receive_response(key, Raw(json.dumps(bad).encode()))
         assert caught.value.kind is FaultKind.INVALID_PARAMS
         return
     server = Server(revision)
@@ -188,7 +194,7 @@ def test_answers_that_are_no_object_are_an_error(revision: Revision, bad: Any) -
     link = server_of(revision)
     exchange = call(link, request(revision, 1, "tools/call", params))
     with pytest.raises(Fault) as caught:
-        read(t.CallToolRequestParams, exchange.request.params)
+        decode_as(t.CallToolRequestParams, exchange.request.params)
     assert caught.value.kind is FaultKind.INVALID_PARAMS
 
 
@@ -198,7 +204,7 @@ def test_only_what_this_request_declares_is_asked(revision: Revision) -> None:
     link = server_of(revision)
     for number, can in enumerate([{"elicitation": {}, "roots": {}}, {"roots": {}}, {}]):
         exchange = call(link, request(revision, number, "tools/call", CALL, can))
-        interview = Interview(exchange.peer, exchange.row)
+        interview = InputRounds(exchange.peer, exchange.method)
         for question, name in ((SEAT, "elicitation"), (ROOTS, "roots")):
             if name in can:
                 assert interview.ask(question)[1] is None
@@ -251,7 +257,9 @@ def test_a_state_is_refused_unless_it_is_ours_for_this_caller_request_and_time(
 def test_a_state_that_opens_to_rubbish_is_refused(memory: bytes) -> None:
     """RQ-07."""
     with pytest.raises(Fault) as caught:
-        recall("s", lambda _: memory, principal="ada", method="tools/call", subject="x", now=0.0)
+        open_request_state(
+            "s", lambda _: memory, principal="ada", method="tools/call", subject="x", now=0.0
+        )
     assert caught.value.kind is FaultKind.INVALID_PARAMS
     assert caught.value.message == ONE_REFUSAL
 
@@ -263,7 +271,7 @@ def test_the_state_holds_caller_method_arguments_expiry_and_the_answers_so_far(
     server = Server(revision)
     state, seat, roots = first_round(server)
     server.post(again(state, {seat: GOOD_SEAT}))
-    memory = msgspec.json.decode(server.seal.open("sealed-1"), type=Memory)
+    memory = msgspec.json.decode(server.seal.open("sealed-1"), type=RequestState)
     assert (memory.principal, memory.method) == ("ada", "tools/call")
     assert memory.subject == subject_of(Raw(json.dumps(CALL).encode()))
     assert (memory.expires_at, memory.round) == (STATE_LIVES_S, 2)
@@ -320,11 +328,11 @@ def test_an_answer_under_a_given_name_counts_where_a_client_lost_the_state(
 ) -> None:
     """Only a name that the author gave says what was asked; a digest is ours alone."""
 
-    def interview(can: JSON) -> Interview:
+    def interview(can: JSON) -> InputRounds:
         link = server_of(revision)
         exchange = call(link, request(revision, 1, "tools/call", CALL, can))
         given = {"seat": Raw(json.dumps(GOOD_SEAT).encode()), "other": Raw(b"7")}
-        return Interview(exchange.peer, exchange.row, None, given)
+        return InputRounds(exchange.peer, exchange.method, None, given)
 
     able = interview({"elicitation": {}, "roots": {}})
     key, answer = able.ask(SEAT, "seat")

@@ -16,20 +16,20 @@ from colonnade.protocol.jsonrpc import (
     MAX_ID_BYTES,
     NOTHING,
     Batch,
-    Failure,
-    Head,
+    ErrorResponse,
     Notification,
-    Reply,
     Request,
+    ResultResponse,
+    SplitParams,
     decode,
     encode,
     encode_batch,
-    encode_failure,
-    encode_reply,
+    encode_error,
     encode_request,
-    head,
+    encode_result,
     is_bare_call,
     parse_id,
+    split_params,
 )
 from colonnade.protocol.revision import Revision
 from frames import CALL, GOOD, INVALID, LONG, PARSE, WITH_ID, answer, fault_of, plain
@@ -141,12 +141,12 @@ def test_an_id_is_a_string_or_an_integer_and_is_echoed_byte_for_byte(
         request = decode(body)
         assert isinstance(request, Request)
         assert (type(request.id), request.id, request.raw_id) == (type(id), id, raw)
-    assert encode_reply(request.raw_id, b"{}") == b'{"jsonrpc":"2.0","id":%b,"result":{}}' % raw
-    failure = encode_failure(request.raw_id, -32603, "m", null_id=revision.error_id_required)
+    assert encode_result(request.raw_id, b"{}") == b'{"jsonrpc":"2.0","id":%b,"result":{}}' % raw
+    failure = encode_error(request.raw_id, -32603, "m", null_id=revision.error_id_required)
     assert failure == b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32603,"message":"m"}}' % raw
-    for body in (encode_reply(raw, b"{}"), failure):
+    for body in (encode_result(raw, b"{}"), failure):
         reply = decode(body)
-        assert isinstance(reply, Reply | Failure)
+        assert isinstance(reply, ResultResponse | ErrorResponse)
         assert (type(reply.id), reply.id) == (type(id), id)
 
 
@@ -164,7 +164,7 @@ NO_IDS = [
 @pytest.mark.spec("R0031")
 @pytest.mark.parametrize("raw", NO_IDS)
 def test_any_other_id_is_refused_and_not_echoed(raw: bytes, revision: Revision) -> None:
-    for body in (WITH_ID % raw, b" " + WITH_ID % raw, encode_reply(raw, b"{}")):
+    for body in (WITH_ID % raw, b" " + WITH_ID % raw, encode_result(raw, b"{}")):
         fault = fault_of(body)
         assert (fault.kind, fault.raw_id, fault.settles) == (INVALID, b"", None)
         assert "id" in fault.message
@@ -311,7 +311,7 @@ def test_a_message_is_read_as_its_members_say_whatever_their_order_and_spelling(
     if isinstance(frame, Request | Notification):
         assert frame.method == json.loads(members["method"])
         assert bytes(frame.params) == members.get("params", b"")
-    if isinstance(frame, Reply):
+    if isinstance(frame, ResultResponse):
         assert bytes(frame.result) == members["result"]
 
 
@@ -320,14 +320,14 @@ def test_a_message_is_read_as_its_members_say_whatever_their_order_and_spelling(
 
 def test_the_head_of_params_is_split_off_and_the_rest_stays_raw() -> None:
     params = b'{"_meta":{"a":1},"name":"n","arguments":{"x":2}}'
-    split = head(Raw(params))
+    split = split_params(Raw(params))
     assert (bytes(split.meta), split.name, split.uri) == (b'{"a":1}', "n", None)
     assert bytes(split.arguments) == b'{"x":2}'
-    assert head(Raw(b'{"uri":"file:///a","other":[1]}')).uri == "file:///a"
-    assert head(Raw(b'{"name":5}')).name == 5
-    assert head(Raw(b'{"_meta":{},"name":5,"arguments":{}}')).name == 5
-    assert head(NOTHING) == Head()
-    assert head(Raw(b"{}")) == Head()
+    assert split_params(Raw(b'{"uri":"file:///a","other":[1]}')).uri == "file:///a"
+    assert split_params(Raw(b'{"name":5}')).name == 5
+    assert split_params(Raw(b'{"_meta":{},"name":5,"arguments":{}}')).name == 5
+    assert split_params(NOTHING) == SplitParams()
+    assert split_params(Raw(b"{}")) == SplitParams()
 
 
 @pytest.mark.parametrize(
@@ -349,9 +349,9 @@ def test_the_head_of_params_is_split_off_and_the_rest_stays_raw() -> None:
 )
 def test_a_member_of_params_that_is_there_twice_is_refused(params: bytes) -> None:
     with pytest.raises(Fault) as caught:
-        head(Raw(params))
+        split_params(Raw(params))
     assert caught.value.kind is FaultKind.INVALID_PARAMS
-    assert request(CALL % params).head is None
+    assert request(CALL % params).split_params is None
 
 
 @pytest.mark.parametrize(
@@ -367,11 +367,11 @@ def test_a_member_of_params_that_is_there_twice_is_refused(params: bytes) -> Non
 )
 def test_params_of_nothing_else_are_split_with_the_frame(params: bytes) -> None:
     found = request(CALL % params)
-    assert found.head == head(Raw(params))
+    assert found.split_params == split_params(Raw(params))
     assert (bytes(found.params), found.raw_id) == (params, b"7")
     for odd in (b" " + CALL, CALL.replace(b"7", b'"7"'), CALL.replace(b"}", b',"x":"}"}')):
         found = request(odd % params)
-        assert (bytes(found.params), found.head) == (params, None)
+        assert (bytes(found.params), found.split_params) == (params, None)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_params_of_nothing_else_are_split_with_the_frame(params: bytes) -> None:
 )
 def test_params_of_anything_else_are_left_whole(params: bytes) -> None:
     found = request(CALL % params)
-    assert (bytes(found.params), found.head) == (params, None)
+    assert (bytes(found.params), found.split_params) == (params, None)
 
 
 def request(body: bytes) -> Request:
@@ -401,16 +401,16 @@ def request(body: bytes) -> Request:
 
 
 def test_what_is_inside_meta_and_arguments_is_left_to_whoever_reads_them() -> None:
-    split = head(Raw(b'{"_meta":{"a":1,"a":2},"name":"n","arguments":{"x":1,"x":2}}'))
+    split = split_params(Raw(b'{"_meta":{"a":1,"a":2},"name":"n","arguments":{"x":1,"x":2}}'))
     assert bytes(split.arguments) == b'{"x":1,"x":2}'
-    assert head(Raw(b'{"name":"n","arguments":{"x":1,"x":2}}')).name == "n"
-    assert head(Raw(b'{"uri":"u","_meta":{"a":1,"a":2}}')).uri == "u"
+    assert split_params(Raw(b'{"name":"n","arguments":{"x":1,"x":2}}')).name == "n"
+    assert split_params(Raw(b'{"uri":"u","_meta":{"a":1,"a":2}}')).uri == "u"
 
 
 @pytest.mark.parametrize("params", [b'{"name":1e400}', b'{"uri":%b}' % LONG, b"[]"])
 def test_params_that_cannot_be_read_are_refused(params: bytes) -> None:
     with pytest.raises(Fault) as caught:
-        head(Raw(params))
+        split_params(Raw(params))
     assert caught.value.kind is FaultKind.INVALID_PARAMS
 
 
@@ -441,6 +441,6 @@ def test_a_call_of_nothing_but_a_name_and_arguments_is_known_by_its_length(
     params: bytes, bare: bool
 ) -> None:
     raw = Raw(params)
-    assert is_bare_call(Request(7, "a", raw), head(raw)) is bare
+    assert is_bare_call(Request(7, "a", raw), split_params(raw)) is bare
     found = request(CALL % params)
-    assert is_bare_call(found, found.head or head(raw)) is bare
+    assert is_bare_call(found, found.split_params or split_params(raw)) is bare

@@ -12,16 +12,16 @@ from msgspec import Raw
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol.jsonrpc import (
     MAX_MESSAGE_CHARS,
-    Lines,
-    Reply,
+    LineSplitter,
+    ResultResponse,
     decode,
     encode,
     encode_batch,
-    encode_failure,
+    encode_error,
     encode_notification,
-    encode_reply,
     encode_request,
-    needs_no_reading,
+    encode_result,
+    is_trivially_valid,
     plain_result,
 )
 from colonnade.protocol.revision import Revision
@@ -60,19 +60,19 @@ def test_what_is_written_is_read_back(
     assert "id" not in json.loads(notification)
     assert plain(decode(notification)) == ("notification", method, inside)
     assert plain(decode(encode_notification(method, b""))) == ("notification", method, b"")
-    assert plain(decode(encode_reply(raw_id, inside))) == ("reply", id, inside)
-    failure = decode(encode_failure(raw_id, code, "m", data, null_id=null_id))
+    assert plain(decode(encode_result(raw_id, inside))) == ("reply", id, inside)
+    failure = decode(encode_error(raw_id, code, "m", data, null_id=null_id))
     assert plain(failure) == ("failure", id, code, "m", b"" if data is None else encode(data))
-    batch = decode(encode_batch([notification, encode_reply(raw_id, inside)]))
+    batch = decode(encode_batch([notification, encode_result(raw_id, inside)]))
     assert plain(batch) == (("notification", method, inside), ("reply", id, inside))
 
 
 def test_an_error_without_an_id_has_none_or_null_as_its_reader_wants_it() -> None:
-    assert encode_failure(b"", -1, "m") == b'{"jsonrpc":"2.0","error":{"code":-1,"message":"m"}}'
-    assert encode_failure(b"", -1, "m", null_id=True) == (
+    assert encode_error(b"", -1, "m") == b'{"jsonrpc":"2.0","error":{"code":-1,"message":"m"}}'
+    assert encode_error(b"", -1, "m", null_id=True) == (
         b'{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"m"}}'
     )
-    assert json.loads(encode_failure(b"7", -1, "m", False))["error"]["data"] is False
+    assert json.loads(encode_error(b"7", -1, "m", False))["error"]["data"] is False
 
 
 KINDS = [PARSE, INVALID, FaultKind.METHOD_NOT_FOUND, FaultKind.INVALID_PARAMS, FaultKind.INTERNAL]
@@ -92,7 +92,7 @@ def test_the_message_of_an_error_is_one_line_of_bounded_length(
 
 def test_a_short_message_is_left_alone_and_a_long_one_says_that_it_was_cut() -> None:
     def written(message: str) -> str:
-        return json.loads(encode_failure(b"1", -1, message))["error"]["message"]
+        return json.loads(encode_error(b"1", -1, message))["error"]["message"]
 
     assert (
         written("no such tool: 'größe'; call tools/list")
@@ -111,16 +111,16 @@ def test_what_leaves_us_is_one_line_even_if_it_came_in_several(revision: Revisio
     frames = [
         encode_request(b"7", "a\nb", raw),
         encode_notification("a\r", raw),
-        encode_reply(b"7", raw),
-        encode_reply(b"7", encode({"structuredContent": pretty})),
-        encode_reply(b"7", b'{"x":\r1}'),
-        encode_failure(b"7", -1, "a\nb", pretty, null_id=revision.error_id_required),
-        encode_failure(b"", -1, "a\nb", pretty, null_id=revision.error_id_required),
+        encode_result(b"7", raw),
+        encode_result(b"7", encode({"structuredContent": pretty})),
+        encode_result(b"7", b'{"x":\r1}'),
+        encode_error(b"7", -1, "a\nb", pretty, null_id=revision.error_id_required),
+        encode_error(b"", -1, "a\nb", pretty, null_id=revision.error_id_required),
     ]
     for frame in [*frames, encode_batch(frames)]:
         assert b"\n" not in frame
         assert b"\r" not in frame
-        assert Lines().feed(frame + b"\n") == [frame]
+        assert LineSplitter().feed(frame + b"\n") == [frame]
         json.loads(frame)
     assert json.loads(frames[2])["result"] == {"x": "a\nb", "y": [1]}
 
@@ -129,7 +129,7 @@ def test_what_leaves_us_is_one_line_even_if_it_came_in_several(revision: Revisio
     "value", [object(), {1, object()}, "\ud800", {"x": b"\xff", "y": object()}]
 )
 def test_what_json_cannot_carry_is_the_callers_mistake(value: object) -> None:
-    with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
+    with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
         encode(value)
 
 
@@ -156,7 +156,7 @@ def test_a_stream_gives_the_same_lines_however_it_is_cut(
     revision: Revision, sent: list[bytes], unfinished: bytes, places: list[int]
 ) -> None:
     stream = b"".join(line + b"\n" for line in sent) + unfinished
-    lines = Lines()
+    lines = LineSplitter()
     found = [line for chunk in cut(stream, places) for line in lines.feed(chunk)]
     assert found == [line.strip(b"\r \t") for line in sent if line.strip(b"\r \t")]
 
@@ -166,7 +166,7 @@ def test_a_line_that_is_too_long_is_one_fault_and_the_next_one_is_good_again(
     sizes: list[int], places: list[int]
 ) -> None:
     stream = b"".join(b"x" * size + b"\n" for size in sizes)
-    lines = Lines(max_line_bytes=10)
+    lines = LineSplitter(max_line_bytes=10)
     found = [line for chunk in cut(stream, places) for line in lines.feed(chunk)]
     assert len(found) == sum(1 for size in sizes if size)
     for size, line in zip([size for size in sizes if size], found, strict=True):
@@ -178,14 +178,14 @@ def test_a_line_that_is_too_long_is_one_fault_and_the_next_one_is_good_again(
 
 
 def test_an_endless_line_is_not_kept() -> None:
-    lines = Lines(max_line_bytes=10)
+    lines = LineSplitter(max_line_bytes=10)
     found = [line for _ in range(1000) for line in lines.feed(b"x" * 11)]
     assert len(found) == 1
     assert lines.feed(b"\n{}\n") == [b"{}"]
 
 
 def test_a_line_break_inside_a_string_cuts_a_message_in_two_that_are_not_json() -> None:
-    first, second = Lines().feed(CALL % b'{"x":"a\nb"}' + b"\n")
+    first, second = LineSplitter().feed(CALL % b'{"x":"a\nb"}' + b"\n")
     assert isinstance(first, bytes)
     assert isinstance(second, bytes)
     assert [fault_of(first).kind, fault_of(second).kind] == [PARSE, PARSE]
@@ -196,12 +196,12 @@ def test_a_line_break_inside_a_string_cuts_a_message_in_two_that_are_not_json() 
 
 @given(ids, objects)
 def test_a_result_that_needs_no_reading_is_the_one_that_is_read(id: Any, value: Any) -> None:
-    reply = encode_reply(encode(id), encode(value))
+    reply = encode_result(encode(id), encode(value))
     found = plain_result(reply, encode(id))
     if found is None:
-        assert not needs_no_reading(reply)
+        assert not is_trivially_valid(reply)
     else:
-        assert decode(reply) == Reply(id, found)
+        assert decode(reply) == ResultResponse(id, found)
 
 
 @pytest.mark.parametrize("levels", [1, 20, 60, 61, 62, 63, 64, 80])
@@ -211,17 +211,17 @@ def test_what_may_be_too_deep_needs_reading(levels: int, opening: bytes) -> None
     inner = opening * levels + b"1" + closing * levels
     arguments = b'{"a":%b}' % inner
     frame = encode_request(b"1", "tools/call", b'{"name":"x","arguments":%b}' % arguments)
-    if needs_no_reading(arguments):
+    if is_trivially_valid(arguments):
         assert plain(decode(frame))
     elif levels < 40:
         assert len(arguments) >= 200
 
 
 def test_what_is_no_plain_reply_needs_reading() -> None:
-    reply = encode_reply(b"17", b'{"content":[]}')
+    reply = encode_result(b"17", b'{"content":[]}')
     assert bytes(plain_result(reply, b"17") or b"") == b'{"content":[]}'
     assert plain_result(reply, b"1") is None
-    assert plain_result(encode_failure(b"17", -1, "no"), b"17") is None
-    assert plain_result(encode_reply(b"17", '{"a":"ä"}'.encode()), b"17") is None
-    assert plain_result(encode_reply(b"17", b'{"a":"%b"}' % (b"x" * 2000)), b"17") is None
-    assert plain_result(encode_reply(b"17", b'{"a":"%b"}' % (b"x" * 500)), b"17") is not None
+    assert plain_result(encode_error(b"17", -1, "no"), b"17") is None
+    assert plain_result(encode_result(b"17", '{"a":"ä"}'.encode()), b"17") is None
+    assert plain_result(encode_result(b"17", b'{"a":"%b"}' % (b"x" * 2000)), b"17") is None
+    assert plain_result(encode_result(b"17", b'{"a":"%b"}' % (b"x" * 500)), b"17") is not None

@@ -128,8 +128,8 @@ def test_half_a_surrogate_pair_is_called_that(params: bytes) -> None:
     for body in (CALL % params, b"[%b]" % (CALL % params)):
         message = fault_of(body).message
         said = re.fullmatch(
-            r"not JSON: (\\u\w{4}) \(byte (\d+)\) is half of a surrogate pair; "
-            "write both halves or neither",
+            r"not JSON: (\\u\w{4}) \(byte (\d+)\) is a lone surrogate; "
+            "write both halves of the pair or neither",
             message,
         )
         assert said is not None, message
@@ -345,12 +345,12 @@ HEARD = {
 @cases(UNHEARD)
 def test_a_bad_notification_or_reply_is_never_answered(case: bytes, revision: Revision) -> None:
     fault = fault_of(case)
-    assert (fault.unheard, fault.raw_id) == (True, b"")
+    assert (fault.expects_no_response, fault.raw_id) == (True, b"")
 
 
 @cases(HEARD)
 def test_anything_else_that_is_bad_is_answered(case: bytes) -> None:
-    assert not fault_of(case).unheard
+    assert not fault_of(case).expects_no_response
 
 
 # ---------------------------------------------------------------- how deep

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from colonnade.errors import Fault, FaultKind
+from colonnade.protocol.json_checks import (
+    depth,
+    duplicate_members,
+    has_duplicate_members,
+    refuse_duplicate_members,
+)
 from colonnade.protocol.jsonrpc import Request, decode
-from colonnade.protocol.jsonrpc_text import depth, doubled, refuse_repeats, repeats
 from frames import CALL, LONG, cases
 
 # A tree of JSON in which an object is its list of members, so that a name can be there twice.
@@ -94,8 +99,8 @@ def test_repeated_members_are_found_wherever_and_however_they_are_written(
     tree: object, chance: Random
 ) -> None:
     text = written(tree, chance).encode()
-    assert repeats(text) is has_twice(tree)
-    assert repeats(Raw(text)) is has_twice(tree)
+    assert has_duplicate_members(text) is has_twice(tree)
+    assert has_duplicate_members(Raw(text)) is has_twice(tree)
 
 
 @given(st.lists(st.tuples(names, trees), max_size=5), st.randoms(use_true_random=False))
@@ -104,7 +109,7 @@ def test_the_members_of_one_object_are_compared_apart_from_what_is_inside_them(
 ) -> None:
     text = written(tuple(members), chance).strip().encode()
     seen = [name for name, _ in members]
-    assert doubled(text, split(text)) == {name for name in seen if seen.count(name) > 1}
+    assert duplicate_members(text, split(text)) == {name for name in seen if seen.count(name) > 1}
 
 
 @given(trees, st.randoms(use_true_random=False))
@@ -133,9 +138,9 @@ REPEATED = {
 
 @cases(REPEATED)
 def test_two_readers_who_could_read_two_things_are_spared_it(case: bytes) -> None:
-    assert repeats(case)
+    assert has_duplicate_members(case)
     with pytest.raises(Fault) as caught:
-        refuse_repeats(case)
+        refuse_duplicate_members(case)
     assert caught.value.kind is FaultKind.INVALID_PARAMS
 
 
@@ -156,14 +161,14 @@ UNIQUE = {
 
 @cases(UNIQUE)
 def test_what_is_there_once_is_left_alone(case: bytes) -> None:
-    assert not repeats(case)
-    refuse_repeats(case)
+    assert not has_duplicate_members(case)
+    refuse_duplicate_members(case)
 
 
 @pytest.mark.parametrize("number", [LONG, b"1e400", b"-1e999"])
 def test_a_number_that_nobody_can_read_is_refused_with_its_params(number: bytes) -> None:
     with pytest.raises(Fault) as caught:
-        refuse_repeats(b'{"a":"x","b":%b}' % number)
+        refuse_duplicate_members(b'{"a":"x","b":%b}' % number)
     assert caught.value.kind is FaultKind.INVALID_PARAMS
     assert "out of range" in caught.value.message
 
@@ -173,7 +178,7 @@ def test_a_number_that_nobody_can_read_is_refused_with_its_params(number: bytes)
 )  # fmt: skip
 def test_what_is_not_json_is_a_fault_here_too(raw: bytes) -> None:
     with pytest.raises(Fault) as caught:
-        repeats(raw)
+        has_duplicate_members(raw)
     assert caught.value.kind is FaultKind.PARSE
 
 
@@ -181,7 +186,7 @@ def test_what_is_not_json_is_a_fault_here_too(raw: bytes) -> None:
 def test_more_than_the_stack_bears_is_a_fault_too(bracket: tuple[bytes, bytes]) -> None:
     opening, closing = bracket
     with pytest.raises(Fault) as caught:
-        repeats(opening * 100_000 + b'["","",""]' + closing * 100_000)
+        has_duplicate_members(opening * 100_000 + b'["","",""]' + closing * 100_000)
     assert caught.value.kind is FaultKind.PARSE
 
 
@@ -217,14 +222,14 @@ def test_depth_ends_for_text_made_to_keep_it_busy(piece: bytes, size: int) -> No
 
 def test_an_object_of_many_members_is_compared_in_one_pass() -> None:
     many = b"{%b}" % b",".join(b'"n%d":"%d"' % (n, n) for n in range(100_000))
-    assert not repeats(many)
-    assert not doubled(many, split(many))
+    assert not has_duplicate_members(many)
+    assert not duplicate_members(many, split(many))
     once_more = many[:-1] + b',"n0":0}'
-    assert repeats(once_more)
-    assert doubled(once_more, split(once_more)) == {"n0"}
+    assert has_duplicate_members(once_more)
+    assert duplicate_members(once_more, split(once_more)) == {"n0"}
 
 
 def test_what_is_decoded_as_a_frame_can_be_asked_for_repeats() -> None:
     request = decode(CALL % b'{"x":{"a":1,"\\u0061":2}}')
     assert isinstance(request, Request)
-    assert repeats(request.params)
+    assert has_duplicate_members(request.params)

@@ -14,14 +14,21 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Call, Cancelled, Dropped, Opened, Send, Told
-from colonnade.protocol.handshake import Phase
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.incoming import MAX_RUNNING
-from colonnade.protocol.jsonrpc import Request, decode, head
-from colonnade.protocol.link import Link, sends
+from colonnade.protocol.jsonrpc import Request, decode, split_params
+from colonnade.protocol.link.events import (
+    MessageIgnored,
+    NotificationReceived,
+    PeerIdentified,
+    RequestCancelled,
+    RequestFinished,
+    RequestReceived,
+    Send,
+)
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.in_flight import MAX_RUNNING
+from colonnade.protocol.link.link import DuplexLink, sends
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
 from protocol.asking import text
 from protocol.dialogue import (
@@ -64,7 +71,7 @@ def welcome(date: str, id: Any = 1, **more: Any) -> bytes:
     return line(id=id, result=result | more)
 
 
-def opening(revision: Revision) -> Link:
+def opening(revision: Revision) -> DuplexLink:
     """A client that has said `initialize` and waits."""
     client = client_of(revision)
     client.initialize(0.0)
@@ -78,7 +85,7 @@ def opening(revision: Revision) -> Link:
 def test_a_client_s_first_word_has_its_newest_version_its_capabilities_and_its_name(
     revision: Revision,
 ) -> None:
-    client = Link(
+    client = DuplexLink(
         Side.CLIENT, Identity(READER, ABLE_CLIENT), Revisions([*earlier(revision), MODERN])
     )
     first = said(client.initialize(0.0).data)
@@ -102,7 +109,7 @@ def test_a_server_answers_with_the_same_version_its_capabilities_and_its_name(
     assert result["protocolVersion"] == revision.date
     assert {"logging", "prompts", "resources", "tools"} <= result["capabilities"].keys()
     assert result["serverInfo"] == {"name": "library", "version": "2.0"}
-    assert isinstance(events[-1], Opened)
+    assert isinstance(events[-1], PeerIdentified)
     assert events[-1].peer.revision is revision
 
 
@@ -124,9 +131,9 @@ def test_after_the_answer_a_client_says_initialized_and_both_are_open(revision: 
     events = client.receive(answer, 0.0)
     assert heard(events) == [{"jsonrpc": "2.0", "method": "notifications/initialized"}]
     assert client.phase is Phase.OPEN
-    assert [type(event) for event in events[1:]] == [Opened, Answered]
+    assert [type(event) for event in events[1:]] == [PeerIdentified, RequestFinished]
     (told,) = server.receive(sends(events)[0], 0.0)
-    assert isinstance(told, Told)
+    assert isinstance(told, NotificationReceived)
     assert server.phase is Phase.OPEN
     assert client.peer is not None
     assert server.peer is not None
@@ -143,7 +150,7 @@ def test_a_client_leaves_a_server_whose_version_it_cannot_speak(revision: Revisi
         assert sends(events) == []  # no initialized
         assert client.phase is Phase.CLOSED
         (over,) = events
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert "disconnecting" in str(over.outcome)
         with pytest.raises(LocalProtocolError, match="closed"):
             client.ping(0.0)
@@ -216,7 +223,9 @@ def test_a_server_waits_for_initialized_with_everything_but_pings_and_log_messag
     assert said(server.ping(0.0)[1])["method"] == "ping"
     message = t.LoggingMessageNotificationParams(level="error", data="x")
     assert said(server.notify("notifications/message", message))["params"]["data"] == "x"
-    assert isinstance(server.receive(line(id=1, method="tools/list"), 0.0)[0], Call)  # D27
+    assert isinstance(
+        server.receive(line(id=1, method="tools/list"), 0.0)[0], RequestReceived
+    )  # D27
     server.receive(INITIALIZED, 0.0)
     assert said(server.request("roots/list", now=0.0)[1])["method"] == "roots/list"
 
@@ -241,9 +250,9 @@ def test_a_client_hears_the_log_of_a_server_that_has_not_answered_yet() -> None:
     message = line(method="notifications/message", params={"level": "info", "data": "starting"})
     for revision in HANDSHAKES:
         (told,) = opening(revision).receive(message, 0.0)
-        assert isinstance(told, Told)
+        assert isinstance(told, NotificationReceived)
         (dropped,) = client_of(revision).receive(message, 0.0)
-        assert isinstance(dropped, Dropped)
+        assert isinstance(dropped, MessageIgnored)
 
 
 def test_a_server_that_asks_before_it_has_answered_is_told_so() -> None:
@@ -261,12 +270,12 @@ def test_an_initialize_that_is_refused_may_be_tried_again() -> None:
     for revision in HANDSHAKES:
         client = opening(revision)
         (over,) = client.receive(line(id=1, error={"code": -32602, "message": "no"}), 0.0)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert isinstance(over.outcome, RemoteError)
         assert (client.phase, client.peer) == (Phase.NEW, None)
         assert said(client.initialize(1.0).data)["id"] == 2
         (over,) = client.receive(b'{"jsonrpc":"2.0","id":2,"result":7}', 1.0)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert isinstance(over.outcome, Fault)
         assert client.phase is Phase.NEW
 
@@ -277,11 +286,11 @@ def test_initialize_can_time_out(revision: Revision) -> None:
     client.initialize(0.0, timeout_s=3)
     assert (client.next_deadline, client.tick(2.9)) == (3.0, [])
     (over,) = client.tick(3.0)  # and no cancellation
-    assert isinstance(over, Answered)
+    assert isinstance(over, RequestFinished)
     assert isinstance(over.outcome, TimedOut)
     assert client.phase is Phase.NEW
     late = client.receive(welcome(revision.date), 4.0)
-    assert [type(event) for event in late] == [Dropped]
+    assert [type(event) for event in late] == [MessageIgnored]
     assert (client.phase, client.peer) == (Phase.NEW, None)
 
 
@@ -293,7 +302,7 @@ def test_a_second_initialize_is_refused_and_the_session_kept() -> None:
             answer = heard(server.receive(initialize(date, 5), 0.0))[0]
             assert (answer["id"], answer["error"]["code"]) == (5, -32600)
             assert state(server) == before
-        assert isinstance(server.receive(line(id=6, method="tools/list"), 0.0)[0], Call)
+        assert isinstance(server.receive(line(id=6, method="tools/list"), 0.0)[0], RequestReceived)
 
 
 def test_a_refusal_says_why_so_that_http_can_choose_a_status() -> None:
@@ -334,13 +343,13 @@ def test_a_request_that_a_shell_has_recognised_is_served_as_the_sessions_own(
     server = served(revision, {"roots": {}})
     frame = decode(line(id=5, method="tools/list", params={"cursor": "x"}))
     assert isinstance(frame, Request)
-    (event,) = server.take(frame, 0.0, head(frame.params))
-    assert isinstance(event, Call)
+    (event,) = server.take(frame, 0.0, split_params(frame.params))
+    assert isinstance(event, RequestReceived)
     assert event.exchange.peer is server.peer
-    (refused, _) = server.take(frame, 0.0, head(frame.params))
+    (refused, _) = server.take(frame, 0.0, split_params(frame.params))
     assert isinstance(refused, Send)  # its id is in use
     server.close()
-    assert server.take(frame, 0.0) == [Dropped("a message after the end")]
+    assert server.take(frame, 0.0) == [MessageIgnored("a message after the link was closed")]
 
 
 # ---------------------------------------------------------------- enveloped requests
@@ -427,7 +436,7 @@ def test_where_only_clients_ask_a_server_cannot_and_a_client_does_not_answer(
     before = state(client)
     for method in ("ping", "roots/list", "sampling/createMessage", "made/up", "initialize"):
         events = client.receive(line(id=7, method=method, params={}), 0.0)
-        assert [type(event) for event in events] == [Dropped]
+        assert [type(event) for event in events] == [MessageIgnored]
     for rubbish in (b"{", b'{"jsonrpc":"2.0","id":7,"method":3}', b"[]", b'{"id":7}'):
         assert sends(client.receive(rubbish, 0.0)) == []
     assert state(client) == before
@@ -468,7 +477,7 @@ def test_a_probe_goes_out_before_anything_is_known() -> None:
     id, data = client.request("server/discover", now=0.0, revision=MODERN)
     assert said(data)["params"]["_meta"][t.PROTOCOL_VERSION_KEY] == MODERN.date
     (over,) = client.receive(line(id=id, error={"code": -32601, "message": "no"}), 0.0)
-    assert isinstance(over, Answered)
+    assert isinstance(over, RequestFinished)
     assert (client.phase, client.peer) == (Phase.NEW, None)
     assert said(client.initialize(0.0).data)["method"] == "initialize"
 
@@ -486,11 +495,11 @@ def test_a_ping_where_there_is_none_is_a_discovery(revision: Revision) -> None:
 @pytest.mark.spec("R0026", "R0354")
 def test_what_a_server_did_not_offer_is_an_unknown_method_there(revision: Revision) -> None:
     server = served(revision, can=None)
-    bare = Link(Side.SERVER, Identity(LIBRARY, t.ServerCapabilities()), only(revision))
+    bare = DuplexLink(Side.SERVER, Identity(LIBRARY, t.ServerCapabilities()), only(revision))
     bare.receive(initialize(revision.date), 0.0)
     for method in ("tools/list", "prompts/list", "resources/list", "logging/setLevel"):
         assert refusal(bare.receive(line(id=1, method=method, params={}), 0.0))["code"] == -32601
-    assert isinstance(server.receive(line(id=1, method="tools/list"), 0.0)[0], Call)
+    assert isinstance(server.receive(line(id=1, method="tools/list"), 0.0)[0], RequestReceived)
     client, _ = opened(revision, server_can=t.ServerCapabilities())
     with pytest.raises(LocalProtocolError, match="has not declared it"):
         client.request("tools/list", now=0.0)
@@ -549,7 +558,7 @@ def test_what_belongs_to_a_request_is_not_written_by_hand(revision: Revision) ->
             "notifications/initialized",
             "notifications/subscriptions/acknowledged",
         ):
-            with pytest.raises(LocalProtocolError, match="is written by"):
+            with pytest.raises(LocalProtocolError, match="is sent by"):
                 link.notify(method)
 
 
@@ -561,18 +570,18 @@ def test_after_the_end_nothing_is_sent_and_nothing_is_heard(revision: Revision) 
     id, data = client.request("tools/call", t.CallToolRequestParams(name="n"), now=0.0)
     exchange = call(server, data)
     (cancelled,) = server.close("the pipe broke")
-    assert isinstance(cancelled, Cancelled)
+    assert isinstance(cancelled, RequestCancelled)
     assert (cancelled.exchange, cancelled.reason) == (exchange, "the pipe broke")
     assert exchange.settled
     assert exchange.settle(DONE) is None
     (over,) = client.close()
-    assert isinstance(over, Answered)
+    assert isinstance(over, RequestFinished)
     assert over.id == id
     assert isinstance(over.outcome, ConnectionLost)
     for link in (client, server):
         assert link.close() == []
-        assert [type(event) for event in link.receive(data, 0.0)] == [Dropped]
-        assert [type(e) for e in link.refuse(Fault(FaultKind.PARSE, "no"))] == [Dropped]
+        assert [type(event) for event in link.receive(data, 0.0)] == [MessageIgnored]
+        assert [type(e) for e in link.refuse(Fault(FaultKind.PARSE, "no"))] == [MessageIgnored]
         assert link.tick(1e9) == []
         with pytest.raises(LocalProtocolError, match="closed"):
             link.request("tools/list", now=0.0)
@@ -586,13 +595,13 @@ def test_a_link_closes_in_the_middle_of_its_handshake() -> None:
     for revision in HANDSHAKES:
         client = opening(revision)
         (over,) = client.close()
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert isinstance(over.outcome, ConnectionLost)
         assert client.phase is Phase.CLOSED
 
 
 def test_a_call_says_who_its_principal_is(revision: Revision) -> None:
-    link = Link(Side.SERVER, Identity(LIBRARY, ABLE_SERVER), only(revision), "ada")
+    link = DuplexLink(Side.SERVER, Identity(LIBRARY, ABLE_SERVER), only(revision), "ada")
     if revision.handshake:
         link.receive(initialize(revision.date), 0.0)
     assert call(link, request(revision, 1, "tools/list")).principal == "ada"
@@ -613,19 +622,22 @@ def test_two_sides_of_ours_understand_each_other_in_every_pair_of_revisions() ->
             else:
                 meet(client, server)
                 (answer,) = server.receive(client.request("tools/list", now=0.0)[1], 0.0)
-                assert isinstance(answer, Call) is (ours is theirs), (ours.date, theirs.date)
+                assert isinstance(answer, RequestReceived) is (ours is theirs), (
+                    ours.date,
+                    theirs.date,
+                )
 
 
 # ---------------------------------------------------------------- requests that need no reading
 
 
-def drafted(client: Link, name: str = "add", **more: Any) -> Request:
+def drafted(client: DuplexLink, name: str = "add", **more: Any) -> Request:
     params = t.CallToolRequestParams(name=name, arguments=Raw(b'{"a":1}'), **more)
     made, _ = client.draft("tools/call", params, 10, 20, False, None)
     return made
 
 
-def modern() -> tuple[Link, Link]:
+def modern() -> tuple[DuplexLink, DuplexLink]:
     client = client_of(MODERN)
     client.adopt(MODERN)
     return client, server_of(MODERN)
@@ -634,17 +646,17 @@ def modern() -> tuple[Link, Link]:
 def test_a_call_that_was_never_written_is_the_one_that_would_have_been() -> None:
     client, server = modern()
     made = drafted(client)
-    assert not made.written
+    assert not made.raw
     id, data = client.request(
         "tools/call", t.CallToolRequestParams(name="add", arguments=Raw(b'{"a":1}')), now=0.0
     )
     written = decode(data)
     assert isinstance(written, Request)
-    assert (made.params, made.head) == (written.params, written.head)
+    assert (made.params, made.split_params) == (written.params, written.split_params)
     assert [made.id, id] == [1, 2]
     (event,) = server.take(made, 0.0)
-    assert isinstance(event, Call)
-    assert (event.exchange.head.name, event.exchange.request) == ("add", made)
+    assert isinstance(event, RequestReceived)
+    assert (event.exchange.params.name, event.exchange.request) == ("add", made)
 
 
 @pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
@@ -653,33 +665,37 @@ def test_the_token_of_an_unwritten_call_is_its_id(revision: Revision) -> None:
     params = t.CallToolRequestParams(name="add", arguments=Raw(b'{"a":1}'))
     made, _ = client.draft("tools/call", params, 10, 20, True, None)
     (event,) = server.take(made, 0.0)
-    assert isinstance(event, Call)
+    assert isinstance(event, RequestReceived)
     assert event.exchange.progress_token == made.id
     quiet, _ = client.draft("tools/call", params, 10, 20, False, None)
     (event,) = server.take(quiet, 0.0)
-    assert isinstance(event, Call)
+    assert isinstance(event, RequestReceived)
     assert event.exchange.progress_token is None
 
 
 def test_only_a_plain_call_goes_unwritten() -> None:
     client, _ = modern()
-    assert drafted(client, meta={"own": 1}).head is None
-    assert drafted(client, request_state="s").head is None
-    assert drafted(client, "n\u00e4me").head is None
+    assert drafted(client, meta={"own": 1}).split_params is None
+    assert drafted(client, request_state="s").split_params is None
+    assert drafted(client, "n\u00e4me").split_params is None
     made, _ = client.draft("tools/list", t.PaginatedRequestParams(), 10, 20, True, None)
-    assert made.head is None
+    assert made.split_params is None
 
 
 def test_who_is_known_is_not_asked_again_and_all_else_is() -> None:
     client, server = modern()
     (event,) = server.take(drafted(client), 0.0)
-    assert isinstance(event, Call)
+    assert isinstance(event, RequestReceived)
     peer = event.exchange.peer
     server.principal, server.scopes = "ada", frozenset({"read"})
     again = drafted(client)
     exchange = server.take_again(again, peer)
     assert exchange is not None
-    assert (exchange.request, exchange.row, exchange.peer) == (again, event.exchange.row, peer)
+    assert (exchange.request, exchange.method, exchange.peer) == (
+        again,
+        event.exchange.method,
+        peer,
+    )
     assert (exchange.principal, exchange.scopes) == ("ada", frozenset({"read"}))
     assert said(exchange.settle(DONE))["id"] == again.id
     assert server.take_again(drafted(client, meta={"own": 1}), peer) is None
@@ -689,7 +705,7 @@ def test_a_request_that_cannot_be_served_is_looked_at_once_more_and_refused_ther
     client, server = modern()
     first = drafted(client)
     (event,) = server.take(first, 0.0)
-    assert isinstance(event, Call)
+    assert isinstance(event, RequestReceived)
     peer = event.exchange.peer
     assert server.take_again(first, peer) is None  # its id is in use
     while len(server._incoming) < MAX_RUNNING:

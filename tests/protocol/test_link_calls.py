@@ -7,10 +7,15 @@ from msgspec import Raw
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteError, TimedOut
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Cancelled, Dropped, Progressed, Send
-from colonnade.protocol.flight import MAX_HELD_S
-from colonnade.protocol.incoming import MAX_RUNNING
-from colonnade.protocol.link import MAX_S, TIMEOUT_S, Link, sends
+from colonnade.protocol.link.events import (
+    MessageIgnored,
+    ProgressReceived,
+    RequestCancelled,
+    RequestFinished,
+    Send,
+)
+from colonnade.protocol.link.in_flight import MAX_PAUSED_S, MAX_RUNNING
+from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, EVERY, Revision
 from protocol.asking import SEAT, text
@@ -34,7 +39,9 @@ DONE = text("done")
 TOOL = t.CallToolRequestParams(name="n")
 
 
-def calling(link: Link, progress: bool = False, timeout_s: float = TIMEOUT_S) -> tuple[int, bytes]:
+def calling(
+    link: DuplexLink, progress: bool = False, timeout_s: float = TIMEOUT_S
+) -> tuple[int, bytes]:
     """A call of a client; for a server, which calls no tools, the nearest that it has."""
     method, params = ("tools/call", TOOL) if link.side is Side.CLIENT else ("roots/list", None)
     id, data = link.request(method, params, now=0.0, timeout_s=timeout_s, progress=progress)
@@ -42,7 +49,7 @@ def calling(link: Link, progress: bool = False, timeout_s: float = TIMEOUT_S) ->
     return id, data
 
 
-def askers(revision: Revision) -> list[tuple[Link, Link]]:
+def askers(revision: Revision) -> list[tuple[DuplexLink, DuplexLink]]:
     """Who may ask whom, where questions of servers are requests, both ways."""
     client, server = opened(revision)
     if not revision.handshake:
@@ -89,7 +96,7 @@ def test_a_request_that_cannot_be_written_is_not_in_flight(revision: Revision) -
     for wrong in (t.PaginatedRequestParams(), None):
         with pytest.raises(LocalProtocolError, match="tools/call"):
             client.request("tools/call", wrong, now=0.0)
-    with pytest.raises(LocalProtocolError, match="time-out"):
+    with pytest.raises(LocalProtocolError, match="timeout"):
         client.request("tools/call", TOOL, now=0.0, timeout_s=0)
     assert state(client) == before
 
@@ -98,16 +105,16 @@ def test_an_answer_settles_the_call_that_it_names_and_no_other(revision: Revisio
     for asker, _ in askers(revision):
         first, second = calling(asker)[0], calling(asker)[0]
         for stranger in (str(first), 0, 99, f"{first}.5"):
-            assert kinds(asker.receive(line(id=stranger, result={}), 0.0)) == [Dropped]
-        assert len(asker._flight) == 2
+            assert kinds(asker.receive(line(id=stranger, result={}), 0.0)) == [MessageIgnored]
+        assert len(asker._outgoing) == 2
         (over,) = asker.receive(line(id=second, result={"a": 1}), 0.0)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert isinstance(over.outcome, Raw)
         assert (over.id, bytes(over.outcome)) == (second, b'{"a": 1}')
-        assert kinds(asker.receive(line(id=second, result={}), 0.0)) == [Dropped]
-        assert asker._flight.get(first) is not None
+        assert kinds(asker.receive(line(id=second, result={}), 0.0)) == [MessageIgnored]
+        assert asker._outgoing.get(first) is not None
         (over,) = asker.receive(line(id=float(first), result={}), 0.0)  # D31
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert over.id == first
 
 
@@ -116,19 +123,19 @@ def test_an_error_ends_the_call_that_it_names_with_all_that_it_says(revision: Re
         id, _ = calling(asker)
         error = {"code": -32002, "message": "no such", "data": {"uri": "x"}}
         (over,) = asker.receive(line(id=id, error=error), 0.0)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert isinstance(over.outcome, RemoteError)
         outcome = over.outcome
         assert (outcome.code, outcome.message, outcome.data) == (-32002, "no such", {"uri": "x"})
         id, _ = calling(asker)
         (over,) = asker.receive(line(id=id, error={"code": 1, "message": "m"}), 0.0)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert isinstance(over.outcome, RemoteError)
         assert over.outcome.data is None
         id, _ = calling(asker)
         body = b'{"jsonrpc":"2.0","id":%d,"error":{"code":1,"message":"m","data":1%b}}'
         (over,) = asker.receive(body % (id, b"0" * 5000), 0.0)  # data that nobody can read
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert isinstance(over.outcome, RemoteError)
         assert over.outcome.data is None
 
@@ -140,7 +147,7 @@ def test_a_code_of_the_legacy_range_is_passed_on_and_means_nothing(revision: Rev
         id, _ = calling(client)
         before = client.phase, client.peer
         (over,) = client.receive(line(id=id, error={"code": code, "message": "m"}), 0.0)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert isinstance(over.outcome, RemoteError)
         assert (over.outcome.code, type(over.outcome)) == (code, RemoteError)
         assert (client.phase, client.peer) == before
@@ -155,7 +162,7 @@ def test_an_error_without_an_id_ends_nothing(revision: Revision) -> None:
             b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"unreadable"}}',
         ):
             (dropped,) = asker.receive(error, 0.0)
-            assert isinstance(dropped, Dropped)
+            assert isinstance(dropped, MessageIgnored)
             assert "-32700, unreadable" in dropped.why
         assert state(asker) == before
 
@@ -173,12 +180,12 @@ def test_a_malformed_reply_ends_the_call_that_waits_for_it(revision: Revision) -
         for members in malformed:
             id, _ = calling(asker)
             (over,) = asker.receive(line(id=id, **members), 0.0)
-            assert isinstance(over, Answered)
+            assert isinstance(over, RequestFinished)
             assert over.id == id
             assert isinstance(over.outcome, Fault)
             # and for a call of nobody, it is not answered either: replies never are
             if members:
-                assert kinds(asker.receive(line(id=id, **members), 0.0)) == [Dropped]
+                assert kinds(asker.receive(line(id=id, **members), 0.0)) == [MessageIgnored]
 
 
 # ---------------------------------------------------------------- duplicate ids
@@ -227,7 +234,7 @@ def test_seven_is_not_its_own_name(revision: Revision) -> None:
     server = served(revision)
     number = call(server, request(revision, 7, "tools/call", {"name": "n"}))
     name = call(server, request(revision, "7", "tools/call", {"name": "n"}))
-    assert server.receive(cancelled("7"), 0.0) == [Cancelled(name, None)]
+    assert server.receive(cancelled("7"), 0.0) == [RequestCancelled(name, None)]
     assert said(number.settle(DONE))["id"] == 7
     assert name.settle(DONE) is None
 
@@ -276,10 +283,10 @@ def test_initialize_is_cancelled_by_nobody(revision: Revision) -> None:
     with pytest.raises(LocalProtocolError, match="initialize cannot be cancelled"):
         client.cancel(1)
     assert state(client) == before
-    assert kinds(client.receive(cancelled(1), 0.0)) == [Dropped]
+    assert kinds(client.receive(cancelled(1), 0.0)) == [MessageIgnored]
     (answer,) = sends(server.receive(hello.data, 0.0))
     opening = state(server)
-    assert kinds(server.receive(cancelled(1), 0.0)) == [Dropped]
+    assert kinds(server.receive(cancelled(1), 0.0)) == [MessageIgnored]
     assert state(server) == opening
     assert client.receive(answer, 0.0)
 
@@ -290,7 +297,7 @@ def test_a_cancelled_request_is_dropped_and_never_answered(revision: Revision) -
         id, data = calling(asker, progress=True)
         exchange = call(answerer, data)
         (event,) = answerer.receive(asker.cancel(id, "enough") or b"", 0.0)
-        assert event == Cancelled(exchange, "enough")
+        assert event == RequestCancelled(exchange, "enough")
         result = DONE if asker.side is Side.CLIENT else t.ListRootsResult(roots=[])
         assert exchange.progress(1) is None
         assert exchange.log("emergency", "x") is None
@@ -306,7 +313,7 @@ def test_an_answer_to_what_we_cancelled_is_ignored(revision: Revision) -> None:
         asker.cancel(id)
         before = state(asker)
         for late in (line(id=id, result={}), line(id=id, error={"code": 1, "message": "m"})):
-            assert kinds(asker.receive(late, 0.0)) == [Dropped]
+            assert kinds(asker.receive(late, 0.0)) == [MessageIgnored]
         assert state(asker) == before
 
 
@@ -320,16 +327,16 @@ def test_a_cancellation_and_an_answer_may_cross(revision: Revision) -> None:
         assert answer is not None
         assert gone is not None
         before = state(answerer)
-        assert kinds(answerer.receive(gone, 0.0)) == [Dropped]  # it is finished there
-        assert kinds(answerer.receive(gone, 0.0)) == [Dropped]
+        assert kinds(answerer.receive(gone, 0.0)) == [MessageIgnored]  # it is finished there
+        assert kinds(answerer.receive(gone, 0.0)) == [MessageIgnored]
         assert state(answerer) == before
-        assert kinds(asker.receive(answer, 0.0)) == [Dropped]  # and given up here
+        assert kinds(asker.receive(answer, 0.0)) == [MessageIgnored]  # and given up here
         id, data = calling(asker)
         call(answerer, data)
         gone = asker.cancel(id)
         assert gone is not None
-        assert kinds(answerer.receive(gone, 0.0)) == [Cancelled]
-        assert kinds(answerer.receive(gone, 0.0)) == [Dropped]  # twice is once
+        assert kinds(answerer.receive(gone, 0.0)) == [RequestCancelled]
+        assert kinds(answerer.receive(gone, 0.0)) == [MessageIgnored]  # twice is once
 
 
 @pytest.mark.spec("R0063", "R0065")
@@ -353,7 +360,7 @@ def test_a_cancellation_of_nothing_is_ignored(revision: Revision) -> None:
         b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7},"x":1,"x":2}',
     ]
     for body in strange:
-        assert kinds(server.receive(body, 0.0)) == [Dropped]
+        assert kinds(server.receive(body, 0.0)) == [MessageIgnored]
         assert state(server) == before
     assert running.settle(DONE) is not None
 
@@ -369,9 +376,9 @@ def test_a_cancellation_is_of_a_request_in_the_same_direction(revision: Revision
     assert mine == 2
     assert theirs == 2
     at_server, at_client = call(server, data), call(client, asked)
-    assert kinds(client.receive(server.cancel(theirs) or b"", 0.0)) == [Cancelled]
+    assert kinds(client.receive(server.cancel(theirs) or b"", 0.0)) == [RequestCancelled]
     assert (at_client.settled, at_server.settled) == (True, False)
-    assert client._flight.get(mine) is not None
+    assert client._outgoing.get(mine) is not None
     assert server._incoming.get(mine) is at_server
 
 
@@ -426,9 +433,9 @@ def test_progress_is_heard_for_the_call_whose_token_it_names(revision: Revision)
         other, _ = calling(asker, progress=True)
         exchange = call(answerer, data)
         (event,) = asker.receive(exchange.progress(0.5, 1, "half") or b"", 0.0)
-        assert isinstance(event, Progressed)
+        assert isinstance(event, ProgressReceived)
         assert (event.id, event.params.progress, event.params.total) == (id, 0.5, 1)
-        assert [call.last_progress for call in asker._flight.calls if call.id == other] == [None]
+        assert [call.last_progress for call in asker._outgoing.calls if call.id == other] == [None]
 
 
 @pytest.mark.spec("R0080")
@@ -436,14 +443,14 @@ def test_progress_that_does_not_go_up_is_dropped(revision: Revision) -> None:
     """D32: dropped and reported, never an error."""
     for asker, _ in askers(revision):
         id, _ = calling(asker, progress=True)
-        assert kinds(asker.receive(progressed(id, 5), 0.0)) == [Progressed]
+        assert kinds(asker.receive(progressed(id, 5), 0.0)) == [ProgressReceived]
         before = state(asker)
         for value in (5, 4.9, -1, 0):
             (dropped,) = asker.receive(progressed(id, value), 0.0)
-            assert isinstance(dropped, Dropped)
-            assert "did not go up" in dropped.why
+            assert isinstance(dropped, MessageIgnored)
+            assert "did not increase" in dropped.why
         assert state(asker) == before
-        assert kinds(asker.receive(progressed(id, 5.1), 0.0)) == [Progressed]
+        assert kinds(asker.receive(progressed(id, 5.1), 0.0)) == [ProgressReceived]
 
 
 @pytest.mark.spec("R0082", "R0086")
@@ -457,10 +464,10 @@ def test_progress_of_no_running_call_is_dropped(revision: Revision) -> None:
         running, _ = calling(asker, progress=True)
         before = state(asker)
         for token in (quiet, over, given_up, str(running), 99, "x", None, 1.5, True, []):
-            assert kinds(asker.receive(progressed(token), 0.0)) == [Dropped]
+            assert kinds(asker.receive(progressed(token), 0.0)) == [MessageIgnored]
         for bad in ("1", None, True, []):
-            assert kinds(asker.receive(progressed(running, bad), 0.0)) == [Dropped]
-        assert kinds(asker.receive(line(method="notifications/progress"), 0.0)) == [Dropped]
+            assert kinds(asker.receive(progressed(running, bad), 0.0)) == [MessageIgnored]
+        assert kinds(asker.receive(line(method="notifications/progress"), 0.0)) == [MessageIgnored]
         assert state(asker) == before
 
 
@@ -468,7 +475,7 @@ def test_where_only_servers_report_progress_a_client_s_is_dropped() -> None:
     for revision in ALL:
         _, server = opened(revision)
         if not revision.handshake:
-            assert kinds(server.receive(progressed(1), 0.0)) == [Dropped]
+            assert kinds(server.receive(progressed(1), 0.0)) == [MessageIgnored]
 
 
 # ---------------------------------------------------------------- time
@@ -481,7 +488,7 @@ def test_every_request_has_a_time_out_which_ends_it(revision: Revision) -> None:
         assert asker.next_deadline == TIMEOUT_S
         assert asker.tick(TIMEOUT_S - 0.1) == []
         over, *_ = asker.tick(TIMEOUT_S)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert over.id == id
         assert isinstance(over.outcome, TimedOut)
         assert "60 s" in str(over.outcome)
@@ -494,7 +501,7 @@ def test_a_reply_that_is_too_deep_ends_its_call_at_once(revision: Revision, leve
         id, _ = calling(asker)
         inside = b'{"x":' * levels + b"1" + b"}" * levels
         (over,) = asker.receive(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, inside), 0.0)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert (over.id, type(over.outcome)) == (id, Fault)
         assert asker.next_deadline is None
 
@@ -508,9 +515,9 @@ def test_a_time_out_tells_the_peer_and_stops_waiting(revision: Revision) -> None
         assert isinstance(sent, Send)
         assert said(sent.data)["method"] == "notifications/cancelled"
         assert said(sent.data)["params"]["requestId"] == id
-        assert kinds(answerer.receive(sent.data, 0.0)) == [Cancelled]
+        assert kinds(answerer.receive(sent.data, 0.0)) == [RequestCancelled]
         assert exchange.settled
-        assert kinds(asker.receive(line(id=id, result={}), 0.0)) == [Dropped]
+        assert kinds(asker.receive(line(id=id, result={}), 0.0)) == [MessageIgnored]
 
 
 @pytest.mark.spec("R0239")
@@ -518,11 +525,11 @@ def test_each_request_may_have_its_own_time_out(revision: Revision) -> None:
     for asker, _ in askers(revision):
         slow, quick = calling(asker, timeout_s=500)[0], calling(asker, timeout_s=2)[0]
         over, _ = asker.tick(2)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert over.id == quick
         assert asker.next_deadline == 500
         over, _ = asker.tick(500)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert over.id == slow
 
 
@@ -536,10 +543,10 @@ def test_progress_gives_more_time_and_never_more_than_the_most(revision: Revisio
             if now >= MAX_S:
                 break
             assert asker.tick(now) == []
-            assert kinds(asker.receive(progressed(id, n), now)) == [Progressed]
+            assert kinds(asker.receive(progressed(id, n), now)) == [ProgressReceived]
         assert asker.next_deadline == MAX_S
         over, _ = asker.tick(MAX_S + 5)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert over.id == id
         assert "within 600 s" in str(over.outcome)
 
@@ -548,17 +555,17 @@ def test_progress_gives_more_time_and_never_more_than_the_most(revision: Revisio
 def test_the_time_stands_still_while_a_question_is_answered(revision: Revision) -> None:
     for asker, _ in askers(revision):
         id, _ = calling(asker, timeout_s=10)
-        one, other = asker.hold(4), asker.hold(5)  # two questions at once
+        one, other = asker.pause_timeouts(4), asker.pause_timeouts(5)  # two questions at once
         assert one == other == (id,)
         assert asker.tick(300) == []
-        assert asker.next_deadline == 10 + MAX_HELD_S
-        asker.release(one, 300)
+        assert asker.next_deadline == 10 + MAX_PAUSED_S
+        asker.resume_timeouts(one, 300)
         assert asker.tick(310) == []
-        asker.release(other, 404)
+        asker.resume_timeouts(other, 404)
         assert asker.next_deadline == 410
         assert asker.tick(409) == []
         over, _ = asker.tick(410)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert over.id == id
 
 
@@ -569,23 +576,23 @@ def test_a_peer_that_asks_again_and_again_does_not_keep_a_call_for_ever(
     for asker, _ in askers(revision):
         calling(asker, timeout_s=10)
         now, ended = 0.0, False
-        while not ended and now < 10 * MAX_HELD_S:
-            held = asker.hold(now)
+        while not ended and now < 10 * MAX_PAUSED_S:
+            held = asker.pause_timeouts(now)
             now += 9
-            asker.release(held, now)
+            asker.resume_timeouts(held, now)
             ended = bool(asker.tick(now))
-        assert MAX_HELD_S < now < MAX_HELD_S + 30
+        assert MAX_PAUSED_S < now < MAX_PAUSED_S + 30
 
 
 @pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
 def test_even_a_person_does_not_hold_a_call_for_ever(revision: Revision) -> None:
     for asker, _ in askers(revision):
         id, _ = calling(asker, timeout_s=10)
-        held = asker.hold(0)
-        over, _ = asker.tick(10 + MAX_HELD_S)
-        assert isinstance(over, Answered)
+        held = asker.pause_timeouts(0)
+        over, _ = asker.tick(10 + MAX_PAUSED_S)
+        assert isinstance(over, RequestFinished)
         assert over.id == id
-        asker.release(held, 10 + MAX_HELD_S)
+        asker.resume_timeouts(held, 10 + MAX_PAUSED_S)
         assert asker.next_deadline is None
 
 
@@ -594,26 +601,26 @@ def test_a_question_holds_what_it_may_be_about_and_nothing_else(revision: Revisi
     for asker, _ in askers(revision):
         asked, _ = calling(asker, timeout_s=10)
         beside, _ = calling(asker, timeout_s=10)
-        assert asker.hold(1, asked) == (asked,)
+        assert asker.pause_timeouts(1, asked) == (asked,)
         assert asker.ends_at(beside) == 10
         asker.cancel(asked)
         later, _ = calling(asker, timeout_s=10)
         assert asker.ends_at(asked) is None
         assert asker.ends_at(later) == asker.ends_at(beside) == asker.next_deadline == 10
         # A question of what was given up holds nothing at all.
-        assert asker.hold(2, asked) == ()
+        assert asker.pause_timeouts(2, asked) == ()
 
 
 @pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
 def test_a_question_of_before_does_not_hold_what_is_sent_after_it(revision: Revision) -> None:
     for asker, _ in askers(revision):
         first, _ = calling(asker, timeout_s=10)
-        held = asker.hold(0)
+        held = asker.pause_timeouts(0)
         later, _ = calling(asker, timeout_s=10)
         (over, _) = asker.tick(10)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert over.id == later
-        asker.release(held, 30)
+        asker.resume_timeouts(held, 30)
         assert asker.ends_at(first) == 40
 
 
@@ -624,18 +631,18 @@ def test_a_question_reaches_the_client_checked_and_is_answered_once() -> None:
     for revision in HANDSHAKES:
         client, server = opened(revision)
         if not revision.elicitation.modes:
-            with pytest.raises(LocalProtocolError, match="is no request"):
+            with pytest.raises(LocalProtocolError, match="is not a request"):
                 server.request("elicitation/create", SEAT.params, now=0.0)
             error = refusal(client.receive(line(id=1, method="elicitation/create", params={}), 0.0))
             assert error["code"] == -32601
             continue
         id, asked = server.request("elicitation/create", SEAT.params, now=0.0)
         exchange = call(client, asked)
-        assert exchange.question is not None
-        assert exchange.question.digest() == SEAT.digest()
+        assert exchange.input_request is not None
+        assert exchange.input_request.digest() == SEAT.digest()
         answer = exchange.settle(t.ElicitResult(action="accept", content={"seat": "1A"}))
         (over,) = server.receive(answer or b"", 0.0)
-        assert isinstance(over, Answered)
+        assert isinstance(over, RequestFinished)
         assert over.id == id
 
 

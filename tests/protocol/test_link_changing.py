@@ -7,12 +7,12 @@ import pytest
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Call
-from colonnade.protocol.exchange_subscription import Subscription
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import RequestReceived
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, JULY_2026, Revision
+from colonnade.protocol.subscriptions import Subscription
 from protocol.dialogue import (
     ABLE_SERVER,
     INITIALIZED,
@@ -38,7 +38,7 @@ class Growing:
     def __init__(self, revision: Revision | None = None) -> None:
         self.now = NOTHING
         accepts = only(revision) if revision is not None else EVERY
-        self.link = Link(Side.SERVER, NOTHING, accepts, current=lambda: self.now)
+        self.link = DuplexLink(Side.SERVER, NOTHING, accepts, current=lambda: self.now)
 
     def open(self, revision: Revision) -> None:
         if revision.handshake:
@@ -62,7 +62,7 @@ def test_what_a_handshake_agreed_on_holds_and_other_requests_find_what_is_there(
         with pytest.raises(LocalProtocolError):  # and it is not told of what it cannot see
             server.link.notify("notifications/tools/list_changed")
     else:
-        assert isinstance(events[0], Call)
+        assert isinstance(events[0], RequestReceived)
         assert refusal(server.link.receive(request(revision, 3, "prompts/list"), 0.0))
 
 
@@ -94,11 +94,11 @@ def test_on_one_pipe_each_is_judged_in_its_own_way(revision: Revision) -> None:
     server.open(revision)
     server.now = TOOLS
     assert refusal(server.link.receive(request(revision, 1, "tools/list"), 0.0))["code"] == -32601
-    assert call(server.link, request(JULY_2026, 2, "tools/list")).row.name == "tools/list"
+    assert call(server.link, request(JULY_2026, 2, "tools/list")).method.name == "tools/list"
 
 
 def test_without_a_current_identity_the_first_one_holds() -> None:
-    link = Link(Side.SERVER, LOGS, only(JULY_2026))
+    link = DuplexLink(Side.SERVER, LOGS, only(JULY_2026))
     assert refusal(link.receive(request(JULY_2026, 1, "tools/list"), 0.0))["code"] == -32601
 
 
@@ -133,7 +133,7 @@ def test_a_subscription_tells_only_of_what_its_caller_may_hear_of() -> None:
         ("c://y", False),
     ):
         params = t.ResourceUpdatedNotificationParams(uri=uri)
-        assert (subscription.news(method, params) is not None) is wanted
+        assert (subscription.notification(method, params) is not None) is wanted
     assert not subscription.wants(method, None)
 
 

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from colonnade.errors import LocalProtocolError
-from colonnade.protocol.events import Answered, Record
-from colonnade.protocol.handshake import Phase
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import LinkSnapshot, RequestFinished
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.revision import ALL, Revision
 from protocol.dialogue import client_of, line, only, opened, said, server_of
 
@@ -19,39 +19,39 @@ def test_another_process_goes_on_from_the_record(revision: Revision) -> None:
     id, _ = client.request("tools/list", now=0.0, timeout_s=9.0, progress=True)
     server.receive(line(id=0, method="logging/setLevel", params={"level": "alert"}), 0.0)
     for link in (client, server):
-        plain = msgspec.json.encode(link.record())
-        record = msgspec.json.decode(plain, type=Record)
-        again = Link.restore(record, link.identity, link.accepts, "ada")
-        assert msgspec.json.encode(again.record()) == plain
+        plain = msgspec.json.encode(link.snapshot())
+        record = msgspec.json.decode(plain, type=LinkSnapshot)
+        again = DuplexLink.restore(record, link.identity, link.accepts, "ada")
+        assert msgspec.json.encode(again.snapshot()) == plain
         assert (again.phase, again.principal) == (link.phase, "ada")
         assert (again.peer is None) is (link.peer is None)
         if again.peer is not None and link.peer is not None:
             assert (again.peer.info, again.peer.log_level) == (link.peer.info, link.peer.log_level)
     if server.peer is not None:
-        assert server.record().log_level == "alert"
-        assert server.record().info is not None
-    record = msgspec.json.decode(msgspec.json.encode(client.record()), type=Record)
-    elsewhere = Link.restore(record, client.identity, client.accepts)
+        assert server.snapshot().log_level == "alert"
+        assert server.snapshot().info is not None
+    record = msgspec.json.decode(msgspec.json.encode(client.snapshot()), type=LinkSnapshot)
+    elsewhere = DuplexLink.restore(record, client.identity, client.accepts)
     assert elsewhere.next_deadline == 9.0
-    assert elsewhere.request("tools/list", now=0.0)[0] == client._flight.next_id
+    assert elsewhere.request("tools/list", now=0.0)[0] == client._outgoing.next_id
     (over,) = elsewhere.receive(line(id=id, result={}), 0.0)
-    assert isinstance(over, Answered)
+    assert isinstance(over, RequestFinished)
 
 
 def test_a_record_keeps_what_is_not_known_of_a_server() -> None:
     client = client_of(MODERN)
     client.adopt(MODERN)
-    again = Link.restore(client.record(), client.identity, client.accepts)
+    again = DuplexLink.restore(client.snapshot(), client.identity, client.accepts)
     assert said(again.request("prompts/list", now=0.0)[1])["method"] == "prompts/list"
 
 
 def test_a_record_of_a_revision_that_is_no_longer_spoken_is_refused() -> None:
     _, server = opened(HANDSHAKES[0])
-    with pytest.raises(LocalProtocolError, match="not spoken here any more"):
-        Link.restore(server.record(), server.identity, only(HANDSHAKES[1]))
+    with pytest.raises(LocalProtocolError, match="is no longer accepted"):
+        DuplexLink.restore(server.snapshot(), server.identity, only(HANDSHAKES[1]))
 
 
 def test_a_new_link_has_a_record_too(revision: Revision) -> None:
     server = server_of(revision)
-    again = Link.restore(server.record(), server.identity, server.accepts)
+    again = DuplexLink.restore(server.snapshot(), server.identity, server.accepts)
     assert (again.phase, again.peer) == (Phase.NEW, None)

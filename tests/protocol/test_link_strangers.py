@@ -8,11 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import Fault, FaultKind
-from colonnade.protocol.events import Answered, Call, Cancelled, Dropped, Event, Opened, Send, Told
-from colonnade.protocol.handshake import Phase
-from colonnade.protocol.incoming import MAX_BATCHES
 from colonnade.protocol.jsonrpc import MAX_BATCH
-from colonnade.protocol.link import Link, sends
+from colonnade.protocol.link.events import (
+    LinkEvent,
+    MessageIgnored,
+    NotificationReceived,
+    PeerIdentified,
+    RequestCancelled,
+    RequestFinished,
+    RequestReceived,
+    Send,
+)
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.in_flight import MAX_BATCHES
+from colonnade.protocol.link.link import DuplexLink, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, EVERY, Revision
 from protocol.asking import text
@@ -58,7 +67,7 @@ def test_an_error_is_sent_with_an_integer_code_and_without_a_result(revision: Re
     assert type(answer["error"]["code"]) is int
 
 
-def outcome(events: list[Event]) -> str:
+def outcome(events: list[LinkEvent]) -> str:
     """What came of a message, in a word for each event."""
     words: list[str] = []
     for event in events:
@@ -66,8 +75,8 @@ def outcome(events: list[Event]) -> str:
             case Send(data):
                 message = json.loads(data)
                 words.append(_answer(message) if isinstance(message, dict) else "array")
-            case Dropped():
-                words.append("dropped")
+            case MessageIgnored():
+                words.append("ignored")
             case _:
                 words.append(type(event).__name__.lower())
     return " ".join(words)
@@ -115,31 +124,31 @@ MESSAGES = {
 }
 
 SERVER_NEW = {
-    "initialize": "result opened",
-    "initialized": "dropped",
+    "initialize": "result peeridentified",
+    "initialized": "ignored",
     "ping": "result",
     "known request": "-32602",
     "unknown request": "-32602",
     "request to a client": "-32602",
     "notification as request": "-32602",
-    "request as notification": "dropped",
-    "enveloped request": "call",
+    "request as notification": "ignored",
+    "enveloped request": "requestreceived",
     "enveloped, but unknown": "-32601",
     "enveloped ping": "-32601",
     "enveloped initialize": "-32601",
     "envelope forgotten": "-32602",
-    "unknown notification": "dropped",
-    "news of roots": "dropped",
-    "news of tools": "dropped",
-    "log message": "dropped",
-    "cancelled": "dropped",
-    "progress": "dropped",
-    "stray reply": "dropped",
-    "stray error": "dropped",
-    "error of nobody": "dropped",
+    "unknown notification": "ignored",
+    "news of roots": "ignored",
+    "news of tools": "ignored",
+    "log message": "ignored",
+    "cancelled": "ignored",
+    "progress": "ignored",
+    "stray reply": "ignored",
+    "stray error": "ignored",
+    "error of nobody": "ignored",
     "malformed request": "-32600",
-    "malformed notification": "dropped",
-    "malformed reply": "dropped",
+    "malformed notification": "ignored",
+    "malformed reply": "ignored",
     "neither": "-32600",
     "rubbish": "-32700 to nobody",
     "batch": "-32600 to nobody",
@@ -147,15 +156,15 @@ SERVER_NEW = {
 }
 SERVER_OPENING = SERVER_NEW | {
     "initialize": "-32600",
-    "initialized": "told",
-    "known request": "call",
+    "initialized": "notificationreceived",
+    "known request": "requestreceived",
     "unknown request": "-32601",
     "request to a client": "-32601",
     "notification as request": "-32601",
-    "news of roots": "told",
+    "news of roots": "notificationreceived",
 }
-SERVER_OPEN = SERVER_OPENING | {"initialized": "dropped"}
-CLIENT_NEW = dict.fromkeys(MESSAGES, "dropped")
+SERVER_OPEN = SERVER_OPENING | {"initialized": "ignored"}
+CLIENT_NEW = dict.fromkeys(MESSAGES, "ignored")
 CLIENT_OPENING = CLIENT_NEW | {
     "initialize": "-32600",
     "ping": "result",
@@ -168,7 +177,7 @@ CLIENT_OPENING = CLIENT_NEW | {
     "enveloped ping": "result",
     "enveloped initialize": "-32600",
     "envelope forgotten": "-32600",
-    "log message": "told",
+    "log message": "notificationreceived",
     "malformed request": "-32600",
     "neither": "-32600",
 }
@@ -176,20 +185,20 @@ CLIENT_OPEN = CLIENT_OPENING | {
     "initialize": "-32601",
     "known request": "-32601",
     "unknown request": "-32601",
-    "request to a client": "call",
+    "request to a client": "requestreceived",
     "notification as request": "-32601",
     "enveloped request": "-32601",
     "enveloped, but unknown": "-32601",
     "enveloped initialize": "-32601",
     "envelope forgotten": "-32601",
-    "news of tools": "told",
+    "news of tools": "notificationreceived",
 }
 # A server that needs no handshake asks nothing, and is not answered; its news needs a tag.
-CLIENT_ADOPTED = CLIENT_NEW | {"log message": "told"}
-CLOSED = dict.fromkeys(MESSAGES, "dropped")
+CLIENT_ADOPTED = CLIENT_NEW | {"log message": "notificationreceived"}
+CLOSED = dict.fromkeys(MESSAGES, "ignored")
 
 
-def a_server(revision: Revision, phase: Phase) -> Link:
+def a_server(revision: Revision, phase: Phase) -> DuplexLink:
     server = server_of(revision, accepts=EVERY)
     if phase in (Phase.OPENING, Phase.OPEN):
         server.receive(initialize(revision.date, 0), 0.0)
@@ -200,7 +209,7 @@ def a_server(revision: Revision, phase: Phase) -> Link:
     return server
 
 
-def a_client(revision: Revision, phase: Phase) -> Link:
+def a_client(revision: Revision, phase: Phase) -> DuplexLink:
     if phase is Phase.OPEN:
         return opened(revision)[0]
     client = client_of(revision)
@@ -262,7 +271,14 @@ def test_what_is_refused_or_dropped_changes_nothing(
     before = state(link)
     expected = table(side, revision, phase)
     for name, body in MESSAGES.items():
-        if expected[name].split()[0] in ("call", "told") or "opened" in expected[name]:
+        if (
+            expected[name].split()[0]
+            in (
+                "requestreceived",
+                "notificationreceived",
+            )
+            or "peeridentified" in expected[name]
+        ):
             continue
         link.receive(body, 0.0)
         assert state(link) == before, name
@@ -321,7 +337,7 @@ def test_a_reply_is_never_answered(revision: Revision) -> None:
     for link in (*opened(revision), served(revision), server_of(revision), client_of(revision)):
         for body in bodies:
             events = link.receive(body, 0.0)
-            assert [type(event) for event in events] == [Dropped], body
+            assert [type(event) for event in events] == [MessageIgnored], body
 
 
 def test_an_overlong_line_is_told_to_a_client_and_to_no_server() -> None:
@@ -329,7 +345,7 @@ def test_an_overlong_line_is_told_to_a_client_and_to_no_server() -> None:
     for revision in ALL:
         client, server = opened(revision)
         assert refusal(served(revision).refuse(fault))["code"] == -32700
-        assert [type(event) for event in client.refuse(fault)] == [Dropped]
+        assert [type(event) for event in client.refuse(fault)] == [MessageIgnored]
         assert refusal(server.refuse(fault))["message"].startswith("a line of more")
 
 
@@ -359,7 +375,7 @@ def test_a_batch_is_received_and_answered_as_one(revision: Revision) -> None:
         ),
         0.0,
     )
-    calls = [event.exchange for event in events if isinstance(event, Call)]
+    calls = [event.exchange for event in events if isinstance(event, RequestReceived)]
     assert sends(events) == []
     assert calls[1].settle(DONE) is None
     answer = said(calls[0].settle(DONE))
@@ -375,7 +391,7 @@ def test_a_batch_is_received_and_answered_as_one(revision: Revision) -> None:
         batch(line(id=5, method="ping"), line(id=id, result={"tools": []}), line(id=99, result={})),
         0.0,
     )
-    assert [type(event) for event in events] == [Answered, Dropped, Send]
+    assert [type(event) for event in events] == [RequestFinished, MessageIgnored, Send]
     assert said(sends(events)[0]) == [{"jsonrpc": "2.0", "id": 5, "result": {}}]
 
 
@@ -384,7 +400,11 @@ def test_a_batch_of_notifications_and_replies_is_answered_with_nothing(revision:
     server = served(revision)
     news = line(method="notifications/roots/list_changed")
     events = server.receive(batch(news, news, line(id=9, result={})), 0.0)
-    assert [type(event) for event in events] == [Told, Told, Dropped]
+    assert [type(event) for event in events] == [
+        NotificationReceived,
+        NotificationReceived,
+        MessageIgnored,
+    ]
 
 
 @pytest.mark.spec("R0236")
@@ -422,12 +442,12 @@ def test_a_cancelled_call_is_missing_from_the_answer_to_its_batch() -> None:
         first, second = (
             event.exchange
             for event in server.receive(batch(one(1), one(2)), 0.0)
-            if isinstance(event, Call)
+            if isinstance(event, RequestReceived)
         )
         assert first.settle(DONE) is None
         gone = line(method="notifications/cancelled", params={"requestId": 2})
         cancelled, sent = server.receive(gone, 0.0)
-        assert isinstance(cancelled, Cancelled)
+        assert isinstance(cancelled, RequestCancelled)
         assert cancelled.exchange is second
         assert isinstance(sent, Send)
         assert [item["id"] for item in said(sent.data)] == [1]
@@ -439,7 +459,7 @@ def test_a_call_and_its_cancellation_in_one_batch_leave_nothing() -> None:
         before = state(server)
         gone = line(method="notifications/cancelled", params={"requestId": 1})
         events = server.receive(batch(one(1), gone), 0.0)
-        assert [type(event) for event in events] == [Call, Cancelled]
+        assert [type(event) for event in events] == [RequestReceived, RequestCancelled]
         assert state(server) == before
 
 
@@ -487,9 +507,9 @@ def test_a_batch_too_many_still_answers_us_and_cancels() -> None:
             ),
             0.0,
         )
-        assert isinstance(answered, Answered)
+        assert isinstance(answered, RequestFinished)
         assert answered.id == id
-        assert isinstance(cancelled, Cancelled)
+        assert isinstance(cancelled, RequestCancelled)
         assert isinstance(refused, Send)
         assert [one["id"] for one in said(refused.data)] == ["more"]
 
@@ -565,11 +585,14 @@ def test_whatever_a_stranger_sends_only_events_come_out(
     for body in sent:
         before = state(link)
         events = link.receive(body, 1.0)
-        told = {type(event) for event in events} - {Dropped}
+        told = {type(event) for event in events} - {MessageIgnored}
         for data in sends(events):
             assert json.loads(data)
             assert b"\n" not in data
         refused = all("error" in each for each in heard(events) if isinstance(each, dict))
         if told <= {Send} and refused and not any(isinstance(e, list) for e in heard(events)):
             assert state(link) == before
-    assert all(isinstance(event, Answered | Cancelled | Opened) for event in link.close())
+    assert all(
+        isinstance(event, RequestFinished | RequestCancelled | PeerIdentified)
+        for event in link.close()
+    )

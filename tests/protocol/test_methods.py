@@ -24,7 +24,7 @@ TABLES: Mapping[str, Mapping[str, Method]] = {
     "2025-03-26": m.FIRST | m.COMPLETIONS_DECLARED,
     "2025-06-18": m.FIRST | m.COMPLETIONS_DECLARED | m.ELICITATION,
     "2025-11-25": m.FIRST | m.COMPLETIONS_DECLARED | m.ELICITATION | m.URL_ELICITATION | m.TASKS,
-    "2026-07-28": m.ENVELOPED,
+    "2026-07-28": m.STATELESS,
 }
 ROWS = [row for row in vars(m).values() if isinstance(row, Method)]
 
@@ -99,14 +99,14 @@ def test_a_row_promises_the_result_that_the_schema_names() -> None:
         named = {reference(one) for one in result.get("anyOf", [result])}
         assert row.result is not None
         assert row.result.__name__ in named
-        assert row.may_ask is ("InputRequiredResult" in named)
+        assert row.may_require_input is ("InputRequiredResult" in named)
         body = definitions(date)[row.result.__name__]["properties"]
         assert row.cacheable is ("ttlMs" in body) is issubclass(row.result, t.CacheableResult)
 
 
 @pytest.mark.spec("R0785")
 def test_only_calls_prompts_and_reads_may_answer_with_questions() -> None:
-    asking = {row.name for row in ROWS if row.may_ask}
+    asking = {row.name for row in ROWS if row.may_require_input}
     assert asking == {"tools/call", "prompts/get", "resources/read"}
 
 
@@ -134,16 +134,16 @@ def test_tasks_of_the_core_and_of_the_extension_are_different_rows() -> None:
 
 
 def test_names_in_headers_come_from_members_of_the_params() -> None:
-    named = {row.name: row.named_by for row in m.ENVELOPED.values() if row.named_by}
+    named = {row.name: row.name_param for row in m.STATELESS.values() if row.name_param}
     assert named == {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
     for row in ROWS:
-        assert row.named_by is None or row.named_by in row.params.__struct_encode_fields__
+        assert row.name_param is None or row.name_param in row.params.__struct_encode_fields__
 
 
 @pytest.mark.spec("R1200")
 def test_requests_about_a_task_of_the_extension_are_named_by_the_task() -> None:
     requests = [row for row in m.TASKS_EXTENSION.values() if not row.is_notification]
-    assert [row.named_by for row in requests] == ["taskId"] * 3
+    assert [row.name_param for row in requests] == ["taskId"] * 3
 
 
 @pytest.mark.parametrize("date", TABLES)
@@ -172,8 +172,8 @@ def test_a_need_has_an_owner_and_an_owner_a_need() -> None:
 
 
 def test_rows_are_kept_by_name_and_a_later_one_takes_the_place_of_an_earlier() -> None:
-    assert m.rows() == {}
-    assert m.rows(m.PROGRESS, m.PROGRESS_OF_SERVER) == {
+    assert m.by_name() == {}
+    assert m.by_name(m.PROGRESS, m.PROGRESS_OF_SERVER) == {
         "notifications/progress": replace(m.PROGRESS, senders=m.SERVER)
     }
 

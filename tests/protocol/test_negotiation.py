@@ -16,9 +16,11 @@ from colonnade.protocol.negotiation import (
     MAX_QUOTED,
     MAX_REMEMBERED,
     MAX_REMEMBERED_BYTES,
+    UNVERSIONED,
     Peer,
-    Recogniser,
-    Signs,
+    PeerDetector,
+    VersionHeaders,
+    name_and_version,
 )
 from colonnade.protocol.revision import (
     ALL,
@@ -27,7 +29,7 @@ from colonnade.protocol.revision import (
     NOVEMBER_2025,
     Revision,
     Revisions,
-    number,
+    error_code,
 )
 
 LEGACY_ONLY = Revisions(ALL[:-1])
@@ -52,10 +54,10 @@ def seen(
     meta: Raw | bytes = b"",
     method: str = "tools/list",
     accepts: Revisions = EVERY,
-    signs: Signs | None = None,
+    signs: VersionHeaders | None = None,
     known: Peer | None = None,
 ) -> Peer | None:
-    return Recogniser(accepts).recognise(request(method), Raw(bytes(meta)), signs, known)
+    return PeerDetector(accepts).detect(request(method), Raw(bytes(meta)), signs, known)
 
 
 def peer_of(revision: Revision) -> Peer:
@@ -65,7 +67,7 @@ def peer_of(revision: Revision) -> Peer:
 def refused(code: int, *args: Any, **kwargs: Any) -> Fault:
     with pytest.raises(Fault) as caught:
         seen(*args, **kwargs)
-    assert number(caught.value, None) == code
+    assert error_code(caught.value, None) == code
     return caught.value
 
 
@@ -97,10 +99,10 @@ def test_an_envelope_counts_on_a_pipe_whose_session_is_older(revision: Revision)
 
 @pytest.mark.spec("R0751", "R1129")
 def test_each_request_is_judged_by_itself_alone(revision: Revision) -> None:
-    recogniser = Recogniser()
+    recogniser = PeerDetector()
 
     def of(capabilities: dict[str, Any], **more: Any) -> Peer:
-        found = recogniser.recognise(request(), meta(revision.date, capabilities, **more))
+        found = recogniser.detect(request(), meta(revision.date, capabilities, **more))
         assert found is not None
         return found
 
@@ -156,7 +158,7 @@ def test_a_log_level_that_is_none_is_refused(revision: Revision, level: Any) -> 
         return
     with pytest.raises(Fault) as caught:
         seen(said)
-    assert number(caught.value, revision) == -32602
+    assert error_code(caught.value, revision) == -32602
 
 
 @pytest.mark.parametrize("level", t.LOGGING_LEVELS)
@@ -174,7 +176,7 @@ def test_a_version_that_is_not_spoken_is_refused_with_those_that_are(
     for version in (UNKNOWN, "", "1900-01-01"):
         with pytest.raises(Fault) as caught:
             seen(meta(version), accepts=accepts)
-        assert number(caught.value, revision) == -32022
+        assert error_code(caught.value, revision) == -32022
         assert caught.value.data == {"supported": accepts.dates, "requested": version}
 
 
@@ -205,24 +207,24 @@ def test_a_version_without_end_is_not_repeated_in_full() -> None:
 
 
 def test_the_version_header_must_say_what_the_envelope_says() -> None:
-    assert seen(meta(), signs=Signs(MODERN)) is not None
-    fault = refused(-32020, meta(), signs=Signs(None))
+    assert seen(meta(), signs=VersionHeaders(MODERN)) is not None
+    fault = refused(-32020, meta(), signs=VersionHeaders(None))
     assert "MCP-Protocol-Version is missing" in fault.message
     for other in ("2025-11-25", UNKNOWN, "x" * 5000):
-        fault = refused(-32020, meta(), signs=Signs(other, routed=True))
+        fault = refused(-32020, meta(), signs=VersionHeaders(other, routed=True))
         assert other[:MAX_QUOTED] in fault.message
         assert len(fault.message) < 300
 
 
 def test_faults_come_in_the_order_of_the_checks() -> None:  # D4
-    everything_wrong = Signs("2025-11-25", routed=True)
+    everything_wrong = VersionHeaders("2025-11-25", routed=True)
     # What must be in the envelope, before the header is compared with it,
     refused(-32602, encode({VERSION: UNKNOWN}), signs=everything_wrong)
     # the header, before the version is looked up,
     refused(-32020, meta(UNKNOWN), signs=everything_wrong)
     # and the version, before the method is.
-    refused(-32022, meta(UNKNOWN), method="no/such", signs=Signs(UNKNOWN))
-    assert seen(meta(), method="no/such", signs=Signs(MODERN)) is not None
+    refused(-32022, meta(UNKNOWN), method="no/such", signs=VersionHeaders(UNKNOWN))
+    assert seen(meta(), method="no/such", signs=VersionHeaders(MODERN)) is not None
 
 
 # ---------------------------------------------------------------- 2. by a sign of the modern era
@@ -231,12 +233,12 @@ def test_faults_come_in_the_order_of_the_checks() -> None:  # D4
 @pytest.mark.parametrize(
     ("method", "signs"),
     [
-        ("tools/list", Signs(MODERN)),
-        ("tools/list", Signs(UNKNOWN, routed=True)),
-        ("tools/list", Signs(None, routed=True)),
-        ("tools/list", Signs("2025-11-25", routed=True)),
+        ("tools/list", VersionHeaders(MODERN)),
+        ("tools/list", VersionHeaders(UNKNOWN, routed=True)),
+        ("tools/list", VersionHeaders(None, routed=True)),
+        ("tools/list", VersionHeaders("2025-11-25", routed=True)),
         ("server/discover", None),
-        ("server/discover", Signs("2025-11-25")),
+        ("server/discover", VersionHeaders("2025-11-25")),
         ("subscriptions/listen", None),
         ("notifications/subscriptions/acknowledged", None),
     ],
@@ -244,7 +246,7 @@ def test_faults_come_in_the_order_of_the_checks() -> None:  # D4
 @pytest.mark.parametrize("accepts", [EVERY, MODERN_ONLY])
 @pytest.mark.parametrize("known", [None, peer_of(NOVEMBER_2025)])
 def test_a_modern_sign_without_an_envelope_is_malformed(
-    method: str, signs: Signs | None, accepts: Revisions, known: Peer | None
+    method: str, signs: VersionHeaders | None, accepts: Revisions, known: Peer | None
 ) -> None:
     fault = refused(-32602, b"", method, accepts, signs, known)
     assert VERSION in fault.message
@@ -259,23 +261,23 @@ def test_a_version_that_only_the_header_names_is_refused_by_its_name(
 ) -> None:
     for version in (UNKNOWN, "", "1900-01-01", "x" * 5000):
         code = -32022 if known is None else -32602  # which every revision knows
-        fault = refused(code, b"", "tools/list", accepts, Signs(version), known)
+        fault = refused(code, b"", "tools/list", accepts, VersionHeaders(version), known)
         assert VERSION not in fault.message
         assert ("MCP-Protocol-Version" in fault.message) is (known is not None)
         assert fault.data == {"supported": accepts.dates, "requested": version[:80]}
-    assert seen(b"", "initialize", accepts, Signs(UNKNOWN), known) is None
+    assert seen(b"", "initialize", accepts, VersionHeaders(UNKNOWN), known) is None
 
 
 def test_where_no_modern_revision_is_spoken_its_signs_mean_nothing() -> None:
     known = peer_of(NOVEMBER_2025)
-    for signs in (Signs(MODERN), Signs(None, routed=True), None):
+    for signs in (VersionHeaders(MODERN), VersionHeaders(None, routed=True), None):
         assert seen(b"", "server/discover", LEGACY_ONLY, signs, known) is known
 
 
 @pytest.mark.parametrize("older", ALL[:-1], ids=lambda revision: revision.date)
 def test_a_header_with_an_older_version_is_no_modern_sign(older: Revision) -> None:
     known = peer_of(older)
-    assert seen(signs=Signs(older.date), known=known) is known
+    assert seen(signs=VersionHeaders(older.date), known=known) is known
 
 
 # ---------------------------------------------------------------- the trap of the prefix
@@ -301,9 +303,11 @@ def test_no_other_name_in_the_envelope_proves_anything(key: str) -> None:
 
 
 @pytest.mark.parametrize("accepts", [EVERY, LEGACY_ONLY, MODERN_ONLY])
-@pytest.mark.parametrize("signs", [None, Signs(None), Signs("2025-11-25"), Signs(MODERN)])
+@pytest.mark.parametrize(
+    "signs", [None, VersionHeaders(None), VersionHeaders("2025-11-25"), VersionHeaders(MODERN)]
+)
 def test_initialize_without_an_envelope_is_a_handshake(
-    accepts: Revisions, signs: Signs | None
+    accepts: Revisions, signs: VersionHeaders | None
 ) -> None:  # D7 for the header, D9 for the server without handshakes
     assert seen(b"", "initialize", accepts, signs) is None
     assert seen(encode({"com.example/x": 1}), "initialize", accepts, signs) is None
@@ -341,12 +345,12 @@ def test_before_anything_is_known_the_answer_names_the_ways_in() -> None:  # D27
 
 
 def test_the_same_bytes_are_the_same_peer_and_other_bytes_never_are() -> None:
-    recogniser = Recogniser()
-    one = recogniser.recognise(request(), meta(capabilities={"roots": {}}))
-    again = recogniser.recognise(request("tools/call"), meta(capabilities={"roots": {}}))
-    other = recogniser.recognise(request(), meta(capabilities={"roots": {}, "sampling": {}}))
+    recogniser = PeerDetector()
+    one = recogniser.detect(request(), meta(capabilities={"roots": {}}))
+    again = recogniser.detect(request("tools/call"), meta(capabilities={"roots": {}}))
+    other = recogniser.detect(request(), meta(capabilities={"roots": {}, "sampling": {}}))
     spaced = Raw(bytes(meta(capabilities={"roots": {}})).replace(b":", b": "))
-    respelled = recogniser.recognise(request(), spaced)
+    respelled = recogniser.detect(request(), spaced)
     assert one is again
     assert other is not one
     assert respelled is not one
@@ -354,14 +358,14 @@ def test_the_same_bytes_are_the_same_peer_and_other_bytes_never_are() -> None:
 
 
 def test_peers_of_many_envelopes_are_not_mixed_up() -> None:
-    recogniser = Recogniser()
+    recogniser = PeerDetector()
     said = [
         meta(capabilities={"experimental": {f"x{n}": {}}}, **{t.CLIENT_INFO_KEY: info(n)})
         for n in range(3 * MAX_REMEMBERED)
     ]
     for _ in range(2):
         for n, one in enumerate(said):
-            peer = recogniser.recognise(request(), one)
+            peer = recogniser.detect(request(), one)
             assert peer is not None
             assert peer.capabilities.experimental == {f"x{n}": {}}
             assert peer.info == t.Implementation(name=f"n{n}", version="1")
@@ -373,48 +377,48 @@ def info(n: int) -> dict[str, str]:
 
 
 def test_a_large_envelope_is_read_and_not_kept() -> None:
-    recogniser = Recogniser()
+    recogniser = PeerDetector()
     large = meta(**{"com.example__x": "y" * MAX_REMEMBERED_BYTES})
-    assert recogniser.recognise(request(), large) is not None
+    assert recogniser.detect(request(), large) is not None
     assert recogniser._remembered == {}
-    assert recogniser.recognise(request(), meta()) is not None
+    assert recogniser.detect(request(), meta()) is not None
     assert len(recogniser._remembered) == 1
 
 
 def test_a_number_to_report_progress_under_makes_no_other_peer() -> None:
-    recogniser = Recogniser()
+    recogniser = PeerDetector()
     plain = meta()
-    first = recogniser.recognise(request(), plain)
+    first = recogniser.detect(request(), plain)
     for count in (0, 7, 10**14):
         counted = Raw(bytes(plain)[:-1] + b',"progressToken":%d}' % count)
-        assert recogniser.recognise(request(), counted) is first
+        assert recogniser.detect(request(), counted) is first
     assert len(recogniser._remembered) == 1
-    other = Recogniser()
+    other = PeerDetector()
     counted = Raw(bytes(plain)[:-1] + b',"progressToken":1}')
-    found = other.recognise(request(), counted)
+    found = other.detect(request(), counted)
     assert found == first
-    assert other.recognise(request(), plain) is found
+    assert other.detect(request(), plain) is found
 
 
 @pytest.mark.parametrize(
     "token", ['"a"', "1.5", "9" * 16, "null", '1,"a":{"progressToken":2}', '{"progressToken":1}']
 )
 def test_no_other_token_is_taken_off(token: str) -> None:
-    recogniser = Recogniser()
+    recogniser = PeerDetector()
     said = Raw(bytes(meta())[:-1] + f',"progressToken":{token}}}'.encode())
     with contextlib.suppress(Fault):
-        recogniser.recognise(request(), said)
+        recogniser.detect(request(), said)
     assert recogniser._remembered == {}
 
 
 @pytest.mark.parametrize("before", ['"progressToken":1', '"progress\\u0054oken":1'])
 def test_a_token_that_is_there_twice_is_refused_whatever_was_seen_before(before: str) -> None:
-    recogniser = Recogniser()
+    recogniser = PeerDetector()
     once = bytes(meta())[:-1] + f",{before}}}".encode()
-    recogniser.recognise(request(), Raw(once))
+    recogniser.detect(request(), Raw(once))
     for _ in range(2):
-        with pytest.raises(Fault, match="twice"):
-            recogniser.recognise(request(), Raw(once[:-1] + b',"progressToken":2}'))
+        with pytest.raises(Fault, match="duplicate"):
+            recogniser.detect(request(), Raw(once[:-1] + b',"progressToken":2}'))
 
 
 @pytest.mark.parametrize(
@@ -430,18 +434,18 @@ def test_a_token_that_is_there_twice_is_refused_whatever_was_seen_before(before:
     ],
 )
 def test_a_member_that_is_there_twice_is_refused_in_any_envelope(said: str) -> None:
-    recogniser = Recogniser()
-    with pytest.raises(Fault, match="twice"):
-        recogniser.recognise(request(), Raw(said.encode()), None, peer_of(NOVEMBER_2025))
+    recogniser = PeerDetector()
+    with pytest.raises(Fault, match="duplicate"):
+        recogniser.detect(request(), Raw(said.encode()), None, peer_of(NOVEMBER_2025))
     assert recogniser._remembered == {}
 
 
 def test_what_was_refused_is_refused_again_and_leaves_nothing_behind() -> None:
-    recogniser = Recogniser()
+    recogniser = PeerDetector()
     for _ in range(2):
         for bad in (meta(UNKNOWN), Raw(encode({VERSION: MODERN})), Raw(b"[]")):
             with pytest.raises(Fault):
-                recogniser.recognise(request(), bad)
+                recogniser.detect(request(), bad)
     assert recogniser._remembered == {}
 
 
@@ -471,11 +475,16 @@ def test_whatever_a_stranger_says_is_a_peer_a_handshake_or_a_fault(
     said: bytes, method: str, version: str | None, routed: bool
 ) -> None:
     for accepts in (EVERY, LEGACY_ONLY, MODERN_ONLY):
-        recogniser = Recogniser(accepts)
+        recogniser = PeerDetector(accepts)
         try:
-            peer = recogniser.recognise(request(method), Raw(said), Signs(version, routed))
+            peer = recogniser.detect(request(method), Raw(said), VersionHeaders(version, routed))
         except Fault:  # the same again: what was refused taught it nothing
             with pytest.raises(Fault):
-                recogniser.recognise(request(method), Raw(said), Signs(version, routed))
+                recogniser.detect(request(method), Raw(said), VersionHeaders(version, routed))
         else:
             assert peer is None or peer.revision in accepts
+
+
+def test_an_implementation_is_shown_with_its_version_where_it_has_one() -> None:
+    assert name_and_version(t.Implementation(name="notes", version="1.2")) == "notes 1.2"
+    assert name_and_version(t.Implementation(name="notes", version=UNVERSIONED)) == "notes"

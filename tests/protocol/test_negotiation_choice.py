@@ -5,21 +5,21 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from colonnade.client.probe import Era, Verdict, judge
 from colonnade.errors import Fault, FaultKind, RemoteProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.jsonrpc import Failure, Reply, encode
+from colonnade.protocol.jsonrpc import ErrorResponse, ResultResponse, encode
 from colonnade.protocol.negotiation import (
     Peer,
     agree,
     choose,
-    incapable,
+    missing_capability,
     missing_meta,
     negotiate,
     require_extension,
     shared_extensions,
-    unsupported,
+    unsupported_version,
 )
-from colonnade.protocol.negotiation_probe import Era, Verdict, judge
 from colonnade.protocol.revision import (
     ALL,
     EVERY,
@@ -27,7 +27,7 @@ from colonnade.protocol.revision import (
     NOVEMBER_2025,
     Revision,
     Revisions,
-    number,
+    error_code,
 )
 
 LEGACY_ONLY = Revisions(ALL[:-1])
@@ -66,7 +66,7 @@ def test_a_server_without_handshakes_tells_initialize_what_it_speaks(revision: R
     for asked in ("2025-11-25", "2024-11-05", revision.date, UNKNOWN):
         with pytest.raises(Fault) as caught:
             negotiate(asked, accepts)
-        assert number(caught.value, None) == -32022
+        assert error_code(caught.value, None) == -32022
         assert caught.value.data == {"supported": [revision.date], "requested": asked}
         assert revision.date in caught.value.message
 
@@ -116,8 +116,8 @@ def test_without_a_revision_in_common_the_user_is_told_both_lists(revision: Revi
 # ---------------------------------------------------------------- what a probe proves
 
 
-def failure(code: int, data: Any = None) -> Failure:
-    return Failure(1, code, "words", Raw(encode(data)) if data is not None else Raw(b""))
+def failure(code: int, data: Any = None) -> ErrorResponse:
+    return ErrorResponse(1, code, "words", Raw(encode(data)) if data is not None else Raw(b""))
 
 
 DISCOVERED = {"supportedVersions": [MODERN, "2025-11-25"], "capabilities": {}}
@@ -125,7 +125,7 @@ SUPPORTED = {"supported": [MODERN], "requested": UNKNOWN}
 
 
 def test_a_discovery_is_the_word_of_a_modern_server() -> None:
-    verdict = judge(Reply(1, Raw(encode(DISCOVERED))))
+    verdict = judge(ResultResponse(1, Raw(encode(DISCOVERED))))
     assert verdict == Verdict(Era.MODERN, (MODERN, "2025-11-25"))
 
 
@@ -133,8 +133,8 @@ def test_a_discovery_is_the_word_of_a_modern_server() -> None:
     "result", [{}, {"supportedVersions": 1}, {"tools": []}, {"protocolVersion": "2025-11-25"}]
 )
 def test_a_result_that_is_no_discovery_is_from_an_older_server(result: dict[str, Any]) -> None:
-    assert judge(Reply(1, Raw(encode(result)))).era is Era.LEGACY
-    assert judge(Reply(1, Raw(b"\xff"))).era is Era.LEGACY
+    assert judge(ResultResponse(1, Raw(encode(result)))).era is Era.LEGACY
+    assert judge(ResultResponse(1, Raw(b"\xff"))).era is Era.LEGACY
 
 
 @pytest.mark.spec("R0917")
@@ -157,11 +157,11 @@ def test_a_recognised_modern_error_proves_a_modern_server_whatever_its_status(
         failure(-32021),
         failure(-32021, {}),
         failure(-32021, {"requiredCapabilities": ["sampling"]}),
-        Failure(1, -32021, "words", Raw(b"\xff")),
-        Failure(1, -32022, "words", Raw(b"{")),
+        ErrorResponse(1, -32021, "words", Raw(b"\xff")),
+        ErrorResponse(1, -32022, "words", Raw(b"{")),
     ],
 )
-def test_a_modern_number_without_its_data_proves_nothing(spoiled: Failure) -> None:
+def test_a_modern_number_without_its_data_proves_nothing(spoiled: ErrorResponse) -> None:
     assert judge(spoiled).era is Era.LEGACY
     assert judge(spoiled, 400).era is Era.LEGACY
 
@@ -203,7 +203,7 @@ def test_an_extension_counts_only_where_both_sides_declared_it(revision: Revisio
     require_extension("com.example/a", peer)
     with pytest.raises(Fault) as caught:
         require_extension("com.example/c", peer)
-    assert number(caught.value, revision) == -32021
+    assert error_code(caught.value, revision) == -32021
     assert caught.value.data == {"requiredCapabilities": {"extensions": {"com.example/c": {}}}}
 
 
@@ -213,11 +213,11 @@ def test_extensions_are_heard_from_peers_of_every_revision(revision: Revision) -
 
 
 def test_a_missing_capability_is_listed_as_an_object() -> None:
-    fault = incapable("words", elicitation={"url": {}}, sampling={})
+    fault = missing_capability("words", elicitation={"url": {}}, sampling={})
     assert fault.kind is FaultKind.CAPABILITY_MISSING
     assert fault.data == {"requiredCapabilities": {"elicitation": {"url": {}}, "sampling": {}}}
 
 
 def test_faults_about_versions_list_the_newest_first() -> None:  # D11
-    for fault in (unsupported(UNKNOWN, EVERY), missing_meta(t.PROTOCOL_VERSION_KEY, EVERY)):
+    for fault in (unsupported_version(UNKNOWN, EVERY), missing_meta(t.PROTOCOL_VERSION_KEY, EVERY)):
         assert fault.data["supported"] == [revision.date for revision in reversed(ALL)]

@@ -9,9 +9,15 @@ from msgspec.structs import replace
 import official
 from colonnade.errors import LocalProtocolError, RemoteError, RemoteProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Call, Cancelled, Dropped, Phase, Progressed, Told
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.exchange_subscription import Subscription
+from colonnade.protocol.link.events import (
+    MessageIgnored,
+    NotificationReceived,
+    Phase,
+    ProgressReceived,
+    RequestCancelled,
+    RequestReceived,
+)
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import (
@@ -24,6 +30,7 @@ from colonnade.protocol.revision import (
     Revision,
     Revisions,
 )
+from colonnade.protocol.subscriptions import Subscription
 from pairs import ADD, CLIENT, SERVER, Pair
 
 MODERN = Revisions(EVERY.enveloped)
@@ -143,14 +150,14 @@ def test_each_revision_holds_a_whole_conversation(revision: Revision) -> None:
     assert pair.client.phase is Phase.OPEN
     called = pair.ask("tools/call", CALL, progress=True)
     assert called["content"] == [{"type": "text", "text": "5"}]
-    assert any(isinstance(event, Progressed) for _, event in pair.events)
+    assert any(isinstance(event, ProgressReceived) for _, event in pair.events)
     # Given up in the middle: the server hears of it, and nothing more is said.
     pair.answer = lambda exchange: None  # type: ignore[method-assign]
     id, data = pair.client.request("tools/call", CALL, now=0.0)
     pair.send(Side.CLIENT, data)
     before = len(pair.said(Side.SERVER))
     pair.send(Side.CLIENT, pair.client.cancel(id))
-    assert any(isinstance(event, Cancelled) for _, event in pair.events)
+    assert any(isinstance(event, RequestCancelled) for _, event in pair.events)
     assert len(pair.said(Side.SERVER)) == before
 
 
@@ -167,14 +174,14 @@ def test_versions_are_told_and_a_subscription_is_spoken_beside_calls(revision: R
     asked = t.SubscriptionsListenRequestParams(notifications=wanted)
     id, data = pair.client.request("subscriptions/listen", asked, now=0.0)
     pair.send(Side.CLIENT, data)
-    opened = [event for _, event in pair.events if isinstance(event, Call)][-1]
+    opened = [event for _, event in pair.events if isinstance(event, RequestReceived)][-1]
     subscription = Subscription(opened.exchange, wanted)
     news = "notifications/tools/list_changed"
     pair.send(Side.SERVER, subscription.acknowledge())
-    pair.send(Side.SERVER, subscription.news(news, t.NotificationParams()))
+    pair.send(Side.SERVER, subscription.notification(news, t.NotificationParams()))
     assert pair.ask("tools/list")["tools"]
-    told = [event for _, event in pair.events if isinstance(event, Told)]
-    assert [(event.row.name, event.subscription) for event in told] == [
+    told = [event for _, event in pair.events if isinstance(event, NotificationReceived)]
+    assert [(event.method.name, event.subscription) for event in told] == [
         ("notifications/subscriptions/acknowledged", id),
         (news, id),
     ]
@@ -276,7 +283,7 @@ def test_a_pipe_carries_both_eras_and_each_request_keeps_its_own() -> None:
             % name.encode(),
         )
         assert exchange.settled
-    cancelled = [event.exchange for _, event in pair.events if isinstance(event, Cancelled)]
+    cancelled = [event.exchange for _, event in pair.events if isinstance(event, RequestCancelled)]
     assert cancelled == list(reversed(running))
 
 
@@ -289,10 +296,10 @@ def test_a_notification_with_an_envelope_opens_nothing() -> None:
     }
     pair.send(Side.CLIENT, json.dumps(told).encode())
     assert pair.server.peer is None
-    assert isinstance(pair.events[-1][1], Dropped)
+    assert isinstance(pair.events[-1][1], MessageIgnored)
     pair.open()
     pair.send(Side.CLIENT, json.dumps(told).encode())
-    assert isinstance(pair.events[-1][1], Told)
+    assert isinstance(pair.events[-1][1], NotificationReceived)
 
 
 # ---------------------------------------------------------------- names, capabilities, extensions

@@ -9,27 +9,27 @@ from msgspec.structs import replace
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, ToolError
 from colonnade.protocol import types as t
-from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.methods import CALL_TOOL, GET_PROMPT
-from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import (
-    Kind,
-    Question,
-    can_answer,
-    check_asking,
+from colonnade.protocol.codec.decode import decode_as, encode_any
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.input_requests import (
+    InputRequest,
+    InputRequestKind,
     check_blocks,
     check_messages,
     check_received,
-    completion_of,
+    check_sendable,
+    checked_input_requests,
+    elicitation_complete,
+    input_requests_in,
+    is_supported,
     needed_capability,
-    questions_in,
-    questions_of,
-    unanswerable,
+    unsupported_input_request,
     without_context,
 )
-from colonnade.protocol.reading import read, write
-from colonnade.protocol.revision import ALL, Asking, Revision, number
-from colonnade.protocol.shape import Shaper
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.methods import CALL_TOOL, GET_PROMPT
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import ALL, InputRequests, Revision, error_code
 from protocol.asking import ROOTS, SEAT, elicit, result, said_by, sample, sampling, use, visit
 from protocol.dialogue import (
     ABLE_CLIENT,
@@ -41,7 +41,7 @@ from protocol.dialogue import (
     state,
 )
 
-BY_ERROR = [revision for revision in ALL if revision.elicitation.by_error]
+BY_ERROR = [revision for revision in ALL if revision.elicitation.url_required_error]
 
 
 def client_can(**capabilities: Any) -> t.ClientCapabilities:
@@ -64,10 +64,10 @@ TOOL = t.Tool(name="n", input_schema={"type": "object"})
 def test_a_question_knows_its_kind_and_its_method() -> None:
     kinds = [(q.kind, q.kind.method, q.is_url) for q in (SEAT, visit(), sample("a"), ROOTS)]
     assert kinds == [
-        (Kind.ELICIT, "elicitation/create", False),
-        (Kind.ELICIT, "elicitation/create", True),
-        (Kind.SAMPLE, "sampling/createMessage", False),
-        (Kind.ROOTS, "roots/list", False),
+        (InputRequestKind.ELICIT, "elicitation/create", False),
+        (InputRequestKind.ELICIT, "elicitation/create", True),
+        (InputRequestKind.SAMPLE, "sampling/createMessage", False),
+        (InputRequestKind.ROOTS, "roots/list", False),
     ]
 
 
@@ -79,18 +79,18 @@ def test_a_digest_tells_questions_apart_by_what_they_ask_and_by_nothing_else() -
     assert {len(digest) for digest in digests} == {32}
     again = [
         visit(id="e2"),
-        Question(replace(visit().params, meta={"a": 1}, task=t.TaskMetadata(ttl=1))),
+        InputRequest(replace(visit().params, meta={"a": 1}, task=t.TaskMetadata(ttl=1))),
     ]
     assert {question.digest() for question in again} == {visit().digest()}
-    tasked = Question(replace(sample("a").params, task=t.TaskMetadata(), meta={"x": 1}))
+    tasked = InputRequest(replace(sample("a").params, task=t.TaskMetadata(), meta={"x": 1}))
     assert tasked.digest() == sample("a").digest()
 
 
 def test_a_digest_does_not_depend_on_the_order_of_a_form_s_fields() -> None:
-    def form(*names: str) -> Question:
+    def form(*names: str) -> InputRequest:
         fields = {name: t.PrimitiveSchema(type="string") for name in names}
         schema = t.ElicitSchema(properties=fields)
-        return Question(t.ElicitRequestParams(message="m", requested_schema=schema))
+        return InputRequest(t.ElicitRequestParams(message="m", requested_schema=schema))
 
     assert form("a", "b").digest() == form("b", "a").digest()
 
@@ -106,25 +106,25 @@ def test_a_demand_holds_elicitations_samplings_and_roots_and_nothing_else(
 ) -> None:
     inputs = {str(n): q.as_input() for n, q in enumerate((SEAT, visit(), sample("a"), ROOTS))}
     demand = t.InputRequiredResult(result_type="input_required", input_requests=inputs)
-    wire = json.loads(Shaper(revision).result(demand))["inputRequests"]
+    wire = json.loads(Encoder(revision).result(demand))["inputRequests"]
     assert [asked["method"] for asked in wire.values()] == [
         "elicitation/create",
         "elicitation/create",
         "sampling/createMessage",
         "roots/list",
     ]
-    questions = questions_in(read(t.InputRequiredResult, Raw(encode(demand))))
+    questions = input_requests_in(decode_as(t.InputRequiredResult, Raw(encode(demand))))
     assert [question.kind for question in questions.values()] == [
-        Kind.ELICIT,
-        Kind.ELICIT,
-        Kind.SAMPLE,
-        Kind.ROOTS,
+        InputRequestKind.ELICIT,
+        InputRequestKind.ELICIT,
+        InputRequestKind.SAMPLE,
+        InputRequestKind.ROOTS,
     ]
     assert questions["3"] == ROOTS
     for method in ("tools/call", "ping", "", 7):
         strange = {"inputRequests": {"k": {"method": method, "params": {}}}}
         with pytest.raises(Fault):
-            read(t.InputRequiredResult, Raw(json.dumps(strange).encode()))
+            decode_as(t.InputRequiredResult, Raw(json.dumps(strange).encode()))
 
 
 # ---------------------------------------------------------------- who can answer
@@ -141,22 +141,22 @@ def test_a_declared_elicitation_always_has_a_mode(revision: Revision) -> None:
         '{"form":{},"url":{}}': ["form", "url"],
     }
     for declared, expected in modes.items():
-        can = client_can(elicitation=read(t.ElicitationCapability, Raw(declared.encode())))
+        can = client_can(elicitation=decode_as(t.ElicitationCapability, Raw(declared.encode())))
         found = [
             mode
             for mode, question in (("form", SEAT), ("url", visit()))
-            if can_answer(question, can, revision)
+            if is_supported(question, can, revision)
         ]
         assert found == expected
 
 
 def test_elicitation_needs_a_revision_that_has_it(revision: Revision) -> None:
-    assert can_answer(SEAT, ABLE_CLIENT, revision) is ("form" in revision.elicitation.modes)
-    assert can_answer(visit(), ABLE_CLIENT, revision) is ("url" in revision.elicitation.modes)
-    assert not can_answer(SEAT, client_can(), revision)
-    assert can_answer(ROOTS, ABLE_CLIENT, revision)
-    assert not can_answer(ROOTS, client_can(), revision)
-    assert not can_answer(sample("a"), client_can(), revision)
+    assert is_supported(SEAT, ABLE_CLIENT, revision) is ("form" in revision.elicitation.modes)
+    assert is_supported(visit(), ABLE_CLIENT, revision) is ("url" in revision.elicitation.modes)
+    assert not is_supported(SEAT, client_can(), revision)
+    assert is_supported(ROOTS, ABLE_CLIENT, revision)
+    assert not is_supported(ROOTS, client_can(), revision)
+    assert not is_supported(sample("a"), client_can(), revision)
 
 
 @pytest.mark.spec("R0594")
@@ -173,7 +173,7 @@ def test_a_mode_that_the_client_did_not_declare_is_never_sent(revision: Revision
             server.request("elicitation/create", question.params, now=0.0)
         assert state(server) == before
         with pytest.raises(LocalProtocolError, match="has not declared"):
-            check_asking(question, Peer(revision, client_can(elicitation=declared)))
+            check_sendable(question, Peer(revision, client_can(elicitation=declared)))
 
 
 TOOLED = [
@@ -189,13 +189,13 @@ def test_tools_go_only_to_a_model_whose_client_declared_them(revision: Revision)
     able = client_can(sampling=t.SamplingCapability(tools={}))
     unable = client_can(sampling=t.SamplingCapability())
     for question in TOOLED:
-        assert can_answer(question, able, revision)
-        assert not can_answer(question, unable, revision)
+        assert is_supported(question, able, revision)
+        assert not is_supported(question, unable, revision)
         assert needed_capability(question) == {"sampling": {"tools": {}}}
         _, server = opened(revision, unable)
         with pytest.raises(LocalProtocolError):
             server.request("sampling/createMessage", question.params, now=0.0)
-        assert len(server._flight) == 0
+        assert len(server._outgoing) == 0
         check_received(question, able, revision)
         with pytest.raises(Fault):
             check_received(question, unable, revision)
@@ -203,7 +203,7 @@ def test_tools_go_only_to_a_model_whose_client_declared_them(revision: Revision)
 
 def test_tools_are_refused_where_a_revision_has_none(revision: Revision) -> None:
     knows = "tool_use" in revision.sampling.blocks
-    assert [can_answer(question, ABLE_CLIENT, revision) for question in TOOLED] == [knows] * 3
+    assert [is_supported(question, ABLE_CLIENT, revision) for question in TOOLED] == [knows] * 3
 
 
 @pytest.mark.spec("R0647", "R0669", "R0670", "R1058")
@@ -212,20 +212,20 @@ def test_context_is_asked_for_only_where_it_was_declared(revision: Revision) -> 
     able = client_can(sampling=t.SamplingCapability(context={}))
     for value in ("thisServer", "allServers"):
         question = sampling(include_context=value)
-        assert can_answer(question, able, revision)
-        assert not can_answer(question, plain, revision)
+        assert is_supported(question, able, revision)
+        assert not is_supported(question, plain, revision)
         assert needed_capability(question) == {"sampling": {"context": {}}}
         with pytest.raises(LocalProtocolError, match=r"sampling\.context"):
-            check_asking(question, Peer(revision, plain))
-    assert can_answer(sampling(include_context="none"), plain, revision)
-    assert "includeContext" not in json.loads(Shaper(revision).params(sampling().params))
+            check_sendable(question, Peer(revision, plain))
+    assert is_supported(sampling(include_context="none"), plain, revision)
+    assert "includeContext" not in json.loads(Encoder(revision).params(sampling().params))
 
 
 def test_before_context_could_be_declared_it_could_be_asked_for(revision: Revision) -> None:
     plain = client_can(sampling=t.SamplingCapability())
     question = sampling(include_context="thisServer")
     declarable = "tool_use" in revision.sampling.blocks
-    assert can_answer(question, plain, revision) is not declarable
+    assert is_supported(question, plain, revision) is not declarable
 
 
 def test_a_client_that_declared_no_context_is_asked_without_one(revision: Revision) -> None:
@@ -234,42 +234,42 @@ def test_a_client_that_declared_no_context_is_asked_without_one(revision: Revisi
     for value in ("thisServer", "allServers"):
         asked = sampling(include_context=value)
         check_received(asked, plain, revision)
-        assert can_answer(without_context(asked), plain, revision)
+        assert is_supported(without_context(asked), plain, revision)
         with pytest.raises(Fault, match=r"did not declare: sampling$"):
             check_received(asked, client_can(), revision)
     assert without_context(SEAT) is SEAT
 
 
 def test_roots_are_asked_for_with_params_since_some_clients_read_them() -> None:
-    assert json.loads(write(ROOTS.as_input())) == {"method": "roots/list", "params": {}}
+    assert json.loads(encode_any(ROOTS.as_input())) == {"method": "roots/list", "params": {}}
 
 
 def test_what_a_peer_cannot_answer_is_told_as_its_revision_wants_it(revision: Revision) -> None:
     peer = Peer(revision, client_can())
-    assert "web page" in str(unanswerable(visit(), peer, CALL_TOOL))
-    assert "user who can be asked" in str(unanswerable(SEAT, peer, CALL_TOOL))
+    assert "URL elicitation" in str(unsupported_input_request(visit(), peer, CALL_TOOL))
+    assert "needs elicitation" in str(unsupported_input_request(SEAT, peer, CALL_TOOL))
     assert needed_capability(visit()) == {"elicitation": {"url": {}}}
     assert needed_capability(SEAT) == {"elicitation": {"form": {}}}
     for question in (SEAT, visit(), sample("a"), ROOTS):
-        error = unanswerable(question, peer, CALL_TOOL)
-        if revision.asking is Asking.BY_RESULT:
+        error = unsupported_input_request(question, peer, CALL_TOOL)
+        if revision.input_requests is InputRequests.IN_RESULT:
             assert isinstance(error, Fault)
             assert error.kind is FaultKind.CAPABILITY_MISSING
             assert error.data == {"requiredCapabilities": needed_capability(question)}
         else:
             assert isinstance(error, ToolError)
-            prompt = unanswerable(question, peer, GET_PROMPT)
+            prompt = unsupported_input_request(question, peer, GET_PROMPT)
             assert isinstance(prompt, Fault)
             assert (prompt.kind, prompt.message) == (FaultKind.CAPABILITY_MISSING, str(error))
-            assert number(prompt, revision) == -32603  # as "internal error": it has no own code
+            assert error_code(prompt, revision) == -32603  # as "internal error": it has no own code
             assert prompt.data == {"requiredCapabilities": needed_capability(question)}
 
 
 def test_a_server_is_never_asked(revision: Revision) -> None:
-    with pytest.raises(LocalProtocolError, match="only a client answers"):
-        check_asking(ROOTS, Peer(revision, t.ServerCapabilities()))
+    with pytest.raises(LocalProtocolError, match="only to a client"):
+        check_sendable(ROOTS, Peer(revision, t.ServerCapabilities()))
     with pytest.raises(LocalProtocolError, match="needs roots, and the client"):
-        check_asking(ROOTS, Peer(revision, client_can()))
+        check_sendable(ROOTS, Peer(revision, client_can()))
 
 
 # ---------------------------------------------------------------- a client is asked
@@ -326,20 +326,20 @@ def test_a_client_refuses_tool_results_beside_other_content_or_of_no_tool_use(
     }
     done = {"type": "tool_result", "toolUseId": "1", "content": []}
     for content, words in (
-        ([done, TEXT], "tool results stand beside other content"),
+        ([done, TEXT], "tool results beside other content"),
         ([done | {"toolUseId": "2"}], "each tool use needs its result"),
     ):
         params = {"messages": [uses, {"role": "user", "content": content}], "maxTokens": 1}
-        if revision.asking is Asking.BY_REQUEST:
+        if revision.input_requests is InputRequests.AS_REQUEST:
             error = answer_to(revision, ABLE_CLIENT, "sampling/createMessage", params)
             assert error["code"] == -32602
             assert words in error["message"]
             continue
         asked = {"q": {"method": "sampling/createMessage", "params": params}}
         result = {"resultType": "input_required", "inputRequests": asked}
-        demand = read(t.InputRequiredResult, Raw(json.dumps(result).encode()))
+        demand = decode_as(t.InputRequiredResult, Raw(json.dumps(result).encode()))
         with pytest.raises(Fault, match=words):
-            questions_of(demand, ABLE_CLIENT, revision)
+            checked_input_requests(demand, ABLE_CLIENT, revision)
 
 
 @pytest.mark.spec("R0672", "R0673")
@@ -347,10 +347,12 @@ def test_tools_that_were_not_declared_are_an_error(revision: Revision) -> None:
     plain = client_can(sampling=t.SamplingCapability())
     for extra in ({"tools": []}, {"toolChoice": {}}, {"tools": [], "toolChoice": {"mode": "none"}}):
         params = {"messages": [{"role": "user", "content": TEXT}], "maxTokens": 1} | extra
-        question = Question(read(t.CreateMessageRequestParams, Raw(json.dumps(params).encode())))
+        question = InputRequest(
+            decode_as(t.CreateMessageRequestParams, Raw(json.dumps(params).encode()))
+        )
         with pytest.raises(Fault, match=r"sampling\.tools") as caught:
             check_received(question, plain, revision)
-        assert number(caught.value, revision) == -32602
+        assert error_code(caught.value, revision) == -32602
         if revision.handshake:
             error = answer_to(revision, plain, "sampling/createMessage", params)
             assert error["code"] == -32602
@@ -380,26 +382,26 @@ def test_a_url_that_is_none_is_neither_sent_nor_accepted(revision: Revision, url
     question = visit(url)
     peer = Peer(revision, ABLE_CLIENT)
     with pytest.raises(LocalProtocolError, match="absolute URL"):
-        check_asking(question, peer)
+        check_sendable(question, peer)
     with pytest.raises(Fault, match="absolute URL"):
         check_received(question, ABLE_CLIENT, revision)
-    check_asking(visit("https://example.com:8443/a?b=c#d"), peer)
+    check_sendable(visit("https://example.com:8443/a?b=c#d"), peer)
     check_received(visit("http://localhost/"), ABLE_CLIENT, revision)
 
 
 @pytest.mark.spec("R0600")
 def test_a_visit_has_its_id_where_the_revision_has_ids(revision: Revision) -> None:
     question = visit(id=None)
-    if revision.elicitation.by_error:
+    if revision.elicitation.url_required_error:
         with pytest.raises(LocalProtocolError, match="elicitationId"):
-            check_asking(question, Peer(revision, ABLE_CLIENT))
+            check_sendable(question, Peer(revision, ABLE_CLIENT))
         with pytest.raises(Fault, match="elicitationId"):
             check_received(question, ABLE_CLIENT, revision)
     else:
-        check_asking(question, Peer(revision, ABLE_CLIENT))
-    wire = json.loads(Shaper(revision).params(visit().params))
+        check_sendable(question, Peer(revision, ABLE_CLIENT))
+    wire = json.loads(Encoder(revision).params(visit().params))
     assert wire.keys() - {"elicitationId"} == {"mode", "message", "url"}
-    assert ("elicitationId" in wire) is revision.elicitation.by_error
+    assert ("elicitationId" in wire) is revision.elicitation.url_required_error
 
 
 @pytest.mark.spec("R0595")
@@ -408,12 +410,12 @@ def test_a_question_to_a_user_has_words(revision: Revision) -> None:
     url = {"mode": "url", "url": "https://example.com/", "elicitationId": "e"}
     for wordless in (form, url, form | {"message": 7}, url | {"message": None}):
         with pytest.raises(Fault):
-            read(t.ElicitRequestParams, Raw(json.dumps(wordless).encode()))
+            decode_as(t.ElicitRequestParams, Raw(json.dumps(wordless).encode()))
         if revision.handshake:
             error = answer_to(revision, ABLE_CLIENT, "elicitation/create", wordless)
             assert error["code"] == -32602
-    assert json.loads(Shaper(revision).params(SEAT.params))["message"] == "Which seat?"
-    sent = json.loads(Shaper(revision).params(visit().params))
+    assert json.loads(Encoder(revision).params(SEAT.params))["message"] == "Which seat?"
+    sent = json.loads(Encoder(revision).params(visit().params))
     assert (sent["message"], sent["mode"]) == ("log in", "url")
 
 
@@ -423,17 +425,17 @@ def test_an_id_of_an_elicitation_is_any_string_and_comes_back_as_it_was(revision
         url = {"mode": "url", "url": "https://example.com/", "elicitationId": id, "message": "m"}
         client, _ = opened(revision)
         exchange = call(client, asks(revision, "elicitation/create", url))
-        assert exchange.question is not None
-        assert completion_of(exchange.question).elicitation_id == id
+        assert exchange.input_request is not None
+        assert elicitation_complete(exchange.input_request).elicitation_id == id
 
 
 def test_a_form_that_nobody_could_fill_in_is_refused_on_both_sides(revision: Revision) -> None:
     form = t.ElicitSchema(properties={}, required=["seat"])
-    question = Question(t.ElicitRequestParams(message="m", requested_schema=form))
+    question = InputRequest(t.ElicitRequestParams(message="m", requested_schema=form))
     if revision.elicitation.modes:
-        with pytest.raises(LocalProtocolError, match="seat: required, but no field"):
-            check_asking(question, Peer(revision, ABLE_CLIENT))
-        with pytest.raises(Fault, match="seat: required, but no field"):
+        with pytest.raises(LocalProtocolError, match="seat: required, but not a field"):
+            check_sendable(question, Peer(revision, ABLE_CLIENT))
+        with pytest.raises(Fault, match="seat: required, but not a field"):
             check_received(question, ABLE_CLIENT, revision)
 
 
@@ -462,10 +464,10 @@ def test_content_that_the_revision_does_not_have_is_refused_when_asked_and_when_
         answer = {"role": "assistant", "model": "m", "content": content}
         raw = Raw(json.dumps(answer).encode())
         if good:
-            assert sample("a").read_answer(raw, revision)
+            assert sample("a").decode_response(raw, revision)
         else:
             with pytest.raises(Fault):
-                sample("a").read_answer(raw, revision)
+                sample("a").decode_response(raw, revision)
         messages = [{"role": "user", "content": content}]
         asked = Raw(json.dumps({"messages": messages, "maxTokens": 1}).encode())
         if content is not uses:  # which needs its result besides
@@ -475,13 +477,13 @@ def test_content_that_the_revision_does_not_have_is_refused_when_asked_and_when_
         assert not received(Raw(json.dumps(bad).encode()), revision)
         answer = {"role": role, "model": "m", "content": TEXT}
         with pytest.raises(Fault):
-            sample("a").read_answer(Raw(json.dumps(answer).encode()), revision)
+            sample("a").decode_response(Raw(json.dumps(answer).encode()), revision)
 
 
 def received(asked: Raw, revision: Revision) -> bool:
     """Whether a client accepts such a question."""
     try:
-        question = Question(read(t.CreateMessageRequestParams, asked))
+        question = InputRequest(decode_as(t.CreateMessageRequestParams, asked))
         check_received(question, ABLE_CLIENT, revision)
     except Fault as fault:
         return fault.kind is not FaultKind.INVALID_PARAMS
@@ -489,7 +491,7 @@ def received(asked: Raw, revision: Revision) -> bool:
 
 
 def test_a_message_of_an_unknown_kind_is_named_in_few_words() -> None:
-    long = t.UnknownContent(whole=t.Whole({"type": "x" * 1000}))
+    long = t.UnknownContent(whole=t.UnknownMembers({"type": "x" * 1000}))
     with pytest.raises(Fault) as caught:
         check_blocks(long, ALL[-1])
     assert len(caught.value.message) < 120
@@ -511,7 +513,7 @@ def test_every_use_of_a_tool_is_answered_at_once_alone_and_once(revision: Revisi
     ]
     for messages in good:
         check_messages(messages)
-        check_asking(sampling(*messages), Peer(revision, ABLE_CLIENT))
+        check_sendable(sampling(*messages), Peer(revision, ABLE_CLIENT))
     text = t.TextContent(text="and")
     bad = [
         [hello, uses],
@@ -531,6 +533,6 @@ def test_every_use_of_a_tool_is_answered_at_once_alone_and_once(revision: Revisi
     for messages in bad:
         with pytest.raises(Fault) as caught:
             check_messages(messages)
-        assert number(caught.value, revision) == -32602
+        assert error_code(caught.value, revision) == -32602
         with pytest.raises(LocalProtocolError):
-            check_asking(sampling(*messages), Peer(revision, ABLE_CLIENT))
+            check_sendable(sampling(*messages), Peer(revision, ABLE_CLIENT))

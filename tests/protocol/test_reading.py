@@ -10,22 +10,22 @@ from msgspec import Raw, inspect
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.reading import (
+from colonnade.protocol.codec.decode import (
     MAX_EXACT,
-    plain,
-    read,
-    read_once,
+    convert_to,
+    decode_as,
+    decode_unchecked,
+    encode_any,
     readable_items,
-    reread,
-    write,
+    to_builtins,
 )
-from colonnade.protocol.revision import Revision, number
+from colonnade.protocol.revision import Revision, error_code
 
 NOUNS = sorted(
     {
         noun
         for noun in (getattr(t, name) for name in t.__all__)
-        if isinstance(noun, type) and issubclass(noun, t.Noun)
+        if isinstance(noun, type) and issubclass(noun, t.ProtocolType)
     },
     key=lambda noun: noun.__name__,
 )
@@ -36,7 +36,7 @@ SECRET = "hunter2"
 def refused(kind: type, raw: bytes) -> str:
     """The words with which these bytes are refused."""
     with pytest.raises(Fault) as caught:
-        read(kind, raw)
+        decode_as(kind, raw)
     assert caught.value.kind is FaultKind.INVALID_PARAMS
     assert SECRET not in caught.value.message
     return caught.value.message
@@ -95,66 +95,66 @@ def drop(members: dict[str, Any], name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("full", [True, False], ids=["full", "bare"])
 @pytest.mark.parametrize("noun", [noun for noun in NOUNS if noun is not t.UnknownContent])
-def test_what_a_noun_was_read_from_it_is_written_as(noun: type[t.Noun], full: bool) -> None:
+def test_what_a_noun_was_read_from_it_is_written_as(noun: type[t.ProtocolType], full: bool) -> None:
     members = sample(inspect.type_info(noun), full)
-    read_once = read(noun, msgspec.json.encode(members))
-    assert plain(read_once) == members
-    assert msgspec.json.decode(write(read_once)) == members
-    assert plain(read(noun, write(read_once))) == members
+    read_once = decode_as(noun, msgspec.json.encode(members))
+    assert to_builtins(read_once) == members
+    assert msgspec.json.decode(encode_any(read_once)) == members
+    assert to_builtins(decode_as(noun, encode_any(read_once))) == members
 
 
 def test_absent_params_are_read_as_an_empty_object() -> None:
-    assert read(t.PaginatedRequestParams, b"") == t.PaginatedRequestParams()
-    assert read(t.PaginatedRequestParams, Raw(b"")) == t.PaginatedRequestParams()
+    assert decode_as(t.PaginatedRequestParams, b"") == t.PaginatedRequestParams()
+    assert decode_as(t.PaginatedRequestParams, Raw(b"")) == t.PaginatedRequestParams()
     assert "missing required field `name`" in refused(t.CallToolRequestParams, b"")
 
 
 def test_members_that_no_revision_knows_are_passed_over() -> None:
-    assert read(t.Root, b'{"uri":"file:///a","colour":"red"}') == t.Root(uri="file:///a")
+    assert decode_as(t.Root, b'{"uri":"file:///a","colour":"red"}') == t.Root(uri="file:///a")
 
 
 def test_arguments_and_answers_stay_as_they_came() -> None:
-    params = read(
+    params = decode_as(
         t.CallToolRequestParams,
         b'{"name":"a","arguments":{ "x" : 1.0 },"inputResponses":{"q":{ "action" : "accept"}}}',
     )
     assert bytes(params.arguments) == b'{ "x" : 1.0 }'
     assert params.input_responses is not None
     assert bytes(params.input_responses["q"]) == b'{ "action" : "accept"}'
-    assert not read(t.CallToolRequestParams, b'{"name":"a"}').arguments
+    assert not decode_as(t.CallToolRequestParams, b'{"name":"a"}').arguments
 
 
 def test_any_result_type_is_read_and_left_to_its_reader() -> None:
-    assert read(t.EmptyResult, b'{"resultType":"hologram"}').result_type == "hologram"
+    assert decode_as(t.EmptyResult, b'{"resultType":"hologram"}').result_type == "hologram"
 
 
 def test_a_negative_time_to_live_is_readable() -> None:
-    assert read(t.ListToolsResult, b'{"tools":[],"ttlMs":-1}').ttl_ms == -1
+    assert decode_as(t.ListToolsResult, b'{"tools":[],"ttlMs":-1}').ttl_ms == -1
 
 
 def test_structured_content_may_be_any_json_and_null_is_not_absence() -> None:
     for value in (b"null", b"[]", b"1", b'"a"', b"{}"):
-        result = read(t.CallToolResult, b'{"content":[],"structuredContent":' + value + b"}")
-        assert write(result) == b'{"content":[],"structuredContent":' + value + b"}"
-    assert read(t.CallToolResult, b'{"content":[]}').structured_content is msgspec.UNSET
+        result = decode_as(t.CallToolResult, b'{"content":[],"structuredContent":' + value + b"}")
+        assert encode_any(result) == b'{"content":[],"structuredContent":' + value + b"}"
+    assert decode_as(t.CallToolResult, b'{"content":[]}').structured_content is msgspec.UNSET
 
 
 def test_a_number_leaves_as_it_came() -> None:
     for raw in (b'{"progressToken":1,"progress":5}', b'{"progressToken":1,"progress":0.5}'):
-        assert write(read(t.ProgressNotificationParams, raw)) == raw
+        assert encode_any(decode_as(t.ProgressNotificationParams, raw)) == raw
 
 
 def test_a_decoded_value_can_be_read_as_a_noun() -> None:
     meta = {t.SERVER_INFO_KEY: {"name": "a", "version": "1"}, "com.example/x": 1}
-    server = read(t.EmptyResult, write({"_meta": meta})).meta
-    assert reread(t.ResultMeta, server).server_info == t.Implementation(name="a", version="1")
+    server = decode_as(t.EmptyResult, encode_any({"_meta": meta})).meta
+    assert convert_to(t.ResultMeta, server).server_info == t.Implementation(name="a", version="1")
 
 
 @pytest.mark.spec("R0075")
 @pytest.mark.parametrize("token", [b'"a"', b"7", b"0"])
 def test_a_progress_token_is_text_or_an_integer(token: bytes) -> None:
     raw = b'{"progressToken":' + token + b',"progress":1}'
-    assert write(read(t.ProgressNotificationParams, raw)) == raw
+    assert encode_any(decode_as(t.ProgressNotificationParams, raw)) == raw
 
 
 @pytest.mark.spec("R0075")
@@ -174,13 +174,13 @@ def test_an_unknown_block_is_kept_whole_among_known_ones() -> None:
         b'{"content":[{"type":"text","text":"a"},{"type":"hologram","x":[1.0,{"y":null}]}],'
         b'"isError":false}'
     )
-    result = read(t.CallToolResult, raw)
+    result = decode_as(t.CallToolResult, raw)
     assert result.content == [
         t.TextContent(text="a"),
-        t.UnknownContent(whole=t.Whole({"type": "hologram", "x": [1.0, {"y": None}]})),
+        t.UnknownContent(whole=t.UnknownMembers({"type": "hologram", "x": [1.0, {"y": None}]})),
     ]
-    assert write(result) == raw
-    assert plain(result) == msgspec.json.decode(raw)
+    assert encode_any(result) == raw
+    assert to_builtins(result) == msgspec.json.decode(raw)
 
 
 @pytest.mark.parametrize(
@@ -207,16 +207,18 @@ def test_an_unknown_block_is_kept_whole_among_known_ones() -> None:
         ),
     ],
 )
-def test_an_unknown_block_is_kept_wherever_blocks_may_stand(kind: type[t.Noun], raw: bytes) -> None:
-    noun = read(kind, raw)
+def test_an_unknown_block_is_kept_wherever_blocks_may_stand(
+    kind: type[t.ProtocolType], raw: bytes
+) -> None:
+    noun = decode_as(kind, raw)
     assert "UnknownContent" in repr(noun)
-    assert plain(noun) == msgspec.json.decode(raw)
-    assert msgspec.json.decode(write(noun)) == msgspec.json.decode(raw)
+    assert to_builtins(noun) == msgspec.json.decode(raw)
+    assert msgspec.json.decode(encode_any(noun)) == msgspec.json.decode(raw)
 
 
 def test_a_block_that_may_not_stand_here_is_as_unknown_as_a_new_one() -> None:
     raw = b'{"content":[{"type":"tool_use","id":"a","name":"n","input":{}}]}'
-    (block,) = read(t.CallToolResult, raw).content
+    (block,) = decode_as(t.CallToolResult, raw).content
     assert isinstance(block, t.UnknownContent)
     assert block.type == "tool_use"
 
@@ -226,16 +228,16 @@ def test_what_is_no_block_is_not_taken_for_one() -> None:
         b'{"content":[{"type":"hologram"}],"structuredContent":{"type":"hologram"},'
         b'"_meta":{"a":{"type":"hologram"}}}'
     )
-    result = read(t.CallToolResult, raw)
+    result = decode_as(t.CallToolResult, raw)
     assert result.structured_content == {"type": "hologram"}
     assert result.meta == {"a": {"type": "hologram"}}
 
 
 def test_no_block_can_pose_as_an_unknown_one_that_holds_another() -> None:
     posing = {"type": "*", "whole": {"type": "text", "text": "a"}}
-    result = read(t.CallToolResult, msgspec.json.encode({"content": [posing]}))
-    assert result.content == [t.UnknownContent(whole=t.Whole(posing))]
-    assert plain(result) == {"content": [posing]}
+    result = decode_as(t.CallToolResult, msgspec.json.encode({"content": [posing]}))
+    assert result.content == [t.UnknownContent(whole=t.UnknownMembers(posing))]
+    assert to_builtins(result) == {"content": [posing]}
 
 
 def test_a_known_block_that_is_wrong_is_refused_and_not_kept() -> None:
@@ -271,9 +273,11 @@ def test_a_question_of_an_unknown_kind_is_refused() -> None:
         (t.Resource, b'{"uri":"a:b","name":"a","size":%s}', "size"),
     ],
 )
-def test_an_integral_float_is_an_integer(kind: type[t.Noun], raw: bytes, integer: str) -> None:
+def test_an_integral_float_is_an_integer(
+    kind: type[t.ProtocolType], raw: bytes, integer: str
+) -> None:
     for text, value in ((b"1.0", 1), (b"-0.0", 0), (b"1e3", 1000), (b"9007199254740992.0", 2**53)):
-        found = getattr(read(kind, raw % text), integer)
+        found = getattr(decode_as(kind, raw % text), integer)
         assert (found, type(found)) == (value, int)
 
 
@@ -285,19 +289,21 @@ def test_what_is_not_surely_an_integer_is_refused(text: bytes) -> None:
 
 
 def test_an_integral_float_deep_inside_is_mended_and_raw_members_are_not_touched() -> None:
-    task = read(
+    task = decode_as(
         t.ExtGetTaskResult,
         b'{"taskId":"a","status":"completed","createdAt":"","lastUpdatedAt":"","ttlMs":5.0,'
         b'"result":{ "n" : 1.0 }}',
     )
     assert task.ttl_ms == 5
     assert bytes(task.result) == b'{ "n" : 1.0 }'
-    call = read(t.CallToolRequestParams, b'{"name":"a","arguments":{"n":1.0},"task":{"ttl":2.0}}')
+    call = decode_as(
+        t.CallToolRequestParams, b'{"name":"a","arguments":{"n":1.0},"task":{"ttl":2.0}}'
+    )
     assert (bytes(call.arguments), call.task) == (b'{"n":1.0}', t.TaskMetadata(ttl=2))
 
 
 def test_a_float_stays_one_where_a_float_may_stand() -> None:
-    params = read(
+    params = decode_as(
         t.CreateMessageRequestParams, b'{"messages":[],"maxTokens":5.0,"temperature":1.0}'
     )
     assert (params.max_tokens, params.temperature) == (5, 1.0)
@@ -306,11 +312,11 @@ def test_a_float_stays_one_where_a_float_may_stand() -> None:
 
 def test_a_form_is_mended_in_each_of_its_fields() -> None:
     form = b'{"type":"object","properties":{"a":{"type":"string","maxLength":3.0}}}'
-    assert read(t.ElicitSchema, form).properties["a"].max_length == 3
+    assert decode_as(t.ElicitSchema, form).properties["a"].max_length == 3
 
 
 def test_structured_content_may_come_without_content() -> None:
-    result = read(t.CallToolResult, b'{"structuredContent":{"degrees":7},"isError":false}')
+    result = decode_as(t.CallToolResult, b'{"structuredContent":{"degrees":7},"isError":false}')
     assert (result.content, result.structured_content) == ([], {"degrees": 7})
     assert "missing required field `content`" in refused(t.CallToolResult, b'{"isError":false}')
     assert "content" in refused(t.CallToolResult, b'{"structuredContent":1,"content":null}')
@@ -331,13 +337,13 @@ def test_a_field_of_a_form_that_may_be_null_is_a_field_that_may_be_left_out(
 ) -> None:
     """As `mcp` up to 1.30 writes `nick: str | None = None`."""
     form = b'{"type":"object","properties":{"a":%s,"b":{"type":"string"}}}' % field
-    read_as = read(t.ElicitSchema, form).properties
+    read_as = decode_as(t.ElicitSchema, form).properties
     assert read_as["a"].type == kind
     assert read_as["b"].type == "string"
 
 
 def test_what_stands_inside_and_beside_the_alternatives_is_kept() -> None:
-    one, two, three = (read(t.PrimitiveSchema, field) for field, _ in FIELDS_OR_NULL[:3])
+    one, two, three = (decode_as(t.PrimitiveSchema, field) for field, _ in FIELDS_OR_NULL[:3])
     assert (one.title, one.default) == ("Nick", None)
     assert (two.maximum, two.default) == (9, 3)
     assert three.enum == ["a", "b"]
@@ -371,7 +377,7 @@ def test_alternatives_that_are_more_than_a_type_or_null_are_refused(field: bytes
 )
 def test_what_is_not_json_is_refused(raw: bytes) -> None:
     assert refused(t.CallToolRequestParams, raw) == (
-        "CallToolRequestParams is not readable JSON; send valid UTF-8 JSON, less deeply nested"
+        "CallToolRequestParams is not valid JSON; send UTF-8 JSON that is not nested too deeply"
     )
 
 
@@ -383,9 +389,9 @@ def test_a_number_that_nothing_can_hold_is_refused(number: bytes) -> None:
 
 def test_bytes_that_only_the_second_look_decodes_are_refused_all_the_same() -> None:
     bad = b'{"content":[{"type":"hologram","x":"\xff"}]}'
-    assert "not readable JSON" in refused(t.CallToolResult, bad)
+    assert "not valid JSON" in refused(t.CallToolResult, bad)
     deep = b'{"content":[{"type":"hologram","x":' + b"[" * 50_000 + b"]" * 50_000 + b"}]}"
-    assert "not readable JSON" in refused(t.CallToolResult, deep)
+    assert "not valid JSON" in refused(t.CallToolResult, deep)
 
 
 @pytest.mark.parametrize(
@@ -458,8 +464,8 @@ def test_an_unknown_level_is_refused_with_the_ones_there_are() -> None:
 @pytest.mark.parametrize("missing", [t.PROTOCOL_VERSION_KEY, t.CLIENT_CAPABILITIES_KEY])
 def test_an_envelope_without_what_it_must_hold_is_refused(missing: str) -> None:
     whole: dict[str, Any] = {t.PROTOCOL_VERSION_KEY: "2026-07-28", t.CLIENT_CAPABILITIES_KEY: {}}
-    assert read(t.EnvelopedParams, write({"_meta": whole})).meta.version == "2026-07-28"
-    message = refused(t.EnvelopedParams, write({"_meta": drop(whole, missing)}))
+    assert decode_as(t.EnvelopedParams, encode_any({"_meta": whole})).meta.version == "2026-07-28"
+    message = refused(t.EnvelopedParams, encode_any({"_meta": drop(whole, missing)}))
     assert message == (f"EnvelopedParams, at `_meta`: missing required field `{missing}`; add it")
 
 
@@ -470,7 +476,7 @@ def test_an_unknown_level_in_an_envelope_is_refused() -> None:
         t.CLIENT_CAPABILITIES_KEY: {},
         t.LOG_LEVEL_KEY: SECRET,
     }
-    message = refused(t.EnvelopedParams, write({"_meta": meta}))
+    message = refused(t.EnvelopedParams, encode_any({"_meta": meta}))
     assert f"at `_meta.{t.LOG_LEVEL_KEY}`: not an allowed value; send one of alert," in message
 
 
@@ -479,8 +485,8 @@ def test_an_unknown_level_in_an_envelope_is_refused() -> None:
     "message", [{"content": []}, {"role": "user"}, {"role": "system", "content": []}]
 )
 def test_a_sampling_message_has_one_of_two_roles_and_content(message: dict[str, Any]) -> None:
-    assert read(t.SamplingMessage, b'{"role":"assistant","content":[]}').content == []
-    refused(t.SamplingMessage, write(message))
+    assert decode_as(t.SamplingMessage, b'{"role":"assistant","content":[]}').content == []
+    refused(t.SamplingMessage, encode_any(message))
 
 
 JSON = st.recursive(
@@ -503,30 +509,30 @@ JSON = st.recursive(
 )
 
 
-def noun_or_fault(noun: type[t.Noun], raw: bytes) -> t.Noun | Fault:
+def noun_or_fault(noun: type[t.ProtocolType], raw: bytes) -> t.ProtocolType | Fault:
     try:
-        return read(noun, raw)
+        return decode_as(noun, raw)
     except Fault as fault:
         return fault
 
 
 @given(value=JSON, noun=st.sampled_from(NOUNS))
-def test_whatever_comes_is_a_noun_or_a_refusal(value: object, noun: type[t.Noun]) -> None:
+def test_whatever_comes_is_a_noun_or_a_refusal(value: object, noun: type[t.ProtocolType]) -> None:
     found = noun_or_fault(noun, msgspec.json.encode(value))
     if isinstance(found, Fault):
         assert found.kind is FaultKind.INVALID_PARAMS
     else:
-        assert plain(read(noun, write(found))) == plain(found)
+        assert to_builtins(decode_as(noun, encode_any(found))) == to_builtins(found)
 
 
 @given(raw=st.binary(max_size=40), noun=st.sampled_from(NOUNS))
-def test_whatever_bytes_come_nothing_else_is_raised(raw: bytes, noun: type[t.Noun]) -> None:
+def test_whatever_bytes_come_nothing_else_is_raised(raw: bytes, noun: type[t.ProtocolType]) -> None:
     assert isinstance(noun_or_fault(noun, raw), noun | Fault)
 
 
 def test_a_refusal_costs_no_more_than_a_few_readings() -> None:
     blocks = b",".join([b'{"type":"hologram","n":1.0}'] * 50_000)
-    result = read(t.CallToolResult, b'{"content":[' + blocks + b"]}")
+    result = decode_as(t.CallToolResult, b'{"content":[' + blocks + b"]}")
     assert len(result.content) == 50_000
 
 
@@ -534,14 +540,14 @@ def test_a_refusal_costs_no_more_than_a_few_readings() -> None:
 
 
 def test_nouns_are_written_wherever_they_stand_in_a_value() -> None:
-    unknown = t.UnknownContent(whole=t.Whole({"type": "hologram", "x": None}))
+    unknown = t.UnknownContent(whole=t.UnknownMembers({"type": "hologram", "x": None}))
     value = {
         "a": [t.TextContent(text="a"), unknown],
         "b": (unknown, None, 1),
         "c": t.Task(task_id="1", status="working", created_at="", last_updated_at="", ttl=None),
         "d": Raw(b'{ "r" : 1.0 }'),
     }
-    written = plain(value)
+    written = to_builtins(value)
     assert written == {
         "a": [{"type": "text", "text": "a"}, {"type": "hologram", "x": None}],
         "b": [{"type": "hologram", "x": None}, None, 1],
@@ -554,8 +560,8 @@ def test_nouns_are_written_wherever_they_stand_in_a_value() -> None:
         },
         "d": {"r": 1.0},
     }
-    assert msgspec.json.decode(write(value)) == written
-    assert b'{ "r" : 1.0 }' in write(value)
+    assert msgspec.json.decode(encode_any(value)) == written
+    assert b'{ "r" : 1.0 }' in encode_any(value)
 
 
 def endless() -> list[Any]:
@@ -568,23 +574,23 @@ def endless() -> list[Any]:
     "value", [object(), "\ud800", {(1, 2): 3}, endless()], ids=["object", "text", "key", "endless"]
 )
 def test_what_json_cannot_hold_is_our_own_mistake(value: object) -> None:
-    unknown = t.UnknownContent(whole=t.Whole({"type": "hologram"}))
+    unknown = t.UnknownContent(whole=t.UnknownMembers({"type": "hologram"}))
     for wrapped in (value, [unknown, value]):
-        with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
-            write(wrapped)
+        with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
+            encode_any(wrapped)
     if not isinstance(value, str):
-        with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
-            plain(value)
+        with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
+            to_builtins(value)
 
 
 def test_raw_bytes_that_are_not_json_have_no_plain_form() -> None:
-    with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
-        plain({"a": Raw(b"nope")})
+    with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
+        to_builtins({"a": Raw(b"nope")})
 
 
 def test_an_integer_of_any_size_leaves_as_it_came() -> None:
     raw = b'{"completion":{"values":[],"total":' + b"9" * 30 + b"}}"
-    assert write(read(t.CompleteResult, raw)) == raw
+    assert encode_any(decode_as(t.CompleteResult, raw)) == raw
 
 
 @pytest.mark.spec("R0298")
@@ -593,21 +599,21 @@ def test_a_completion_that_lacks_what_it_completes_is_refused_as_invalid_params(
     missing: str, revision: Revision
 ) -> None:
     whole = {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": "v"}}
-    assert read(t.CompleteRequestParams, msgspec.json.encode(whole)).argument.name == "a"
+    assert decode_as(t.CompleteRequestParams, msgspec.json.encode(whole)).argument.name == "a"
     del whole[missing]
     with pytest.raises(Fault) as caught:
-        read(t.CompleteRequestParams, msgspec.json.encode(whole))
+        decode_as(t.CompleteRequestParams, msgspec.json.encode(whole))
     assert missing in caught.value.message
-    assert number(caught.value, revision) == -32602
+    assert error_code(caught.value, revision) == -32602
 
 
 @pytest.mark.spec("R0523")
 @pytest.mark.parametrize("id", [7, None, ["a"]])
 def test_a_task_is_named_by_a_string_and_nothing_else(id: object, revision: Revision) -> None:
     params = revision.methods["tasks/get"].params
-    assert read(params, b'{"taskId":"a"}') == t.GetTaskRequestParams(task_id="a")
+    assert decode_as(params, b'{"taskId":"a"}') == t.GetTaskRequestParams(task_id="a")
     with pytest.raises(Fault):
-        read(params, msgspec.json.encode({"taskId": id}))
+        decode_as(params, msgspec.json.encode({"taskId": id}))
 
 
 # ---------------------------------------------------------------- pages with items that are wrong
@@ -618,7 +624,7 @@ def test_a_page_is_read_without_the_items_that_cannot_be() -> None:
     bad = [{"name": SECRET}, 7, {**good, "name": None}]
     page = {"tools": [good, *bad, {**good, "name": "well"}], "nextCursor": "c", "more": {"a": 1}}
     kept, wrong = readable_items(t.ListToolsResult, msgspec.json.encode(page))
-    result = read_once(t.ListToolsResult, kept)
+    result = decode_unchecked(t.ListToolsResult, kept)
     assert [one.name for one in result.tools] == ["good", "well"]
     assert result.next_cursor == "c"
     assert msgspec.json.decode(kept) == {**page, "tools": [good, {**good, "name": "well"}]}

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import fields, replace
 
 import official
-from colonnade.errors import Fault, FaultKind, Word
+from colonnade.errors import FastEnum, Fault, FaultKind
 from colonnade.protocol import methods
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
@@ -27,29 +27,29 @@ from colonnade.protocol.revision import (
     NEWEST,
     NOVEMBER_2024,
     NOVEMBER_2025,
-    Asking,
     BadToolInput,
-    Binding,
-    Cancelling,
-    Ids,
+    ChangeNotifications,
+    HttpBinding,
+    HttpCancellation,
+    Initialization,
+    InputRequests,
     LogControl,
-    Opening,
     OutputRoot,
-    Pushing,
+    RequestIds,
     Revision,
     Revisions,
     Tasks,
-    number,
+    error_code,
 )
 
 Five = tuple[Any, Any, Any, Any, Any]
 
-HANDSHAKE, ENVELOPE = Opening.HANDSHAKE, Opening.ENVELOPE
-BY_REQUEST, BY_RESULT = Asking.BY_REQUEST, Asking.BY_RESULT
-SESSION, LISTEN = Pushing.SESSION, Pushing.LISTEN
+HANDSHAKE, ENVELOPE = Initialization.HANDSHAKE, Initialization.ENVELOPE
+BY_REQUEST, BY_RESULT = InputRequests.AS_REQUEST, InputRequests.IN_RESULT
+SESSION, LISTEN = ChangeNotifications.SESSION, ChangeNotifications.LISTEN
 SET_LEVEL, PER_REQUEST = LogControl.BY_METHOD, LogControl.PER_REQUEST
-NOTICE, CLOSE = Cancelling.NOTIFICATION, Cancelling.CLOSE
-STREAMABLE = Binding.STREAMABLE
+NOTICE, CLOSE = HttpCancellation.NOTIFICATION, HttpCancellation.CLOSE
+STREAMABLE = HttpBinding.STREAMABLE
 BOTH, SERVER = methods.EITHER, methods.SERVER
 NONE = frozenset[str]()
 FORM, URL = frozenset({"form"}), frozenset({"form", "url"})
@@ -60,7 +60,7 @@ OLD_BLOCKS = PLAIN | {"resource"}
 SOUND_BLOCKS = OLD_BLOCKS | {"audio"}
 NEW_BLOCKS = SOUND_BLOCKS | {"resource_link"}
 ERROR, RESULT = BadToolInput.ERROR, BadToolInput.RESULT
-SAME_SESSION, IN_FLIGHT = Ids.NEVER_REUSED, Ids.UNIQUE_IN_FLIGHT
+SAME_SESSION, IN_FLIGHT = RequestIds.NEVER_REUSED, RequestIds.UNIQUE_IN_FLIGHT
 
 
 def needs_completions(revision: Revision) -> str | None:
@@ -79,18 +79,18 @@ def has(method: str) -> Callable[[Revision], bool]:
 # fmt: off
 TABLE: dict[str, tuple[Callable[[Revision], Any], Five]] = {
     # basic/lifecycle; 2026-07-28 basic/versioning
-    "opening": (lambda r: r.opening, (HANDSHAKE, HANDSHAKE, HANDSHAKE, HANDSHAKE, ENVELOPE)),
+    "initialization": (lambda r: r.initialization, (HANDSHAKE, HANDSHAKE, HANDSHAKE, HANDSHAKE, ENVELOPE)),
     "handshake": (lambda r: r.handshake, (True, True, True, True, False)),
     # client/sampling, client/roots, client/elicitation; 2026-07-28 basic/patterns/mrtr
-    "asking": (lambda r: r.asking, (BY_REQUEST, BY_REQUEST, BY_REQUEST, BY_REQUEST, BY_RESULT)),
+    "input_requests": (lambda r: r.input_requests, (BY_REQUEST, BY_REQUEST, BY_REQUEST, BY_REQUEST, BY_RESULT)),
     # server/resources, server/tools (list_changed); 2026-07-28 basic/patterns/subscriptions
-    "pushing": (lambda r: r.pushing, (SESSION, SESSION, SESSION, SESSION, LISTEN)),
+    "change_notifications": (lambda r: r.change_notifications, (SESSION, SESSION, SESSION, SESSION, LISTEN)),
     # server/utilities/logging
     "log_control": (lambda r: r.log_control, (SET_LEVEL, SET_LEVEL, SET_LEVEL, SET_LEVEL, PER_REQUEST)),
     # 2025-03-26 basic (Batching); 2025-06-18 changelog takes them away
     "batches": (lambda r: r.batches, (False, True, False, False, False)),
     # basic/messages, then basic (Requests)
-    "ids": (lambda r: r.ids, (SAME_SESSION, SAME_SESSION, SAME_SESSION, SAME_SESSION, IN_FLIGHT)),
+    "request_ids": (lambda r: r.request_ids, (SAME_SESSION, SAME_SESSION, SAME_SESSION, SAME_SESSION, IN_FLIGHT)),
     # schema: JSONRPCError, then JSONRPCErrorResponse
     "error_id_required": (lambda r: r.error_id_required, (True, True, True, False, False)),
     # server/tools (Error Handling); 2025-11-25 changelog, SEP-1303
@@ -110,14 +110,14 @@ TABLE: dict[str, tuple[Callable[[Revision], Any], Five]] = {
     "elicitation.multi_select": (lambda r: r.elicitation.multi_select, (False, False, False, True, True)),
     "elicitation.all_defaults": (lambda r: r.elicitation.all_defaults, (False, False, False, True, True)),
     # 2025-11-25 client/elicitation (URL Elicitation Required Error); 2026-07-28 basic (Error Codes)
-    "elicitation.by_error": (lambda r: r.elicitation.by_error, (False, False, False, True, False)),
+    "elicitation.url_required_error": (lambda r: r.elicitation.url_required_error, (False, False, False, True, False)),
     # 2025-11-25 basic/utilities/tasks; extensions/tasks
     "tasks": (lambda r: r.tasks, (Tasks.NONE, Tasks.NONE, Tasks.NONE, Tasks.CORE, Tasks.EXTENSION)),
     "extensions": (lambda r: set(r.extensions), (set(), set(), set(), set(), {"io.modelcontextprotocol/tasks"})),
     # 2026-07-28 basic (Result Responses, _meta), server/utilities/caching
-    "stamped": (lambda r: r.stamped, (False, False, False, False, True)),
+    "typed_results": (lambda r: r.typed_results, (False, False, False, False, True)),
     # basic/transports
-    "http.binding": (lambda r: r.http.binding, (Binding.HTTP_SSE, STREAMABLE, STREAMABLE, STREAMABLE, Binding.POST_ONLY)),
+    "http.binding": (lambda r: r.http.binding, (HttpBinding.HTTP_SSE, STREAMABLE, STREAMABLE, STREAMABLE, HttpBinding.POST_ONLY)),
     # basic/transports (Session Management)
     "http.sessions": (lambda r: r.http.sessions, (False, True, True, True, False)),
     # basic/transports (Resumability and Redelivery)
@@ -130,7 +130,7 @@ TABLE: dict[str, tuple[Callable[[Revision], Any], Five]] = {
     "http.routing_headers": (lambda r: r.http.routing_headers, (False, False, False, False, True)),
     "http.unknown_method_status": (lambda r: r.http.unknown_method_status, (200, 200, 200, 200, 404)),
     # basic/transports; 2026-07-28 basic/patterns/cancellation
-    "http.cancelling": (lambda r: r.http.cancelling, (NOTICE, NOTICE, NOTICE, NOTICE, CLOSE)),
+    "http.cancellation": (lambda r: r.http.cancellation, (NOTICE, NOTICE, NOTICE, NOTICE, CLOSE)),
     # server/utilities/completion (Capabilities)
     "completions capability": (needs_completions, (None, "completions", "completions", "completions", "completions")),
     # basic/utilities/progress; 2026-07-28 basic/patterns/progress
@@ -183,10 +183,10 @@ def test_a_revision_answers_as_its_pages_say(question: str) -> None:
     assert tuple(ask(revision) for revision in ALL) == cells
 
 
-@pytest.mark.parametrize("kind", FaultKind.every(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", FaultKind.members(), ids=lambda kind: kind.name)
 def test_a_fault_has_the_number_that_the_pages_give_it(kind: FaultKind) -> None:
     fault = Fault(kind, "words")
-    assert tuple(number(fault, revision) for revision in ALL) == CODES[kind]
+    assert tuple(error_code(fault, revision) for revision in ALL) == CODES[kind]
 
 
 def test_no_question_is_left_out_of_the_table() -> None:
@@ -199,8 +199,8 @@ def test_no_question_is_left_out_of_the_table() -> None:
 
 
 def test_before_a_revision_is_known_faults_are_numbered_as_by_the_newest() -> None:
-    for kind in FaultKind.every():
-        assert number(Fault(kind, "words"), None) == NEWEST.codes[kind]
+    for kind in FaultKind.members():
+        assert error_code(Fault(kind, "words"), None) == NEWEST.codes[kind]
 
 
 # ---------------------------------------------------------------- compared with the schemas
@@ -231,7 +231,7 @@ def test_the_schema_of_a_revision_gives_the_same_answers(revision: Revision) -> 
     assert revision.error_id_required == ("id" in error["required"])
     assert revision.handshake == ("InitializeRequest" in table)
     assert bool(revision.elicitation.modes) == ("ElicitRequest" in table)
-    assert revision.elicitation.by_error == ("URLElicitationRequiredError" in table)
+    assert revision.elicitation.url_required_error == ("URLElicitationRequiredError" in table)
     assert revision.elicitation.multi_select == ("MultiSelectEnumSchema" in table)
     assert (revision.tasks is Tasks.CORE) == ("Task" in table)
     blocks = table["CallToolResult"]["properties"]["content"]
@@ -249,7 +249,7 @@ def test_the_schema_of_a_revision_gives_the_same_answers(revision: Revision) -> 
 
 
 def code(kind: FaultKind, revision: Revision) -> int:
-    return number(Fault(kind, "words"), revision)
+    return error_code(Fault(kind, "words"), revision)
 
 
 @pytest.mark.spec("R0091", "R0122", "R0133", "R0299", "R0969", "R1037", "R1204")
@@ -303,7 +303,7 @@ def test_a_missing_extension_is_named_under_its_own_number(revision: Revision) -
     peer = Peer(revision, t.ClientCapabilities())
     with pytest.raises(Fault) as caught:
         require_extension("io.modelcontextprotocol/tasks", peer)
-    assert number(caught.value, revision) == -32021
+    assert error_code(caught.value, revision) == -32021
     required = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     assert caught.value.data == {"requiredCapabilities": required}
 
@@ -336,7 +336,7 @@ def test_of_two_extensions_with_one_method_the_first_listed_counts_whatever_was_
 ):
     names = ("com.example/a", "com.example/b", "com.example/c", "com.example/d")
     rows = [replace_row(methods.PING, name) for name in names]
-    tables = [methods.rows(row) for row in rows]
+    tables = [methods.by_name(row) for row in rows]
     made = replace(JULY_2026, date="2027-01-01", extensions=dict(zip(names, tables, strict=True)))
     for order in permutations(names):
         assert made.method("ping", frozenset(order)) is rows[0]
@@ -345,19 +345,23 @@ def test_of_two_extensions_with_one_method_the_first_listed_counts_whatever_was_
 
 def replace_row(row: methods.Method, needs: str) -> methods.Method:
     return methods.Method(
-        name=row.name, senders=row.senders, takes=row.takes, gives=row.gives, needs=needs
+        name=row.name,
+        senders=row.senders,
+        load_params=row.load_params,
+        load_result=row.load_result,
+        needs=needs,
     )
 
 
 def test_a_row_of_the_revision_itself_wins_over_an_extension() -> None:
-    other = methods.rows(replace_row(methods.CALL_TOOL, "com.example/a"))
+    other = methods.by_name(replace_row(methods.CALL_TOOL, "com.example/a"))
     made = replace(JULY_2026, date="2027-01-01", extensions={"com.example/a": other})
     assert made.method("tools/call", frozenset({"com.example/a"})) is methods.CALL_TOOL
 
 
 def test_the_words_of_a_kind_are_as_many_as_it_names_and_each_is_itself_alone() -> None:
-    for kind in Word.__subclasses__():
-        words = kind.every()
+    for kind in FastEnum.__subclasses__():
+        words = kind.members()
         assert len(set(words)) == len(words) >= 2
         assert all(type(word) is kind for word in words)
         assert all(deepcopy(word) is word for word in words)
@@ -410,7 +414,7 @@ def test_revisions_are_put_in_order_and_each_counts_once() -> None:
 
 
 def test_no_revision_at_all_and_two_of_one_date_are_refused() -> None:
-    with pytest.raises(ValueError, match="one at least"):
+    with pytest.raises(ValueError, match="at least one"):
         Revisions(())
     with pytest.raises(ValueError, match="same date"):
         Revisions((JULY_2026, replace(JULY_2026, batches=True)))

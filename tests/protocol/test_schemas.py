@@ -19,17 +19,17 @@ import nouns
 import official
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.jsonrpc import (
     Batch,
     decode,
-    encode_failure,
+    encode_error,
     encode_notification,
     encode_request,
 )
 from colonnade.protocol.methods import TASKS_EXTENSION, Method
-from colonnade.protocol.reading import read
-from colonnade.protocol.revision import ALL, EVERY, Asking, Revision, number
-from colonnade.protocol.shape import Shaper
+from colonnade.protocol.revision import ALL, EVERY, InputRequests, Revision, error_code
 from official_values import value_of
 
 pytestmark = pytest.mark.slow
@@ -107,9 +107,9 @@ def name_of(case: Any) -> str:
     return case.date if isinstance(case, Revision) else getattr(case, "name", str(case))
 
 
-def shaper(revision: Revision) -> Shaper:
+def shaper(revision: Revision) -> Encoder:
     envelope = t.Envelope(version=revision.date, capabilities=CAPABILITIES, client_info=INFO)
-    return Shaper(revision, INFO, envelope)
+    return Encoder(revision, INFO, envelope)
 
 
 def check(name: str, definition: str, data: bytes) -> None:
@@ -194,7 +194,7 @@ def test_every_request_and_notification_that_we_send_fits_its_closed_schema(
     writer, seen = shaper(revision), nouns.Presence()
 
     def prove(params: Any) -> None:
-        nouns.count(writer.shape(params), seen, revision)
+        nouns.count(writer.downgrade(params), seen, revision)
         token = 7 if not row.is_notification else None
         framed(revision, row, writer.params(params, token))
 
@@ -206,7 +206,7 @@ def test_every_request_and_notification_that_we_send_fits_its_closed_schema(
     explore(f"{revision.date} {row.name}", strategy, prove, seen)
 
 
-def result_title(result: type[t.Noun]) -> str:
+def result_title(result: type[t.ProtocolType]) -> str:
     return result.__name__.removeprefix("Ext")
 
 
@@ -222,7 +222,7 @@ def test_every_result_that_we_send_fits_its_closed_schema(revision: Revision, ro
             lambda meta: t.SubscriptionsListenResult(meta=meta | {t.SUBSCRIPTION_ID_KEY: 1})
         )
     explore_results(f"{revision.date} {row.name} result", strategy, revision)
-    if row.may_ask and revision.asking is Asking.BY_RESULT:
+    if row.may_require_input and revision.input_requests is InputRequests.IN_RESULT:
         demands = nouns.noun(t.InputRequiredResult)
         explore_results(f"{revision.date} {row.name} input_required", demands, revision)
 
@@ -234,7 +234,7 @@ def explore_results(
 
     def prove(result: Any) -> None:
         if not isinstance(result, t.SubscriptionsListenResult):  # its one field must be there
-            nouns.count(writer.shape(result), seen, revision)
+            nouns.count(writer.downgrade(result), seen, revision)
         check(name or revision.date, result_title(type(result)), writer.result(result))
 
     explore(title, strategy, prove, seen)
@@ -249,7 +249,7 @@ def test_what_the_tasks_extension_says_fits_its_schema(row: Method) -> None:
     writer, seen = shaper(revision), nouns.Presence()
 
     def prove(params: Any) -> None:
-        nouns.count(writer.shape(params), seen, revision)
+        nouns.count(writer.downgrade(params), seen, revision)
         framed(revision, row, writer.params(params), "extensions/tasks")
 
     explore(f"tasks extension {row.name}", _tasks(row.params), prove, seen)
@@ -258,7 +258,7 @@ def test_what_the_tasks_extension_says_fits_its_schema(row: Method) -> None:
         explore_results(title, _tasks(row.result), revision, "extensions/tasks")
 
 
-def _tasks(kind: type[t.Noun]) -> st.SearchStrategy[Any]:
+def _tasks(kind: type[t.ProtocolType]) -> st.SearchStrategy[Any]:
     """Tasks whose payload is what their status promises."""
     names = kind.__struct_fields__
     if "status" not in names:
@@ -308,7 +308,7 @@ DATA: dict[FaultKind, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", FaultKind.every(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", FaultKind.members(), ids=lambda kind: kind.name)
 def test_every_error_that_we_send_fits_its_closed_schema(
     kind: FaultKind, revision: Revision
 ) -> None:
@@ -316,7 +316,7 @@ def test_every_error_that_we_send_fits_its_closed_schema(
         print(NO_SCHEMAS)
         return
     fault = Fault(kind, "words", DATA.get(kind))
-    frame = encode_failure(b'"a"', number(fault, revision), fault.message, fault.data)
+    frame = encode_error(b'"a"', error_code(fault, revision), fault.message, fault.data)
     titles = official.definitions(official.published(revision.date))
     general = "JSONRPCErrorResponse" if "JSONRPCErrorResponse" in titles else "JSONRPCError"
     check(revision.date, general, frame)
@@ -343,8 +343,8 @@ def test_everything_that_an_official_schema_admits_is_read(revision: Revision) -
         explore(f"reading {revision.date} {title}", values, reader(kind), seen)
 
 
-def readable(revision: Revision) -> list[tuple[str, type[t.Noun]]]:
-    found: dict[str, type[t.Noun]] = {}
+def readable(revision: Revision) -> list[tuple[str, type[t.ProtocolType]]]:
+    found: dict[str, type[t.ProtocolType]] = {}
     table = official.definitions(official.published(revision.date))
     for row in revision.methods.values():
         if row.result is not None and row.result.__name__ in table:
@@ -374,11 +374,11 @@ def readable(revision: Revision) -> list[tuple[str, type[t.Noun]]]:
     return list(found.items())
 
 
-def reader(kind: type[t.Noun]) -> Callable[[Any], None]:
+def reader(kind: type[t.ProtocolType]) -> Callable[[Any], None]:
     def prove(value: Any) -> None:
         data = json.dumps(value).encode()
         try:
-            read(kind, data)
+            decode_as(kind, data)
         except Fault as fault:
             raise AssertionError(f"refused: {fault.message}\n{data.decode()}") from fault
 
@@ -422,17 +422,17 @@ def test_an_id_without_end_and_a_demand_for_nothing_are_refused_though_the_schem
     with pytest.raises(Fault, match="id"):
         decode(b'{"jsonrpc":"2.0","id":"%b","method":"x"}' % (b"x" * 9999))
     with pytest.raises(Fault):
-        read(t.InputRequiredResult, b'{"resultType":"input_required"}')
+        decode_as(t.InputRequiredResult, b'{"resultType":"input_required"}')
 
 
 def test_a_fraction_in_a_form_is_sent_though_the_schema_refuses_it() -> None:
     answer = t.ElicitResult(action="accept", content={"price": 1.5})
     for revision in ALL:
         if revision.elicitation.modes:
-            assert b'"price":1.5' in Shaper(revision).result(answer)
+            assert b'"price":1.5' in Encoder(revision).result(answer)
 
 
 def test_null_and_fractions_in_structured_content_are_sent_and_read() -> None:
     result = t.CallToolResult(content=[], structured_content={"a": None, "b": 1.5})
-    data = Shaper(ALL[-1]).result(result)
-    assert read(t.CallToolResult, data).structured_content == {"a": None, "b": 1.5}
+    data = Encoder(ALL[-1]).result(result)
+    assert decode_as(t.CallToolResult, data).structured_content == {"a": None, "b": 1.5}

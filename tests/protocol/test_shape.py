@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import LARGE, MAX_KEPT, Encoder, encode_finite
 from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
-from colonnade.protocol.shape import LARGE, MAX_KEPT, Shaper, write
 
 INFO = t.Implementation(name="us", version="1", title="Us", icons=[t.Icon(src="data:,")])
 CAPABILITIES = t.ClientCapabilities(
@@ -20,20 +20,20 @@ CAPABILITIES = t.ClientCapabilities(
 )
 
 
-def client(revision: Revision) -> Shaper:
+def client(revision: Revision) -> Encoder:
     envelope = t.Envelope(version=revision.date, capabilities=CAPABILITIES, client_info=INFO)
-    return Shaper(revision, None, envelope)
+    return Encoder(revision, None, envelope)
 
 
-def server(revision: Revision) -> Shaper:
-    return Shaper(revision, INFO)
+def server(revision: Revision) -> Encoder:
+    return Encoder(revision, INFO)
 
 
-def result(noun: t.Noun, revision: Revision, **options: Any) -> dict[str, Any]:
+def result(noun: t.ProtocolType, revision: Revision, **options: Any) -> dict[str, Any]:
     return json.loads(server(revision).result(noun, **options))
 
 
-def params(noun: t.Noun, revision: Revision) -> dict[str, Any]:
+def params(noun: t.ProtocolType, revision: Revision) -> dict[str, Any]:
     return json.loads(client(revision).params(noun) or b"{}")
 
 
@@ -180,7 +180,7 @@ def test_a_result_says_who_answers_unless_told_not_to(revision: Revision, noun: 
     }
     if noun is LISTENED:
         assert found[t.SUBSCRIPTION_ID_KEY] == 7
-    unnamed = json.loads(Shaper(revision).result(noun))
+    unnamed = json.loads(Encoder(revision).result(noun))
     assert t.SERVER_INFO_KEY not in unnamed.get("_meta", {})
     assert unnamed["resultType"]
 
@@ -269,9 +269,11 @@ def test_a_related_task_is_named_only_where_there_are_such_tasks(revision: Revis
         (t.ElicitResult(action="decline"), ["2025-06-18", "2025-11-25", "2026-07-28"]),
         (t.EmptyResult(), [revision.date for revision in ALL]),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, t.Noun) else "",
+    ids=lambda value: type(value).__name__ if isinstance(value, t.ProtocolType) else "",
 )
-def test_a_result_that_a_revision_does_not_have_is_not_sent(noun: t.Noun, dates: list[str]) -> None:
+def test_a_result_that_a_revision_does_not_have_is_not_sent(
+    noun: t.ProtocolType, dates: list[str]
+) -> None:
     for revision in ALL:
         if revision.date in dates:
             assert server(revision).result(noun)
@@ -299,7 +301,7 @@ def test_news_of_tasks_is_asked_for_only_by_who_speaks_of_tasks() -> None:
     assert params(wish, JULY_2026)["notifications"] == {"toolsListChanged": True}
     assert wish.notifications.task_ids == ["t"]
     speaks = replace(CAPABILITIES, extensions={t.TASKS_EXTENSION_ID: {}})
-    writer = Shaper(JULY_2026, None, t.Envelope(version="2026-07-28", capabilities=speaks))
+    writer = Encoder(JULY_2026, None, t.Envelope(version="2026-07-28", capabilities=speaks))
     assert json.loads(writer.params(wish))["notifications"]["taskIds"] == ["t"]
     # A server says what it agreed to, which its subscription has looked at.
     agreed = t.SubscriptionsAcknowledgedNotificationParams(notifications=wish.notifications)
@@ -342,8 +344,8 @@ def test_a_whole_number_with_the_bytes_of_a_strange_one_is_sent() -> None:
 
 def test_what_json_cannot_hold_is_refused_in_words() -> None:
     for value in (object(), {1: object()}, "\ud800"):
-        with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
-            write(t.CallToolResult(content=[], structured_content=value))
+        with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
+            encode_finite(t.CallToolResult(content=[], structured_content=value))
 
 
 # ---------------------------------------------------------------- large results
@@ -376,7 +378,7 @@ WORDS = 'x\n"é' * LARGE
 def test_a_large_result_says_what_a_small_one_says(
     revision: Revision, noun: t.CallToolResult
 ) -> None:
-    message = json.loads(server(revision).reply(b"7", noun))
+    message = json.loads(server(revision).response(b"7", noun))
     assert message == {"jsonrpc": "2.0", "id": 7, "result": result(noun, revision)}
 
 
@@ -387,12 +389,12 @@ def test_a_number_that_is_none_is_found_in_a_large_result(number: float) -> None
         t.CallToolResult(content=[t.TextContent(text=LONG)], meta={"com.example/a": number}),
     ):
         with pytest.raises(LocalProtocolError, match="NaN"):
-            server(JULY_2026).reply(b"7", noun)
+            server(JULY_2026).response(b"7", noun)
 
 
 def test_a_line_break_in_data_that_was_written_already_does_not_break_the_line() -> None:
     data = Raw(b'{"a":\n"%b"}' % LONG.encode())
-    line = server(JULY_2026).reply(b"7", t.CallToolResult(content=[], structured_content=data))
+    line = server(JULY_2026).response(b"7", t.CallToolResult(content=[], structured_content=data))
     assert b"\n" not in line
 
 
@@ -402,7 +404,7 @@ def test_a_line_break_in_data_that_was_written_already_does_not_break_the_line()
 def test_the_usual_result_is_written_as_it_came() -> None:
     for revision in ALL:
         if revision.knows("2025-06-18", None):
-            assert server(revision).shape(CALLED) is CALLED
+            assert server(revision).downgrade(CALLED) is CALLED
 
 
 # ---------------------------------------------------------------- lists that are asked for again
@@ -410,7 +412,7 @@ def test_the_usual_result_is_written_as_it_came() -> None:
 
 @pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
 def test_the_very_same_list_again_is_the_very_same_bytes(revision: Revision) -> None:
-    shaper = Shaper(revision, t.Implementation(name="s", version="1"))
+    shaper = Encoder(revision, t.Implementation(name="s", version="1"))
     tool = t.Tool(name="a", input_schema={"type": "object"})
     listed = t.ListToolsResult(tools=[tool])
     first = shaper.result(listed)
@@ -418,13 +420,13 @@ def test_the_very_same_list_again_is_the_very_same_bytes(revision: Revision) -> 
     assert shaper.result(t.ListToolsResult(tools=[tool])) == first
     other = t.ListToolsResult(tools=[tool], next_cursor="x")
     assert shaper.result(other) != first
-    assert shaper.result(listed, JULY_2026) == Shaper(
+    assert shaper.result(listed, JULY_2026) == Encoder(
         revision, t.Implementation(name="s", version="1")
     ).result(listed, JULY_2026)
 
 
 def test_so_many_lists_are_kept_and_no_more() -> None:
-    shaper = Shaper(JULY_2026)
+    shaper = Encoder(JULY_2026)
     lists = [t.ListPromptsResult(prompts=[], next_cursor=str(n)) for n in range(2 * MAX_KEPT)]
     for listed in lists:
         shaper.result(listed)

@@ -11,21 +11,21 @@ from msgspec import structs
 import nouns
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.reading import plain
+from colonnade.protocol.codec.decode import to_builtins
+from colonnade.protocol.codec.downgrade import RULES, inside, reserved
+from colonnade.protocol.codec.encode import RESULT_TYPES, Encoder
 from colonnade.protocol.revision import (
     ALL,
     NOVEMBER_2025,
     Revision,
 )
-from colonnade.protocol.shape import RESULT_TYPES, Shaper
-from colonnade.protocol.shape_noun import RULES, inside, reserved
 
 ICONS = [t.Icon(src="data:,")]
 SCHEMA: dict[str, Any] = {"type": "object"}
 
 
-def shape(noun: t.Noun, revision: Revision, origin: Revision | None = None) -> Any:
-    return Shaper(revision).shape(noun, origin)
+def shape(noun: t.ProtocolType, revision: Revision, origin: Revision | None = None) -> Any:
+    return Encoder(revision).downgrade(noun, origin)
 
 
 # ---------------------------------------------------------------- since and until
@@ -63,7 +63,7 @@ def sampling(**more: Any) -> t.CreateMessageRequestParams:
 
 
 # A noun, one of its fields, and the first and the last revision that know it.
-SPANS: list[tuple[t.Noun, str, str | None, str | None]] = [
+SPANS: list[tuple[t.ProtocolType, str, str | None, str | None]] = [
     (t.ProgressNotificationParams(progress_token=1, progress=1, message="m"), "message", "2025-03-26", None),
     (tool(annotations=t.ToolAnnotations(read_only_hint=True)), "annotations", "2025-03-26", None),
     (t.ServerCapabilities(completions={}), "completions", "2025-03-26", None),
@@ -125,19 +125,19 @@ SPANS: list[tuple[t.Noun, str, str | None, str | None]] = [
 @pytest.mark.parametrize(
     ("noun", "name", "since", "until"),
     SPANS,
-    ids=lambda value: type(value).__name__ if isinstance(value, t.Noun) else value,
+    ids=lambda value: type(value).__name__ if isinstance(value, t.ProtocolType) else value,
 )
 def test_a_field_is_said_from_its_first_revision_to_its_last(
-    noun: t.Noun, name: str, since: str | None, until: str | None, revision: Revision
+    noun: t.ProtocolType, name: str, since: str | None, until: str | None, revision: Revision
 ) -> None:
-    given = copy.deepcopy(plain(noun))
+    given = copy.deepcopy(to_builtins(noun))
     shaped = shape(noun, revision)
     if revision.knows(since, until):
         assert getattr(shaped, name) == getattr(noun, name)
     else:
         default = next(one.default for one in structs.fields(noun) if one.name == name)
         assert getattr(shaped, name) is default
-    assert plain(noun) == given
+    assert to_builtins(noun) == given
 
 
 def test_only_some_elicitations_know_their_id_and_their_task(revision: Revision) -> None:
@@ -151,9 +151,9 @@ def test_only_some_elicitations_know_their_id_and_their_task(revision: Revision)
         assert (shape(url, revision).elicitation_id is not None) == (revision is NOVEMBER_2025)
 
 
-def every_noun() -> list[type[t.Noun]]:
-    found: list[type[t.Noun]] = []
-    rest: list[type[t.Noun]] = [t.Noun]
+def every_noun() -> list[type[t.ProtocolType]]:
+    found: list[type[t.ProtocolType]] = []
+    rest: list[type[t.ProtocolType]] = [t.ProtocolType]
     while rest:
         for kind in rest.pop().__subclasses__():
             found.append(kind)
@@ -165,18 +165,20 @@ def test_a_field_never_outlives_the_noun_in_it() -> None:
     """Or a revision would be sent a noun that it does not know."""
     for kind in every_noun():
         for name, inner in inside(kind).items():
-            mark = t.known(kind).get(name, t.Span())
+            mark = t.field_ranges(kind).get(name, t.RevisionRange())
             for revision in ALL:
-                if not (revision.knows(*kind.span) and revision.knows(*mark)):
+                if not (revision.knows(*kind.available) and revision.knows(*mark)):
                     continue
                 kinds = [noun for noun in inner if not noun.__struct_config__.tag_field]
-                assert all(revision.knows(*noun.span) for noun in kinds), f"{kind.__name__}.{name}"
+                assert all(revision.knows(*noun.available) for noun in kinds), (
+                    f"{kind.__name__}.{name}"
+                )
 
 
 def test_a_field_that_may_be_left_out_can_be() -> None:
     for kind in every_noun():
         required = {one.name for one in structs.fields(kind) if one.required}
-        assert required.isdisjoint(t.known(kind)), kind.__name__
+        assert required.isdisjoint(t.field_ranges(kind)), kind.__name__
 
 
 def test_capabilities_are_no_closed_set(revision: Revision) -> None:  # D33
@@ -187,7 +189,7 @@ def test_capabilities_are_no_closed_set(revision: Revision) -> None:  # D33
 
 def test_a_rule_or_a_word_that_goes_by_the_name_of_a_noun_has_its_noun() -> None:
     for name in (*RULES, *RESULT_TYPES):
-        assert issubclass(getattr(t, name), t.Noun)
+        assert issubclass(getattr(t, name), t.ProtocolType)
 
 
 def test_names_that_the_protocol_gives_a_meaning_are_those_of_its_nouns() -> None:
@@ -199,8 +201,8 @@ def test_names_that_the_protocol_gives_a_meaning_are_those_of_its_nouns() -> Non
 # ---------------------------------------------------------------- all of them, at random
 
 
-def outgoing(revision: Revision) -> list[type[t.Noun]]:
-    kinds: set[type[t.Noun]] = set()
+def outgoing(revision: Revision) -> list[type[t.ProtocolType]]:
+    kinds: set[type[t.ProtocolType]] = set()
     for row in revision.methods.values():
         kinds |= {row.params} | ({row.result} if row.result else set())
     if not revision.handshake:
@@ -211,13 +213,13 @@ def outgoing(revision: Revision) -> list[type[t.Noun]]:
 def strangers(value: Any, revision: Revision) -> list[str]:
     """What is still there and should not be."""
     found: list[str] = []
-    if isinstance(value, t.Noun):
+    if isinstance(value, t.ProtocolType):
         kind = type(value)
-        if not revision.knows(*kind.span):
+        if not revision.knows(*kind.available):
             found.append(kind.__name__)
         for one in structs.fields(value):
             inner = getattr(value, one.name)
-            mark = t.known(kind).get(one.name)
+            mark = t.field_ranges(kind).get(one.name)
             if mark is not None and not revision.knows(*mark) and inner is not one.default:
                 found.append(f"{kind.__name__}.{one.name}")
             found += strangers(inner, revision)
@@ -233,22 +235,22 @@ CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_ba
 
 
 def test_whatever_is_shaped_is_known_is_shaped_once_and_was_not_touched(revision: Revision) -> None:
-    writer = Shaper(revision)
+    writer = Encoder(revision)
     drawn = st.one_of([nouns.noun(kind) for kind in outgoing(revision)])
 
     @settings(max_examples=250, suppress_health_check=CHECKS, derandomize=True)
     @given(drawn)
-    def run(noun: t.Noun) -> None:
-        before = copy.deepcopy(plain(noun))
+    def run(noun: t.ProtocolType) -> None:
+        before = copy.deepcopy(to_builtins(noun))
         try:
-            shaped = writer.shape(noun)
+            shaped = writer.downgrade(noun)
         except LocalProtocolError:
             assert isinstance(noun, t.ElicitRequestParams)
             assert noun.mode not in revision.elicitation.modes
             return
-        assert plain(noun) == before
+        assert to_builtins(noun) == before
         assert strangers(shaped, revision) == []
-        assert writer.shape(shaped) is shaped
+        assert writer.downgrade(shaped) is shaped
         if shaped == noun:
             assert shaped is noun
 

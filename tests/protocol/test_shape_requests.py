@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from colonnade.errors import Fault
 from colonnade.protocol import types as t
-from colonnade.protocol.jsonrpc import Request, head
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.jsonrpc import Request, split_params
 from colonnade.protocol.methods import TASKS_EXTENSION, Method, Side
-from colonnade.protocol.negotiation import Recogniser
-from colonnade.protocol.revision import ALL, JULY_2026, Revision, number
-from colonnade.protocol.shape import Shaper
+from colonnade.protocol.negotiation import PeerDetector
+from colonnade.protocol.revision import ALL, JULY_2026, Revision, error_code
 
 INFO = t.Implementation(name="us", version="1", title="Us", icons=[t.Icon(src="data:,")])
 CAPABILITIES = t.ClientCapabilities(
@@ -23,14 +23,14 @@ CAPABILITIES = t.ClientCapabilities(
 )
 
 
-def client(revision: Revision, **more: Any) -> Shaper:
+def client(revision: Revision, **more: Any) -> Encoder:
     envelope = t.Envelope(
         version=revision.date, capabilities=CAPABILITIES, client_info=INFO, **more
     )
-    return Shaper(revision, None, envelope)
+    return Encoder(revision, None, envelope)
 
 
-def params(noun: t.Noun, revision: Revision, **options: Any) -> dict[str, Any]:
+def params(noun: t.ProtocolType, revision: Revision, **options: Any) -> dict[str, Any]:
     return json.loads(client(revision).params(noun, **options) or b"{}")
 
 
@@ -72,17 +72,17 @@ def stamped_and_needed(revision: Revision, rows: list[Method]) -> None:
         assert meta[t.PROTOCOL_VERSION_KEY] == revision.date
         assert set(meta[t.CLIENT_CAPABILITIES_KEY]) == {"roots", "sampling", "elicitation"}
         whole = Request(1, row.name, Raw(body))
-        found = Recogniser().recognise(whole, head(whole.params).meta)
+        found = PeerDetector().detect(whole, split_params(whole.params).meta)
         assert found is not None
         assert found.revision is revision
         for key in (t.PROTOCOL_VERSION_KEY, t.CLIENT_CAPABILITIES_KEY):
             rest = {name: value for name, value in meta.items() if name != key}
             with pytest.raises(Fault) as caught:
-                Recogniser().recognise(whole, Raw(json.dumps(rest).encode()))
-            assert number(caught.value, revision) == -32602
+                PeerDetector().detect(whole, Raw(json.dumps(rest).encode()))
+            assert error_code(caught.value, revision) == -32602
         with pytest.raises(Fault) as caught:
-            Recogniser().recognise(Request(1, row.name), Raw(b""))
-        assert number(caught.value, revision) == -32602
+            PeerDetector().detect(Request(1, row.name), Raw(b""))
+        assert error_code(caught.value, revision) == -32602
 
 
 @pytest.mark.spec("R0760", "R0761")
@@ -141,7 +141,7 @@ def test_a_request_that_brings_answers_carries_the_envelope_too(revision: Revisi
 @pytest.mark.parametrize("name", ["elicitation", "roots", "sampling"])
 def test_what_the_client_can_do_is_said_on_each_request(revision: Revision, name: str) -> None:
     only = t.ClientCapabilities(**{name: getattr(CAPABILITIES, name)})
-    writer = Shaper(revision, None, t.Envelope(version=revision.date, capabilities=only))
+    writer = Encoder(revision, None, t.Envelope(version=revision.date, capabilities=only))
     for row in requests(revision):
         meta = json.loads(writer.params(asked(row)))["_meta"]
         assert list(meta[t.CLIENT_CAPABILITIES_KEY]) == [name]
@@ -153,14 +153,14 @@ def test_a_request_says_who_asks_unless_told_not_to(revision: Revision) -> None:
     for row in requests(revision):
         meta = json.loads(client(revision).params(asked(row)))["_meta"]
         assert meta[t.CLIENT_INFO_KEY]["name"] == "us"
-        unnamed = json.loads(Shaper(revision, None, silent).params(asked(row)))["_meta"]
+        unnamed = json.loads(Encoder(revision, None, silent).params(asked(row)))["_meta"]
         assert t.CLIENT_INFO_KEY not in unnamed
 
 
 def test_what_ended_is_not_among_the_capabilities_of_an_envelope() -> None:
     tasks = t.ClientTasksCapability(listing={})
     more = replace(CAPABILITIES, tasks=tasks, extensions={"com.example/x": {}})
-    writer = Shaper(JULY_2026, None, t.Envelope(version="2026-07-28", capabilities=more))
+    writer = Encoder(JULY_2026, None, t.Envelope(version="2026-07-28", capabilities=more))
     said = json.loads(writer.params(t.RequestParams()))["_meta"][t.CLIENT_CAPABILITIES_KEY]
     assert said == {
         "roots": {},

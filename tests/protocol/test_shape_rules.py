@@ -8,8 +8,9 @@ from msgspec import UNSET, Raw, Struct, structs
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.reading import read
 from colonnade.protocol.revision import (
     ALL,
     JULY_2026,
@@ -20,13 +21,12 @@ from colonnade.protocol.revision import (
     OutputRoot,
     Revision,
 )
-from colonnade.protocol.shape import Shaper
 
 TASK = t.TaskMetadata(ttl=1)
 
 
-def shape(noun: t.Noun, revision: Revision, origin: Revision | None = None) -> Any:
-    return Shaper(revision).shape(noun, origin)
+def shape(noun: t.ProtocolType, revision: Revision, origin: Revision | None = None) -> Any:
+    return Encoder(revision).downgrade(noun, origin)
 
 
 def tool(**more: Any) -> t.Tool:
@@ -53,13 +53,13 @@ AUDIO = t.AudioContent(
 LINK = t.ResourceLink(
     uri="file:///a", name="a", title="A", annotations=t.Annotations(audience=["assistant"])
 )
-UNKNOWN = t.UnknownContent(whole=t.Whole({"type": "hologram", "depth": 3}))
+UNKNOWN = t.UnknownContent(whole=t.UnknownMembers({"type": "hologram", "depth": 3}))
 USE = t.ToolUseContent(id="1", name="add", input={"a": 1})
 USED = t.ToolResultContent(tool_use_id="1", content=[t.TextContent(text="5")])
 
 
-def blocks_of(noun: t.Noun, revision: Revision, origin: Revision | None = None) -> Any:
-    return json.loads(Shaper(revision).result(noun, origin))
+def blocks_of(noun: t.ProtocolType, revision: Revision, origin: Revision | None = None) -> Any:
+    return json.loads(Encoder(revision).result(noun, origin))
 
 
 def called(*blocks: Any, **more: Any) -> t.CallToolResult:
@@ -120,14 +120,14 @@ def test_an_unknown_block_goes_on_whole_only_to_the_revision_that_it_came_from()
             else:
                 words = "[hologram content that cannot be shown here]"
                 assert block == {"type": "text", "text": words}
-    long = t.UnknownContent(whole=t.Whole({"type": "x" * 10_000}))
+    long = t.UnknownContent(whole=t.UnknownMembers({"type": "x" * 10_000}))
     assert len(blocks_of(called(long), JULY_2026)["content"][0]["text"]) < 200
 
 
 def test_an_unknown_block_that_was_read_is_written_back_as_it_came() -> None:
     raw = b'{"content":[{"type":"hologram","depth":3,"inside":{"type":"text"}}]}'
-    found = read(t.CallToolResult, raw)
-    again = Shaper(JULY_2026).result(found, JULY_2026)
+    found = decode_as(t.CallToolResult, raw)
+    again = Encoder(JULY_2026).result(found, JULY_2026)
     assert json.loads(again)["content"] == json.loads(raw)["content"]
 
 
@@ -190,7 +190,7 @@ def test_a_value_that_is_no_object_is_wrapped_where_it_must_be_one(
 
 def test_an_object_is_wrapped_if_its_schema_was(revision: Revision) -> None:
     noun = called(TEXT, structured_content={"a": 1})
-    sent = json.loads(Shaper(revision).result(noun, None, True)).get("structuredContent")
+    sent = json.loads(Encoder(revision).result(noun, None, True)).get("structuredContent")
     wrapped = {"result": {"a": 1}} if revision.output_root is OutputRoot.OBJECT else {"a": 1}
     assert sent == (None if revision.output_root is OutputRoot.NONE else wrapped)
 
@@ -208,7 +208,7 @@ def test_a_tool_result_inside_a_message_follows_the_same_rules() -> None:
     used = structs.replace(USED, structured_content=5, content=[UNKNOWN])
     message = t.SamplingMessage(role="user", content=[used])
     noun = sampling_of(message)
-    found = json.loads(Shaper(NOVEMBER_2025).params(noun))["messages"][0]["content"][0]
+    found = json.loads(Encoder(NOVEMBER_2025).params(noun))["messages"][0]["content"][0]
     assert found["structuredContent"] == {"result": 5}
     assert found["content"][0]["type"] == "text"
     assert shape(noun, JULY_2026).messages[0].content[0].structured_content == 5
@@ -319,7 +319,7 @@ def test_what_a_block_says_beside_its_content_survives(revision: Revision) -> No
         t.SamplingMessage(role="assistant", content=[use]),
         t.SamplingMessage(role="user", content=[used]),
     )
-    read_again = read(t.CreateMessageRequestParams, Shaper(revision).params(noun))
+    read_again = decode_as(t.CreateMessageRequestParams, Encoder(revision).params(noun))
     for message in read_again.messages:
         assert isinstance(message.content, list)
         assert [getattr(block, "meta", None) for block in message.content] == [meta]
@@ -423,4 +423,4 @@ def test_absent_members_stay_absent(revision: Revision) -> None:
     assert called().structured_content is UNSET
     assert blocks_of(called(), revision).keys() <= {"content", "resultType"}
     bare = t.CallToolRequestParams(name="n", task=TASK)
-    assert set(json.loads(Shaper(revision).params(bare))) <= {"name", "task"}
+    assert set(json.loads(Encoder(revision).params(bare))) <= {"name", "task"}

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import ALL, JUNE_2025, OutputRoot, Revision
-from colonnade.protocol.shape import Shaper
-from colonnade.protocol.shape_schema import (
+from colonnade.protocol.codec.downgrade import (
     is_object_schema,
     without_boolean_schemas,
     wrapped_schema,
 )
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.revision import ALL, JUNE_2025, OutputRoot, Revision
 
 NOTHING = {"not": {}}
 
@@ -193,12 +193,12 @@ def test_what_a_tool_returns_fits_the_schema_that_the_peer_was_shown(
 ) -> None:  # D17
     schema, values = OUTPUTS[name]
     tool = t.Tool(name="x", input_schema={"type": "object"}, output_schema=schema)
-    writer = Shaper(revision)
-    shown = writer.shape(tool)
+    writer = Encoder(revision)
+    shown = writer.downgrade(tool)
     assert isinstance(shown, t.Tool)
     for value in values:
         result = t.CallToolResult(content=[], structured_content=value)
-        sent = writer.shape(result, None, writer.wraps(tool))
+        sent = writer.downgrade(result, None, writer.wraps(tool))
         assert isinstance(sent, t.CallToolResult)
         if revision.output_root is OutputRoot.NONE:
             assert shown.output_schema is None
@@ -214,23 +214,23 @@ def test_what_a_tool_returns_fits_the_schema_that_the_peer_was_shown(
 
 def test_a_tool_whose_schemas_fit_stays_the_same_object(revision: Revision) -> None:
     plain = t.Tool(name="x", input_schema={"type": "object", "properties": {"a": {}}})
-    assert Shaper(revision).shape(plain) is plain
+    assert Encoder(revision).downgrade(plain) is plain
     if revision.output_root is not OutputRoot.NONE:
         both = t.Tool(name="x", input_schema={"type": "object"}, output_schema={"type": "object"})
-        assert Shaper(revision).shape(both) is both
+        assert Encoder(revision).downgrade(both) is both
 
 
 def test_only_where_objects_are_wanted_does_a_tool_wrap() -> None:
     tool = t.Tool(name="x", input_schema={"type": "object"}, output_schema={"type": "integer"})
-    assert [Shaper(revision).wraps(tool) for revision in ALL] == [False, False, True, True, False]
+    assert [Encoder(revision).wraps(tool) for revision in ALL] == [False, False, True, True, False]
     bare = t.Tool(name="x", input_schema={"type": "object"})
-    assert not Shaper(JUNE_2025).wraps(bare)
+    assert not Encoder(JUNE_2025).wraps(bare)
 
 
 def test_booleans_in_both_schemas_are_objects_before_the_newest(revision: Revision) -> None:
     schema = {"type": "object", "properties": {"a": True}}
     tool = t.Tool(name="x", input_schema=schema, output_schema=schema)
-    shown = Shaper(revision).shape(tool)
+    shown = Encoder(revision).downgrade(tool)
     assert isinstance(shown, t.Tool)
     expected = schema if revision.boolean_schemas else {"type": "object", "properties": {"a": {}}}
     assert shown.input_schema == expected

@@ -18,9 +18,9 @@ from msgspec import Meta, Raw
 from pydantic import AliasChoices, BaseModel, Field
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.problems import MAX_PROBLEMS
-from colonnade.protocol.schema import DRAFT_2020_12, Validator, dialect
-from colonnade.protocol.signature import EMPTY, Hidden, Signature
+from colonnade.protocol.schema.error_messages import MAX_PROBLEMS
+from colonnade.protocol.schema.validate import DRAFT_2020_12, Validator, dialect
+from colonnade.signatures.signature import EMPTY, HiddenParameter, Signature
 
 if TYPE_CHECKING:
     from somewhere import Context  # pyright: ignore[reportMissingImports]
@@ -173,7 +173,7 @@ def test_a_default_of_another_type_is_refused_and_one_out_of_bounds_is_left_out(
 
     def other(days: int = object()) -> None: ...  # type: ignore[assignment]
 
-    for function, kind in ((words, "'three' does not fit: expected an integer, got a string"), (flag, "True does not fit: expected an integer, got a boolean")):  # fmt: skip
+    for function, kind in ((words, "'three' is invalid: expected an integer, got a string"), (flag, "True is invalid: expected an integer, got a boolean")):  # fmt: skip
         with pytest.raises(LocalProtocolError) as caught:
             Signature(function)
         assert str(caught.value) == f"{function.__name__}: parameter 'days': its default {kind}"
@@ -287,7 +287,7 @@ def test_the_words_of_the_authors_own_checks_reach_the_caller() -> None:
 
     signature = Signature(tool)
     assert fault(signature, b'{"x":{"n":-1}}') == "x: n must not be negative"
-    assert fault(signature, b'{"x":{"n":0}}') == "x: was refused"
+    assert fault(signature, b'{"x":{"n":0}}') == "x: is invalid"
     assert (
         fault(signature, b'{"x":{"n":1},"y":{"n":-1}}') == "y.n: Value error, not negative please"
     )
@@ -323,14 +323,14 @@ class CarefulModel(BaseModel):
 @pytest.mark.parametrize(
     ("annotation", "raw", "words"),
     [
-        ("datetime.datetime", b'"x"', "expected a date and time such as 2026-01-31T09:30:00Z, got other text"),
-        ("datetime.date", b'"x"', "expected a date such as 2026-01-31, got other text"),
-        ("datetime.time", b'"x"', "expected a time such as 09:30:00, got other text"),
-        ("datetime.timedelta", b'"x"', "expected an ISO 8601 duration such as PT1H30M, got other text"),
-        ("datetime.timedelta", b'"P1M"', "expected an ISO 8601 duration such as PT1H30M, got other text"),
-        ("uuid.UUID", b'"x"', "expected a UUID such as 123e4567-e89b-42d3-a456-426614174000, got other text"),
-        ("list[datetime.date]", b'["2026-01-31","x"]', "[1]: expected a date such as 2026-01-31, got other text"),
-        ("dict[datetime.date, int]", b'{"x":1}', "a name in it is wrong: expected a date such as 2026-01-31, got other text"),
+        ("datetime.datetime", b'"x"', "expected a date and time such as 2026-01-31T09:30:00Z, got another string"),
+        ("datetime.date", b'"x"', "expected a date such as 2026-01-31, got another string"),
+        ("datetime.time", b'"x"', "expected a time such as 09:30:00, got another string"),
+        ("datetime.timedelta", b'"x"', "expected an ISO 8601 duration such as PT1H30M, got another string"),
+        ("datetime.timedelta", b'"P1M"', "expected an ISO 8601 duration such as PT1H30M, got another string"),
+        ("uuid.UUID", b'"x"', "expected a UUID such as 123e4567-e89b-42d3-a456-426614174000, got another string"),
+        ("list[datetime.date]", b'["2026-01-31","x"]', "[1]: expected a date such as 2026-01-31, got another string"),
+        ("dict[datetime.date, int]", b'{"x":1}', "a member name is invalid: expected a date such as 2026-01-31, got another string"),
         ("Annotated[datetime.datetime, Meta(tz=True)]", b'"2026-01-31T09:30:00"', "Expected datetime with a timezone component"),
     ],
 )  # fmt: skip
@@ -448,9 +448,9 @@ def test_what_a_field_cannot_mean_for_a_parameter_is_refused() -> None:
 
     def frozen(x: Annotated[int, Field(frozen=True)]) -> None: ...
 
-    assert "one name on the wire" in refusal(aliases)
+    assert "only one alias is supported" in refusal(aliases)
     assert "default_factory gets no arguments" in refusal(factory)
-    assert "two parameters are called 'a'" in refusal(twins)
+    assert "two parameters have the wire name 'a'" in refusal(twins)
     assert "'frozen'" in refusal(frozen)
 
 
@@ -470,7 +470,7 @@ def test_hidden_parameters_are_left_out_by_name_or_by_judgement() -> None:
     for hidden in ({"db"}, is_db):
         signature = Signature(tool, hidden=hidden)
         assert list(signature.schema["properties"]) == ["city", "limit"]
-        assert signature.hidden == {"db": Hidden("db", Db, EMPTY)}
+        assert signature.hidden == {"db": HiddenParameter("db", Db, EMPTY)}
         assert (
             fault(signature, b'{"city":"a","db":1}')
             == "unknown argument 'db'; there are 'city', 'limit'"
@@ -488,7 +488,7 @@ def test_a_marker_hides_in_annotated_or_as_the_default() -> None:
 
     signature = Signature(tool, hidden=is_marked)
     assert list(signature.hidden) == ["b", "c"]
-    assert signature.hidden["c"] == Hidden("c", Db, marker)
+    assert signature.hidden["c"] == HiddenParameter("c", Db, marker)
     assert list(signature.schema["properties"]) == ["a", "d"]
 
 

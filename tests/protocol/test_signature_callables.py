@@ -12,7 +12,7 @@ import pytest
 from typing_extensions import TypedDict
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.signature import Signature
+from colonnade.signatures.signature import Signature
 
 if TYPE_CHECKING:
     pass  # pyright: ignore[reportMissingImports]
@@ -122,7 +122,7 @@ def test_an_argument_that_a_partial_holds_is_not_in_the_schema() -> None:
 
 @pytest.mark.parametrize("function", [5, None, Weather.__dict__["of"]])
 def test_what_is_no_function_is_refused(function: Any) -> None:
-    assert "cannot be read as a function" in refusal(function)
+    assert "cannot be inspected as a function" in refusal(function)
 
 
 def test_a_builtin_is_read_as_far_as_it_says_what_it_takes() -> None:
@@ -250,7 +250,7 @@ def test_a_class_with_unknown_names_is_refused_by_its_name() -> None:
     def other(x: Malformed) -> None: ...
 
     assert "Broken: name 'Missing' is not defined" in refusal(tool)
-    assert "the annotations of Malformed cannot be read" in refusal(other)
+    assert "the annotations of Malformed are not valid" in refusal(other)
 
 
 def test_inherited_annotations_are_found_where_they_were_written() -> None:

@@ -13,9 +13,9 @@ from msgspec import Meta, Struct
 from pydantic import BaseModel, Field
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol import forms
-from colonnade.protocol.signature_form import Form
+from colonnade.protocol import elicitation as forms
 from colonnade.protocol.types import ElicitSchema
+from colonnade.signatures.form import ElicitationForm
 
 
 class Color(enum.Enum):
@@ -47,14 +47,14 @@ class Seat:
     window: bool = True
 
 
-def fault(form: Form, content: Any) -> str:
+def fault(form: ElicitationForm, content: Any) -> str:
     with pytest.raises(Fault) as caught:
         form.decode(json.dumps(content).encode())
     assert caught.value.kind is FaultKind.INVALID_PARAMS
     return caught.value.message
 
 
-def as_noun(form: Form) -> ElicitSchema:
+def as_noun(form: ElicitationForm) -> ElicitSchema:
     """The form as it travels: it is one, by the rules of both sides."""
     noun = msgspec.convert(form.schema, ElicitSchema)
     forms.check_form(noun)
@@ -62,7 +62,7 @@ def as_noun(form: Form) -> ElicitSchema:
 
 
 def test_a_dataclass_becomes_a_flat_form_with_titles_for_what_needs_them() -> None:
-    form = Form(Seat)
+    form = ElicitationForm(Seat)
     assert form.schema == {
         "type": "object",
         "properties": {
@@ -92,8 +92,8 @@ def test_a_dataclass_becomes_a_flat_form_with_titles_for_what_needs_them() -> No
 @pytest.mark.spec("R0366", "R0641")
 def test_an_answer_becomes_a_value_of_the_type() -> None:
     content = {"row": 1, "letter": "A", "color": "#f00", "colors": ["#00f"], "when": "2026-01-31"}
-    forms.check_content(as_noun(Form(Seat)), content)
-    assert Form(Seat).decode(json.dumps(content).encode()) == Seat(
+    forms.check_content(as_noun(ElicitationForm(Seat)), content)
+    assert ElicitationForm(Seat).decode(json.dumps(content).encode()) == Seat(
         1, "A", Color.RED, None, when=date(2026, 1, 31), colors=[Color.DARK_BLUE]
     )
 
@@ -101,15 +101,15 @@ def test_an_answer_becomes_a_value_of_the_type() -> None:
 @pytest.mark.spec("R0366", "R0641")
 def test_an_answer_that_does_not_fit_is_refused_with_every_problem() -> None:
     content = {"row": 0, "letter": "C", "color": "red", "note": "NO", "ticket": 5, "sizes": []}
-    assert set(fault(Form(Seat), content).split("; ")) == {
+    assert set(fault(ElicitationForm(Seat), content).split("; ")) == {
         "row: expected more than 0, got 0",
-        "letter: expected one of 'A', 'B', got other text",
-        "color: expected one of '#f00', '#00f', got other text",
-        "note: expected text that matches ^[a-z ]*$, got other text",
+        "letter: expected one of 'A', 'B', got another string",
+        "color: expected one of '#f00', '#00f', got another string",
+        "note: expected a string that matches ^[a-z ]*$, got another string",
         "ticket: expected a string or null, got an integer",
         "sizes: expected at least 1 item, got 0",
     }
-    assert fault(Form(Seat), {}) == (
+    assert fault(ElicitationForm(Seat), {}) == (
         "missing required 'row'; missing required 'letter'; missing required 'color'"
     )
 
@@ -130,7 +130,7 @@ def test_an_answer_that_does_not_fit_is_refused_with_every_problem() -> None:
 def test_a_plain_type_is_asked_for_under_one_name(
     annotation: Any, field_schema: Any, content: Any, value: Any
 ) -> None:
-    form = Form(annotation)
+    form = ElicitationForm(annotation)
     assert form.schema == {
         "type": "object",
         "properties": {"value": field_schema},
@@ -141,8 +141,8 @@ def test_a_plain_type_is_asked_for_under_one_name(
 
 
 def test_a_plain_type_must_be_answered_unless_none_will_do() -> None:
-    assert fault(Form(int), {}) == "missing required 'value'"
-    form = Form(int | None)
+    assert fault(ElicitationForm(int), {}) == "missing required 'value'"
+    form = ElicitationForm(int | None)
     assert "required" not in form.schema
     assert form.decode(b"{}") is None
     assert form.decode(b'{"value":"5"}') == 5
@@ -163,7 +163,7 @@ class Place(Struct):
 
 
 def test_models_typed_dicts_and_structs_are_forms_too() -> None:
-    person = Form(Person)
+    person = ElicitationForm(Person)
     assert person.schema == {
         "type": "object",
         "properties": {
@@ -175,9 +175,12 @@ def test_models_typed_dicts_and_structs_are_forms_too() -> None:
     }
     as_noun(person)
     assert person.decode(b'{"name":"A","age":18}') == Person(name="A", age=18)
-    assert Form(Contact).schema["properties"]["email"] == {"type": "string", "format": "email"}
-    assert Form(Contact).decode(b'{"email":"a@b.c"}') == {"email": "a@b.c"}
-    assert Form(Place).decode(b'{"city":"Oslo"}') == Place("Oslo")
+    assert ElicitationForm(Contact).schema["properties"]["email"] == {
+        "type": "string",
+        "format": "email",
+    }
+    assert ElicitationForm(Contact).decode(b'{"email":"a@b.c"}') == {"email": "a@b.c"}
+    assert ElicitationForm(Place).decode(b'{"city":"Oslo"}') == Place("Oslo")
 
 
 @dataclass
@@ -198,22 +201,22 @@ class Either:
 @pytest.mark.parametrize(
     ("annotation", "words"),
     [
-        (Nested, "the field 'seat' is more than a form can ask"),
+        (Nested, "the field 'seat' is more than a form can hold"),
         (Listed, "the field 'numbers' is more"),
         (Either, "the field 'both' is more"),
         (dict[str, int], "the field 'value' is more"),
-        (Number, "the choices of 'value' are not text"),
-        (list[Literal[1, 2]], "the choices of 'value' are not text"),
+        (Number, "the choices of 'value' are not strings"),
+        (list[Literal[1, 2]], "the choices of 'value' are not strings"),
         (bytearray, "a form for bytearray: "),
         (Any, "the field 'value' is more"),
     ],
 )
 def test_what_no_form_can_ask_for_is_refused(annotation: Any, words: str) -> None:
     with pytest.raises(LocalProtocolError, match=words):
-        Form(annotation)
+        ElicitationForm(annotation)
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"", b"null", b"{", b"\xff", b'{"value":"\\ud800"}'])
 def test_an_answer_that_is_no_object_is_refused(raw: bytes) -> None:
     with pytest.raises(Fault, match="expected an object of fields"):
-        Form(str).decode(raw)
+        ElicitationForm(str).decode(raw)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec import Meta, Raw
 from pydantic import Field
 
-from colonnade.protocol.jsonrpc import repeats
-from colonnade.protocol.signature import Signature
+from colonnade.protocol.jsonrpc import has_duplicate_members
+from colonnade.signatures.signature import Signature
 
 
 def forecast(
@@ -47,15 +47,15 @@ PLAIN, FORECAST, NOTHING = Signature(plain), Signature(forecast), Signature(noth
 def test_what_is_said_in_the_shortest_way_is_found_at_a_glance(
     raw: bytes, found: dict[str, Any]
 ) -> None:
-    assert PLAIN.glance(Raw(raw)) == found == PLAIN.decode(raw)
+    assert PLAIN.decode_plain(Raw(raw)) == found == PLAIN.decode(raw)
 
 
 def test_what_is_not_sent_is_left_to_the_function() -> None:
     def found(days: int = 3, near: str | None = None) -> None: ...
 
-    assert Signature(found).glance(Raw(b"{}")) == {}
-    assert Signature(found).glance(Raw(b'{"near":null}')) == {"near": None}
-    assert NOTHING.glance(Raw(b"{}")) == {}
+    assert Signature(found).decode_plain(Raw(b"{}")) == {}
+    assert Signature(found).decode_plain(Raw(b'{"near":null}')) == {"near": None}
+    assert NOTHING.decode_plain(Raw(b"{}")) == {}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_is_not_sent_is_left_to_the_function() -> None:
     ],
 )
 def test_everything_else_is_left_to_the_long_way(raw: bytes) -> None:
-    assert PLAIN.glance(Raw(raw)) is None
+    assert PLAIN.decode_plain(Raw(raw)) is None
 
 
 def test_what_is_not_hashable_in_a_type_is_no_trouble() -> None:
@@ -89,7 +89,7 @@ def test_what_is_not_hashable_in_a_type_is_no_trouble() -> None:
     ) -> Annotated[int, Meta(extra={"a": []})]: ...
 
     signature = Signature(found)
-    assert signature.glance(Raw(b'{"self":null,"total":1}')) == {"self": None, "total": 1}
+    assert signature.decode_plain(Raw(b'{"self":null,"total":1}')) == {"self": None, "total": 1}
     codec = signature.output()
     assert codec is not None
     assert codec.encode(1) == b"1"
@@ -105,7 +105,7 @@ def _filled(x: Annotated[str, Field(default_factory=lambda: "")]) -> None: ...
 @pytest.mark.parametrize("function", [_float, _list, _open, _named, _filled])
 def test_what_may_become_longer_or_needs_more_is_never_found_at_a_glance(function: Any) -> None:
     for raw in (b"{}", b'{"x":1}', b'{"x":"1"}', b'{"y":"1"}', b'{"x":1e3}', b'{"x":["a"]}'):
-        assert Signature(function).glance(Raw(raw)) is None
+        assert Signature(function).decode_plain(Raw(raw)) is None
 
 
 _names = st.sampled_from(
@@ -130,7 +130,7 @@ def test_a_glance_is_the_long_way_or_nothing_and_has_no_member_twice(
 ) -> None:
     raw = b"{%b}" % b",".join(b"%b:%b%b" % one for one in members)
     for signature in (FORECAST, PLAIN, NOTHING):
-        found = signature.glance(Raw(raw))
+        found = signature.decode_plain(Raw(raw))
         if found is not None:
             assert found == signature.decode(raw)
-            assert not repeats(raw)
+            assert not has_duplicate_members(raw)

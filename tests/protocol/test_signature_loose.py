@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.protocol.signature_loose import MAX_ALTERNATIVES, loosen
+from colonnade.signatures.coerce import MAX_ALTERNATIVES, coerce
 
 INTEGER: dict[str, Any] = {"type": "integer"}
 NUMBER: dict[str, Any] = {"type": "number"}
@@ -44,7 +44,7 @@ def formatted(name: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_what_can_only_be_meant_one_way_is_put_right(schema: Any, value: Any, meant: Any) -> None:
-    found = loosen(value, schema)
+    found = coerce(value, schema)
     assert found == meant
     assert type(found) is type(meant)
 
@@ -65,7 +65,7 @@ def test_what_can_only_be_meant_one_way_is_put_right(schema: Any, value: Any, me
     ],
 )  # fmt: skip
 def test_what_could_be_meant_otherwise_is_left_alone(schema: Any, value: Any) -> None:
-    found = loosen(value, schema)
+    found = coerce(value, schema)
     assert found == value
     assert type(found) is type(value)
 
@@ -91,13 +91,13 @@ def test_what_could_be_meant_otherwise_is_left_alone(schema: Any, value: Any) ->
     ],
 )
 def test_dates_and_times_may_be_short(name: str, text: str, meant: str) -> None:
-    assert loosen(text, formatted(name)) == meant
-    assert loosen(text, either(formatted(name), NULL)) == meant
-    assert loosen(text, formatted(name), scalars=False) == text
+    assert coerce(text, formatted(name)) == meant
+    assert coerce(text, either(formatted(name), NULL)) == meant
+    assert coerce(text, formatted(name), scalars=False) == text
 
 
 def test_without_scalars_only_json_in_strings_is_read() -> None:
     schema = {"type": "object", "properties": {"a": INTEGER, "b": LIST, "c": BOOLEAN}}
     value = '{"a":"1","b":"[1.0]","c":"true"}'
-    assert loosen(value, schema, scalars=False) == {"a": "1", "b": [1.0], "c": "true"}
-    assert type(loosen(value, schema, scalars=False)["b"][0]) is float
+    assert coerce(value, schema, scalars=False) == {"a": "1", "b": [1.0], "c": "true"}
+    assert type(coerce(value, schema, scalars=False)["b"][0]) is float

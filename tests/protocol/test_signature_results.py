@@ -14,7 +14,7 @@ from msgspec import Meta
 from pydantic import AnyUrl, BaseModel, Field
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.signature import EMPTY, Signature
+from colonnade.signatures.signature import EMPTY, Signature
 
 if TYPE_CHECKING:
     pass  # pyright: ignore[reportMissingImports]
@@ -42,7 +42,7 @@ def test_only_a_plain_text_takes_any_text() -> None:
     def number() -> int: ...
 
     outputs = [Signature(one).output() for one in (plain, short, number)]
-    assert [one and one.takes_any_text for one in outputs] == [True, False, False]
+    assert [one and one.takes_any_string for one in outputs] == [True, False, False]
 
 
 @pytest.mark.spec("R0377")
@@ -60,7 +60,7 @@ def test_a_result_is_encoded_if_it_fits_its_declared_type() -> None:
         output.encode({"a": "x"})
     with pytest.raises(LocalProtocolError, match="NaN and Infinity are not JSON"):
         output.encode({"a": float("nan")})
-    with pytest.raises(LocalProtocolError, match="JSON cannot carry it"):
+    with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
         output.encode({"a": object()})
 
 
@@ -177,9 +177,9 @@ def test_words_and_bounds_in_a_class_reach_the_schema_or_are_refused() -> None:
     def many(x: Many) -> None: ...
 
     assert "inside Attr" in refusal(attr)
-    assert "in Deep, is nothing to pydantic" in refusal(deep)
-    assert "in Both, is nothing to pydantic" in refusal(both)
-    assert "Iterable is read as list" in refusal(many)
+    assert "in Deep, is ignored by pydantic" in refusal(deep)
+    assert "in Both, is ignored by pydantic" in refusal(both)
+    assert "Iterable is decoded as list" in refusal(many)
 
 
 from collections.abc import Iterable  # noqa: E402
@@ -192,7 +192,7 @@ def test_a_named_zone_or_metadata_of_strangers_is_refused_for_pydantic_too() -> 
 
     assert "AwareDatetime" in refusal(zone)
     assert "AwareDatetime" in refusal(meta)
-    assert "'object' in Annotated means nothing here" in refusal(stranger)
+    assert "'object' in Annotated is not supported" in refusal(stranger)
 
 
 def test_words_on_any_annotation_of_pydantics_reach_the_schema() -> None:
@@ -226,7 +226,7 @@ def test_a_field_that_says_more_than_bounds_goes_to_pydantic() -> None:
     assert properties["a"]["x-mine"] is True
     assert properties["c"]["x-mcp-header"] == "C"
     assert fault(signature, b'{"a":1,"b":1,"c":1,"d":"b"}') == (
-        "b: expected at least 2, got 1; d: expected text that matches ^a, got other text"
+        "b: expected at least 2, got 1; d: expected a string that matches ^a, got another string"
     )
 
 

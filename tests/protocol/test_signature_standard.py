@@ -18,7 +18,7 @@ from msgspec import Meta
 from pydantic import BaseModel, Field, field_validator
 
 from colonnade.errors import Fault, LocalProtocolError
-from colonnade.protocol.signature import Signature
+from colonnade.signatures.signature import Signature
 
 
 def fault(function: Callable[..., Any], raw: bytes) -> str:
@@ -81,7 +81,7 @@ def test_bytes_are_the_text_and_not_base64_of_it() -> None:
     output = signature.output()
     assert output is not None
     assert output.encode({"a": (b"hi", "ä".encode())}) == '{"a":["hi","ä"]}'.encode()
-    with pytest.raises(LocalProtocolError, match="no UTF-8; return them as File"):
+    with pytest.raises(LocalProtocolError, match="not UTF-8; return them as File"):
         output.encode({"a": (b"\xff",)})
 
 
@@ -89,9 +89,9 @@ def test_a_text_of_another_format_is_told_without_being_repeated() -> None:
     def tool(host: ipaddress.IPv4Address, pattern: re.Pattern[str], price: Decimal) -> None: ...
 
     assert fault(tool, b'{"host":"secret","pattern":"(secret","price":"secret"}') == (
-        "host: expected an IPv4 address such as 192.0.2.1, got other text; "
-        "pattern: expected a regular expression, got other text; "
-        "price: expected a number, or one as text such as '12.50', got other text"
+        "host: expected an IPv4 address such as 192.0.2.1, got another string; "
+        "pattern: expected a regular expression, got another string; "
+        "price: expected a number, or a string such as '12.50', got another string"
     )
     assert fault(tool, b'{"host":"192.0.2.1","pattern":"a","price":"NaN"}') == (
         "price: Expected a finite number"
@@ -119,8 +119,8 @@ def test_an_annotation_that_is_a_value_is_refused_in_words() -> None:
     def thing(a: object()) -> None: ...  # pyright: ignore[reportInvalidTypeForm]
     def described(a: Field(description="A.")) -> None: ...  # pyright: ignore[reportInvalidTypeForm]
 
-    assert "thing: parameter 'a': its annotation is a value (object), and no type" in refusal(thing)
-    assert "(FieldInfo), and no type; write a type such as str" in refusal(described)
+    assert "thing: parameter 'a': its annotation is a value (object), not a type" in refusal(thing)
+    assert "(FieldInfo), not a type; write a type such as str" in refusal(described)
 
 
 # ---------------------------------------------------------------- all that is wrong
@@ -139,11 +139,11 @@ def test_every_date_that_is_none_is_told_and_not_only_the_first() -> None:
     assert fault(
         tool, b'{"stay":{"start":"x","end":"y","guests":"z"},"days":["x","2026-01-31","y"]}'
     ) == (
-        "stay.start: expected a date such as 2026-01-31, got other text; "
-        "stay.end: expected a date such as 2026-01-31, got other text; "
+        "stay.start: expected a date such as 2026-01-31, got another string; "
+        "stay.end: expected a date such as 2026-01-31, got another string; "
         "stay.guests: expected an integer, got a string; "
-        "days[0]: expected a date such as 2026-01-31, got other text; "
-        "days[2]: expected a date such as 2026-01-31, got other text; "
+        "days[0]: expected a date such as 2026-01-31, got another string; "
+        "days[2]: expected a date such as 2026-01-31, got another string; "
         "missing required argument 'id'"
     )
 

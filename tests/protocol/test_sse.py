@@ -9,25 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
-from colonnade.protocol.sse import (
+from colonnade.protocol.http.sse import (
     MAX_EVENT_BYTES,
     MAX_LABEL_BYTES,
     MAX_RETRY_MS,
     PIECE_BYTES,
-    Event,
-    Parser,
+    EventStreamParser,
+    ServerSentEvent,
     comment,
-    prime,
-    write,
+    encode_event,
+    priming_event,
 )
+from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
 
 MESSAGE = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"\xc3\xbc"}}'
 
 
-def read(stream: bytes, size: int = 0, max_event_bytes: int = MAX_EVENT_BYTES) -> list[Event]:
+def read(
+    stream: bytes, size: int = 0, max_event_bytes: int = MAX_EVENT_BYTES
+) -> list[ServerSentEvent]:
     """All events of a stream that is fed in chunks of this size, or in one."""
-    parser = Parser(max_event_bytes=max_event_bytes)
+    parser = EventStreamParser(max_event_bytes=max_event_bytes)
     return feed_all(parser, cut(stream, size or len(stream) or 1))
 
 
@@ -35,13 +37,13 @@ def cut(stream: bytes, size: int) -> list[bytes]:
     return [stream[at : at + size] for at in range(0, len(stream), size)]
 
 
-def feed_all(parser: Parser, chunks: Iterable[bytes]) -> list[Event]:
+def feed_all(parser: EventStreamParser, chunks: Iterable[bytes]) -> list[ServerSentEvent]:
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
 
-def reference(stream: bytes) -> tuple[list[Event], str, int | None]:
+def reference(stream: bytes) -> tuple[list[ServerSentEvent], str, int | None]:
     """The standard's algorithm, read off its text: the whole stream at once, nothing bounded."""
-    events: list[Event] = []
+    events: list[ServerSentEvent] = []
     data: list[bytes] = []
     name, last_id, last_retry = b"", "", None
     own_id: str | None = None
@@ -52,7 +54,7 @@ def reference(stream: bytes) -> tuple[list[Event], str, int | None]:
             last_id = last_id if own_id is None else own_id
             if data:
                 kind = name.decode() or "message"
-                events.append(Event(b"\n".join(data), kind, own_id, own_retry))
+                events.append(ServerSentEvent(b"\n".join(data), kind, own_id, own_retry))
             data, name, own_id, own_retry = [], b"", None, None
             continue
         field, _, value = line.partition(b":")
@@ -90,7 +92,7 @@ def test_any_chunking_gives_what_the_standard_gives(stream: bytes, data: st.Data
     chunks = [stream[a:b] for a, b in pairwise(edges)]
     expected = reference(stream)
     for way in (chunks, [stream], cut(stream, 1)):
-        parser = Parser()
+        parser = EventStreamParser()
         events = feed_all(parser, way)
         parser.end()
         assert (events, parser.last_event_id, parser.retry_ms) == expected
@@ -100,9 +102,9 @@ def test_any_chunking_gives_what_the_standard_gives(stream: bytes, data: st.Data
 def test_any_bytes_in_any_chunking_give_the_same_events_and_the_same_fault(
     stream: bytes, size: int, bound: int
 ) -> None:
-    def outcome(chunks: list[bytes]) -> tuple[list[Event], str]:
-        parser = Parser(max_event_bytes=bound)
-        events: list[Event] = []
+    def outcome(chunks: list[bytes]) -> tuple[list[ServerSentEvent], str]:
+        parser = EventStreamParser(max_event_bytes=bound)
+        events: list[ServerSentEvent] = []
         try:
             for chunk in chunks:
                 events += parser.feed(chunk)
@@ -120,30 +122,30 @@ def test_each_line_end_works_in_any_chunking(line_end: bytes, size: int) -> None
     stream = line_end.join(
         [b"event: endpoint", b"data: /post", b"", b"data: a", b"data: b", b"", b""]
     )
-    assert read(stream, size) == [Event(b"/post", "endpoint"), Event(b"a\nb")]
+    assert read(stream, size) == [ServerSentEvent(b"/post", "endpoint"), ServerSentEvent(b"a\nb")]
 
 
 def test_a_carriage_return_completes_its_event_without_waiting_for_the_next_byte() -> None:
-    parser = Parser()
-    assert parser.feed(b"data: x\r\n\r") == [Event(b"x")]
+    parser = EventStreamParser()
+    assert parser.feed(b"data: x\r\n\r") == [ServerSentEvent(b"x")]
     assert parser.feed(b"") == []
     assert parser.feed(b"\n") == []
-    assert parser.feed(b"data: y\r\r") == [Event(b"y")]
-    assert parser.feed(b"\ndata: z\n\n") == [Event(b"z")]
+    assert parser.feed(b"data: y\r\r") == [ServerSentEvent(b"y")]
+    assert parser.feed(b"\ndata: z\n\n") == [ServerSentEvent(b"z")]
 
 
 def test_other_characters_that_end_lines_elsewhere_do_not_end_one_here() -> None:
     data = "a\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029b".encode()
-    assert read(b"data: " + data + b"\n\n") == [Event(data)]
+    assert read(b"data: " + data + b"\n\n") == [ServerSentEvent(data)]
 
 
 def test_one_byte_order_mark_is_skipped_at_the_start_and_only_there() -> None:
     bom = b"\xef\xbb\xbf"
     for size in (0, 1, 2):
-        assert read(bom + b"data: x\n\n", size) == [Event(b"x")]
+        assert read(bom + b"data: x\n\n", size) == [ServerSentEvent(b"x")]
         assert read(bom + bom + b"data: x\n\n", size) == []
-        assert read(b"data: x\n\n" + bom + b"data: y\n\n", size) == [Event(b"x")]
-        assert read(bom[:2] + b"data: x\n\ndata: y\n\n", size) == [Event(b"y")]
+        assert read(b"data: x\n\n" + bom + b"data: y\n\n", size) == [ServerSentEvent(b"x")]
+        assert read(bom[:2] + b"data: x\n\ndata: y\n\n", size) == [ServerSentEvent(b"y")]
 
 
 @pytest.mark.parametrize(
@@ -163,26 +165,28 @@ def test_one_byte_order_mark_is_skipped_at_the_start_and_only_there() -> None:
     ],
 )
 def test_fields_are_read_as_the_standard_says(block: bytes, data: bytes) -> None:
-    assert read(block + b"\n\n") == [Event(data)]
+    assert read(block + b"\n\n") == [ServerSentEvent(data)]
 
 
 def test_a_block_without_a_data_line_is_no_event_and_leaves_no_name_behind() -> None:
-    assert read(b"event: lost\n\ndata: x\n\n") == [Event(b"x")]
+    assert read(b"event: lost\n\ndata: x\n\n") == [ServerSentEvent(b"x")]
     assert read(b"\n\n: only a comment\n\n") == []
 
 
 def test_an_empty_event_name_means_message() -> None:
-    assert read(b"event: a\nevent:\ndata: x\n\n") == [Event(b"x", "message")]
+    assert read(b"event: a\nevent:\ndata: x\n\n") == [ServerSentEvent(b"x", "message")]
 
 
 def test_a_priming_event_is_an_event_with_an_id_and_empty_data() -> None:
-    parser = Parser()
-    assert parser.feed(b"id: s1-0\nretry: 500\ndata:\n\n") == [Event(b"", "message", "s1-0", 500)]
+    parser = EventStreamParser()
+    assert parser.feed(b"id: s1-0\nretry: 500\ndata:\n\n") == [
+        ServerSentEvent(b"", "message", "s1-0", 500)
+    ]
     assert (parser.last_event_id, parser.retry_ms) == ("s1-0", 500)
 
 
 def test_an_id_and_a_retry_without_data_are_no_event_but_the_parser_knows_them() -> None:
-    parser = Parser()
+    parser = EventStreamParser()
     assert parser.feed(b"id: s1-0\n") == []
     assert parser.last_event_id == ""
     assert parser.feed(b"\nretry: 500\n\n") == []
@@ -190,17 +194,20 @@ def test_an_id_and_a_retry_without_data_are_no_event_but_the_parser_knows_them()
 
 
 def test_the_last_id_outlives_events_that_have_none_and_an_empty_one_clears_it() -> None:
-    parser = Parser(last_event_id="old")
+    parser = EventStreamParser(last_event_id="old")
     assert parser.last_event_id == "old"
-    assert parser.feed(b"id: 1\ndata: a\n\ndata: b\n\n") == [Event(b"a", id="1"), Event(b"b")]
+    assert parser.feed(b"id: 1\ndata: a\n\ndata: b\n\n") == [
+        ServerSentEvent(b"a", id="1"),
+        ServerSentEvent(b"b"),
+    ]
     assert parser.last_event_id == "1"
-    assert parser.feed(b"id\ndata: c\n\n") == [Event(b"c", id="")]
+    assert parser.feed(b"id\ndata: c\n\n") == [ServerSentEvent(b"c", id="")]
     assert parser.last_event_id == ""
 
 
 def test_an_id_with_a_nul_is_ignored() -> None:
-    parser = Parser()
-    assert parser.feed(b"id: 1\nid: 2\0\ndata: a\n\n") == [Event(b"a", id="1")]
+    parser = EventStreamParser()
+    assert parser.feed(b"id: 1\nid: 2\0\ndata: a\n\n") == [ServerSentEvent(b"a", id="1")]
     assert parser.last_event_id == "1"
 
 
@@ -228,8 +235,10 @@ def test_an_id_with_a_nul_is_ignored() -> None:
 def test_retry_is_ascii_digits_or_nothing_and_has_a_largest_value(
     written: bytes, retry_ms: int | None
 ) -> None:
-    parser = Parser()
-    assert parser.feed(b"retry: " + written + b"\ndata: x\n\n") == [Event(b"x", retry_ms=retry_ms)]
+    parser = EventStreamParser()
+    assert parser.feed(b"retry: " + written + b"\ndata: x\n\n") == [
+        ServerSentEvent(b"x", retry_ms=retry_ms)
+    ]
     assert parser.retry_ms == retry_ms
 
 
@@ -238,7 +247,7 @@ def test_retry_is_ascii_digits_or_nothing_and_has_a_largest_value(
     [b"data: x", b"data: x\n", b"id: 9\n", b"event: a\n", b"data: x\nid: 9", b"\xef", b"dat"],
 )
 def test_what_the_end_cuts_short_is_dropped_and_said(unfinished: bytes) -> None:
-    parser = Parser()
+    parser = EventStreamParser()
     assert parser.feed(unfinished) == []
     assert parser.end() is True
     assert parser.last_event_id == ""
@@ -248,16 +257,16 @@ def test_what_the_end_cuts_short_is_dropped_and_said(unfinished: bytes) -> None:
     "whole", [b"", b"\xef\xbb\xbf", b"data: x\n\n", b"data: x\r\n\r", b": x\n"]
 )
 def test_an_end_between_events_cuts_nothing(whole: bytes) -> None:
-    parser = Parser()
+    parser = EventStreamParser()
     parser.feed(whole)
     assert parser.end() is False
     assert parser.end() is False
 
 
 def test_an_ended_parser_takes_no_more_bytes() -> None:
-    parser = Parser()
+    parser = EventStreamParser()
     parser.end()
-    with pytest.raises(LocalProtocolError, match="new Parser"):
+    with pytest.raises(LocalProtocolError, match="new parser"):
         parser.feed(b"data: x\n\n")
 
 
@@ -277,7 +286,7 @@ def test_data_that_is_not_utf8_is_handed_on_unchanged_and_refused_as_text() -> N
 def test_an_id_or_event_name_that_is_not_utf8_or_too_long_is_a_fault(
     field: bytes, value: bytes
 ) -> None:
-    parser = Parser(last_event_id="before")
+    parser = EventStreamParser(last_event_id="before")
     with pytest.raises(Fault) as caught:
         parser.feed(field + b": " + value + b"\ndata: x\n\n")
     assert caught.value.kind is FaultKind.PARSE
@@ -291,13 +300,15 @@ def test_an_id_and_event_name_of_the_longest_length_are_read() -> None:
 
 
 def test_what_is_neither_read_nor_kept_need_not_be_utf8() -> None:
-    assert read(b": \xff\nfoo\xff: \xff\ndata: x\n\n") == [Event(b"x")]
+    assert read(b": \xff\nfoo\xff: \xff\ndata: x\n\n") == [ServerSentEvent(b"x")]
 
 
 @pytest.mark.parametrize("size", [0, 1, 5])
 def test_an_event_of_just_the_bound_passes_and_one_byte_more_is_a_fault(size: int) -> None:
-    assert read(b"data: 12345678\n\n", size, max_event_bytes=8) == [Event(b"12345678")]
-    assert read(b"data:1234\ndata: 567\n\n", size, max_event_bytes=8) == [Event(b"1234\n567")]
+    assert read(b"data: 12345678\n\n", size, max_event_bytes=8) == [ServerSentEvent(b"12345678")]
+    assert read(b"data:1234\ndata: 567\n\n", size, max_event_bytes=8) == [
+        ServerSentEvent(b"1234\n567")
+    ]
     for stream in (b"data: 123456789\n\n", b"data:123456789\n\n", b"data:1234\ndata: 5678\n\n"):
         with pytest.raises(Fault, match="max_event_bytes") as caught:
             read(stream, size, max_event_bytes=8)
@@ -305,7 +316,7 @@ def test_an_event_of_just_the_bound_passes_and_one_byte_more_is_a_fault(size: in
 
 
 def test_empty_data_lines_count_towards_the_bound() -> None:
-    assert read(b"data\n" * 9 + b"\n", max_event_bytes=8) == [Event(b"\n" * 8)]
+    assert read(b"data\n" * 9 + b"\n", max_event_bytes=8) == [ServerSentEvent(b"\n" * 8)]
     with pytest.raises(Fault, match="more than 8 bytes"):
         read(b"data\n" * 10, max_event_bytes=8)
 
@@ -319,13 +330,13 @@ def test_a_line_over_the_bound_is_a_fault_whatever_it_says_and_before_it_ends(li
 
 
 def test_a_quiet_stream_of_comments_never_reaches_the_bound() -> None:
-    assert read(b": ping\n" * 1000 + b"data: x\n\n", max_event_bytes=8) == [Event(b"x")]
+    assert read(b": ping\n" * 1000 + b"data: x\n\n", max_event_bytes=8) == [ServerSentEvent(b"x")]
 
 
 def test_events_before_a_fault_are_returned_and_then_the_fault_is_raised_for_good() -> None:
-    parser = Parser(max_event_bytes=8)
+    parser = EventStreamParser(max_event_bytes=8)
     stream = b"id: 1\ndata: a\n\nid: 2\ndata: 123456789\n\ndata: b\n\n"
-    assert parser.feed(stream) == [Event(b"a", id="1")]
+    assert parser.feed(stream) == [ServerSentEvent(b"a", id="1")]
     assert parser.fault is not None
     for again in (lambda: parser.feed(b"data: c\n\n"), lambda: parser.feed(b""), parser.end):
         with pytest.raises(Fault, match="longer than") as caught:
@@ -401,9 +412,9 @@ class CountedBuffer(bytearray):
 )
 def test_no_chunking_makes_the_parser_do_more_than_linear_work(stream: bytes, size: int) -> None:
     work = Work()
-    parser = Parser()
+    parser = EventStreamParser()
     parser._partial = CountedBuffer(work)
-    events: list[Event] = []
+    events: list[ServerSentEvent] = []
     for at in range(0, len(stream), size):
         chunk = CountedChunk(stream[at : at + size])
         chunk.work = work
@@ -415,13 +426,13 @@ def test_no_chunking_makes_the_parser_do_more_than_linear_work(stream: bytes, si
 
 def test_an_event_of_many_data_lines_grows_in_place() -> None:
     work = Work()
-    parser = Parser()
+    parser = EventStreamParser()
     data = CountedBuffer(work)
     parser._data = data  # as after an empty first line
     assert feed_all(parser, [b"data: xy\n"] * 10_000) == []
     assert parser._data is data
     assert work.bytes == 3 * 10_000
-    assert parser.feed(b"\n") == [Event(b"\nxy" * 10_000)]
+    assert parser.feed(b"\n") == [ServerSentEvent(b"\nxy" * 10_000)]
 
 
 def test_the_counting_itself_notices_a_buffer_that_is_rebuilt_for_each_chunk() -> None:
@@ -443,17 +454,17 @@ def test_the_default_bound_holds_a_message_of_a_pipe() -> None:
 
 
 def test_an_event_is_written_as_one_block() -> None:
-    assert write(b"{}") == b"data: {}\n\n"
-    assert write(b"") == b"data: \n\n"
+    assert encode_event(b"{}") == b"data: {}\n\n"
+    assert encode_event(b"") == b"data: \n\n"
     assert (
-        write(b"/post?s=1", event="endpoint", id="s1-7", retry_ms=500)
+        encode_event(b"/post?s=1", event="endpoint", id="s1-7", retry_ms=500)
         == b"id: s1-7\nevent: endpoint\nretry: 500\ndata: /post?s=1\n\n"
     )
 
 
 def test_a_priming_event_is_written_with_an_id_and_empty_data() -> None:
-    assert read(prime("s1-0")) == [Event(b"", "message", "s1-0", None)]
-    assert read(prime("s1-0", retry_ms=0)) == [Event(b"", "message", "s1-0", 0)]
+    assert read(priming_event("s1-0")) == [ServerSentEvent(b"", "message", "s1-0", None)]
+    assert read(priming_event("s1-0", retry_ms=0)) == [ServerSentEvent(b"", "message", "s1-0", 0)]
 
 
 @pytest.mark.parametrize("text", ["", "ping", "ü", "data: x", "\ud800"])
@@ -461,7 +472,7 @@ def test_a_comment_is_one_block_that_readers_skip(text: str) -> None:
     written = comment(text)
     assert written.startswith(b":")
     assert written.endswith(b"\n\n")
-    assert read(written + b"data: x\n\n" + written) == [Event(b"x")]
+    assert read(written + b"data: x\n\n" + written) == [ServerSentEvent(b"x")]
 
 
 def test_the_shortest_comment_is_a_colon() -> None:
@@ -475,10 +486,10 @@ def test_whatever_the_data_it_is_read_back_as_one_event_with_its_line_ends_as_lf
 ) -> None:
     expected = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     for name, label in ((None, None), ("e", None), (None, "i")):
-        written = write(data, event=name, id=label)
+        written = encode_event(data, event=name, id=label)
         [event, after] = read(written + b"data: next\n\n", size)
-        assert event == Event(expected, name or "message", label)
-        assert after == Event(b"next")
+        assert event == ServerSentEvent(expected, name or "message", label)
+        assert after == ServerSentEvent(b"next")
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r", b"\r\n"])
@@ -487,9 +498,9 @@ def test_whatever_the_data_it_is_read_back_as_one_event_with_its_line_ends_as_lf
 )
 def test_nothing_in_the_data_forges_a_field_or_an_event(line_end: bytes, forged: bytes) -> None:
     data = line_end.join([b"x", forged, b"", b"data: second event", b"", b""])
-    parser = Parser()
-    events = parser.feed(write(data))
-    assert events == [Event(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))]
+    parser = EventStreamParser()
+    events = parser.feed(encode_event(data))
+    assert events == [ServerSentEvent(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))]
     assert (parser.last_event_id, parser.retry_ms) == ("", None)
 
 
@@ -499,19 +510,19 @@ def test_nothing_in_the_data_forges_a_field_or_an_event(line_end: bytes, forged:
 )
 def test_an_id_or_event_name_that_could_forge_or_not_come_back_is_refused(label: str) -> None:
     with pytest.raises(LocalProtocolError, match=r"event id .* visible ASCII"):
-        write(b"{}", id=label)
+        encode_event(b"{}", id=label)
     with pytest.raises(LocalProtocolError, match=r"event id .* visible ASCII"):
-        prime(label)
+        priming_event(label)
     with pytest.raises(LocalProtocolError, match=r"event name .* visible ASCII"):
-        write(b"{}", event=label)
+        encode_event(b"{}", event=label)
 
 
 @pytest.mark.parametrize("retry_ms", [-1, MAX_RETRY_MS + 1])
 def test_a_retry_that_no_reader_could_keep_is_refused(retry_ms: int) -> None:
     with pytest.raises(LocalProtocolError, match="retry_ms"):
-        write(b"{}", retry_ms=retry_ms)
+        encode_event(b"{}", retry_ms=retry_ms)
     with pytest.raises(LocalProtocolError, match="retry_ms"):
-        prime("1", retry_ms=retry_ms)
+        priming_event("1", retry_ms=retry_ms)
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\rb", "x" * 100 + "\r\ndata: y"])
@@ -525,5 +536,5 @@ def test_a_comment_with_a_line_break_is_refused(text: str) -> None:
     st.integers(0, MAX_RETRY_MS),
 )
 def test_ids_names_and_retries_are_read_back_as_written(label: str, retry_ms: int) -> None:
-    written = write(MESSAGE, event=label, id=label, retry_ms=retry_ms)
-    assert read(written, 1) == [Event(MESSAGE, label, label, retry_ms)]
+    written = encode_event(MESSAGE, event=label, id=label, retry_ms=retry_ms)
+    assert read(written, 1) == [ServerSentEvent(MESSAGE, label, label, retry_ms)]

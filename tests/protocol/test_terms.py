@@ -4,11 +4,10 @@ import pytest
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.identity import Identity
+from colonnade.protocol.link.handshake import MethodRules, params_for
 from colonnade.protocol.methods import Method, Side, declares
-from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Peer
+from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer
 from colonnade.protocol.revision import ALL, Revision
-from colonnade.protocol.terms import Terms, fitting
 from protocol.dialogue import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER
 
 CAN = {Side.CLIENT: ABLE_CLIENT, Side.SERVER: ABLE_SERVER}
@@ -22,10 +21,10 @@ EVERY_ROW = {
 }
 
 
-def terms(side: Side, can: object = None) -> Terms:
+def terms(side: Side, can: object = None) -> MethodRules:
     capabilities = CAN[side] if can is None else can
     assert isinstance(capabilities, t.ClientCapabilities | t.ServerCapabilities)
-    return Terms(Identity(INFO[side], capabilities))
+    return MethodRules(Identity(INFO[side], capabilities))
 
 
 def rows(revision: Revision, side: Side) -> list[Method]:
@@ -43,26 +42,28 @@ def test_a_method_of_another_revision_is_neither_sent_nor_served(revision: Revis
         for name, row in EVERY_ROW.items():
             if name not in theirs:
                 with pytest.raises(Fault) as caught:
-                    terms(side).received(name, peer)
+                    terms(side).receivable(name, peer)
                 assert caught.value.kind is FaultKind.METHOD_NOT_FOUND
             if name not in mine:
                 with pytest.raises(LocalProtocolError, match="sends in"):
-                    terms(side).sent(name, peer, notification=row.is_notification, informed=True)
+                    terms(side).sendable(
+                        name, peer, notification=row.is_notification, informed=True
+                    )
 
 
 def test_what_both_offer_is_sent_and_served_in_every_revision(revision: Revision) -> None:
     for side in Side:
         peer = Peer(revision, CAN[side.other])
         for row in rows(revision, side.other):
-            assert terms(side).received(row.name, peer) == row
+            assert terms(side).receivable(row.name, peer) == row
         for row in rows(revision, side):
             if row.name != HANDSHAKE_METHOD:
-                sent = terms(side).sent(
+                sent = terms(side).sendable(
                     row.name, peer, notification=row.is_notification, informed=True
                 )
                 assert sent == row
                 with pytest.raises(LocalProtocolError, match="is no"):
-                    terms(side).sent(
+                    terms(side).sendable(
                         row.name, peer, notification=not row.is_notification, informed=True
                     )
 
@@ -77,18 +78,18 @@ def test_what_was_not_declared_is_neither_sent_nor_served(revision: Revision) ->
             peer = Peer(revision, CAN[side.other] if own else NOTHING[side.other])
             mine = terms(side, NOTHING[side] if own else None)
             with pytest.raises(LocalProtocolError, match="has not declared it"):
-                mine.sent(row.name, peer, notification=row.is_notification, informed=True)
+                mine.sendable(row.name, peer, notification=row.is_notification, informed=True)
             if not own:  # and the other side, which did not offer it, does not serve it
                 receiver = terms(side.other, NOTHING[side.other])
                 with pytest.raises(Fault) as caught:
-                    receiver.received(row.name, Peer(revision, CAN[side]))
+                    receiver.receivable(row.name, Peer(revision, CAN[side]))
                 assert caught.value.kind is FaultKind.METHOD_NOT_FOUND
 
 
 @pytest.mark.spec("R0090")
 def test_a_client_without_roots_does_not_know_the_method(revision: Revision) -> None:
     with pytest.raises(Fault) as caught:
-        terms(Side.CLIENT, t.ClientCapabilities()).received(
+        terms(Side.CLIENT, t.ClientCapabilities()).receivable(
             "roots/list", Peer(revision, ABLE_SERVER)
         )
     assert revision.codes[caught.value.kind] == -32601
@@ -100,14 +101,16 @@ def test_of_a_peer_that_said_nothing_yet_nothing_is_held_against_it(revision: Re
     for row in rows(revision, Side.CLIENT):
         if row.name != HANDSHAKE_METHOD:
             for _ in range(2):  # what was found once is found again
-                sent = own.sent(row.name, peer, notification=row.is_notification, informed=False)
+                sent = own.sendable(
+                    row.name, peer, notification=row.is_notification, informed=False
+                )
                 assert sent == row
             other = not row.is_notification
             with pytest.raises(LocalProtocolError, match="is no"):
-                own.sent(row.name, peer, notification=other, informed=False)
+                own.sendable(row.name, peer, notification=other, informed=False)
     if "notifications/roots/list_changed" in revision.methods:  # our own silence still counts
         with pytest.raises(LocalProtocolError, match="this side"):
-            terms(Side.CLIENT, t.ClientCapabilities()).sent(
+            terms(Side.CLIENT, t.ClientCapabilities()).sendable(
                 "notifications/roots/list_changed", peer, notification=True, informed=False
             )
 
@@ -121,7 +124,7 @@ def test_what_a_sender_did_not_say_of_itself_is_heard_all_the_same(revision: Rev
                 and row.needed_of(side.other) is side.other
                 and row.name in revision.methods
             ):
-                assert terms(side).received(row.name, silent) == row
+                assert terms(side).receivable(row.name, silent) == row
 
 
 @pytest.mark.spec("R0927", "R1207")
@@ -133,13 +136,13 @@ def test_an_extension_that_one_side_lacks_is_refused_by_name_or_unknown() -> Non
                     continue
                 without = Peer(revision, t.ClientCapabilities())
                 with pytest.raises(Fault) as caught:
-                    terms(Side.SERVER).received(row.name, without)
+                    terms(Side.SERVER).receivable(row.name, without)
                 assert revision.codes[caught.value.kind] == -32021
                 assert caught.value.data == {
                     "requiredCapabilities": {"extensions": {identifier: {}}}
                 }
                 with pytest.raises(Fault) as caught:
-                    terms(Side.SERVER, t.ServerCapabilities()).received(
+                    terms(Side.SERVER, t.ServerCapabilities()).receivable(
                         row.name, Peer(revision, ABLE_CLIENT)
                     )
                 assert revision.codes[caught.value.kind] == -32601
@@ -148,14 +151,14 @@ def test_an_extension_that_one_side_lacks_is_refused_by_name_or_unknown() -> Non
                     (terms(Side.CLIENT), t.ServerCapabilities()),
                 ):
                     with pytest.raises(LocalProtocolError):
-                        mine.sent(
+                        mine.sendable(
                             row.name, Peer(revision, theirs), notification=False, informed=True
                         )
 
 
 def test_initialize_is_never_sent_as_any_request(revision: Revision) -> None:
     with pytest.raises(LocalProtocolError):
-        terms(Side.CLIENT).sent(
+        terms(Side.CLIENT).sendable(
             HANDSHAKE_METHOD, Peer(revision, ABLE_SERVER), notification=False, informed=True
         )
 
@@ -163,13 +166,13 @@ def test_initialize_is_never_sent_as_any_request(revision: Revision) -> None:
 def test_params_are_those_that_the_method_takes() -> None:
     for row in EVERY_ROW.values():
         with pytest.raises(LocalProtocolError, match="takes"):
-            fitting(row, t.Annotations())
+            params_for(row, t.Annotations())
     call, listing = EVERY_ROW["tools/call"], EVERY_ROW["tools/list"]
     given = t.CallToolRequestParams(name="n")
-    assert fitting(call, given) is given
-    assert fitting(listing, None) == t.PaginatedRequestParams()
+    assert params_for(call, given) is given
+    assert params_for(listing, None) == t.PaginatedRequestParams()
     with pytest.raises(LocalProtocolError, match="needs CallToolRequestParams"):
-        fitting(call, None)
+        params_for(call, None)
 
 
 def test_the_able_sides_of_these_tests_declare_all_that_any_method_needs() -> None:

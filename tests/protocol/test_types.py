@@ -16,7 +16,9 @@ NOUNS = sorted(
     (
         noun
         for noun in (getattr(t, name) for name in t.__all__)
-        if isinstance(noun, type) and issubclass(noun, t.Noun) and noun is not t.Noun
+        if isinstance(noun, type)
+        and issubclass(noun, t.ProtocolType)
+        and noun is not t.ProtocolType
     ),
     key=lambda noun: noun.__name__,
 )
@@ -25,7 +27,7 @@ NOUNS = sorted(
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-def test_a_noun_takes_its_fields_by_name_and_never_changes(noun: type[t.Noun]) -> None:
+def test_a_noun_takes_its_fields_by_name_and_never_changes(noun: type[t.ProtocolType]) -> None:
     taken = signatures.signature(noun).parameters.values()
     assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in taken)
     assert noun.__struct_config__.frozen
@@ -33,7 +35,9 @@ def test_a_noun_takes_its_fields_by_name_and_never_changes(noun: type[t.Noun]) -
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-def test_what_a_noun_may_lack_is_absent_by_default_and_is_not_sent(noun: type[t.Noun]) -> None:
+def test_what_a_noun_may_lack_is_absent_by_default_and_is_not_sent(
+    noun: type[t.ProtocolType],
+) -> None:
     for field in structs.fields(noun):
         assert field.required or any(
             field.default is nothing for nothing in (None, msgspec.UNSET, t.ABSENT)
@@ -41,11 +45,11 @@ def test_what_a_noun_may_lack_is_absent_by_default_and_is_not_sent(noun: type[t.
 
 
 def test_the_door_leads_to_every_noun() -> None:
-    everything: list[type[t.Noun]] = [t.Noun]
+    everything: list[type[t.ProtocolType]] = [t.ProtocolType]
     for noun in everything:
         everything += noun.__subclasses__()
     ours = {noun for noun in everything if noun.__module__.startswith("colonnade.protocol.types")}
-    assert ours == {*NOUNS, t.Noun}
+    assert ours == {*NOUNS, t.ProtocolType}
 
 
 def test_the_stub_and_the_door_lead_to_the_same_names() -> None:
@@ -53,7 +57,7 @@ def test_the_stub_and_the_door_lead_to_the_same_names() -> None:
     imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
     stub = {alias.name: str(node.module) for node in imports for alias in node.names}
     homes: dict[str, str] = vars(t)["_HOMES"]
-    assert stub == {name: f"colonnade.protocol.types_{home}" for name, home in homes.items()}
+    assert stub == {name: f"colonnade.protocol.types.{home}" for name, home in homes.items()}
     spelled = next(node for node in ast.parse(source).body if isinstance(node, ast.Assign))
     assert sorted(ast.literal_eval(spelled.value)) == sorted(homes) == sorted(t.__all__)
 
@@ -61,25 +65,27 @@ def test_the_stub_and_the_door_lead_to_the_same_names() -> None:
 def test_a_noun_is_that_of_its_chapter_and_each_is_there_once() -> None:
     homes: dict[str, str] = vars(t)["_HOMES"]
     for name, home in homes.items():
-        assert getattr(t, name) is vars(import_module(f"colonnade.protocol.types_{home}"))[name]
+        assert getattr(t, name) is vars(import_module(f"colonnade.protocol.types.{home}"))[name]
     with pytest.raises(AttributeError, match="no attribute 'Toll'"):
         _ = getattr(t, "Toll")  # noqa: B009
     assert set(homes) <= set(dir(t))
 
 
 def test_marks_are_given_back_by_attribute_name() -> None:
-    assert t.known(t.Root) == {"meta": t.Span(since="2025-06-18")}
-    assert t.known(t.RootsCapability) == {"list_changed": t.Span(until="2025-11-25")}
-    both = t.Span(since="2025-11-25", until="2025-11-25")
-    assert t.known(t.ElicitRequestParams)["elicitation_id"] == both
-    assert t.known(t.ModelPreferences) == {}
+    assert t.field_ranges(t.Root) == {"meta": t.RevisionRange(since="2025-06-18")}
+    assert t.field_ranges(t.RootsCapability) == {
+        "list_changed": t.RevisionRange(until="2025-11-25")
+    }
+    both = t.RevisionRange(since="2025-11-25", until="2025-11-25")
+    assert t.field_ranges(t.ElicitRequestParams)["elicitation_id"] == both
+    assert t.field_ranges(t.ModelPreferences) == {}
 
 
 def test_a_constraint_on_a_field_is_no_mark() -> None:
-    class Bounded(t.Noun, kw_only=True):
+    class Bounded(t.ProtocolType, kw_only=True):
         size: Annotated[int, msgspec.Meta(ge=0)]
 
-    assert t.known(Bounded) == {}
+    assert t.field_ranges(Bounded) == {}
 
 
 # --- the names in _meta ---
@@ -263,11 +269,11 @@ def test_the_name_to_show_is_the_title_then_a_tools_annotated_title_then_the_nam
 
 
 def test_an_unknown_block_says_what_it_called_itself_and_equals_its_like() -> None:
-    block = t.UnknownContent(whole=t.Whole({"type": "hologram", "x": 1}))
+    block = t.UnknownContent(whole=t.UnknownMembers({"type": "hologram", "x": 1}))
     assert block.type == "hologram"
-    assert block == t.UnknownContent(whole=t.Whole({"type": "hologram", "x": 1}))
-    assert block != t.UnknownContent(whole=t.Whole({"type": "hologram", "x": 2}))
-    assert t.Whole({}) != {}
+    assert block == t.UnknownContent(whole=t.UnknownMembers({"type": "hologram", "x": 1}))
+    assert block != t.UnknownContent(whole=t.UnknownMembers({"type": "hologram", "x": 2}))
+    assert t.UnknownMembers({}) != {}
     assert "hologram" in repr(block)
     with pytest.raises(TypeError):
         hash(block.whole)

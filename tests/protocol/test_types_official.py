@@ -26,14 +26,16 @@ NOUNS = sorted(
     (
         noun
         for noun in (getattr(t, name) for name in t.__all__)
-        if isinstance(noun, type) and issubclass(noun, t.Noun) and noun is not t.Noun
+        if isinstance(noun, type)
+        and issubclass(noun, t.ProtocolType)
+        and noun is not t.ProtocolType
     ),
     key=lambda noun: noun.__name__,
 )
 
 # Structs that no schema defines, each with its reason.
-OURS: Mapping[type[t.Noun], str] = {
-    t.Answer: "the root of what clients answer",
+OURS: Mapping[type[t.ProtocolType], str] = {
+    t.InputResponse: "the root of what clients answer",
     t.ListResult: "the root of lists that are both paginated and cacheable",
     t.EnvelopedParams: "RequestParams, with its _meta decoded",
     t.UnknownContent: "the block that no schema knows",
@@ -41,7 +43,7 @@ OURS: Mapping[type[t.Noun], str] = {
 
 # Where a noun stands in a schema, if not under its own name: `.` goes to a property, `[]` to the
 # items of an array. All places that a revision has are taken together.
-PLACES: Mapping[type[t.Noun], tuple[str, ...]] = {
+PLACES: Mapping[type[t.ProtocolType], tuple[str, ...]] = {
     t.Annotations: ("Annotations", "Annotated.annotations"),
     t.ClientTaskRequests: ("ClientCapabilities.tasks.requests",),
     t.ClientTasksCapability: ("ClientCapabilities.tasks",),
@@ -85,7 +87,7 @@ PLACES: Mapping[type[t.Noun], tuple[str, ...]] = {
 NAMED_LATER = frozenset({t.CacheableResult, t.InputResponseRequestParams})
 
 # Members of ours that a revision's schema leaves out, each with its reason.
-BESIDE_THE_SCHEMA: Mapping[tuple[type[t.Noun], str], str] = {
+BESIDE_THE_SCHEMA: Mapping[tuple[type[t.ProtocolType], str], str] = {
     (t.ClientCapabilities, "extensions"): "kept for every peer (D33)",
     (t.ServerCapabilities, "extensions"): "kept for every peer (D33)",
     (t.RequestMeta, t.RELATED_TASK_KEY): "reserved by the page on tasks, in no schema",
@@ -99,7 +101,7 @@ FRAME_MEMBERS = frozenset({"jsonrpc", "id"})
 ALIASES: Mapping[str, object] = {
     "ContentBlock": t.ContentBlock,
     "Cursor": t.Cursor,
-    "InputRequest": t.InputRequest,
+    "InputRequest": t.AnyInputRequest,
     "LoggingLevel": t.LoggingLevel,
     "ProgressToken": t.ProgressToken,
     "RequestId": t.RequestId,
@@ -183,18 +185,18 @@ def found(place: str, defs: Definitions) -> list[dict[str, Any]]:
     return here
 
 
-def places(noun: type[t.Noun]) -> tuple[str, ...]:
+def places(noun: type[t.ProtocolType]) -> tuple[str, ...]:
     name = noun.__name__
     if noun in PLACES:
         return PLACES[noun]
     return (name, f"{name.removesuffix('Params')}.params") if name.endswith("Params") else (name,)
 
 
-def objects(noun: type[t.Noun], defs: Definitions) -> list[dict[str, Any]]:
+def objects(noun: type[t.ProtocolType], defs: Definitions) -> list[dict[str, Any]]:
     return [schema for place in places(noun) for schema in found(place, defs)]
 
 
-def members(noun: type[t.Noun], defs: Definitions) -> dict[str, list[dict[str, Any]]]:
+def members(noun: type[t.ProtocolType], defs: Definitions) -> dict[str, list[dict[str, Any]]]:
     """What the schema says that the noun holds: the schemas of each member, by its name."""
     said: dict[str, list[dict[str, Any]]] = {}
     for schema in objects(noun, defs):
@@ -210,22 +212,22 @@ def members(noun: type[t.Noun], defs: Definitions) -> dict[str, list[dict[str, A
     return said
 
 
-def lives(span: t.Span, date: str) -> bool:
+def lives(span: t.RevisionRange, date: str) -> bool:
     return (span.since or date) <= date <= (span.until or date)
 
 
-def kept(noun: type[t.Noun], date: str) -> set[str]:
+def kept(noun: type[t.ProtocolType], date: str) -> set[str]:
     """What our marks say that the noun holds in a revision."""
-    spans = t.known(noun)
+    spans = t.field_ranges(noun)
     tag = noun.__struct_config__.tag_field
     return ({tag} if tag else set[str]()) | {
         field.encode_name
         for field in structs.fields(noun)
-        if lives(spans.get(field.name, t.Span()), date)
+        if lives(spans.get(field.name, t.RevisionRange()), date)
     }
 
 
-def is_ours(noun: type[t.Noun]) -> bool:
+def is_ours(noun: type[t.ProtocolType]) -> bool:
     return noun in OURS or noun.__name__.startswith("Ext") or noun is t.TasksExtensionCapability
 
 
@@ -234,11 +236,13 @@ def is_ours(noun: type[t.Noun]) -> bool:
 
 @pytest.mark.parametrize("date", DATES)
 @pytest.mark.parametrize("noun", [noun for noun in NOUNS if not is_ours(noun)])
-def test_a_noun_holds_in_each_revision_what_its_schema_says(noun: type[t.Noun], date: str) -> None:
+def test_a_noun_holds_in_each_revision_what_its_schema_says(
+    noun: type[t.ProtocolType], date: str
+) -> None:
     defs = definitions(date)
     if defs:
         named = bool(objects(noun, defs))
-        assert named == lives(noun.span, date) or (noun in NAMED_LATER and not named)
+        assert named == lives(noun.available, date) or (noun in NAMED_LATER and not named)
     if objects(noun, defs):
         said = members(noun, defs).keys()
         beside = {member for one, member in BESIDE_THE_SCHEMA if one is noun}
@@ -310,7 +314,7 @@ def their_kinds(schema: dict[str, Any], defs: Definitions) -> set[str]:
 
 
 # Members whose kinds differ from the schemas', each with its reason.
-OTHER_KINDS: Mapping[tuple[type[t.Noun], str], str] = {
+OTHER_KINDS: Mapping[tuple[type[t.ProtocolType], str], str] = {
     (t.CallToolResult, "structuredContent"): "any JSON since 2026-07-28, an object before",
     (t.ToolResultContent, "structuredContent"): "any JSON since 2026-07-28, an object before",
     (t.CallToolRequestParams, "arguments"): "raw: the tool's own types decode them",
@@ -318,7 +322,9 @@ OTHER_KINDS: Mapping[tuple[type[t.Noun], str], str] = {
 
 
 @pytest.mark.parametrize("noun", [noun for noun in NOUNS if not is_ours(noun)])
-def test_the_members_of_a_noun_are_of_the_kinds_that_the_schemas_say(noun: type[t.Noun]) -> None:
+def test_the_members_of_a_noun_are_of_the_kinds_that_the_schemas_say(
+    noun: type[t.ProtocolType],
+) -> None:
     shape = inspect.type_info(noun)
     assert isinstance(shape, inspect.StructType)
     for field in shape.fields:
@@ -333,7 +339,7 @@ def test_the_members_of_a_noun_are_of_the_kinds_that_the_schemas_say(noun: type[
 
 
 # Members that some revision demands and that our structs let be absent, each with its reason.
-LENIENT: Mapping[tuple[type[t.Noun] | None, str], str] = {
+LENIENT: Mapping[tuple[type[t.ProtocolType] | None, str], str] = {
     (None, "_meta"): "read leniently; `shape` and the envelope see to it",
     (None, "resultType"): "absent means complete; `shape` adds it",
     (None, "ttlMs"): "absent means stale; `shape` adds it",
@@ -356,7 +362,9 @@ LENIENT: Mapping[tuple[type[t.Noun] | None, str], str] = {
 
 
 @pytest.mark.parametrize("noun", [noun for noun in NOUNS if not is_ours(noun)])
-def test_what_every_schema_demands_of_a_noun_it_cannot_be_without(noun: type[t.Noun]) -> None:
+def test_what_every_schema_demands_of_a_noun_it_cannot_be_without(
+    noun: type[t.ProtocolType],
+) -> None:
     for field in structs.fields(noun):
         demanded = {
             field.encode_name in part.get("required", ())
@@ -370,7 +378,7 @@ def test_what_every_schema_demands_of_a_noun_it_cannot_be_without(noun: type[t.N
             assert demanded == {field.required}, field.encode_name
 
 
-EXTENSION_PLACES: Sequence[tuple[type[t.Noun], str]] = [
+EXTENSION_PLACES: Sequence[tuple[type[t.ProtocolType], str]] = [
     (t.ExtTask, "Task"),
     (t.ExtDetailedTask, "DetailedTask"),
     (t.ExtCreateTaskResult, "CreateTaskResult"),
@@ -387,7 +395,7 @@ EXTENSION_PLACES: Sequence[tuple[type[t.Noun], str]] = [
 
 @pytest.mark.parametrize(("noun", "place"), EXTENSION_PLACES)
 def test_a_noun_of_the_tasks_extension_holds_what_its_schema_says(
-    noun: type[t.Noun], place: str
+    noun: type[t.ProtocolType], place: str
 ) -> None:
     defs = definitions(TASKS)
     said = {
@@ -399,7 +407,7 @@ def test_a_noun_of_the_tasks_extension_holds_what_its_schema_says(
     if defs:
         beside = {"_meta"} if place.endswith(".params") else set[str]()
         assert set(noun.__struct_encode_fields__) == said | beside
-        assert noun.span == t.Span(since="2026-07-28")
+        assert noun.available == t.RevisionRange(since="2026-07-28")
 
 
 def test_what_the_tasks_extension_adds_to_a_subscription_is_in_its_filter() -> None:

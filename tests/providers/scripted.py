@@ -18,7 +18,7 @@ from typing import Any, cast
 
 JSON = dict[str, Any]
 # What a model says: words, or calls (name, arguments), each with an id of its own.
-Turn = str | list[tuple[str, Any]]
+RequestContext = str | list[tuple[str, Any]]
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -68,7 +68,7 @@ def check_strict(schema: Any, fills: bool) -> None:
 # ---------------------------------------------------------------- the three interfaces
 
 
-def chat(body: JSON, turn: Turn, turns: int) -> JSON:
+def chat(body: JSON, turn: RequestContext, turns: int) -> JSON:
     need(body.get("tools") != [], "[] is too short - 'tools'")
     for tool in body.get("tools", ()):
         function = tool["function"]
@@ -100,7 +100,7 @@ def chat(body: JSON, turn: Turn, turns: int) -> JSON:
     return {"choices": [{"index": 0, "message": message}]}
 
 
-def responses(body: JSON, turn: Turn, turns: int) -> JSON:
+def responses(body: JSON, turn: RequestContext, turns: int) -> JSON:
     for tool in body["tools"]:
         check_schema(tool["name"], tool["parameters"])
         if tool["strict"]:
@@ -127,7 +127,7 @@ def responses(body: JSON, turn: Turn, turns: int) -> JSON:
     }
 
 
-def messages(body: JSON, turn: Turn, turns: int) -> JSON:
+def messages(body: JSON, turn: RequestContext, turns: int) -> JSON:
     need(isinstance(body.get("max_tokens"), int), "max_tokens: Field required")
     for tool in body["tools"]:
         check_schema(tool["name"], tool["input_schema"])
@@ -171,7 +171,7 @@ PATHS = {
 class Scripted:
     """A provider that says what its script says, one turn a request."""
 
-    def __init__(self, script: list[Turn]) -> None:
+    def __init__(self, script: list[RequestContext]) -> None:
         self.asked: list[JSON] = []
         self.refused: list[str] = []
         self._script = list(script)

@@ -165,7 +165,10 @@ async def test_what_a_model_did_wrong_is_a_result_that_tells_it_so(revision: str
     [{}, {"type": "function_call"}, {"type": "custom"}, {"function": {}}, 7, tool_use("show")],
 )
 def test_what_is_no_call_is_the_programs_mistake(call: object) -> None:
-    with connect_sync(server) as client, pytest.raises(LocalProtocolError, match="this is no tool"):
+    with (
+        connect_sync(server) as client,
+        pytest.raises(LocalProtocolError, match="this is not a tool"),
+    ):
         client.call_openai(call)
 
 

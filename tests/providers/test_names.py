@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import LocalProtocolError
-from colonnade.providers.names import is_safe, lead_back, safe_name
+from colonnade.providers.tool_calls import is_safe, original_name, safe_name
 from providers.scripted import NAME
 
 NAMES = st.text(max_size=100) | st.from_regex(r"[a-z._/ -]{1,80}", fullmatch=True)
@@ -27,7 +27,7 @@ def test_a_safe_name_stays_as_it_is(name: str) -> None:
 @given(st.sets(NAMES, min_size=1, max_size=20))
 def test_every_name_is_led_back_to(names: set[str]) -> None:
     for name in names:
-        assert lead_back(safe_name(name), names) == name
+        assert original_name(safe_name(name), names) == name
 
 
 def test_a_name_is_the_same_in_every_process_and_version() -> None:
@@ -45,11 +45,11 @@ def test_names_that_look_alike_once_made_safe_stay_different() -> None:
 
 
 def test_what_nobody_is_called_leads_nowhere() -> None:
-    assert lead_back("look", ["listen"]) is None
-    assert lead_back("notes.write", ["notes.write"]) is None  # no model was told that
+    assert original_name("look", ["listen"]) is None
+    assert original_name("notes.write", ["notes.write"]) is None  # no model was told that
 
 
 def test_a_name_that_poses_as_another_is_not_guessed_at() -> None:
     posing = ["a.b", safe_name("a.b")]
     with pytest.raises(LocalProtocolError, match=r"is what models are told for all of 'a\.b'"):
-        lead_back(posing[1], posing)
+        original_name(posing[1], posing)

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.cli.linting import lint
+from colonnade.cli.commands.inspect import lint
 from colonnade.protocol import types as t
-from colonnade.protocol.schema import Validator
+from colonnade.protocol.schema.validate import Validator
 from colonnade.providers.schemas import (
     ANTHROPIC,
     MAX_LEVELS,
     OPENAI,
-    Unfit,
-    accepted,
-    strict,
-    without_fillers,
+    NoStrictForm,
+    provider_schema,
+    remove_null_fillers,
+    strict_schema,
 )
 from providers.scripted import check_schema, check_strict
 
@@ -35,13 +35,16 @@ def taking(required: tuple[str, ...] = (), **properties: Any) -> JSON:
 
 def test_a_plain_schema_stays_as_it_is_but_for_its_dialect() -> None:
     schema = taking(city={"type": "string"})
-    assert accepted({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}) == schema
-    assert accepted({"type": "object"}) == {"type": "object", "properties": {}}
+    assert (
+        provider_schema({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
+        == schema
+    )
+    assert provider_schema({"type": "object"}) == {"type": "object", "properties": {}}
 
 
 def test_references_are_written_out() -> None:
     schema = taking(at={"$ref": "#/$defs/P", "description": "Where."}) | {"$defs": {"P": POINT}}
-    assert accepted(schema) == taking(at={**POINT, "description": "Where."})
+    assert provider_schema(schema) == taking(at={**POINT, "description": "Where."})
 
 
 @pytest.mark.parametrize(
@@ -57,16 +60,16 @@ def test_references_are_written_out() -> None:
 )  # fmt: skip
 def test_references_that_cannot_be_written_out_stay(defs: JSON) -> None:
     schema = taking(at={"$ref": "#/$defs/P"}) | {"$defs": defs}
-    assert accepted(schema)["properties"]["at"] == {"$ref": "#/$defs/P"}
-    assert accepted(schema)["$defs"] == defs
-    with pytest.raises(Unfit):
-        strict(schema, OPENAI)
+    assert provider_schema(schema)["properties"]["at"] == {"$ref": "#/$defs/P"}
+    assert provider_schema(schema)["$defs"] == defs
+    with pytest.raises(NoStrictForm):
+        strict_schema(schema, OPENAI)
 
 
 def test_a_union_at_the_root_becomes_one_object_that_asks_for_what_all_of_it_needs() -> None:
     by_id = taking(("id", "why"), id={"type": "integer"}, why={"type": "string"})
     by_name = taking(("name", "why"), name={"type": "string"}, why={"type": "string"})
-    found = accepted({"anyOf": [by_id, by_name]})
+    found = provider_schema({"anyOf": [by_id, by_name]})
     check_schema("look", found)
     assert list(found["properties"]) == ["id", "why", "name"]
     assert found["required"] == ["why"]
@@ -74,7 +77,7 @@ def test_a_union_at_the_root_becomes_one_object_that_asks_for_what_all_of_it_nee
         "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
         "additionalProperties": False,
     }
-    assert accepted(either)["required"] == []
+    assert provider_schema(either)["required"] == []
 
 
 # ---------------------------------------------------------------- strict
@@ -82,7 +85,7 @@ def test_a_union_at_the_root_becomes_one_object_that_asks_for_what_all_of_it_nee
 
 def test_what_may_be_left_out_is_required_and_may_be_null_where_that_is_the_rule() -> None:
     schema = taking(("at",), at=POINT, unit={"enum": ["C", "F"], "default": "C"})
-    made = strict(schema, OPENAI)
+    made = strict_schema(schema, OPENAI)
     check_strict(made, True)
     assert made["required"] == ["at", "unit"]
     assert made["properties"]["unit"] == {
@@ -91,7 +94,7 @@ def test_what_may_be_left_out_is_required_and_may_be_null_where_that_is_the_rule
         "description": '(default "C")',
     }
     assert made["properties"]["at"]["properties"]["y"]["type"] == ["integer", "null"]
-    other = strict(schema, ANTHROPIC)
+    other = strict_schema(schema, ANTHROPIC)
     check_strict(other, False)
     assert other["required"] == ["at"]
     assert other["properties"]["unit"]["type"] == "string"
@@ -99,9 +102,9 @@ def test_what_may_be_left_out_is_required_and_may_be_null_where_that_is_the_rule
 
 def test_what_strict_mode_does_not_know_is_told_in_words() -> None:
     days = {"type": "integer", "minimum": 1, "description": "How many.", "default": 3}
-    made = strict(taking(("days",), days=days), OPENAI)["properties"]["days"]
+    made = strict_schema(taking(("days",), days=days), OPENAI)["properties"]["days"]
     assert made == {"type": "integer", "minimum": 1, "description": "How many. (default 3)"}
-    made = strict(taking(("days",), days=days), ANTHROPIC)["properties"]["days"]
+    made = strict_schema(taking(("days",), days=days), ANTHROPIC)["properties"]["days"]
     assert made == {"type": "integer", "description": "How many. (minimum 1, default 3)"}
 
 
@@ -126,16 +129,16 @@ def test_what_strict_mode_does_not_know_is_told_in_words() -> None:
     ],
 )
 def test_what_cannot_be_strict_says_why(schema: JSON, words: str) -> None:
-    with pytest.raises(Unfit, match=words):
-        strict(schema, OPENAI)
+    with pytest.raises(NoStrictForm, match=words):
+        strict_schema(schema, OPENAI)
 
 
 def test_what_nests_too_deep_cannot_be_strict() -> None:
     schema: JSON = {"type": "string"}
     for _ in range(MAX_LEVELS + 1):
         schema = taking(("a",), a=schema)
-    with pytest.raises(Unfit, match="deeper than 10 levels"):
-        strict(schema, OPENAI)
+    with pytest.raises(NoStrictForm, match="deeper than 10 levels"):
+        strict_schema(schema, OPENAI)
 
 
 # ---------------------------------------------------------------- the way back
@@ -149,12 +152,12 @@ def test_a_null_that_stands_for_nothing_goes_and_any_other_stays() -> None:
     )  # fmt: skip
     given = {"must": None, "may": None, "none": None, "at": {"x": 1, "y": None}, "odd": None}
     kept = {"must": None, "none": None, "at": {"x": 1}, "odd": None}
-    assert without_fillers(given, schema) == kept
-    assert without_fillers({"all": [{"x": 1, "y": None}, 2]}, schema) == {"all": [{"x": 1}, 2]}
+    assert remove_null_fillers(given, schema) == kept
+    assert remove_null_fillers({"all": [{"x": 1, "y": None}, 2]}, schema) == {"all": [{"x": 1}, 2]}
     maybe = taking(at={"anyOf": [POINT, {"type": "null"}]})
-    assert without_fillers({"at": {"x": 1, "y": None}}, maybe) == {"at": {"x": 1}}
+    assert remove_null_fillers({"at": {"x": 1, "y": None}}, maybe) == {"at": {"x": 1}}
     twice = taking(at={"anyOf": [{"anyOf": [POINT, {"type": "null"}]}, {"type": "null"}]})
-    assert without_fillers({"at": {"x": 1, "y": None}}, twice) == {"at": {"x": 1}}
+    assert remove_null_fillers({"at": {"x": 1, "y": None}}, twice) == {"at": {"x": 1}}
 
 
 SCALARS = st.sampled_from(
@@ -205,14 +208,14 @@ def test_whatever_a_strict_model_writes_fits_the_tools_own_schema_in_the_end(
     schema: JSON, data: st.DataObject
 ) -> None:
     try:
-        made = strict(schema, OPENAI)
-    except Unfit:
+        made = strict_schema(schema, OPENAI)
+    except NoStrictForm:
         return  # it is told as it is
     check_schema("look", made)
     check_strict(made, True)
     value = sample(made, data)
     assert Validator(made).check(value) == []
-    assert Validator(schema).check(without_fillers(value, schema)) == []
+    assert Validator(schema).check(remove_null_fillers(value, schema)) == []
 
 
 KEYWORDS = st.sampled_from(
@@ -269,13 +272,13 @@ WILD = st.dictionaries(
 
 @given(WILD, st.dictionaries(st.sampled_from(["a", "b"]), WILD | st.none()))
 def test_whatever_a_server_calls_a_schema_nothing_breaks(schema: JSON, value: JSON) -> None:
-    check_schema("look", {**accepted(schema), "properties": {}})
-    assert without_fillers(value, schema).keys() <= value.keys()
+    check_schema("look", {**provider_schema(schema), "properties": {}})
+    assert remove_null_fillers(value, schema).keys() <= value.keys()
     tool = t.Tool(name="look", input_schema=schema)
     assert lint([tool], [], [], [])
     for mode in (OPENAI, ANTHROPIC):
-        with contextlib.suppress(Unfit):
-            check_strict(strict(schema, mode), mode.fills)
+        with contextlib.suppress(NoStrictForm):
+            check_strict(strict_schema(schema, mode), mode.fills)
 
 
 def test_a_schema_of_any_depth_has_an_end() -> None:
@@ -283,4 +286,4 @@ def test_a_schema_of_any_depth_has_an_end() -> None:
     for _ in range(500):
         schema = {"type": "array", "items": schema}
     deep = taking(at=schema) | {"$defs": {"a": {"type": "string"}}}
-    assert accepted(deep)["properties"]["at"] is schema
+    assert provider_schema(deep)["properties"]["at"] is schema

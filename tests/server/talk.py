@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import Asking, BadToolInput, Revision
-from colonnade.server.app import Server
+from colonnade.protocol.revision import BadToolInput, InputRequests, Revision
+from colonnade.server.server import Server
 from colonnade.transport.duplex import Duplex
 from official import DATES, available
 from official_lines import complaints
@@ -178,7 +178,7 @@ class Client:
         return self.answer(method, params)
 
     def _question(self, message: JSON) -> None:
-        assert self.revision.asking is Asking.BY_REQUEST
+        assert self.revision.input_requests is InputRequests.AS_REQUEST
         try:
             answer = self._answer(message["method"], message.get("params") or {})
         except Refusal as refusal:
@@ -253,7 +253,7 @@ async def talk(
     client = Client(revision, EVERYTHING if can is None else can, answer, dict(meta or {}))
     await server.start()
     try:
-        link = Link(
+        link = DuplexLink(
             Side.SERVER, server.identity, server.accepts, principal, lambda: server.identity
         )
         duplex = Duplex(link, client, server.answer)

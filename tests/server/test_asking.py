@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import pytest
 
 from colonnade import BlockingContext, Context, Declined, Depends, Sample, Server, ToolError
-from colonnade.protocol.revision import Asking, Revision
+from colonnade.protocol.revision import InputRequests, Revision
 from live import live
 from server.talk import EVERYTHING, JSON, Refusal, Rejected, talk
 
@@ -45,7 +45,7 @@ class Counted:
 
 def runs(revision: Revision, rounds: int) -> int:
     """How often a handler runs from the top that asks in so many rounds."""
-    return 1 if revision.asking is Asking.BY_REQUEST else rounds + 1
+    return 1 if revision.input_requests is InputRequests.AS_REQUEST else rounds + 1
 
 
 @live
@@ -112,7 +112,7 @@ async def test_gathered_questions_make_one_round(revision: Revision) -> None:
 
     async with talk(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
-        assert client.rounds == (0 if revision.asking is Asking.BY_REQUEST else 1)
+        assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 1)
 
 
 @live
@@ -143,7 +143,7 @@ async def test_questions_inside_a_task_group_make_one_round(revision: Revision) 
 
     async with talk(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
-        assert client.rounds == (0 if revision.asking is Asking.BY_REQUEST else 1)
+        assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 1)
 
 
 @live
@@ -163,7 +163,7 @@ async def test_several_in_one_round_by_ask(revision: Revision) -> None:
     async with talk(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
         assert await client.text("both_in_a_thread") == "<a> <b>"
-        assert client.rounds == (0 if revision.asking is Asking.BY_REQUEST else 2)
+        assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 2)
 
 
 @live
@@ -229,7 +229,7 @@ async def test_a_question_inside_a_finally_comes_after_the_first(revision: Revis
 
     async with talk(server, revision, answer=model) as client:
         assert await client.text("last_word") == "<a> <b>"
-        assert client.rounds == (0 if revision.asking is Asking.BY_REQUEST else 2)
+        assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 2)
 
 
 @live
@@ -246,7 +246,7 @@ async def test_a_replay_that_takes_another_branch_gets_no_answer_of_another_ques
         return f"{target} {sure}"
 
     async with talk(server, revision, answer=model) as client:
-        target = "A" if revision.asking is Asking.BY_REQUEST else "B"
+        target = "A" if revision.input_requests is InputRequests.AS_REQUEST else "B"
         assert await client.text("delete") == f"{target} <delete {target}?>"
 
 
@@ -264,7 +264,7 @@ async def test_a_named_question_that_changes_does_not_get_the_old_answer(
         return f"{target} {sure.text}"
 
     async with talk(server, revision, answer=model) as client:
-        target = "A" if revision.asking is Asking.BY_REQUEST else "B"
+        target = "A" if revision.input_requests is InputRequests.AS_REQUEST else "B"
         assert await client.text("delete") == f"{target} <delete {target}?>"
 
 
@@ -368,7 +368,7 @@ async def test_a_sibling_at_work_is_stopped_with_its_question(revision: Revision
         did("sibling ended")
 
     def answer(method: str, params: JSON) -> JSON:
-        if revision.asking is Asking.BY_REQUEST:
+        if revision.input_requests is InputRequests.AS_REQUEST:
             gate.set()
         return model(method, params)
 
@@ -439,7 +439,7 @@ async def test_a_caller_who_gives_up_while_being_asked_stops_the_handler(
     async def slow(ctx: Context) -> str:
         try:
             begun.set()
-            if revision.asking is Asking.BY_REQUEST:
+            if revision.input_requests is InputRequests.AS_REQUEST:
                 await word(ctx, "a")
             await asyncio.Event().wait()
         finally:
@@ -471,8 +471,8 @@ async def test_a_model_that_is_not_offered_is_told_in_each_way(revision: Revisio
         return await word(ctx, "a")
 
     async with talk(server, revision, can={}) as client:
-        if revision.asking is Asking.BY_REQUEST:
-            assert "this needs a model" in await client.failure("needs")
+        if revision.input_requests is InputRequests.AS_REQUEST:
+            assert "this needs sampling" in await client.failure("needs")
             with pytest.raises(Rejected) as caught:
                 await client.ask("prompts/get", {"name": "prompt_needs"})
             assert caught.value.code == -32603
@@ -487,7 +487,7 @@ async def test_a_model_that_is_not_offered_is_told_in_each_way(revision: Revisio
 async def test_a_client_that_answers_with_an_error_ends_the_call_with_its_words(
     revision: Revision,
 ) -> None:
-    if revision.asking is not Asking.BY_REQUEST:
+    if revision.input_requests is not InputRequests.AS_REQUEST:
         return  # answers by result have no errors
     server = Server("s")
 

@@ -15,12 +15,12 @@ from colonnade import (
     Image,
     LocalProtocolError,
     Message,
-    Result,
     Server,
     ToolError,
+    ToolReturn,
 )
 from colonnade.protocol.revision import BadToolInput, Revision
-from colonnade.server.content import Link
+from colonnade.server.handlers.content import Link
 from live import live
 from server.talk import EVERYTHING, JSON, Rejected, talk
 
@@ -292,11 +292,12 @@ def test_what_is_returned_is_shown_in_a_few_words_without_its_data() -> None:
     assert repr(Message([Image(b"x"), "y"], "assistant")) == (
         "Message([Image(image/png, 1 bytes), 'y'], 'assistant')"
     )
-    assert repr(Result("no", is_error=True)) == "Result('no', is_error=True)"
+    assert repr(ToolReturn("no", is_error=True)) == "Result('no', is_error=True)"
     assert (
-        repr(Result(data={"a": 1}, meta={"b": 2})) == "Result(None, data={'a': 1}, meta={'b': 2})"
+        repr(ToolReturn(data={"a": 1}, meta={"b": 2}))
+        == "Result(None, data={'a': 1}, meta={'b': 2})"
     )
-    assert repr(Result(b"x" * 9000, data=list(range(99)))) == (
+    assert repr(ToolReturn(b"x" * 9000, data=list(range(99)))) == (
         "Result(<9000 bytes>, data=<list of 99>)"
     )
     assert len(repr(Message("x" * 9000))) < 90

@@ -5,8 +5,8 @@ import inspect
 import threading
 
 from colonnade import BlockingContext, Context, Server
-from colonnade.protocol.revision import Asking, Revision
-from colonnade.server.blocking import Unwound
+from colonnade.protocol.revision import InputRequests, Revision
+from colonnade.server.context.blocking import Unwound
 from live import live
 from server.talk import talk
 
@@ -90,7 +90,7 @@ async def test_a_thread_whose_caller_gave_up_is_let_go_at_its_next_word(
 async def test_a_thread_that_waits_for_an_answer_is_let_go_with_its_call(
     revision: Revision,
 ) -> None:
-    if revision.asking is not Asking.BY_REQUEST:
+    if revision.input_requests is not InputRequests.AS_REQUEST:
         return  # there nobody waits
     server = Server("s")
     over = asyncio.Event()
@@ -116,7 +116,7 @@ async def test_a_thread_that_waits_for_an_answer_is_let_go_with_its_call(
 async def test_many_threads_that_wait_for_answers_do_not_use_up_the_others(
     revision: Revision,
 ) -> None:
-    if revision.asking is not Asking.BY_REQUEST:
+    if revision.input_requests is not InputRequests.AS_REQUEST:
         return
     server = Server("s")
 

@@ -11,9 +11,9 @@ import pytest
 from colonnade import Context, LocalProtocolError, Refused, Server, ToolError
 from colonnade.errors import Fault, FaultKind
 from colonnade.middleware import log
-from colonnade.ports import Handler, Turn
+from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import Pushing, Revision
+from colonnade.protocol.revision import ChangeNotifications, Revision
 from live import live
 from server.talk import EVERYTHING, JSON, Client, Rejected, talk, words
 
@@ -29,7 +29,7 @@ async def names(client: Client) -> list[str]:
 
 async def listening(client: Client, **wanted: object) -> None:
     """Hear of changes, in whichever way the revision tells them."""
-    if client.revision.pushing is Pushing.LISTEN:
+    if client.revision.change_notifications is ChangeNotifications.LISTEN:
         client.send("subscriptions/listen", {"notifications": wanted})
         await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
 
@@ -98,7 +98,7 @@ async def test_every_change_is_told_once_in_the_way_of_the_era(revision: Revisio
 
 @live
 async def test_who_did_not_ask_is_not_told_where_one_must_ask(revision: Revision) -> None:
-    if revision.pushing is not Pushing.LISTEN:
+    if revision.change_notifications is not ChangeNotifications.LISTEN:
         return
     server = Server("s")
     add_tools(server, "a")
@@ -148,7 +148,7 @@ async def test_a_subscription_is_acknowledged_before_any_notification_on_it(
 @pytest.mark.spec("R0809")
 @live
 async def test_draining_ends_what_waits_for_news_with_its_result(revision: Revision) -> None:
-    if revision.pushing is not Pushing.LISTEN:
+    if revision.change_notifications is not ChangeNotifications.LISTEN:
         return
     server = Server("s")
     add_tools(server, "a")
@@ -164,7 +164,7 @@ async def test_draining_ends_what_waits_for_news_with_its_result(revision: Revis
 
 @live
 async def test_a_listener_that_falls_too_far_behind_is_ended(revision: Revision) -> None:
-    if revision.pushing is not Pushing.LISTEN:
+    if revision.change_notifications is not ChangeNotifications.LISTEN:
         return
     server = Server("s")
     server.resource("r://{x}")(lambda x: x)
@@ -183,7 +183,7 @@ async def test_a_listener_that_falls_too_far_behind_is_ended(revision: Revision)
 async def test_what_a_server_does_not_have_is_left_out_of_the_acknowledgement(
     revision: Revision,
 ) -> None:
-    if revision.pushing is not Pushing.LISTEN:
+    if revision.change_notifications is not ChangeNotifications.LISTEN:
         return
     server = Server("s")
     add_tools(server, "a")
@@ -259,7 +259,7 @@ async def test_a_mounted_server_is_offered_as_it_is_at_every_moment(revision: Re
         assert (await client.read("maps://a"))[0]["text"] == "map a"
         assert (await client.ask("prompts/get", {"name": "maps_plan"}))["messages"]
         await listening(client, toolsListChanged=True, resourceSubscriptions=["maps://a"])
-        if revision.pushing is Pushing.SESSION:
+        if revision.change_notifications is ChangeNotifications.SESSION:
             await client.ask("resources/subscribe", {"uri": "maps://a"})
         add_tools(maps, "later")
         maps.disable("route")
@@ -326,9 +326,11 @@ def test_a_mounted_server_never_takes_the_place_of_what_the_outer_one_offers(
 # ---------------------------------------------------------------- layers
 
 
-def noting(seen: list[str], name: str) -> Callable[[Turn, Handler], Awaitable[t.Noun]]:
-    async def layer(turn: Turn, inner: Handler) -> t.Noun:
-        seen.append(f"{name} {turn.exchange.row.name}")
+def noting(
+    seen: list[str], name: str
+) -> Callable[[RequestContext, Handler], Awaitable[t.ProtocolType]]:
+    async def layer(turn: RequestContext, inner: Handler) -> t.ProtocolType:
+        seen.append(f"{name} {turn.exchange.method.name}")
         return await inner(turn)
 
     return layer
@@ -345,8 +347,8 @@ async def test_layers_stand_around_every_handler_the_first_outermost(revision: R
     other.add_middleware(noting(seen, "inner"))
 
     @server.middleware
-    async def guard(turn: Turn, inner: Handler) -> t.Noun:
-        if turn.exchange.row.name == "prompts/list":
+    async def guard(turn: RequestContext, inner: Handler) -> t.ProtocolType:
+        if turn.exchange.method.name == "prompts/list":
             raise Fault(FaultKind.INVALID_REQUEST, "not today")
         result = await inner(turn)
         if isinstance(result, t.CallToolResult) and result.is_error is None:
@@ -370,8 +372,8 @@ async def test_the_words_of_a_layer_reach_whoever_asked(revision: Revision) -> N
     server.prompt(name="p")(lambda: "x")
 
     @server.middleware
-    async def closed(turn: Turn, inner: Handler) -> t.Noun:
-        if turn.exchange.row.name in ("tools/call", "prompts/get"):
+    async def closed(turn: RequestContext, inner: Handler) -> t.ProtocolType:
+        if turn.exchange.method.name in ("tools/call", "prompts/get"):
             raise ToolError("closed on Sundays")
         return await inner(turn)
 
@@ -392,7 +394,7 @@ async def test_middleware_that_raises_refused_is_no_crash_and_the_caller_reads_w
     server.add_middleware(log())
 
     @server.middleware
-    async def closed(turn: Turn, inner: Handler) -> t.Noun:
+    async def closed(turn: RequestContext, inner: Handler) -> t.ProtocolType:
         if turn.method in ("tools/call", "prompts/get"):
             raise Refused("not today")
         return await inner(turn)

@@ -15,12 +15,12 @@ from typing import Annotated, Any
 
 import pytest
 
-from colonnade import Context, Depends, Result, Server
+from colonnade import Context, Depends, Server, ToolReturn
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.ports import Handler, Turn
+from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from colonnade.transport.stdio import Pipe, serve_lines
 from http_client import Caller
 from live import live
@@ -252,7 +252,7 @@ async def test_on_a_pipe_the_handshake_says_what_is_there_when_it_is_done() -> N
 @live
 async def test_over_http_every_new_session_and_every_request_finds_what_is_there() -> None:
     server = Server("s", version="1")
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
     try:
         async with Caller(site.port) as old, Caller(site.port) as new:
@@ -301,7 +301,7 @@ async def test_a_server_that_is_served_in_two_ways_is_left_by_the_last() -> None
     def state(ctx: Context) -> str:
         return ctx.state
 
-    sites = [Site(server.asgi(), port=0) for _ in range(2)]
+    sites = [HttpRunner(server.asgi(), port=0) for _ in range(2)]
     for site in sites:
         await site.start()
     assert events == ["enter"]
@@ -413,8 +413,8 @@ async def test_changed_roots_are_taken_note_of_and_the_next_question_finds_them(
 async def test_an_error_whose_data_json_cannot_hold_is_still_an_error(
     data: Any, revision: Revision
 ) -> None:
-    async def strange(turn: Turn, handler: Handler) -> t.Noun:
-        if turn.exchange.head.name == "strange":
+    async def strange(turn: RequestContext, handler: Handler) -> t.ProtocolType:
+        if turn.exchange.params.name == "strange":
             raise Fault(FaultKind.INVALID_PARAMS, "no", data)
         return await handler(turn)
 
@@ -433,7 +433,7 @@ async def test_an_error_whose_data_json_cannot_hold_is_still_an_error(
 @pytest.mark.parametrize("data", [None, 0, "words", {"a": None, "b": 1.5}, [1, 2]])
 @live
 async def test_data_that_json_can_hold_goes_out_as_it_is(data: Any, revision: Revision) -> None:
-    async def strange(turn: Turn, handler: Handler) -> t.Noun:
+    async def strange(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         raise Fault(FaultKind.INVALID_PARAMS, "no", data)
 
     server = Server("s", version="1")
@@ -460,13 +460,13 @@ def test_an_author_is_told_of_a_key_in_meta_that_breaks_the_rule(
         server.resource("a://a", name="bad_resource", meta={"_x": 1})(lambda: "x")
         server.prompt(name="bad_prompt", meta={"a..b/c": 1})(lambda: "x")
         for _ in range(3):
-            Result("x", meta={"-": 1})
+            ToolReturn("x", meta={"-": 1})
     said = [record.getMessage() for record in caplog.records]
     assert [words.partition(":")[0] for words in said] == [
         "bad_tool",
         "bad_resource",
         "bad_prompt",
-        "Result",
+        "ToolReturn",
     ]
     assert all("some clients refuse the key" in words for words in said)
     assert "'openai/toolInvocation/invoking'" in said[0]

@@ -7,8 +7,8 @@ import pytest
 
 from colonnade import BlockingContext, Caller, Context, LoginRequired, Server, connect
 from colonnade.protocol.revision import Revision
-from colonnade.server.request_headers import SECRET, RequestHeaders
-from colonnade.transport.http_run import Site
+from colonnade.server.auth import SECRET, RequestHeaders
+from colonnade.transport.http_server.runner import HttpRunner
 from live import live
 from server.talk import talk
 
@@ -51,7 +51,7 @@ async def verify(headers: Mapping[bytes, bytes]) -> Caller:
 async def test_over_http_a_context_has_headers_and_claims_but_no_credentials(
     revision: Revision,
 ) -> None:
-    site = Site(server_of_facts().asgi(verify=verify), port=0)
+    site = HttpRunner(server_of_facts().asgi(verify=verify), port=0)
     await site.start()
     headers = {
         "Authorization": "Bearer word",

@@ -8,8 +8,8 @@ import pytest
 
 from colonnade import Context, Server
 from colonnade.protocol.revision import ALL, Revision
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import HttpRunner
 from colonnade.transport.memory import pair, serve_end
 from live import Records, live, until
 
@@ -90,7 +90,7 @@ async def test_sampling_before_the_client_is_ready_is_an_error_and_no_crash(
 async def test_the_same_over_http() -> None:
     server = asking()
     await server.start()
-    site = Site(HttpApp(server), port=0)
+    site = HttpRunner(HttpApp(server), port=0)
     await site.start()
 
     async def post(body: bytes, session: str = "") -> tuple[str, str]:

@@ -21,8 +21,8 @@ from colonnade import (
     Server,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.interview import no_such_state
-from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.protocol.input_rounds import invalid_request_state
+from colonnade.protocol.revision import ALL, InputRequests, Revision
 from live import live
 from server.talk import EVERYTHING, JSON, Rejected, accept, decline, talk
 
@@ -94,8 +94,8 @@ async def test_where_nobody_can_be_asked_the_caller_is_told(revision: Revision) 
             ("book_in_a_thread", {}),
             ("declared", {"flight": "x"}),
         ):
-            if revision.asking is Asking.BY_REQUEST:
-                assert "a user who can be asked" in await client.failure(tool, arguments)
+            if revision.input_requests is InputRequests.AS_REQUEST:
+                assert "elicitation" in await client.failure(tool, arguments)
             else:
                 with pytest.raises(Rejected) as caught:
                     await client.call(tool, arguments)
@@ -117,19 +117,19 @@ async def test_a_user_who_declines_or_goes_away_raises_declined(revision: Revisi
             return "nothing else"
 
     async with talk(server, revision, answer=decline) as client:
-        assert await client.failure("book") == "the user declined to answer"
-        assert await client.failure("book_in_a_thread") == "the user declined to answer"
-        assert await client.failure("declared", {"flight": "x"}) == "the user declined to answer"
+        assert await client.failure("book") == "the user declined the request"
+        assert await client.failure("book_in_a_thread") == "the user declined the request"
+        assert await client.failure("declared", {"flight": "x"}) == "the user declined the request"
         assert await client.text("offer") == "nothing else"
         client.answer = lambda method, params: {"action": "cancel"}
-        assert "went away" in await client.failure("book")
+        assert "cancelled the request" in await client.failure("book")
 
 
 @ELICITING
 @live
 async def test_an_answer_that_does_not_fit_never_reaches_the_handler(revision: Revision) -> None:
     async with talk(booking(), revision, answer=accept(row="many")) as client:
-        if revision.asking is Asking.BY_REQUEST:
+        if revision.input_requests is InputRequests.AS_REQUEST:
             assert "does not fit" in await client.failure("book")
         else:
             with pytest.raises(Rejected, match="does not fit") as caught:
@@ -158,14 +158,14 @@ async def test_a_form_may_be_written_out_and_named(revision: Revision) -> None:
 
     async with talk(server, revision, answer=reply) as client:
         assert await client.text("greet") == "Ann Meal.NO_MEAT"
-        if revision.asking is Asking.BY_RESULT:
+        if revision.input_requests is InputRequests.IN_RESULT:
             demands = [one["result"] for one in client.heard if "inputRequests" in str(one)]
             assert [list(one["inputRequests"]) for one in demands] == [["user_name"], ["meal"]]
 
 
 def test_a_type_that_no_form_can_ask_for_is_refused_with_a_way_out() -> None:
     server = Server("s")
-    with pytest.raises(LocalProtocolError, match="more than a form can ask"):
+    with pytest.raises(LocalProtocolError, match="more than a form can hold"):
 
         @server.tool
         async def bad(a: Annotated[dict[str, list[int]], Ask("What?")]) -> None: ...
@@ -273,7 +273,7 @@ async def test_declared_questions_of_a_tool_and_its_dependencies_make_one_round(
 
     async with talk(server, revision, answer=reply) as client:
         assert await client.text("buy", {"item": "hat"}) == "hat xl ANN w3"
-        assert client.rounds == (0 if revision.asking is Asking.BY_REQUEST else 1)
+        assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 1)
 
 
 @live
@@ -378,7 +378,7 @@ async def test_a_user_is_sent_to_an_address(revision: Revision) -> None:
     async with talk(visiting(), revision, answer=agree) as client:
         assert await client.text("log_in") == "consented"
         assert await client.text("log_in_in_a_thread") == "consented"
-        by_id = revision.elicitation.by_error
+        by_id = revision.elicitation.url_required_error
         assert ("elicitationId" in client.asked[0][1]) is by_id
         assert len(client.told("notifications/elicitation/complete")) == (2 if by_id else 0)
 
@@ -388,7 +388,7 @@ async def test_a_user_is_sent_to_an_address(revision: Revision) -> None:
 async def test_a_visit_is_asked_by_error_where_the_revision_has_that(revision: Revision) -> None:
     async with talk(visiting(), revision, answer=agree) as client:
         for tool in ("log_in", "log_in_in_a_thread"):
-            if not revision.elicitation.by_error:
+            if not revision.elicitation.url_required_error:
                 assert await client.text(tool, {"by_error": True}) == "consented"
                 continue
             with pytest.raises(Rejected) as caught:
@@ -401,8 +401,8 @@ async def test_a_visit_is_asked_by_error_where_the_revision_has_that(revision: R
 async def test_a_client_that_opens_no_addresses_is_told(revision: Revision) -> None:
     can: JSON = {"elicitation": {"form": {}}}
     async with talk(visiting(), revision, can=can) as client:
-        if revision.asking is Asking.BY_REQUEST:
-            assert "sent to a web page" in await client.failure("log_in", {"by_error": True})
+        if revision.input_requests is InputRequests.AS_REQUEST:
+            assert "URL elicitation" in await client.failure("log_in", {"by_error": True})
         else:
             with pytest.raises(Rejected) as caught:
                 await client.call("log_in")
@@ -430,7 +430,7 @@ async def test_a_person_may_take_longer_than_the_function_has(revision: Revision
     late: list[Any] = []
 
     def reply(method: str, params: JSON) -> JSON | None:
-        if revision.asking is Asking.BY_RESULT:
+        if revision.input_requests is InputRequests.IN_RESULT:
             return {"roots": []}
         id = client.heard[-1]["id"] if client.heard and "method" in client.heard[-1] else None
         late.append(id)
@@ -438,7 +438,7 @@ async def test_a_person_may_take_longer_than_the_function_has(revision: Revision
 
     async with talk(server, revision, can=EVERYTHING, answer=reply) as client:
         for tool in ("patient", "slow_afterwards"):
-            if revision.asking is Asking.BY_REQUEST:
+            if revision.input_requests is InputRequests.AS_REQUEST:
                 id = client.send("tools/call", {"name": tool})
                 await client.until(lambda: client.heard[-1].get("method") == "roots/list")
                 await asyncio.sleep(1.2)  # longer than each function has
@@ -471,18 +471,18 @@ async def test_a_state_that_was_tampered_with_or_is_another_callers_is_refused(
                     client.send("tools/call", params | {"inputResponses": answers})
                 )
             assert caught.value.code == -32602
-            assert caught.value.message == str(no_such_state())
+            assert caught.value.message == str(invalid_request_state())
         good = {"name": "book", "requestState": state, "inputResponses": answers}
         result = await client.outcome(client.send("tools/call", good))
         assert result["content"][0]["text"] == "Seat 1 aisle"
     async with talk(server, revision, principal="eve") as client:
-        with pytest.raises(Rejected, match=str(no_such_state())):
+        with pytest.raises(Rejected, match=str(invalid_request_state())):
             await client.outcome(client.send("tools/call", good))
 
 
 @live
 async def test_replicas_that_share_keys_go_on_for_each_other(revision: Revision) -> None:
-    if revision.asking is not Asking.BY_RESULT:
+    if revision.input_requests is not InputRequests.IN_RESULT:
         return  # there a question waits in one process
     keys = [b"k" * 32]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from colonnade import BlockingContext, Context, LocalProtocolError, Server
-from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.protocol.revision import ALL, InputRequests, Revision
 from colonnade.store.memory import MemoryStore
 from live import live
 from server.talk import JSON, Rejected, talk
@@ -114,7 +114,9 @@ def test_handles_need_a_type_and_a_time() -> None:
 
 @pytest.mark.spec("R0796")
 @pytest.mark.parametrize(
-    "revision", [one for one in ALL if one.asking is Asking.BY_RESULT], ids=lambda one: one.date
+    "revision",
+    [one for one in ALL if one.input_requests is InputRequests.IN_RESULT],
+    ids=lambda one: one.date,
 )
 @live
 async def test_answers_count_once_where_a_tool_wants_that(revision: Revision) -> None:

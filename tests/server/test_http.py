@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from colonnade import Context, Server
-from colonnade.protocol.budget import Budget
-from colonnade.protocol.revision import ALL, JULY_2026, Asking, Pushing, Revision
-from colonnade.transport.http_run import Site
+from colonnade.protocol.byte_budget import ByteBudget
+from colonnade.protocol.revision import ALL, JULY_2026, ChangeNotifications, InputRequests, Revision
+from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live, until
 
@@ -93,7 +93,7 @@ class Client:
 
 @asynccontextmanager
 async def serving(server: Server, revision: Revision) -> AsyncGenerator[Client]:
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:
@@ -136,7 +136,7 @@ async def test_calls_side_by_side_each_hear_of_themselves_alone(revision: Revisi
 @live
 async def test_questions_over_http(revision: Revision) -> None:
     async with serving(everything(), revision) as client:
-        if revision.asking is Asking.BY_REQUEST:
+        if revision.input_requests is InputRequests.AS_REQUEST:
             assert await client.call("folders") == "0 roots"
             return
         (first,) = await client.ask("tools/call", {"name": "folders"})
@@ -172,7 +172,7 @@ async def test_the_first_message_of_a_subscription_is_its_acknowledgement(
 @live
 async def test_changes_over_http(revision: Revision) -> None:
     async with serving(everything(), revision) as client:
-        if revision.pushing is Pushing.SESSION:
+        if revision.change_notifications is ChangeNotifications.SESSION:
             wire, stream = await client.caller.get()
         else:
             wire, stream = await client.caller.stream(
@@ -191,7 +191,7 @@ async def test_changes_over_http(revision: Revision) -> None:
 @live
 async def test_many_callers_of_many_eras_at_once() -> None:
     server = everything()
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
 
     async def one(revision: Revision) -> str:
@@ -211,7 +211,7 @@ async def test_many_callers_of_many_eras_at_once() -> None:
 @live
 async def test_serve_runs_until_it_is_told_to_end(path: str) -> None:
     server = everything()
-    started: asyncio.Future[Site] = asyncio.get_running_loop().create_future()
+    started: asyncio.Future[HttpRunner] = asyncio.get_running_loop().create_future()
     serving = asyncio.ensure_future(
         server.serve("http", port=0, path=path, started=started.set_result)
     )
@@ -253,7 +253,7 @@ async def test_a_listen_with_too_many_resources_is_refused_with_the_limit() -> N
 @live
 async def test_what_all_subscriptions_together_hold_is_bounded() -> None:
     server = everything()
-    budget = server._dispatch._listen_bytes = Budget(250_000, 250_000)
+    budget = server._dispatch._listen_bytes = ByteBudget(250_000, 250_000)
     async with serving(server, JULY_2026) as client:
         caller = client.caller
         streams = [await caller.stream("subscriptions/listen", many(900)) for _ in range(2)]

@@ -337,8 +337,8 @@ CALLERS = [
     call("A misspelt argument", {"city": "Oslo", "dyas": 3}, "'dyas'", "'days'"),
     call("An argument that is not there", {"city": "Oslo", "colour": "red"}, "'colour'", "'unit'"),
     call("A number out of its range", {"city": "Oslo", "days": 12}, "days", "at most 10", "12"),
-    call("None of the choices", {"city": "Oslo", "unit": "celcius"}, "unit", "'celsius'", "text"),
-    call("Text that is no date", {"city": "Oslo", "since": "May"}, "since", "2026-01-31", "text"),
+    call("None of the choices", {"city": "Oslo", "unit": "celcius"}, "unit", "'celsius'", "string"),
+    call("Text that is no date", {"city": "Oslo", "since": "May"}, "since", "2026-01-31", "string"),
     call(
         "A bad field far inside",
         {"city": "Oslo", "places": [{"city": "Oslo", "zip": 1}, {"city": "Bergen", "zip": "x"}]},

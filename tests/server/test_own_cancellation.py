@@ -13,16 +13,16 @@ import pytest
 
 from colonnade import Server
 from colonnade.errors import RemoteError
-from colonnade.protocol.revision import ALL, Binding, Revision
+from colonnade.protocol.revision import ALL, HttpBinding, Revision
 from colonnade.testing import connect
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import Records, live
 from server.talk import Rejected, talk
 
 JSON = dict[str, Any]
 Ask = Callable[[str, JSON], Awaitable[JSON]]
-LOGS = ("colonnade.transport", "colonnade.server", "uvicorn.error")
+LOGS = ("colonnade.transport", "colonnade.server")
 
 
 def cancelling() -> Server:
@@ -120,7 +120,7 @@ async def test_it_is_answered_in_memory() -> None:
 
 @contextlib.asynccontextmanager
 async def serving() -> AsyncGenerator[Caller]:
-    site = Site(cancelling().asgi(), port=0)
+    site = HttpRunner(cancelling().asgi(), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:
@@ -143,7 +143,7 @@ async def test_it_is_answered_over_http() -> None:
 
 @pytest.mark.parametrize(
     "revision",
-    [r for r in ALL if r.handshake and r.http.binding is not Binding.HTTP_SSE],
+    [r for r in ALL if r.handshake and r.http.binding is not HttpBinding.HTTP_SSE],
     ids=lambda r: r.date,
 )
 @live

@@ -8,7 +8,7 @@ import pytest
 from colonnade import Context, File, Image, LocalProtocolError, Message, Server, ToolError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
-from colonnade.server.completing import closeness, ranked
+from colonnade.server.handlers.completion import closeness, ranked
 from live import live
 from server.talk import JSON, Client, Rejected, talk
 

@@ -11,9 +11,9 @@ import pytest
 
 from colonnade import Context, Server
 from colonnade.auth.seal import MAX_SEALED_CHARACTERS, KeyRing
-from colonnade.protocol.interview import no_such_state
+from colonnade.protocol.input_rounds import invalid_request_state
 from colonnade.protocol.revision import JULY_2026
-from colonnade.server import interviewing
+from colonnade.server.handlers import input_rounds as interviewing
 from colonnade.store.memory import MemoryStore
 from live import live
 from server.talk import JSON, Client, Rejected, talk, words
@@ -118,7 +118,7 @@ async def test_rq_05_of_a_hundred_replays_at_once_one_has_an_effect() -> None:
         )
     refused = [one for one in outcomes if isinstance(one, Rejected)]
     assert [words(one) for one in outcomes if not isinstance(one, BaseException)] == ["done"]
-    assert {one.message for one in refused} == {no_such_state().message}
+    assert {one.message for one in refused} == {invalid_request_state().message}
     assert len(refused) == REPLAYS - 1
     assert banks[0].paid + banks[1].paid == ["bob"]
     assert banks[0].ran + banks[1].ran == before + 1
@@ -158,5 +158,5 @@ async def test_rq_07_one_error_on_the_wire_whatever_the_cause(
             errors[f"principal {principal!r}"] = await refusal(other, params)
     for cause, error in errors.items():
         assert error == errors["rubbish"], cause
-    assert errors["rubbish"] == {"code": -32602, "message": no_such_state().message}
+    assert errors["rubbish"] == {"code": -32602, "message": invalid_request_state().message}
     assert bank.paid == ["bob"]

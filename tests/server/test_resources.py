@@ -10,7 +10,7 @@ import pytest
 
 from colonnade import Context, Depends, File, Image, LocalProtocolError, Server, ToolError
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import Pushing, Revision
+from colonnade.protocol.revision import ChangeNotifications, Revision
 from live import live
 from server.talk import EVERYTHING, JSON, Client, Rejected, talk
 
@@ -245,7 +245,7 @@ async def test_updates_reach_who_follows_a_resource_or_what_is_above_it(
     server = library()
     async with talk(server, revision) as client:
         wanted = ["notes://today", "notes://2026"]
-        if revision.pushing is Pushing.SESSION:
+        if revision.change_notifications is ChangeNotifications.SESSION:
             for uri in wanted:
                 await client.ask("resources/subscribe", {"uri": uri})
         else:
@@ -263,7 +263,7 @@ async def test_updates_reach_who_follows_a_resource_or_what_is_above_it(
             "notes://today",
             "notes://2026/a/b.md",
         ]
-        if revision.pushing is Pushing.SESSION:
+        if revision.change_notifications is ChangeNotifications.SESSION:
             await client.ask("resources/unsubscribe", {"uri": "notes://today"})
             server.updated("notes://today")
             server.updated("notes://2026/c")
@@ -273,7 +273,7 @@ async def test_updates_reach_who_follows_a_resource_or_what_is_above_it(
 
 @live
 async def test_nobody_follows_what_is_nowhere_or_too_much(revision: Revision) -> None:
-    if revision.pushing is not Pushing.SESSION:
+    if revision.change_notifications is not ChangeNotifications.SESSION:
         return  # a filter is not judged
     async with talk(library(), revision) as client:
         with pytest.raises(Rejected) as caught:

@@ -10,7 +10,7 @@ import pytest
 
 from colonnade import HttpRequest, HttpResponse, Limits, Protection, Server, StaticTokens
 from colonnade.errors import LocalProtocolError
-from colonnade.transport.http_run import listening
+from colonnade.transport.http_server.runner import listening
 from http_client import Caller, Response
 from live import live
 
@@ -195,7 +195,7 @@ async def test_a_route_that_fails_says_nothing_of_why_to_strangers(
 
 @live
 async def test_bodies_of_routes_have_the_limit_of_the_server() -> None:
-    async with up(limits=Limits(body_bytes=100)) as caller:
+    async with up(limits=Limits(max_body_bytes=100)) as caller:
         answer = await caller.request("POST", b"1" * 200, path="/echo")
         assert answer.status == 413
 
@@ -258,12 +258,12 @@ def test_what_could_not_be_served_is_refused_at_the_decorator() -> None:
 
     for path, methods, function, words in (
         ("version", ["GET"], one, "begin it with /"),
-        ("/a b", ["GET"], one, "is no path"),
-        ("/a/{b", ["GET"], one, "is no path"),
-        ("/a?b", ["GET"], one, "is no path"),
+        ("/a b", ["GET"], one, "is not a path"),
+        ("/a/{b", ["GET"], one, "is not a path"),
+        ("/a?b", ["GET"], one, "is not a path"),
         ("/{a}/{a}", ["GET"], one, "parameter twice"),
         ("/a", ["get"], one, "write \\['GET'"),
-        ("/a", [], one, "no method"),
+        ("/a", [], one, "methods= is empty"),
         ("/a", ["GET"], none, "takes the request"),
         ("/version", ["GET"], one, "is there already"),
     ):
@@ -272,14 +272,14 @@ def test_what_could_not_be_served_is_refused_at_the_decorator() -> None:
             server.route(path, methods=methods)(handler)
     server.route("/version", methods=["POST"])(one)
     server.route("/mcp")(one)
-    with pytest.raises(LocalProtocolError, match="where the endpoint is"):
+    with pytest.raises(LocalProtocolError, match="the path of the endpoint"):
         server.asgi()
 
 
 def test_a_response_that_is_none_is_refused_where_it_is_made() -> None:
     with pytest.raises(LocalProtocolError, match="200 to 599"):
         HttpResponse("", 99)
-    with pytest.raises(LocalProtocolError, match="is no header"):
+    with pytest.raises(LocalProtocolError, match="is not a valid header"):
         HttpResponse("", headers={"X": "a\r\nSet-Cookie: b"})
     assert repr(HttpResponse("ab", 201)) == "HttpResponse(201, 2 bytes)"
 
@@ -288,7 +288,7 @@ def test_a_route_where_the_server_answers_itself_is_refused_since_it_would_never
     for path in ("/sse", "/messages/"):
         server = Server("routed")
         server.route(path)(print)
-        with pytest.raises(LocalProtocolError, match="which this server answers itself"):
+        with pytest.raises(LocalProtocolError, match="which this server uses for clients"):
             server.asgi()
         server.asgi(stateless=True)
 

@@ -11,10 +11,10 @@ import pytest
 
 from colonnade import Audio, Context, Image, LocalProtocolError, Server
 from colonnade.errors import ProtocolError
-from colonnade.middleware import limits
+from colonnade.middleware import rate_limit
 from colonnade.protocol.revision import Revision
-from colonnade.server.ration import BURST, PER_S, Ration
-from colonnade.transport.http_run import Site
+from colonnade.server.context.context import BURST, PER_S, Ration
+from colonnade.transport.http_server.runner import HttpRunner
 from http_client import META, Caller
 from live import live
 from server.talk import JSON, Rejected, talk, words
@@ -47,13 +47,13 @@ def shop() -> Server:
 @pytest.mark.parametrize(
     ("parameter", "words"),
     [
-        ({"type": "string", "x-mcp-header": "My Region"}, "is no header name"),
-        ({"type": "string", "x-mcp-header": "Region\r\nX: 1"}, "is no header name"),
+        ({"type": "string", "x-mcp-header": "My Region"}, "is not a header name"),
+        ({"type": "string", "x-mcp-header": "Region\r\nX: 1"}, "is not a header name"),
         (
             {"type": "array", "items": {"type": "string", "x-mcp-header": "Region"}},
-            "reached by `properties` alone",
+            "reached through `properties` only",
         ),
-        ({"anyOf": [{"type": "string", "x-mcp-header": "Region"}]}, "by `properties` alone"),
+        ({"anyOf": [{"type": "string", "x-mcp-header": "Region"}]}, "through `properties` only"),
     ],
     ids=["space", "line break", "items", "anyOf"],
 )
@@ -470,7 +470,7 @@ async def test_what_looks_like_a_credential_does_not_reach_the_clients_log(
 @live
 async def test_a_server_validates_admits_limits_and_sanitises(revision: Revision) -> None:
     server = Server("s")
-    server.add_middleware(limits(per_s=1, burst=4, clock=lambda: 0.0, methods=["tools/call"]))
+    server.add_middleware(rate_limit(per_s=1, burst=4, clock=lambda: 0.0, methods=["tools/call"]))
     ran: list[int] = []
 
     @server.tool
@@ -509,7 +509,7 @@ async def test_every_server_answers_server_discover(revision: Revision) -> None:
             found = await client.ask("server/discover", {})
             assert revision.date in found["supportedVersions"]
             assert found["capabilities"].keys() >= offered
-        site = Site(server.asgi(), port=0)
+        site = HttpRunner(server.asgi(), port=0)
         await site.start()
         try:
             async with Caller(site.port) as caller:
@@ -537,7 +537,7 @@ def test_a_server_runs_on_stdio_unless_it_is_told_otherwise() -> None:
 @pytest.mark.spec("R1318")
 @live
 async def test_over_http_only_this_machine_reaches_it_and_no_page_of_another_site() -> None:
-    site = Site(shop().asgi(), port=0)
+    site = HttpRunner(shop().asgi(), port=0)
     await site.start()
     try:
         assert site.host == "127.0.0.1"

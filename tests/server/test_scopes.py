@@ -13,9 +13,9 @@ import pytest
 
 from colonnade import Context, Server
 from colonnade.protocol import types as t
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live
 from server.talk import JSON, Client, Rejected, talk
@@ -255,7 +255,7 @@ async def anybody(headers: Headers) -> str:
 
 @live
 async def test_where_callers_are_verified_one_without_a_name_has_no_scopes_either() -> None:
-    site = Site(guarded().asgi(verify=anybody), port=0)
+    site = HttpRunner(guarded().asgi(verify=anybody), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:
@@ -271,7 +271,7 @@ async def test_where_callers_are_verified_one_without_a_name_has_no_scopes_eithe
             assert "needs the scope admin" in answer.json["error"]["message"]
     finally:
         await site.stop(0.0)
-    site = Site(guarded().asgi(), port=0)
+    site = HttpRunner(guarded().asgi(), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:

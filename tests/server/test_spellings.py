@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 
 import colonnade
-from colonnade import BlockingContext, Context, Handler, LocalProtocolError, Server, Turn, connect
+from colonnade import (
+    BlockingContext,
+    Context,
+    Handler,
+    LocalProtocolError,
+    RequestContext,
+    Server,
+    connect,
+)
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from colonnade.server.options import ATTRIBUTES, KEYWORDS, SERVED
-from colonnade.transport.address import AddressError, bind
+from colonnade.transport.http_server.listener import AddressError, bind
 from live import live
 from server.talk import talk, words
 
@@ -211,7 +219,7 @@ async def test_middleware_is_added_in_three_ways_and_the_first_is_the_outermost(
     seen: list[str] = []
 
     def noting(name: str) -> Any:
-        async def note(request: Turn, call_next: Handler) -> t.Noun:
+        async def note(request: RequestContext, call_next: Handler) -> t.ProtocolType:
             seen.append(name)
             return await call_next(request)
 
@@ -221,7 +229,7 @@ async def test_middleware_is_added_in_three_ways_and_the_first_is_the_outermost(
     server.add_middleware(noting("two"))
 
     @server.middleware
-    async def three(request: Turn, call_next: Handler) -> t.Noun:
+    async def three(request: RequestContext, call_next: Handler) -> t.ProtocolType:
         seen.append("three")
         return await call_next(request)
 
@@ -238,7 +246,7 @@ async def test_middleware_reads_what_a_request_says(revision: Revision) -> None:
     seen: list[Any] = []
 
     @server.middleware
-    async def look(request: Turn, call_next: Handler) -> t.Noun:
+    async def look(request: RequestContext, call_next: Handler) -> t.ProtocolType:
         request.arguments["city"] = "changed for nobody"
         seen.append((request.method, request.tool, request.arguments, request.principal))
         assert request.peer.revision is revision

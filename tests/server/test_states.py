@@ -6,8 +6,8 @@ import pytest
 
 from colonnade import Context, Server
 from colonnade.auth.seal import MAX_SECRET_BYTES, MAX_STORED_BYTES
-from colonnade.protocol.interview import no_such_state
-from colonnade.protocol.revision import JULY_2026, Asking, Revision
+from colonnade.protocol.input_rounds import invalid_request_state
+from colonnade.protocol.revision import JULY_2026, InputRequests, Revision
 from colonnade.store.memory import MemoryStore
 from live import live
 from server.talk import JSON, Rejected, accept, talk, words
@@ -41,7 +41,7 @@ async def test_much_is_remembered_between_questions(revision: Revision) -> None:
         result = await client.call("read")
         if revision.elicitation.modes:
             assert words(result) == f"{len(PAGE)} 7 7"
-        if revision.asking is Asking.BY_RESULT:
+        if revision.input_requests is InputRequests.IN_RESULT:
             assert client.rounds == 2
 
 
@@ -65,7 +65,7 @@ async def test_only_a_name_travels_and_any_replica_with_the_same_store_goes_on()
         result = await client.outcome(client.send("tools/call", again))
         assert list(result["inputRequests"]) == ["word"]
     async with talk(reading(keys=[b"k" * 32]), JULY_2026, principal="ada") as client:
-        with pytest.raises(Rejected, match=no_such_state().message):
+        with pytest.raises(Rejected, match=invalid_request_state().message):
             await client.outcome(client.send("tools/call", again))
 
 
@@ -76,12 +76,12 @@ async def test_it_is_nothing_to_another_principal_and_to_another_server() -> Non
     again = await first_round(server)
     for principal in ("eve", ""):
         async with talk(server, JULY_2026, principal=principal) as client:
-            with pytest.raises(Rejected, match=no_such_state().message):
+            with pytest.raises(Rejected, match=invalid_request_state().message):
                 await client.outcome(client.send("tools/call", again))
     other = Server("archive", version="1", **shared)
     other.tool(name="read")(_asks)
     async with talk(other, JULY_2026, principal="ada") as client:
-        with pytest.raises(Rejected, match=no_such_state().message):
+        with pytest.raises(Rejected, match=invalid_request_state().message):
             await client.outcome(client.send("tools/call", again))
 
 
@@ -97,7 +97,7 @@ async def test_servers_that_share_keys_and_not_their_name_do_not_open_each_other
     bank, shop, replica = servers
     again = await first_round(bank)
     async with talk(shop, JULY_2026, principal="ada") as client:
-        with pytest.raises(Rejected, match=no_such_state().message):
+        with pytest.raises(Rejected, match=invalid_request_state().message):
             await client.outcome(client.send("tools/call", again))
     async with talk(replica, JULY_2026, principal="ada") as client:
         assert words(await client.outcome(client.send("tools/call", again))) == "7"
@@ -109,7 +109,7 @@ async def test_a_large_one_can_be_for_single_use_too() -> None:
     again = await first_round(server, "once")
     async with talk(server, JULY_2026, principal="ada") as client:
         assert words(await client.outcome(client.send("tools/call", again))) == f"{len(PAGE)} 7"
-        with pytest.raises(Rejected, match=no_such_state().message):
+        with pytest.raises(Rejected, match=invalid_request_state().message):
             await client.outcome(client.send("tools/call", again))
 
 
@@ -118,7 +118,7 @@ async def test_far_too_much_ends_the_call_in_words_and_the_next_one_is_served() 
     server = reading("p" * (MAX_STORED_BYTES + 1))
     server.tool(name="hi")(lambda: "hi")
     async with talk(server, JULY_2026) as client:
-        with pytest.raises(Rejected, match="too much to remember") as caught:
+        with pytest.raises(Rejected, match="the request state has") as caught:
             await client.call("read")
         assert caught.value.code == -32603
         assert await client.text("hi") == "hi"

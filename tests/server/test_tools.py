@@ -16,11 +16,11 @@ from colonnade import (
     Image,
     Link,
     LocalProtocolError,
-    Result,
     Server,
     ToolError,
+    ToolReturn,
 )
-from colonnade.ports import Handler, Turn
+from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot, Revision
 from live import live
@@ -179,7 +179,7 @@ async def test_a_link_says_all_that_the_protocol_has_for_one(revision: Revision)
     if "resource_link" in revision.blocks:
         assert (block["size"], block["annotations"]["audience"]) == (7, ["user"])
         assert block["_meta"] == {"example.com/colour": "red"}
-        knows_icons = revision.knows(*t.known(t.ResourceLink)["icons"])
+        knows_icons = revision.knows(*t.field_ranges(t.ResourceLink)["icons"])
         assert ("icons" in block) is knows_icons
     with pytest.raises(LocalProtocolError, match="size is -1; give a number of bytes"):
         Link("notes://b", size=-1)
@@ -195,7 +195,7 @@ async def test_a_long_text_is_data_and_words_at_once_and_written_once(revision: 
         return 'a "long" text. ' * 2000
 
     @server.middleware
-    async def look(turn: Turn, inner: Handler) -> t.Noun:
+    async def look(turn: RequestContext, inner: Handler) -> t.ProtocolType:
         seen.append(await inner(turn))
         return seen[-1]
 
@@ -215,16 +215,16 @@ async def test_a_result_says_it_all(revision: Revision) -> None:
     server = Server("s")
 
     @server.tool
-    async def full() -> Result:
-        return Result("words", data={"a": 1}, meta={"example.com/x": 1}, is_error=False)
+    async def full() -> ToolReturn:
+        return ToolReturn("words", data={"a": 1}, meta={"example.com/x": 1}, is_error=False)
 
     @server.tool
-    async def only_data() -> Result:
-        return Result(data=[1, 2])
+    async def only_data() -> ToolReturn:
+        return ToolReturn(data=[1, 2])
 
     @server.tool
-    async def bad() -> Result:
-        return Result("no", is_error=True)
+    async def bad() -> ToolReturn:
+        return ToolReturn("no", is_error=True)
 
     @server.tool
     async def nothing() -> None:
@@ -305,11 +305,11 @@ async def test_a_result_that_breaks_its_promise_is_a_crash_and_not_sent(
 
     @server.tool(output_schema=promise)
     async def by_hand(value: Any) -> Any:
-        return Result("x", data=value)
+        return ToolReturn("x", data=value)
 
     @server.tool(output_schema=promise)
     async def without() -> Any:
-        return Result("x")
+        return ToolReturn("x")
 
     @server.tool
     async def wrong() -> Forecast:
@@ -323,7 +323,7 @@ async def test_a_result_that_breaks_its_promise_is_a_crash_and_not_sent(
             assert "failed (id" in await client.failure(tool, {"value": {"n": "x"}})
         assert "failed (id" in await client.failure("without")
         assert "failed (id" in await client.failure("wrong")
-    assert "promised data by its schema" in caplog.text
+    assert "has an output schema; pass data=" in caplog.text
 
 
 # ---------------------------------------------------------------- registration

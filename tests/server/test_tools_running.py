@@ -88,7 +88,7 @@ async def test_bad_arguments_are_told_in_words_that_name_tool_argument_and_wish(
             (
                 "paint",
                 {"colour": "blue"},
-                "paint: colour: expected one of 'red', 'green', got other text",
+                "paint: colour: expected one of 'red', 'green', got another string",
             ),
         ):
             assert await client.refused(tool, arguments) == told
@@ -199,7 +199,7 @@ async def test_debug_shows_the_caller_what_happened(revision: Revision) -> None:
 
 
 def test_tracebacks_are_rationed(caplog: pytest.LogCaptureFixture) -> None:
-    from colonnade.server.binding import MAX_TRACEBACKS, TRACEBACKS_S, Crashes
+    from colonnade.server.handlers.function import MAX_TRACEBACKS, TRACEBACKS_S, Crashes
 
     now = 1000.0
     crashes = Crashes(clock=lambda: now)

@@ -11,12 +11,12 @@ import pytest
 
 from colonnade import Server
 from colonnade.errors import LocalProtocolError
-from colonnade.protocol.httprules_gate import Refusal
+from colonnade.protocol.http.security import HttpError
 from colonnade.protocol.revision import Revision
-from colonnade.server import workers as module
-from colonnade.server.depends import Depends
-from colonnade.server.workers import FEW_THREADS, THREADS, Workers
-from colonnade.transport.http_run import Site
+from colonnade.server.handlers import threads as module
+from colonnade.server.handlers.dependencies import Depends
+from colonnade.server.handlers.threads import FEW_THREADS, THREADS, Workers
+from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live, live_for, until
 from server.talk import Rejected, talk
@@ -114,7 +114,7 @@ async def test_more_calls_than_may_wait_are_refused_and_the_others_are_answered(
     running = await begun(workers, gate, 2, "slow")
     waiting = [asyncio.create_task(workers.run(gate, "slow")) for _ in range(3)]
     await asyncio.sleep(0)
-    with pytest.raises(Refusal, match="busy: 3 calls wait for a thread; try again") as caught:
+    with pytest.raises(HttpError, match="busy: 3 calls wait for a thread; try again") as caught:
         await workers.run(gate, "slow")
     assert caught.value.status == 503
     cleaned = asyncio.create_task(workers.run(lambda: "cleaned up", required=True))
@@ -132,7 +132,7 @@ async def test_cancelled_calls_of_one_function_leave_threads_for_other_functions
     workers, gate = Workers(2, most=8, abandoned=3), Gate()
     for _ in range(3):
         await cancelled(await begun(workers, gate, 1, "slow"))
-    with pytest.raises(Refusal, match="too many cancelled calls of this are still running"):
+    with pytest.raises(HttpError, match="too many cancelled calls of this are still running"):
         await workers.run(gate, "slow")
     assert await workers.run(lambda: "fine", "another") == "fine"
     await ended(workers, gate)
@@ -150,7 +150,7 @@ async def test_a_call_that_waited_meanwhile_is_refused_before_it_begins() -> Non
     await cancelled(slow)  # and the first that waits begins
     await until(lambda: gate.running == 2)
     await cancelled(waiting[:1])
-    with pytest.raises(Refusal, match="too many cancelled calls"):
+    with pytest.raises(HttpError, match="too many cancelled calls"):
         await waiting[1]
     assert gate.running == 2
     other.open()
@@ -167,9 +167,9 @@ async def test_where_every_thread_is_blocked_calls_are_refused_at_once_not_kept_
     required = asyncio.create_task(workers.run(lambda: "cleaned up", "d", required=True))
     await asyncio.sleep(0)
     await cancelled(last)
-    with pytest.raises(Refusal, match="busy: every thread is blocked"):
+    with pytest.raises(HttpError, match="busy: every thread is blocked"):
         await waiting
-    with pytest.raises(Refusal, match="busy: every thread is blocked"):
+    with pytest.raises(HttpError, match="busy: every thread is blocked"):
         await workers.run(lambda: "never", "e")
     gate.open()
     assert await required == "cleaned up"
@@ -187,7 +187,7 @@ async def test_who_waits_for_a_client_in_every_thread_makes_others_refused() -> 
 
     asking = [asyncio.create_task(workers.run(asks, "asks")) for _ in range(2)]
     await until(lambda: gate.running == 2)
-    with pytest.raises(Refusal, match="every thread is blocked"):
+    with pytest.raises(HttpError, match="every thread is blocked"):
         await workers.run(lambda: "never", "c")
     gate.open()
     assert await asyncio.gather(*asking) == ["through"] * 2
@@ -299,7 +299,7 @@ async def test_a_busy_server_says_so_on_a_pipe(revision: Revision) -> None:
 async def test_a_busy_server_answers_503_over_http() -> None:
     gate = Gate()
     server = blocked(gate)
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:

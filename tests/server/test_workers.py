@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from colonnade.server import workers as module
-from colonnade.server.workers import Workers
+from colonnade.server.handlers import threads as module
+from colonnade.server.handlers.threads import Workers
 from live import live, until
 
 
@@ -58,14 +58,24 @@ async def test_no_more_threads_than_allowed_and_every_job_is_done() -> None:
 
 
 @live
-async def test_a_thread_is_used_again_and_an_idle_one_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thread_runs_one_call_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE_S", 60.0)
+    workers = Workers(1)
+    threads = [await workers.run(threading.current_thread) for _ in range(5)]
+    assert len(set(threads)) == alive() == 1
+    workers.stop()
+    await gone()
+
+
+@live
+async def test_an_idle_thread_ends_and_the_next_call_starts_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "IDLE_S", 0.01)
     workers = Workers(4)
-    idents = {await workers.run(threading.get_ident) for _ in range(5)}
-    assert len(idents) <= 2  # one, unless it went while nobody wanted it
-    await gone()
-    assert await workers.run(lambda: "again") == "again"
-    await gone()
+    for _ in range(2):
+        assert await workers.run(lambda: "done") == "done"
+        await gone()
 
 
 @live

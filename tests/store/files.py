@@ -6,7 +6,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from colonnade.store.limits import Limits
+from colonnade.store.limits import StoreLimits
 from colonnade.store.sqlite import SqliteStore
 from store.stage import PATIENCE_S, Clock
 
@@ -15,7 +15,7 @@ def play(
     path: Path,
     scene: Callable[[SqliteStore], Awaitable[None]],
     clock: Clock | None = None,
-    limits: Limits | None = None,
+    limits: StoreLimits | None = None,
 ) -> None:
     async def whole() -> None:
         async with asyncio.timeout(PATIENCE_S):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from colonnade.ports import Store
-from colonnade.store.limits import Limits
+from colonnade.store.limits import StoreLimits
 from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
 
@@ -32,19 +32,19 @@ class Stage(Protocol):
 
     clock: Clock
 
-    def make(self, limits: Limits | None = None) -> Store: ...
+    def make(self, limits: StoreLimits | None = None) -> Store: ...
 
-    def play(self, scene: Scene, limits: Limits | None = None) -> None: ...
+    def play(self, scene: Scene, limits: StoreLimits | None = None) -> None: ...
 
 
 class _Stage:
     def __init__(self) -> None:
         self.clock = Clock()
 
-    def make(self, limits: Limits | None = None) -> Store:
+    def make(self, limits: StoreLimits | None = None) -> Store:
         raise NotImplementedError
 
-    def play(self, scene: Scene, limits: Limits | None = None) -> None:
+    def play(self, scene: Scene, limits: StoreLimits | None = None) -> None:
         async def whole() -> None:
             async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as ending:
                 store = self.make(limits)
@@ -55,7 +55,7 @@ class _Stage:
 
 
 class MemoryStage(_Stage):
-    def make(self, limits: Limits | None = None) -> Store:
+    def make(self, limits: StoreLimits | None = None) -> Store:
         return MemoryStore(clock=self.clock, limits=limits)
 
 
@@ -66,7 +66,7 @@ class SqliteStage(_Stage):
         super().__init__()
         self.path = folder / "store.db"
 
-    def make(self, limits: Limits | None = None) -> SqliteStore:
+    def make(self, limits: StoreLimits | None = None) -> SqliteStore:
         return SqliteStore(self.path, clock=self.clock, limits=limits)
 
 

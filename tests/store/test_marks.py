@@ -13,8 +13,8 @@ import pytest
 
 from colonnade.errors import LocalProtocolError, Refused
 from colonnade.ports import Store
-from colonnade.store.limits import Limits
-from colonnade.store.marks import MAX_MARK_BYTES, MAX_MARK_S, SPAN_S, Marks
+from colonnade.store.limits import StoreLimits
+from colonnade.store.memory import BUCKET_S, MAX_MARK_BYTES, MAX_MARK_S, SingleUseMarks
 from colonnade.store.sqlite import SqliteStore
 from store.files import look
 from store.stage import Clock, Stage
@@ -49,7 +49,7 @@ def test_a_mark_lives_for_its_time_and_only_some_seconds_longer(stage: Stage, tt
             assert await store.use_once("ada", mark, ttl_s) is True
             stage.clock.now = began + ttl_s - 0.25
             assert await store.use_once("ada", mark, ttl_s) is False
-            stage.clock.now = began + ttl_s + SPAN_S
+            stage.clock.now = began + ttl_s + BUCKET_S
             assert await store.use_once("ada", mark, ttl_s) is True
             stage.clock.now += 0.7
 
@@ -68,11 +68,11 @@ def test_a_principal_has_so_many_marks_and_all_together_so_many(stage: Stage) ->
         with pytest.raises(Refused, match="there are 15 single-use marks"):
             await store.use_once("eve", b"more", 60.0)
         await store.put("ada", "k", b"v", None)  # entries have their own room
-        stage.clock.now += 20.0 + SPAN_S
+        stage.clock.now += 20.0 + BUCKET_S
         assert await store.use_once("eve", b"more", 60.0) is True
         assert await store.use_once("bob", b"0", 60.0) is True
 
-    stage.play(scene, Limits(principal_marks=10, total_marks=15, principal_entries=1))
+    stage.play(scene, StoreLimits(principal_marks=10, total_marks=15, principal_entries=1))
 
 
 @pytest.mark.parametrize("mark", [b"", b"x" * (MAX_MARK_BYTES + 1)])
@@ -127,7 +127,7 @@ def test_a_closed_store_says_so(stage: Stage) -> None:
 
 def test_nothing_is_left_of_marks_that_expired_and_each_takes_little_room() -> None:
     clock = Clock()
-    marks = Marks(Limits())
+    marks = SingleUseMarks(StoreLimits())
     tracemalloc.start()
     try:
         for number in range(50_000):
@@ -137,7 +137,7 @@ def test_nothing_is_left_of_marks_that_expired_and_each_takes_little_room() -> N
     finally:
         tracemalloc.stop()
     assert held / 50_000 < 200
-    clock.now += 70.0 + SPAN_S
+    clock.now += 70.0 + BUCKET_S
     assert marks.use("last", b"m", clock.now, 70.0)
     assert len(marks) == 1
     assert marks._counts == {"last": 1}

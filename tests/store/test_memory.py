@@ -3,11 +3,11 @@
 import asyncio
 import random
 
-from colonnade.store.limits import Limits
+from colonnade.store.limits import StoreLimits
 from colonnade.store.memory import STALE_SECONDS, SWEEP_AT_ONCE, MemoryStore
 from store.stage import Clock
 
-ROOMY = Limits(principal_entries=10**6, principal_bytes=10**9, total_bytes=10**9)
+ROOMY = StoreLimits(principal_entries=10**6, principal_bytes=10**9, total_bytes=10**9)
 
 
 def test_a_write_clears_a_few_expired_things_away_and_never_looks_through_all() -> None:

@@ -17,8 +17,9 @@ from colonnade.errors import (
     Refused,
     TimedOut,
 )
-from colonnade.store import sqlite, sqlite_file
-from colonnade.store.limits import Limits
+from colonnade.store import sqlite
+from colonnade.store import sqlite_schema as sqlite_file
+from colonnade.store.limits import StoreLimits
 from colonnade.store.sqlite import SqliteStore
 from store.files import Held, look, play
 from store.stage import Clock
@@ -283,7 +284,7 @@ def test_waiting_for_another_process_has_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "store.db"
-    monkeypatch.setattr(sqlite_file, "BUSY_S", 0.05)
+    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.05)
 
     async def scene(store: SqliteStore) -> None:
         await store.put("ada", "k", b"v", None)
@@ -352,7 +353,7 @@ def test_a_call_that_is_refused_does_no_harm_to_those_it_shares_a_commit_with(
         assert await store.get("ada", "3") is None
         assert await store.get("bob", "k") == b""
 
-    play(tmp_path / "store.db", scene, limits=Limits(principal_entries=3))
+    play(tmp_path / "store.db", scene, limits=StoreLimits(principal_entries=3))
 
 
 def test_a_failing_disk_fails_every_call_it_concerns_and_the_next_ones_work(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from colonnade.errors import ConnectionLost
-from colonnade.store import sqlite_file
+from colonnade.store import sqlite_schema as sqlite_file
 from colonnade.store.sqlite import SqliteStore
 from store.files import Held, look, play
 from store.stage import Clock
@@ -73,14 +73,14 @@ def test_two_stores_on_one_file_hear_each_other(tmp_path: Path) -> None:
 def test_messages_are_kept_for_others_within_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "KEPT_MESSAGES", 10)
+    monkeypatch.setattr(sqlite_file, "MAX_STORED_MESSAGES", 10)
     path = tmp_path / "store.db"
 
     async def scene(store: SqliteStore) -> None:
         await asyncio.gather(*(store.publish("ada", "t", b"%d" % n) for n in range(50)))
 
     async def large(store: SqliteStore) -> None:
-        monkeypatch.setattr(sqlite_file, "KEPT_MESSAGE_BYTES", 10_000)
+        monkeypatch.setattr(sqlite_file, "MAX_STORED_MESSAGE_BYTES", 10_000)
         for _ in range(5):
             await store.publish("ada", "t", b"x" * 4000)
 
@@ -93,7 +93,7 @@ def test_messages_are_kept_for_others_within_bounds(
 def test_a_process_that_was_stopped_for_too_long_learns_that_it_missed_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "KEPT_MESSAGES", 10)
+    monkeypatch.setattr(sqlite_file, "MAX_STORED_MESSAGES", 10)
     path = tmp_path / "store.db"
 
     async def scene(store: SqliteStore) -> None:

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.store.limits import Limits
+from colonnade.store.limits import StoreLimits
 from colonnade.store.sqlite import SqliteStore
 from store.stage import PATIENCE_S
 
 PREFACE = """
 import asyncio, os, sys, warnings
 from colonnade.errors import LocalProtocolError
-from colonnade.store.limits import Limits
+from colonnade.store.limits import StoreLimits
 from colonnade.store.sqlite import SqliteStore
 
-LIMITS = Limits(log_entries=100_000)
+LIMITS = StoreLimits(log_entries=100_000)
 path, me = sys.argv[1:]
 
 def say(*words):
@@ -127,7 +127,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, after: int) -> No
     acknowledged = after + len([line for line in rest if line])
 
     async def compare() -> None:
-        store = SqliteStore(path, limits=Limits(log_entries=100_000))
+        store = SqliteStore(path, limits=StoreLimits(log_entries=100_000))
         for n in range(1, acknowledged + 1):
             assert await store.get("ada", f"{n}") == b"%d" % n * 1000
         log = await store.read("ada", "log", 0)

@@ -11,8 +11,7 @@ import pytest
 
 from colonnade.errors import ConnectionLost, LocalProtocolError, Refused
 from colonnade.ports import Store
-from colonnade.store.limits import Limits
-from colonnade.store.topics import QUEUE_BYTES, QUEUE_MESSAGES
+from colonnade.store.limits import QUEUE_BYTES, QUEUE_MESSAGES, StoreLimits
 from store.stage import Stage, every_call
 
 ANY_BYTES = bytes(range(256)) * 3
@@ -195,7 +194,7 @@ def test_the_oldest_entries_of_a_full_log_make_room_and_the_numbers_show_it(stag
         assert await store.read("ada", "log", 0) == [(5, b"5"), (6, b"6"), (7, b"7")]
         assert await store.read("ada", "log", 5) == [(6, b"6"), (7, b"7")]
 
-    stage.play(scene, Limits(log_entries=3))
+    stage.play(scene, StoreLimits(log_entries=3))
 
 
 def test_a_log_is_bounded_in_bytes_and_its_newest_entry_always_stays(stage: Stage) -> None:
@@ -210,7 +209,7 @@ def test_a_log_is_bounded_in_bytes_and_its_newest_entry_always_stays(stage: Stag
         await store.append("ada", "log", b"x", None)
         assert [n for n, _ in await store.read("ada", "log", 0)] == [6]
 
-    stage.play(scene, Limits(log_bytes=100))
+    stage.play(scene, StoreLimits(log_bytes=100))
 
 
 # ---------------------------------------------------------------- topics
@@ -317,7 +316,7 @@ def test_whoever_left_hears_no_more_and_makes_room_for_others(stage: Stage) -> N
             with pytest.raises(StopAsyncIteration):
                 await anext(heard)
 
-    stage.play(scene, Limits(principal_listeners=2))
+    stage.play(scene, StoreLimits(principal_listeners=2))
 
 
 def test_closing_lets_a_listener_take_what_waits_and_then_ends_it(stage: Stage) -> None:

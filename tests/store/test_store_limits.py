@@ -11,7 +11,7 @@ import pytest
 
 from colonnade.errors import Refused
 from colonnade.ports import Store
-from colonnade.store.limits import MAX_NAME_BYTES, OVERHEAD_BYTES, Limits
+from colonnade.store.limits import MAX_NAME_BYTES, OVERHEAD_BYTES, StoreLimits
 from store.stage import Stage, every_call
 
 # ---------------------------------------------------------------- principals and names
@@ -163,7 +163,7 @@ def test_a_value_may_be_as_large_as_the_limit_and_no_larger(stage: Stage) -> Non
         assert await store.get("ada", "k") == b"x" * 100
         assert len(await store.read("ada", "k", 0)) == 2
 
-    stage.play(scene, Limits(value_bytes=100))
+    stage.play(scene, StoreLimits(value_bytes=100))
 
 
 def test_a_principal_holds_so_many_entries_and_no_more(stage: Stage) -> None:
@@ -190,7 +190,7 @@ def test_a_principal_holds_so_many_entries_and_no_more(stage: Stage) -> None:
         await store.drop("ada", "log")
         await store.put("ada", "d", b"", None)
 
-    stage.play(scene, Limits(principal_entries=3))
+    stage.play(scene, StoreLimits(principal_entries=3))
 
 
 def test_a_principal_holds_so_many_bytes_and_no_more(stage: Stage) -> None:
@@ -215,7 +215,7 @@ def test_a_principal_holds_so_many_bytes_and_no_more(stage: Stage) -> None:
         await store.drop("ada", "log")
         await store.put("ada", "b", b"x" * 9000, None)
 
-    stage.play(scene, Limits(principal_bytes=10_000))
+    stage.play(scene, StoreLimits(principal_bytes=10_000))
 
 
 def test_empty_entries_are_not_free(stage: Stage) -> None:
@@ -230,7 +230,7 @@ def test_empty_entries_are_not_free(stage: Stage) -> None:
         with pytest.raises(Refused, match="bytes"):
             await store.append("ada", "log", b"", None)
 
-    stage.play(scene, Limits(principal_bytes=4 * OVERHEAD_BYTES))
+    stage.play(scene, StoreLimits(principal_bytes=4 * OVERHEAD_BYTES))
 
 
 def test_what_expired_holds_no_room_for_longer_than_a_second(stage: Stage) -> None:
@@ -243,7 +243,7 @@ def test_what_expired_holds_no_room_for_longer_than_a_second(stage: Stage) -> No
         with pytest.raises(Refused):
             await store.put("ada", "more", b"", None)
 
-    stage.play(scene, Limits(principal_entries=100))
+    stage.play(scene, StoreLimits(principal_entries=100))
 
 
 def test_all_that_expired_makes_room_at_once_where_room_is_needed(stage: Stage) -> None:
@@ -254,7 +254,7 @@ def test_all_that_expired_makes_room_at_once_where_room_is_needed(stage: Stage) 
         stage.clock.now += 11.0
         await store.put("ada", "large", b"x" * 90_000, None)
 
-    stage.play(scene, Limits(principal_bytes=100_000))
+    stage.play(scene, StoreLimits(principal_bytes=100_000))
 
 
 def test_all_principals_together_hold_so_much_and_no_more(stage: Stage) -> None:
@@ -271,7 +271,7 @@ def test_all_principals_together_hold_so_much_and_no_more(stage: Stage) -> None:
         for n in range(6):  # all the others are over
             await store.put(f"q{n}", "k", value, None)
 
-    stage.play(scene, Limits(total_bytes=1_000_000))
+    stage.play(scene, StoreLimits(total_bytes=1_000_000))
 
 
 def test_a_log_costs_what_it_holds_now_and_not_what_it_held(stage: Stage) -> None:
@@ -282,4 +282,4 @@ def test_a_log_costs_what_it_holds_now_and_not_what_it_held(stage: Stage) -> Non
         stage.clock.now += 7.0
         await store.put("ada", "rest", b"y" * 9000, None)
 
-    stage.play(scene, Limits(principal_bytes=10_000, log_entries=4))
+    stage.play(scene, StoreLimits(principal_bytes=10_000, log_entries=4))

@@ -24,16 +24,16 @@ import msgspec
 import pytest
 import uvloop
 
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Told
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import NotificationReceived
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import JULY_2026
-from colonnade.transport.child import Child, start_child
-from colonnade.transport.child_process import marked, members
 from colonnade.transport.duplex import Held
+from colonnade.transport.process.child import Child, start_child
+from colonnade.transport.process.posix import marked, members
 from live import _watched
 
 P = ParamSpec("P")
@@ -88,10 +88,10 @@ class Nobody:
     def __init__(self) -> None:
         self.ended = 0
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    async def answer(self, turn: RequestContext) -> bytes | None:
         return None
 
-    def told(self, told: Told) -> None: ...
+    def told(self, told: NotificationReceived) -> None: ...
 
     def missed(self) -> None: ...
 
@@ -107,7 +107,7 @@ class Stage:
         self.heard = heard
         self.hearer = Nobody()
         info = t.Implementation(name="c", version="1")
-        link = Link(Side.CLIENT, Identity(info, t.ClientCapabilities()))
+        link = DuplexLink(Side.CLIENT, Identity(info, t.ClientCapabilities()))
         link.adopt(JULY_2026)
         self.held: Held = child.carry(link, self.hearer)
 

@@ -18,9 +18,10 @@ from colonnade.client.client import Client
 from colonnade.errors import ColonnadeError, ConnectionLost, Fault, LocalProtocolError, TimedOut
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
-from colonnade.transport import child as child_file
-from colonnade.transport import child_process, stdio
-from colonnade.transport.child import start_child
+from colonnade.transport import stdio
+from colonnade.transport.process import child as child_file
+from colonnade.transport.process import posix as child_process
+from colonnade.transport.process.child import start_child
 from live import Records
 from transport.child_stage import (
     SHORT_S,
@@ -261,7 +262,7 @@ async def test_what_is_no_message_is_counted_and_reported_once() -> None:
             assert stage.child.lost is None
             assert "it printed:" in str(stage.child.output)
     (line,) = [line for line in records.lines if line.startswith("WARNING")]
-    assert line.endswith("what is no message: 'Welcome to 🐙 1.0'")
+    assert line.endswith("what is not a message: 'Welcome to 🐙 1.0'")
 
 
 @on_asyncio
@@ -382,14 +383,16 @@ async def test_who_waits_for_all_processes_takes_nothing_but_the_status() -> Non
         await stage.call()
         os.kill(stage.child.pid, 9)
         os.waitpid(stage.child.pid, 0)  # as some programs do for every child
-        with pytest.raises(ConnectionLost, match=r"server 'git' \(pid \d+\) ended, and who else"):
+        with pytest.raises(
+            ConnectionLost, match=r"server 'git' \(pid \d+\) ended with an unknown status"
+        ):
             await stage.call()
 
 
 @on_asyncio
 async def test_a_child_has_one_reader() -> None:
     async with staged("serves") as stage:
-        with pytest.raises(LocalProtocolError, match="joined already"):
+        with pytest.raises(LocalProtocolError, match="already in use"):
             Stage(stage.child, [])
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from colonnade.errors import CannotConnect, ColonnadeError, LocalProtocolError, Refused
-from colonnade.transport.child import start_child
-from colonnade.transport.child_command import (
+from colonnade.transport.process.child import start_child
+from colonnade.transport.process.command import (
     MARK,
     UNQUOTABLE,
     Command,
@@ -41,7 +41,7 @@ SECRET = "canary-4711"
 )
 @on_asyncio
 async def test_what_is_no_command_is_refused_and_never_taken_apart(argv: Any, env: Any) -> None:
-    with pytest.raises(LocalProtocolError, match=r"a list of words|a word of|environment"):
+    with pytest.raises(LocalProtocolError, match=r"a list of strings|a word of|environment"):
         await start_child(argv, env=env)
 
 

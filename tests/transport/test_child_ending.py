@@ -20,11 +20,11 @@ from colonnade.client.client import Client
 from colonnade.errors import ConnectionLost
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
-from colonnade.transport.child import Child, start_child
-from colonnade.transport.child_ending import (
+from colonnade.transport.process.child import (
     GRACE_S,
     KILLED_S,
     STRAGGLERS_S,
+    Child,
     Clear,
     CloseInput,
     Kill,
@@ -34,8 +34,9 @@ from colonnade.transport.child_ending import (
     described,
     ending_steps,
     hurried_steps,
+    start_child,
 )
-from colonnade.transport.child_process import PosixProcess, row_of
+from colonnade.transport.process.posix import PosixProcess, entry_of
 from transport.child_stage import (
     SHORT_S,
     WAIT_S,
@@ -238,11 +239,11 @@ async def test_a_number_that_another_process_has_by_now_is_not_signalled() -> No
         assert isinstance(process, PosixProcess)
         stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         try:
-            row = row_of(stranger.pid)
+            row = entry_of(stranger.pid)
             assert row is not None
-            process._kin[stranger.pid] = row.start - 1  # as one of ours had it before
+            process._descendants[stranger.pid] = row.start - 1  # as one of ours had it before
             process.kill(force=True)
-            assert stranger.pid not in process._kin
+            assert stranger.pid not in process._descendants
             assert stranger.poll() is None
         finally:
             stranger.communicate(b"\n")
@@ -365,7 +366,7 @@ PARENT = """
 import asyncio, os, sys
 sys.path[:0] = {paths!r}
 from transport.child_stage import Stage, zoo
-from colonnade.transport.child import start_child
+from colonnade.transport.process.child import start_child
 
 async def main():
     child = await start_child(zoo({mode!r}))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from colonnade.errors import Fault
 from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
-from colonnade.transport.child_output import (
+from colonnade.transport.process.output import (
     ERROR_LINE_BYTES,
     RUBBISH_BYTES,
     RUBBISH_CHARS,
@@ -17,11 +17,11 @@ from colonnade.transport.child_output import (
     RUBBISH_LINES,
     TAIL_BYTES,
     TAIL_LINES,
-    Hears,
-    Sieve,
-    Tail,
-    blotted,
+    LineCallbacks,
+    StderrTail,
+    StdoutFilter,
     plain,
+    redact,
 )
 
 MESSAGE = b'{"jsonrpc":"2.0","id":1,"result":{}}'
@@ -35,13 +35,13 @@ class Ear:
         self.refused: list[Fault] = []
         self.spoilt: list[str] = []
         self.littered: list[str] = []
-        hears = Hears(
+        hears = LineCallbacks(
             self.received.append,
             self.refused.append,
             lambda what, more: self.spoilt.append(what + more),
             self.littered.append,
         )
-        self.sieve = Sieve(hears, max_line_bytes)
+        self.sieve = StdoutFilter(hears, max_line_bytes)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_is_not_utf8_reaches_whom_it_concerns() -> None:
     ):
         ear.sieve.feed(line + b"\n")
     assert not ear.received
-    assert [(one.settles, one.unheard, one.raw_id) for one in ear.refused] == [
+    assert [(one.settles, one.expects_no_response, one.raw_id) for one in ear.refused] == [
         (7, True, b""),
         (8, True, b""),
         (None, False, '"�"'.encode()),
@@ -180,7 +180,7 @@ def test_however_it_is_chunked_every_message_goes_on(lines: list[bytes], sizes: 
 
 @given(st.lists(st.binary(max_size=3000), max_size=20))
 def test_what_is_kept_of_standard_error_is_its_end_and_bounded(chunks: list[bytes]) -> None:
-    tail = Tail()
+    tail = StderrTail()
     for chunk in chunks:
         tail.feed(chunk)
     assert len(tail._kept) <= TAIL_BYTES
@@ -191,11 +191,11 @@ def test_what_is_kept_of_standard_error_is_its_end_and_bounded(chunks: list[byte
 
 
 def test_the_last_lines_are_whole_ones() -> None:
-    tail = Tail()
+    tail = StderrTail()
     for number in range(10_000):
         tail.feed(b"line %d\n" % number)
     assert tail.lines() == [f"line {number}" for number in range(9980, 10_000)]
-    tail = Tail()
+    tail = StderrTail()
     tail.feed(b"a" * 3000 + b"\n" + b"b" * 3000)
     assert tail.lines() == ["b" * 3000]
     tail.feed(b"b" * 3000)
@@ -204,7 +204,7 @@ def test_the_last_lines_are_whole_ones() -> None:
 
 def test_every_line_is_heard_once_and_long_ones_in_pieces() -> None:
     heard: list[str] = []
-    tail = Tail(heard.append)
+    tail = StderrTail(heard.append)
     for chunk in (b"a", b"b\nc\r\n", b"\nd\xff\n", b"x" * ERROR_LINE_BYTES, b"y\nend"):
         tail.feed(chunk)
     assert heard == ["ab", "c", "", "d�", "x" * ERROR_LINE_BYTES, "y"]
@@ -228,7 +228,7 @@ def test_nothing_that_a_terminal_would_obey_is_shown(data: bytes, lines: list[st
 
 def test_secrets_are_blotted_out_the_longest_first() -> None:
     lines = ["key abc and abcdef", "postgres://me:pw@host/db and mail me@host"]
-    assert blotted(lines, ["abc", "abcdef"]) == [
+    assert redact(lines, ["abc", "abcdef"]) == [
         "key [redacted] and [redacted]",
         "postgres://[redacted]@host/db and mail me@host",
     ]

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from colonnade.errors import CannotConnect, ConnectionLost
-from colonnade.transport import child_windows
-from colonnade.transport.child import Child
-from colonnade.transport.child_command import Command
-from colonnade.transport.child_output import Ears
-from colonnade.transport.child_process import members
-from colonnade.transport.child_windows import LoopProcess
+from colonnade.transport.process import windows as child_windows
+from colonnade.transport.process.child import Child
+from colonnade.transport.process.command import Command
+from colonnade.transport.process.output import ProcessCallbacks
+from colonnade.transport.process.posix import members
+from colonnade.transport.process.windows import LoopProcess
 from transport.child_stage import Stage, on_asyncio, until, zoo
 
 BADLY = {
@@ -53,7 +53,7 @@ class GroupForJob:
 
 
 async def started(mode: str, job: GroupForJob, **options: Any) -> Stage:
-    async def starter(command: Command, ears: Ears) -> LoopProcess:
+    async def starter(command: Command, ears: ProcessCallbacks) -> LoopProcess:
         loop = asyncio.get_running_loop()
         execute = loop.subprocess_exec
 

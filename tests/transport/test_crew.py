@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from operator import is_
 from typing import Any, TypeAlias
 
-from colonnade.transport import crew as crews
-from colonnade.transport.crew import Crew
+from colonnade.transport import eager_tasks as crews
+from colonnade.transport.eager_tasks import Crew
 from live import live, until
 
 NOTE: contextvars.ContextVar[str] = contextvars.ContextVar("NOTE", default="nothing")

@@ -11,18 +11,20 @@ from typing import Any
 import pytest
 
 from colonnade.errors import ConnectionLost, TimedOut
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Opened, Told
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import NotificationReceived, PeerIdentified
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.protocol.revision import ALL, InputRequests, Revision
 from colonnade.transport.duplex import ASK_S, Duplex
 from http_service import FakeService
 from live import live, until
 
 BY_REQUEST = pytest.mark.parametrize(
-    "revision", [one for one in ALL if one.asking is Asking.BY_REQUEST], ids=lambda one: one.date
+    "revision",
+    [one for one in ALL if one.input_requests is InputRequests.AS_REQUEST],
+    ids=lambda one: one.date,
 )
 
 
@@ -46,10 +48,10 @@ class Talk:
         self.service = service
         self.wrote: list[Any] = []
         self.told: list[str] = []
-        self.opened: list[Opened] = []
+        self.opened: list[PeerIdentified] = []
         self.drained = asyncio.Event()
         self.drained.set()
-        link = Link(Side.SERVER, service.identity, service.accepts)
+        link = DuplexLink(Side.SERVER, service.identity, service.accepts)
         self.duplex = Duplex(
             link,
             self,
@@ -59,8 +61,8 @@ class Talk:
             clock=clock,
         )
 
-    def _told(self, told: Told) -> None:
-        self.told.append(told.row.name)
+    def _told(self, told: NotificationReceived) -> None:
+        self.told.append(told.method.name)
 
     def write(self, frame: bytes) -> None:
         self.wrote.append(json.loads(frame))
@@ -148,24 +150,26 @@ class Taskmaster(FakeService):
         self.tasks: list[object] = []
         self.woken = asyncio.Event()
 
-    async def tool_task(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_task(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         self.tasks.append(asyncio.current_task())
         return t.CallToolResult(content=[t.TextContent(text=SEEN.get())])
 
-    async def tool_leave(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_leave(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         SEEN.set("what another one left")
         return await self.tool_task(turn, arguments)
 
-    async def tool_rest(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_rest(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         self.tasks.append(asyncio.current_task())
         await self.woken.wait()
         return t.CallToolResult(content=[t.TextContent(text="rested")])
 
-    async def tool_wake(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_wake(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         self.woken.set()
         return await self.tool_task(turn, arguments)
 
-    async def tool_stubborn(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+    async def tool_stubborn(
+        self, turn: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
         self.marks.mark("stubborn begun")
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
@@ -401,7 +405,7 @@ async def test_at_the_end_everything_is_stopped_and_what_does_not_stop_is_left(
     gate, begun = asyncio.Event(), asyncio.Event()
 
     class Stubborn(FakeService):
-        async def answer(self, turn: Turn) -> bytes | None:
+        async def answer(self, turn: RequestContext) -> bytes | None:
             begun.set()
             while not gate.is_set():
                 try:

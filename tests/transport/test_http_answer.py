@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteProtocolError
-from colonnade.transport import http_answer
+from colonnade.transport.http_client import pool as http_answer
 from http_hand import (
     LIMIT,
     Visitor,
@@ -35,7 +35,7 @@ async def test_an_answer_has_a_status_headers_and_a_body() -> None:
         answer = await pool.send("GET", hand.url, [])
         async with answer:
             assert answer.status == 404
-            assert repr(answer) == "Answer(404)"
+            assert repr(answer) == "ClientResponse(404)"
             assert answer.media == "text/plain"
             assert (answer.header("x-a"), answer.header("x-z")) == ("1, 2", "ü")
             assert answer.header("x-none") is None
@@ -175,7 +175,7 @@ async def test_a_body_that_is_cut_is_not_taken_for_a_whole_one(said: bytes, rude
             assert await answer.read() == b"abc"
             read.set()
             with pytest.raises(
-                ConnectionLost, match=r"127.0.0.1:\d+: the answer was cut: the server"
+                ConnectionLost, match=r"127.0.0.1:\d+: the response was cut off: the server"
             ):
                 await answer.read()
         assert pool.idle == 0
@@ -236,7 +236,7 @@ async def test_a_connection_that_is_closed_before_the_headers_is_lost(
     async with by_hand(play) as hand, pooled() as pool:
         with pytest.raises(ConnectionLost, match="the server closed the connection") as raised:
             await pool.send("GET", hand.url, [])
-        assert not raised.value.unheard
+        assert not raised.value.not_sent
 
 
 @either_loop
@@ -321,7 +321,9 @@ async def test_a_body_that_is_wanted_whole_has_a_limit(declared: bool) -> None:
 
     async with by_hand(play) as hand, pooled() as pool:
         async with await pool.send("GET", hand.url, []) as answer:
-            with pytest.raises(RemoteProtocolError, match="the answer is larger than 10000 bytes"):
+            with pytest.raises(
+                RemoteProtocolError, match="the response is larger than 10000 bytes"
+            ):
                 await answer.whole(10_000)
         await until(lambda: hand.open == 0)
 

@@ -14,7 +14,8 @@ from client.http_beast import (
     outcome,
     result,
 )
-from colonnade.client.answers import Answers
+from colonnade.client.input_callbacks import Answers
+from colonnade.client.probe import Era, judge
 from colonnade.errors import (
     ColonnadeError,
     LocalProtocolError,
@@ -24,7 +25,6 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.negotiation_probe import Era, judge
 from colonnade.protocol.revision import (
     JULY_2026,
     JUNE_2025,
@@ -33,8 +33,8 @@ from colonnade.protocol.revision import (
     Revision,
     Revisions,
 )
-from colonnade.transport import http_conversation
-from colonnade.transport.http_conversation import SessionEnded
+from colonnade.transport.http_client import conversation as http_conversation
+from colonnade.transport.http_client.conversation import SessionEnded
 from http_hand import Heard, Visitor, answering, by_hand, chunk, events, stream, whole
 from live import Records, live, until
 
@@ -218,7 +218,7 @@ async def test_a_name_that_no_header_can_carry_is_refused_and_leaves_nothing() -
             await client.conversation.request("tools/call", t.RequestParams(), 1)
         held = conversation_of(client)
         assert held is not None
-        assert (held._calls, len(held.link._flight)) == ({}, 0)
+        assert (held._calls, len(held.link._outgoing)) == ({}, 0)
         assert len(hand.heard) == before
 
 
@@ -256,8 +256,8 @@ async def test_an_answer_that_does_not_arrive_is_logged_and_ends_nothing() -> No
             assert (await client.call_tool("t")).text == "done"
             await until(lambda: bool(records.lines))
     (line,) = records.lines
-    assert line.startswith("WARNING an answer did not arrive: 127.0.0.1:")
-    assert "answered the answer to roots/list with 400" in line
+    assert line.startswith("WARNING a response did not arrive: 127.0.0.1:")
+    assert "answered the response to roots/list with 400" in line
 
 
 @live
@@ -279,7 +279,7 @@ async def test_a_flood_of_pings_is_answered_as_far_as_it_does_no_harm() -> None:
             await until(lambda: pongs == http_conversation.MAX_COURTESIES)
         assert hand.visits <= http_conversation.MAX_COURTESIES + 5
     (line,) = records.lines  # once: or whoever asks could fill a log
-    assert "is not answered: it asks too much at once" in line
+    assert "sends too many requests at once" in line
 
 
 @live
@@ -350,7 +350,7 @@ async def test_progress_begins_the_time_out_anew_up_to_a_bound(revision: Revisio
         assert call.limit is not None
         ends.append(call.limit.when())
         if progress == 1:
-            known = held.link._flight.get(call.id)
+            known = held.link._outgoing.get(call.id)
             assert known is not None
             known.limit = asyncio.get_running_loop().time() + 100  # ten minutes later, say
         going.set()
@@ -379,7 +379,7 @@ async def test_the_wrong_revision_ends_it() -> None:
     async with beast(revision, opened=False, special={"initialize": wrong}) as (client, hand):
         error = await outcome(client.open(revision))
         assert isinstance(error, RemoteProtocolError)
-        assert "the server wants to speak '1999-12-31', we speak 2025-11-25" in str(error)
+        assert "the server chose revision '1999-12-31', we accept 2025-11-25" in str(error)
         assert hand.posts("notifications/initialized") == []
 
 
@@ -458,8 +458,8 @@ async def test_a_session_that_the_server_has_forgotten_is_said_so(body: bytes) -
     async with beast(NOVEMBER_2025, forget) as (client, hand):
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, SessionEnded)
-        assert (error.status, error.unheard) == (404, True)
-        assert "it has forgotten this session" in str(error)
+        assert (error.status, error.not_sent) == (404, True)
+        assert "the session has ended" in str(error)
     assert [one.method for one in hand.heard if one.method == "DELETE"] == []
 
 
@@ -505,7 +505,7 @@ async def test_a_notice_that_the_server_does_not_take_is_said_so(
             "who": LoginRequired,
         }
         assert isinstance(error, kinds[way]), error
-        assert way != "silent" or "took no notifications/roots/list_changed" in str(error)
+        assert way != "silent" or "accepted no notifications/roots/list_changed" in str(error)
         assert (await client.call_tool("t")).text == "done"
         assert len(hand.posts(method)) == 1
 

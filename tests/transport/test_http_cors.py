@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from colonnade.errors import LoginRequired
-from colonnade.protocol.httprules_gate import Headers, HostPolicy
+from colonnade.protocol.http.security import Headers, HostPolicy
 from colonnade.protocol.revision import JULY_2026, Revisions
 from http_client import Response
 from http_service import ABLE, REPORT
@@ -48,7 +48,7 @@ async def test_a_browser_that_asks_first_is_answered_before_anything_else(path: 
         s.app.draining = True
         assert (await s.caller.request("OPTIONS", path=path, **ASKS)).status == 200
         assert not s.service.turns
-        assert len(s.app.sweep) == 0
+        assert len(s.app.reaper) == 0
 
 
 @live

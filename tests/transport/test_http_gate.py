@@ -8,9 +8,9 @@ import pytest
 
 from colonnade.errors import LoginRequired, ScopeRequired
 from colonnade.ports import Caller
-from colonnade.protocol.httprules_gate import Headers, HostPolicy
+from colonnade.protocol.http.security import Headers, HostPolicy
 from colonnade.protocol.revision import JULY_2026, Revisions
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.request import Limits
 from http_client import META
 from live import Records, live, stand, until
 
@@ -111,7 +111,7 @@ async def test_a_foreign_origin_or_host_is_403_on_every_path(method: str, path: 
                 assert "id" not in answer.json
             wire.close()
         assert not s.service.turns
-        assert len(s.app.sweep) == 0
+        assert len(s.app.reaper) == 0
 
 
 @pytest.mark.parametrize(
@@ -226,13 +226,15 @@ async def test_a_verifier_that_breaks_lets_nobody_in() -> None:
             answer = await s.caller.modern("tools/list")
         assert answer.status == 503
         assert b"secret" not in answer.body
-        assert records.lines == ["ERROR the verifier raised OSError"]
+        (line,) = records.lines
+        assert line.startswith("ERROR the verifier raised OSError at ")
+        assert "secret" not in line
         assert not s.service.turns
 
 
 @live
 async def test_one_principal_cannot_take_all_there_is() -> None:
-    async with stand(verify=verify, limits=Limits(visits_per_principal=1)) as s:
+    async with stand(verify=verify, limits=Limits(max_concurrent_requests_per_principal=1)) as s:
         params = {"name": "wait", "arguments": {}}
         first = asyncio.create_task(s.caller.modern("tools/call", params, authorization="ada"))
         await s.service.marks.reached("wait begun")
@@ -278,7 +280,7 @@ async def test_the_gate_comes_before_the_verifier() -> None:
 async def test_a_body_may_have_exactly_so_many_bytes(size: int, status: int) -> None:
     params: dict[str, Any] = {"name": "echo", "arguments": {"say": ""}, "_meta": META}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    async with stand(limits=Limits(body_bytes=5000)) as s:
+    async with stand(limits=Limits(max_body_bytes=5000)) as s:
         say = "x" * (5000 + size - len(json.dumps(message)))
         answer = await s.caller.modern("tools/call", {"name": "echo", "arguments": {"say": say}})
         assert answer.status == status
@@ -286,7 +288,7 @@ async def test_a_body_may_have_exactly_so_many_bytes(size: int, status: int) -> 
 
 @live
 async def test_a_body_without_a_length_is_counted_while_it_is_read() -> None:
-    async with stand(limits=Limits(body_bytes=1000)) as s:
+    async with stand(limits=Limits(max_body_bytes=1000)) as s:
         wire = await s.caller.wire()
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
         await wire.send(head.encode() + (b"100\r\n" + b"x" * 256 + b"\r\n") * 8 + b"0\r\n\r\n")
@@ -298,19 +300,19 @@ async def test_a_body_without_a_length_is_counted_while_it_is_read() -> None:
 @pytest.mark.parametrize(("second", "status"), [(20_000, 400), (20_001, 413), (300_000, 413)])
 @live
 async def test_a_body_that_comes_in_parts_is_counted_as_a_whole(second: int, status: int) -> None:
-    async with stand(limits=Limits(body_bytes=100_000)) as s:
+    async with stand(limits=Limits(max_body_bytes=100_000)) as s:
         wire = await s.caller.wire()
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: {80_000 + second}\r\n\r\n"
         await wire.send(head.encode() + b"x" * 80_000)
-        await until(lambda: any(visit.received == 80_000 for visit in s.app.sweep))
+        await until(lambda: any(incoming.received_bytes == 80_000 for incoming in s.app.reaper))
         await wire.send(b"x" * second)
         assert (await wire.head()).status == status
-        assert s.app._intake.size == 0
+        assert s.app._buffered_bodies.size == 0
 
 
 @live
 async def test_a_body_that_is_far_too_large_is_not_read_at_all() -> None:
-    async with stand(limits=Limits(body_bytes=1000)) as s:
+    async with stand(limits=Limits(max_body_bytes=1000)) as s:
         wire = await s.caller.wire()
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 1000000000\r\n\r\n"
         await wire.send(head.encode())
@@ -321,21 +323,21 @@ async def test_a_body_that_is_far_too_large_is_not_read_at_all() -> None:
 
 @live
 async def test_unfinished_bodies_of_all_requests_together_are_bounded() -> None:
-    async with stand(limits=Limits(intake_bytes=100_000)) as s:
+    async with stand(limits=Limits(max_buffered_body_bytes=100_000)) as s:
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 90000\r\n\r\n".encode()
         first, second = await s.caller.wire(), await s.caller.wire()
         await first.send(head + b"x" * 80_000)
-        await until(lambda: s.app._intake.size == 80_000)
+        await until(lambda: s.app._buffered_bodies.size == 80_000)
         await second.send(head + b"x" * 80_000)
         assert (await second.head()).status == 503
         await first.send(b"x" * 10_000)
         assert (await first.head()).status == 400
-        assert s.app._intake.size == 0
+        assert s.app._buffered_bodies.size == 0
 
 
 @live
 async def test_a_body_that_does_not_come_is_408_and_leaves_nothing() -> None:
-    async with stand(limits=Limits(body_s=0.01)) as s:
+    async with stand(limits=Limits(body_timeout_s=0.01)) as s:
         wire = await s.caller.wire()
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n123"
         await wire.send(head.encode())
@@ -351,7 +353,7 @@ async def test_who_goes_away_in_the_middle_of_a_body_leaves_nothing() -> None:
         wire = await s.caller.wire()
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n123"
         await wire.send(head.encode())
-        await until(lambda: len(s.app.sweep) == 1)
+        await until(lambda: len(s.app.reaper) == 1)
         wire.abort()
         await s.settled()
         assert not s.service.turns
@@ -359,7 +361,7 @@ async def test_who_goes_away_in_the_middle_of_a_body_leaves_nothing() -> None:
 
 @live
 async def test_more_requests_than_allowed_are_told_to_come_back() -> None:
-    async with stand(limits=Limits(visits=1)) as s:
+    async with stand(limits=Limits(max_concurrent_requests=1)) as s:
         first = asyncio.create_task(s.caller.call("wait"))
         await s.service.marks.reached("wait begun")
         refused = await s.caller.call("echo")
@@ -372,7 +374,7 @@ async def test_more_requests_than_allowed_are_told_to_come_back() -> None:
 
 @live
 async def test_a_reader_that_stops_reading_is_cut() -> None:
-    async with stand(limits=Limits(write_s=0.01)) as s:
+    async with stand(limits=Limits(write_timeout_s=0.01)) as s:
         params = {"name": "report", "arguments": {"steps": 1000, "size": 100_000}}
         _, answer = await s.caller.stream("tools/call", params, meta=PROGRESS)
         assert answer.is_stream

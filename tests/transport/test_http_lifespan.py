@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from colonnade.errors import LocalProtocolError
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import App, Receive, Scope, Send
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.request import App, Receive, Scope, Send
 from http_client import BOTH, META
 from http_service import FakeService
 from live import Records, live
@@ -237,14 +237,14 @@ async def test_mounted_it_is_left_while_a_stream_still_holds_the_loop() -> None:
         if message["type"] == "http.response.body":
             ends.append((service.stops, message.get("more_body", False)))
             if len(ends) == 1:
-                app._begin_to_end()
+                app._begin_shutdown()
 
     headers = [*HEADERS[:-1], (b"mcp-method", b"subscriptions/listen")]
     scope: Scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers}
     await app(scope, receive, send)
     # The last word is said before the service is left, and the end of the stream after it.
     assert ends[-2:] == [(0, True), (1, False)]
-    assert app.sweep.count == 0
+    assert app.reaper.count == 0
 
 
 @live

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import App, Limits, Receive, Scope, Send
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.request import App, Limits, Receive, Scope, Send
+from colonnade.transport.http_server.runner import HttpRunner
 from colonnade.transport.signals import Signals
 from http_client import Caller
 from http_service import FakeService
@@ -61,9 +61,9 @@ async def elsewhere(
         finally:
             server.should_exit = True
             await serving
-            if app._keeper.task is not None:  # the loop would do this at its end
-                app._keeper.task.cancel()
-                await asyncio.wait({app._keeper.task})
+            if app._on_demand.task is not None:  # the loop would do this at its end
+                app._on_demand.task.cancel()
+                await asyncio.wait({app._on_demand.task})
 
 
 @live
@@ -86,7 +86,7 @@ async def test_a_client_that_goes_cancels_its_call_there_too() -> None:
             await service.marks.reached("wait begun")
             caller.wires[-1].abort()
             await service.marks.reached("wait cancelled")
-            await until(lambda: len(app.sweep) == 0)
+            await until(lambda: len(app.reaper) == 0)
         calling.cancel()
         assert not [line for line in records.lines if line.startswith("ERROR")]
 
@@ -97,16 +97,16 @@ async def test_a_call_that_stays_for_a_while_is_answered_and_not_watched_any_mor
     async with elsewhere(service) as (app, caller):
         calling = asyncio.create_task(caller.call("wait"))
         await service.marks.reached("wait begun")
-        await until(lambda: any(visit.watcher is not None for visit in app.sweep))
+        await until(lambda: any(incoming.watcher is not None for incoming in app.reaper))
         service.go.mark("wait")
         assert (await calling).text == "waited"
-        await until(lambda: len(app.sweep) == 0)
+        await until(lambda: len(app.reaper) == 0)
 
 
 @live
 async def test_streams_sessions_and_the_first_transport_work_there() -> None:
     service = FakeService()
-    async with elsewhere(service, limits=Limits(keep_alive_s=0.01)) as (app, caller):
+    async with elsewhere(service, limits=Limits(keep_alive_interval_s=0.01)) as (app, caller):
         wire, stream = await caller.stream("subscriptions/listen", LISTEN)
         await stream.message()
         assert await stream._chunk() == b":\n\n"
@@ -123,18 +123,18 @@ async def test_streams_sessions_and_the_first_transport_work_there() -> None:
         assert (await caller.request("POST", ping, path=endpoint)).status == 202
         assert (await stream.message())["id"] == 1
         wire.abort()
-        await until(lambda: len(app.sweep) == 0)
+        await until(lambda: len(app.reaper) == 0)
 
 
 @live
 async def test_another_server_cannot_be_made_to_wait_for_ever_by_a_body() -> None:
     service = FakeService()
-    async with elsewhere(service, limits=Limits(body_s=0.01)) as (app, caller):
+    async with elsewhere(service, limits=Limits(body_timeout_s=0.01)) as (app, caller):
         wire = await caller.wire()
         head = f"POST /api/mcp HTTP/1.1\r\nHost: localhost:{caller.port}\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
         await wire.send(head.encode())
         assert (await wire.head()).status == 408
-        await until(lambda: len(app.sweep) == 0)
+        await until(lambda: len(app.reaper) == 0)
 
 
 # ---------------------------------------------------------------- the wish to end
@@ -144,8 +144,8 @@ import asyncio, sys
 sys.path[:0] = [{tests!r}, {transport!r}]
 import uvicorn
 from http_service import FakeService
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_server.runner import HttpRunner
+from colonnade.transport.http_server.app import HttpApp
 from test_http_mounted import Mounted
 
 class Service(FakeService):
@@ -169,7 +169,7 @@ asyncio.run(main())
 @live
 async def test_around_another_application_only_paths_below_ours_are_taken_from_it() -> None:
     app = HttpApp(FakeService(), around=Mounted(None))
-    site = Site(app, port=0)
+    site = HttpRunner(app, port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:

@@ -10,8 +10,8 @@ import pytest
 
 from certificates import Authority
 from colonnade.errors import CannotConnect, LocalProtocolError
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_proxies import MAX_REPLY_BYTES, Proxy, proxy_for
+from colonnade.transport.http_client.connect import MAX_REPLY_BYTES, Proxy, proxy_for
+from colonnade.transport.http_client.pool import HttpPool
 from http_hand import Hand, Visitor, by_hand, either_loop, whole
 from live import until
 
@@ -116,7 +116,9 @@ def test_no_proxy_lists_who_is_reached_directly(listed: str, host: str, direct: 
     ],
 )
 def test_a_proxy_that_is_none_is_named_by_its_variable_alone(url: str) -> None:
-    with pytest.raises(LocalProtocolError, match=r"^HTTPS_PROXY is no proxy") as raised:
+    with pytest.raises(
+        LocalProtocolError, match=r"^HTTPS_PROXY is not the URL of an HTTP proxy"
+    ) as raised:
         proxy_for("https", "example.com", 443, {"HTTPS_PROXY": url})
     assert "s3c" not in str(raised.value)
     assert "s3c" not in repr(raised.value.__cause__)
@@ -247,7 +249,7 @@ async def test_who_is_listed_is_reached_directly() -> None:
 
 
 REFUSALS = {
-    "wants a password": (whole(407, b"who?"), r"the proxy wants another name or password \(407\)"),
+    "wants a password": (whole(407, b"who?"), r"the proxy requires other credentials \(407\)"),
     "forbids it": (whole(403, b"no"), "the proxy answered '403'"),
     "cannot": (b"HTTP/1.1 502\r\n\r\n", "the proxy answered '502'"),
     "says nothing sensible": (b"what\r\n\r\n", "the proxy answered 'nothing'"),

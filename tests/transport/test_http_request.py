@@ -3,7 +3,7 @@
 import pytest
 
 from colonnade.errors import LocalProtocolError
-from colonnade.transport.http_request import Target, written
+from colonnade.transport.http_client.connect import RequestTarget, encode_request
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,13 @@ from colonnade.transport.http_request import Target, written
     ],
 )
 def test_what_would_break_the_frame_of_a_request_is_refused(header: tuple[str, str]) -> None:
-    target = Target("http://127.0.0.1/mcp", {})
+    target = RequestTarget("http://127.0.0.1/mcp", {})
     with pytest.raises(LocalProtocolError, match="a header has") as raised:
-        written("POST", target, [("fine", "yes"), header], b"")
+        encode_request("POST", target, [("fine", "yes"), header], b"")
     assert "elsewhere" not in str(raised.value)
-    assert written("POST", target, [("fine", "yes"), ("hostess", "a\tb")], b"").endswith(b"\r\n")
+    assert encode_request("POST", target, [("fine", "yes"), ("hostess", "a\tb")], b"").endswith(
+        b"\r\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_what_would_break_the_frame_of_a_request_is_refused(header: tuple[str, s
 )
 def test_what_is_no_url_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(LocalProtocolError) as raised:
-        Target(url, {})
+        RequestTarget(url, {})
     assert "s3cret" not in str(raised.value)
 
 
@@ -76,5 +78,5 @@ def test_what_is_no_url_is_refused_and_not_repeated(url: str) -> None:
 def test_a_url_is_an_origin_and_a_path(
     url: str, authority: str, path: str, origin: tuple[str, str, int]
 ) -> None:
-    target = Target(url, {})
+    target = RequestTarget(url, {})
     assert (target.authority, target.path, target.origin) == (authority, path, origin)

@@ -8,7 +8,8 @@ import pytest
 
 from client.http_beast import PATIENT_S, SESSION, beast, done, opening, outcome, result
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteProtocolError, TimedOut
-from colonnade.protocol.handshake import Phase
+from colonnade.protocol.http.sse import EventStreamParser
+from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import (
     JULY_2026,
     JUNE_2025,
@@ -17,17 +18,16 @@ from colonnade.protocol.revision import (
     NOVEMBER_2025,
     Revision,
 )
-from colonnade.protocol.sse import Parser
-from colonnade.transport import http_resuming
-from colonnade.transport.http_answer import Answer
-from colonnade.transport.http_resuming import (
+from colonnade.transport.http_client import resumption as http_resuming
+from colonnade.transport.http_client.pool import ClientResponse
+from colonnade.transport.http_client.resumption import (
     LONGEST_S,
     MAX_FAILURES,
     MAX_RETRY_S,
     MIN_RETRY_S,
     RETRY_S,
-    Resuming,
-    resumed,
+    StreamResumption,
+    resumed_parser,
 )
 from http_hand import Heard, Visitor, chunk, events, head, stream, whole
 from live import live, until
@@ -186,7 +186,7 @@ async def test_a_call_whose_stream_says_to_wait_for_years_fails_at_once() -> Non
     async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
         error = await outcome(client.call_tool("t", timeout_s=PATIENT_S))
         assert type(error) is ConnectionLost
-        assert "the server's retry field says 999999999999 ms" in str(error)
+        assert "the server's retry field is 999999999999 ms" in str(error)
         assert f"the most is {LONGEST_S * 1000:.0f}" in str(error)
     assert resumes(hand.heard) == []
 
@@ -199,7 +199,7 @@ async def test_news_that_is_to_be_asked_for_in_years_ends_and_nothing_else(
     caplog.set_level("DEBUG", "colonnade.transport")
     news = News(stream() + chunk(b"id: news-1\nretry: 999999999999\ndata:\n\n") + END, stream())
     async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _):
-        await until(lambda: "the server's retry field says 999999999999 ms" in caplog.text)
+        await until(lambda: "the server's retry field is 999999999999 ms" in caplog.text)
         assert (await client.call_tool("t")).text == "done"
     assert news.after == [None]
 
@@ -231,8 +231,8 @@ async def test_a_server_that_will_not_go_on_ends_the_call_at_once(status: int) -
     async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
         error = await outcome(client.call_tool("t"))
         assert type(error) is ConnectionLost
-        assert (error.status, error.unheard) == (None, False)
-        words = "the stream ended without an answer, and cannot be taken up again: 127"
+        assert (error.status, error.not_sent) == (None, False)
+        words = "the stream ended without a response, and cannot be resumed: 127"
         assert words in str(error)
         assert "whether it had an effect is unknown" in str(error)
     assert resumes(hand.heard) == ["a-1"]
@@ -249,7 +249,7 @@ async def test_a_server_that_is_gone_is_given_up_after_some_tries(
     async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, ConnectionLost)
-        assert "cannot be taken up again: 127.0.0.1" in str(error)
+        assert "cannot be resumed: 127.0.0.1" in str(error)
     assert resumes(hand.heard) == ["a-1"] * MAX_FAILURES
 
 
@@ -363,7 +363,7 @@ async def test_a_404_to_a_post_still_means_that_the_session_is_lost() -> None:
     async with beast(NOVEMBER_2025, post, special={"GET": get}) as (client, _):
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, ConnectionLost)
-        assert "it has forgotten this session" in str(error)
+        assert "the session has ended" in str(error)
 
 
 @live
@@ -466,11 +466,11 @@ async def test_a_stream_that_breaks_its_bounds_ends_news_and_nothing_else() -> N
 
 
 def test_how_long_to_wait_is_what_the_server_said_else_longer_each_time() -> None:
-    coming = Resuming()
+    coming = StreamResumption()
     assert coming._pause(1234) == 1.234
     assert coming._pause(0) == MIN_RETRY_S
     assert coming._pause(int(LONGEST_S * 1000)) == LONGEST_S
-    with pytest.raises(ConnectionLost, match="retry field says"):
+    with pytest.raises(ConnectionLost, match="retry field is"):
         coming._pause(int(LONGEST_S * 1000) + 1)
     waits: list[float] = []
     for silent in range(40):
@@ -505,23 +505,23 @@ async def test_only_what_may_pass_is_tried_again(
     tried = 0
     error.status = status
 
-    async def fetch() -> Answer:
+    async def fetch() -> ClientResponse:
         nonlocal tried
         tried += 1
         raise error
 
-    parser = Parser()
+    parser = EventStreamParser()
     parser.retry_ms = 0
     with pytest.raises(type(error)):
-        await Resuming().take_up(fetch, parser)
+        await StreamResumption().reconnect(fetch, parser)
     assert tried == tries
 
 
 def test_the_next_reader_of_a_stream_knows_where_it_is_and_when_to_come_back() -> None:
-    before = Parser()
+    before = EventStreamParser()
     before.feed(b"retry: 7\nid: x\ndata:\n\nid: lost\ndata: ")
     before.end()
-    after = resumed(before)
+    after = resumed_parser(before)
     assert (after.last_event_id, after.retry_ms) == ("x", 7)
     assert after.feed(b"data: y\n\n")[0].data == b"y"
 

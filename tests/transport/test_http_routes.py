@@ -11,9 +11,9 @@ import pytest
 
 from client.http_beast import PATIENT_S
 from colonnade.errors import CannotConnect
-from colonnade.transport import http_routes
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_routes import MAX_ADDRESSES, Routes, interleaved
+from colonnade.transport.http_client import connect as http_routes
+from colonnade.transport.http_client.connect import MAX_ADDRESSES, HappyEyeballs, interleaved
+from colonnade.transport.http_client.pool import HttpPool
 from http_hand import by_hand, descriptors, head
 from live import live, until
 
@@ -95,13 +95,13 @@ async def test_where_nobody_answers_it_is_said_why(monkeypatch: pytest.MonkeyPat
 @live
 async def test_giving_up_in_the_middle_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = asyncio.Event()
-    connecting = http_routes._line_to
+    connecting = http_routes._connect_socket
 
     async def noted(address: Any) -> Any:
         begun.set()
         return await connecting(address)
 
-    monkeypatch.setattr(http_routes, "_line_to", noted)
+    monkeypatch.setattr(http_routes, "_connect_socket", noted)
     with dead() as nowhere:
         leads_to(monkeypatch, nowhere, nowhere, nowhere)
         async with pooled() as pool:
@@ -125,13 +125,13 @@ async def test_when_nobody_resolves_any_more_the_last_address_is_good(
     async with by_hand(answer) as hand:
         port = int(hand.url.removeprefix("http://127.0.0.1:").partition("/")[0])
         leads_to(monkeypatch, ("127.0.0.1", port))
-        routes = Routes()
+        routes = HappyEyeballs()
         for _ in range(2):
             transport, _ = await routes.connect(asyncio.Protocol, NAME, port)
             transport.close()
             monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", ended)
         with pytest.raises(OSError, match="about to end"):
-            await Routes().connect(asyncio.Protocol, NAME, port)
+            await HappyEyeballs().connect(asyncio.Protocol, NAME, port)
 
 
 def test_families_take_turns_and_there_is_an_end_to_them() -> None:

@@ -2,25 +2,21 @@
 
 import asyncio
 import http.client
-import inspect
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from colonnade.errors import LocalProtocolError
-from colonnade.protocol.httprules_gate import HostPolicy
-from colonnade.transport import http_run
-from colonnade.transport.http_connection import TOGETHER, _Cycle
-from colonnade.transport.http_outbox import Outbox
-from colonnade.transport.http_run import HEALTH, READY, RunLimits, Site, listening
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import Receive, Scope, Send
+from colonnade.protocol.http.security import HostPolicy
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.asgi_cycle import TOGETHER
+from colonnade.transport.http_server.request import Receive, Scope, Send
+from colonnade.transport.http_server.runner import HEALTH, READY, HttpRunner, RunLimits, listening
 from http_client import BOTH, META, Caller, written
 from http_service import FakeService
 from live import Records, live, stand, until
@@ -67,13 +63,13 @@ async def test_a_free_port_is_taken_and_known() -> None:
 @pytest.mark.spec("R0046")
 @live
 async def test_without_a_word_only_this_machine_is_served() -> None:
-    site = Site(HttpApp(FakeService()))
+    site = HttpRunner(HttpApp(FakeService()))
     assert site.host == "127.0.0.1"
 
 
 @live
 async def test_an_address_that_others_reach_needs_names() -> None:
-    site = Site(HttpApp(FakeService()), "0.0.0.0", 0)
+    site = HttpRunner(HttpApp(FakeService()), "0.0.0.0", 0)
     with pytest.raises(LocalProtocolError, match="hosts="):
         await site.start()
 
@@ -109,7 +105,7 @@ async def test_names_that_would_not_count_are_refused() -> None:
     ]
     for own in given:
         for settings in given:
-            site = Site(HttpApp(FakeService(), **own), port=0, **settings)
+            site = HttpRunner(HttpApp(FakeService(), **own), port=0, **settings)
             with pytest.raises(LocalProtocolError, match=r"of its own.*server\.asgi"):
                 await site.start()
 
@@ -118,7 +114,7 @@ async def test_names_that_would_not_count_are_refused() -> None:
 async def test_an_application_that_has_only_origins_still_needs_names_where_others_reach_it() -> (
     None
 ):
-    site = Site(HttpApp(FakeService(), origins=["https://app.example.com"]), "0.0.0.0", 0)
+    site = HttpRunner(HttpApp(FakeService(), origins=["https://app.example.com"]), "0.0.0.0", 0)
     with pytest.raises(LocalProtocolError, match="hosts="):
         await site.start()
 
@@ -146,13 +142,13 @@ async def test_who_opens_a_server_to_others_and_asks_nobody_who_they_are_is_warn
 async def test_a_port_in_use_is_said_so() -> None:
     async with stand() as s:
         with pytest.raises(LocalProtocolError, match="choose another port"):
-            await Site(HttpApp(FakeService()), port=s.site.port).start()
+            await HttpRunner(HttpApp(FakeService()), port=s.site.port).start()
 
 
 @live
 async def test_a_host_that_is_none_is_said_so() -> None:
     with pytest.raises(LocalProtocolError, match="no address"):
-        await Site(HttpApp(FakeService()), "no.such.host.invalid").start()
+        await HttpRunner(HttpApp(FakeService()), "no.such.host.invalid").start()
 
 
 @live
@@ -160,7 +156,7 @@ async def test_a_service_that_cannot_start_is_not_served() -> None:
     service = FakeService()
     service.fail_start = True
     with pytest.raises(LocalProtocolError, match="the database is away"):
-        await Site(HttpApp(service), port=0).start()
+        await HttpRunner(HttpApp(service), port=0).start()
 
 
 # ---------------------------------------------------------------- health
@@ -247,14 +243,14 @@ async def test_a_layer_around_the_application_sees_every_answer() -> None:
 
 @live
 async def test_a_silent_connection_is_closed() -> None:
-    async with stand(run=RunLimits(head_s=0.01)) as s:
+    async with stand(run=RunLimits(header_timeout_s=0.01)) as s:
         wire = await s.caller.wire()
         assert await wire.closed()
 
 
 @live
 async def test_headers_that_dribble_are_cut() -> None:
-    async with stand(run=RunLimits(head_s=0.01)) as s:
+    async with stand(run=RunLimits(header_timeout_s=0.01)) as s:
         wire = await s.caller.wire()
         await wire.send(b"POST /mcp HTTP/1.1\r\nHost: x\r\n")
         assert (await wire.head()).status == 408
@@ -263,7 +259,7 @@ async def test_headers_that_dribble_are_cut() -> None:
 
 @live
 async def test_a_connection_between_two_requests_is_not_taken_for_a_silent_one() -> None:
-    async with stand(run=RunLimits(head_s=5, idle_s=20)) as s:
+    async with stand(run=RunLimits(header_timeout_s=5, keep_alive_timeout_s=20)) as s:
         wire = await s.caller.wire()
         await wire.send(discover(s.site.port))
         await (await wire.head()).read()
@@ -333,19 +329,6 @@ async def test_a_pipelined_request_is_not_read_and_the_first_is_answered_last() 
 
 
 @live
-async def test_a_request_has_all_that_uvicorn_gives_to_its_own() -> None:
-    """What is made without its constructor, so that a new version of it is noticed."""
-    async with stand() as s:
-        await s.caller.call("echo")
-        (line,) = cast("Any", s.site)._connections
-        own = _Cycle(line, keep_alive=True)
-        names = inspect.signature(RequestResponseCycle).parameters
-        given: dict[str, Any] = {name: getattr(own, name, False) for name in names}
-        for name, value in vars(RequestResponseCycle(**given)).items():
-            assert getattr(own, name) == value, name
-
-
-@live
 async def test_the_answers_of_many_at_once_leave_together_and_are_each_their_own() -> None:
     async with stand() as s:
         wires = [await s.caller.wire() for _ in range(3 * TOGETHER)]
@@ -359,64 +342,6 @@ async def test_the_answers_of_many_at_once_leave_together_and_are_each_their_own
             assert answer.text == "waited"
             await wire.send(discover(s.site.port))  # the connection is kept
             assert (await wire.head()).status == 200
-
-
-def test_an_answer_that_waits_for_others_is_never_overtaken() -> None:
-    class Transport:
-        def __init__(self) -> None:
-            self.wrote: list[bytes] = []
-
-        def write(self, data: bytes) -> None:
-            self.wrote.append(data)
-
-    async def put() -> list[bytes]:
-        outbox, transport = Outbox(), Transport()
-        outbox.put(cast("asyncio.Transport", transport), b"the answer", asyncio.get_running_loop())
-        assert transport.wrote == []
-        outbox.flush()  # as whoever writes past it does
-        transport.write(b"what comes after it")
-        await asyncio.sleep(0)
-        return transport.wrote
-
-    assert asyncio.run(put()) == [b"the answer", b"what comes after it"]
-
-
-def test_who_goes_in_the_very_turn_of_an_answer_takes_nobody_elses_away() -> None:
-    """The fastest loop raises where something is written to a connection that is lost."""
-
-    async def put() -> bytes:
-        loop = asyncio.get_running_loop()
-        near: list[asyncio.Transport] = []
-        both = asyncio.Event()
-
-        class Server(asyncio.Protocol):
-            def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                near.append(cast("asyncio.Transport", transport))
-                if len(near) == 2:
-                    both.set()
-
-        async with await loop.create_server(Server, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            far = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-            await both.wait()
-            gone, stays = near
-            gone.close()  # whoever answers hears of it in the next turn
-            outbox = Outbox()
-            outbox.put(gone, b"lost", asyncio.get_running_loop())
-            outbox.put(stays, b"news", asyncio.get_running_loop())
-            there = stays.get_extra_info("peername")
-            (reader,) = [r for r, w in far if w.get_extra_info("sockname") == there]
-            try:
-                async with asyncio.timeout(60):
-                    return await reader.read(4)
-            finally:
-                stays.close()
-                for _, writer in far:
-                    writer.close()
-                    await writer.wait_closed()
-
-    with asyncio.Runner(loop_factory=http_run._loop_factory()) as runner:
-        assert runner.run(put()) == b"news"
 
 
 @live
@@ -446,7 +371,7 @@ async def test_a_pipelining_client_that_goes_cancels_its_call() -> None:
 
 @live
 async def test_an_answer_that_nobody_reads_is_dropped_with_its_connection() -> None:
-    async with stand(run=RunLimits(unread_s=0.01)) as s:
+    async with stand(run=RunLimits(write_stall_timeout_s=0.01)) as s:
         wire = await s.caller.wire()
         wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
         body = CALL_WAIT.replace(b'"wait","arguments":{}', b'"large","arguments":{"size":20000000}')
@@ -483,7 +408,7 @@ class SlowTransport:
 )
 @live
 async def test_a_reader_is_cut_only_if_it_does_not_read(sizes: list[int], cut: bool) -> None:
-    async with stand(run=RunLimits(unread_s=10)) as s:
+    async with stand(run=RunLimits(write_stall_timeout_s=10)) as s:
         calling = asyncio.create_task(s.caller.call("wait"))
         await s.service.marks.reached("wait begun")
         (connection,) = s.site._connections
@@ -499,7 +424,7 @@ async def test_a_reader_is_cut_only_if_it_does_not_read(sizes: list[int], cut: b
 
 @live
 async def test_connections_have_a_number() -> None:
-    async with stand(run=RunLimits(connections=2)) as s:
+    async with stand(run=RunLimits(max_connections=2)) as s:
         first, second = await s.caller.wire(), await s.caller.wire()
         third = await s.caller.wire()
         assert await third.closed()
@@ -524,7 +449,7 @@ SMUGGLED = {
 @live
 async def test_what_two_readers_could_read_differently_is_refused(rest: bytes) -> None:
     async with stand() as s:
-        with Records("uvicorn.error") as records:
+        with Records("colonnade.transport") as records:
             wire = await s.caller.wire()
             host = f"127.0.0.1:{s.site.port}".encode()
             head = b"POST /mcp HTTP/1.1\r\nHost: %b\r\nContent-Type: application/json\r\n" % host
@@ -561,7 +486,7 @@ async def test_what_is_no_request_is_refused_and_the_next_is_served(data: bytes)
 @live
 async def test_an_upgrade_is_answered_as_if_it_was_not_asked_for(upgrade: str) -> None:
     async with stand() as s:
-        with Records("uvicorn.error") as records:
+        with Records("colonnade.transport") as records:
             wire, answer = await s.caller.begin("GET", upgrade=upgrade, connection="Upgrade")
             assert answer.status == 400  # a GET without a session
             assert await wire.closed()
@@ -660,15 +585,15 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {tests!r})
 from http_service import FakeService
-from colonnade.transport.http_run import run
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.runner import run
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.request import Limits
 
 class Service(FakeService):
     async def stop(self):
         print("left", flush=True)
 
-run(HttpApp(Service(), limits=Limits(drain_s={drain_s})), port=0,
+run(HttpApp(Service(), limits=Limits(drain_timeout_s={drain_s})), port=0,
     started=lambda site: print(site.port, flush=True))
 print("returned", flush=True)
 """

@@ -6,9 +6,9 @@ import signal
 import pytest
 
 from colonnade.errors import LocalProtocolError
-from colonnade.transport.http_run import Site, serve
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import Receive, Scope, Send
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.request import Receive, Scope, Send
+from colonnade.transport.http_server.runner import HttpRunner, serve
 from http_client import Caller
 from http_service import FakeService
 from live import Records, live, until
@@ -46,7 +46,7 @@ class Served:
 
     def __init__(self, service: FakeService) -> None:
         self.service = service
-        self.site: asyncio.Future[Site] = asyncio.get_running_loop().create_future()
+        self.site: asyncio.Future[HttpRunner] = asyncio.get_running_loop().create_future()
         app = HttpApp(service)
         self.task = asyncio.create_task(serve(app, port=0, started=self.site.set_result))
 
@@ -128,7 +128,7 @@ async def test_a_wish_to_end_does_not_wait_for_a_service_that_does_not_start() -
 @pytest.mark.parametrize("step", ["start", "stop"])
 @live
 async def test_what_the_service_raises_is_raised_and_not_logged_too(step: str) -> None:
-    with Records("colonnade.transport", "uvicorn.error") as records:
+    with Records("colonnade.transport") as records:
         served = Served(Slow(**{step: "fails"}))
         if step == "stop":
             (await served.site).end()

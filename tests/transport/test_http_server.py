@@ -8,9 +8,9 @@ import pytest
 
 from colonnade.errors import ConnectionLost, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.questions import Question
+from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.revision import JULY_2026, Revisions
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.request import Limits
 from http_client import BOTH, written
 from live import Records, live, stand
 
@@ -255,7 +255,7 @@ async def test_an_argument_that_is_not_given_needs_no_header(arguments: dict[str
 @live
 async def test_closing_before_the_answer_cancels_the_call() -> None:
     async with stand() as s:
-        with Records("uvicorn.error", "colonnade.transport") as records:
+        with Records("colonnade.transport") as records:
             calling = asyncio.create_task(s.caller.call("wait"))
             await s.service.marks.reached("wait begun")
             s.caller.wires[-1].abort()
@@ -282,18 +282,18 @@ async def test_closing_a_stream_cancels_the_call() -> None:
 
 @live
 async def test_a_cancellation_from_outside_is_answered_and_not_swallowed() -> None:
-    with Records("uvicorn.error") as records:
+    with Records("colonnade.transport") as records:
         async with stand() as s:
             calling = asyncio.create_task(s.caller.call("wait"))
             await s.service.marks.reached("wait begun")
-            (turn,) = s.app.sweep
+            (turn,) = s.app.reaper
             assert turn.task is not None
             turn.task.cancel()
             await s.service.marks.reached("wait cancelled")
             answer = await calling
             assert (answer.status, answer.json["error"]["code"]) == (200, -32603)
             await s.settled()
-        assert any("Exception in ASGI application" in line for line in records.lines)
+        assert any("the application raised CancelledError" in line for line in records.lines)
 
 
 @live
@@ -301,8 +301,8 @@ async def test_no_request_ever_goes_to_the_client() -> None:
     async with stand() as s:
         await s.caller.call("echo")
         turn = s.service.turns[-1]
-        with pytest.raises(LocalProtocolError, match="by result"):
-            await turn.wire.ask(Question(t.ListRootsRequestParams()))
+        with pytest.raises(LocalProtocolError, match="in an input_required result"):
+            await turn.wire.ask(InputRequest(t.ListRootsRequestParams()))
         await turn.wire.hang_up()
         assert turn.session is None
         with pytest.raises(ConnectionLost):
@@ -355,7 +355,7 @@ async def test_a_subscriber_that_goes_is_forgotten() -> None:
 
 @live
 async def test_a_quiet_stream_is_kept_alive_by_comments() -> None:
-    async with stand(limits=Limits(keep_alive_s=0.01)) as s:
+    async with stand(limits=Limits(keep_alive_interval_s=0.01)) as s:
         _, answer = await s.caller.stream("subscriptions/listen", LISTEN)
         await answer.message()
         async with asyncio.timeout(60):
@@ -364,7 +364,7 @@ async def test_a_quiet_stream_is_kept_alive_by_comments() -> None:
 
 @live
 async def test_a_call_that_takes_long_becomes_a_stream_so_that_nobody_cuts_it() -> None:
-    async with stand(limits=Limits(keep_alive_s=0.01)) as s:
+    async with stand(limits=Limits(keep_alive_interval_s=0.01)) as s:
         _, answer = await s.caller.stream("tools/call", {"name": "wait", "arguments": {}})
         assert answer.is_stream
         s.service.go.mark("wait")

@@ -6,15 +6,15 @@ from typing import Any
 
 from colonnade.ports import Caller as Verified
 from colonnade.protocol import types as t
-from colonnade.protocol.budget import Budget
-from colonnade.protocol.exchange_subscription import STRING_BYTES
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.byte_budget import ByteBudget
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import (
     JUNE_2025,
     Revisions,
 )
-from colonnade.transport.http_streams import QUEUE_BYTES, STREAM_BYTES, Stream
-from colonnade.transport.http_visit import Limits
+from colonnade.protocol.subscriptions import STRING_BYTES
+from colonnade.transport.http_server.request import Limits
+from colonnade.transport.http_server.streams import QUEUE_BYTES, STREAM_BYTES, Stream
 from http_client import Caller, cancelled, opening
 from http_service import ABLE, FakeService, reporting, waiting
 from live import Records, Stand, live, stand, until
@@ -53,7 +53,7 @@ async def test_deleting_a_session_ends_the_questions_that_wait_in_it() -> None:
 
 @live
 async def test_the_longest_unused_session_makes_room_for_a_new_one() -> None:
-    async with stand(limits=Limits(sessions=2)) as s:
+    async with stand(limits=Limits(max_sessions=2)) as s:
         callers = [Caller(s.site.port) for _ in range(3)]
         for caller in callers[:2]:
             await caller.initialize("2025-11-25")
@@ -67,7 +67,7 @@ async def test_the_longest_unused_session_makes_room_for_a_new_one() -> None:
 
 @live
 async def test_where_every_session_is_in_use_there_is_no_room() -> None:
-    async with stand(limits=Limits(sessions=1)) as s, Caller(s.site.port) as other:
+    async with stand(limits=Limits(max_sessions=1)) as s, Caller(s.site.port) as other:
         await s.caller.initialize("2025-11-25")
         await s.caller.get()
         answer = await other.initialize("2025-11-25")
@@ -83,7 +83,7 @@ async def verify(headers: Headers) -> str:
 
 @live
 async def test_one_principal_cannot_take_all_places() -> None:
-    async with stand(verify=verify, limits=Limits(sessions_per_principal=2)) as s:
+    async with stand(verify=verify, limits=Limits(max_sessions_per_principal=2)) as s:
         for _ in range(10):
             s.caller.session = None
             message = opening("2025-11-25")
@@ -99,27 +99,27 @@ async def test_sessions_end_when_they_are_idle_or_old_or_never_used() -> None:
         (session,) = table
         limits = s.app.limits
         now = session.used
-        table.look_at(session, now + limits.session_idle_s - 1)
+        table.check(session, now + limits.session_idle_timeout_s - 1)
         assert len(table) == 1
-        table.look_at(session, now + limits.session_idle_s + 1)
+        table.check(session, now + limits.session_idle_timeout_s + 1)
         assert len(table) == 0
         s.caller.session = None
         await s.caller.initialize("2025-11-25")
         (session,) = table
-        session.created -= limits.session_s + 1
+        session.created -= limits.max_session_age_s + 1
         assert (await s.caller.ask("ping")).status == 404
         s.caller.session = None
         await s.caller.initialize("2025-11-25")
         (session,) = table
         table._unused[session.id] = session
-        table.look_at(session, session.used + 61)
+        table.check(session, session.used + 61)
         assert len(table) == 0
         assert s.service.watchers == 0
 
 
 @live
 async def test_the_timer_looks_at_sessions() -> None:
-    async with stand(limits=Limits(session_idle_s=-1)) as s:
+    async with stand(limits=Limits(session_idle_timeout_s=0)) as s:
         await s.caller.initialize("2025-11-25")
         await until(lambda: len(s.sessions) == 0)
 
@@ -131,13 +131,13 @@ async def test_a_session_with_a_connection_is_not_idle() -> None:
         await s.caller.get()
         table = s.sessions
         (session,) = table
-        table.look_at(session, table.shared.clock() + 10 * s.app.limits.session_idle_s)
+        table.check(session, table.shared.clock() + 10 * s.app.limits.session_idle_timeout_s)
         assert len(table) == 1
 
 
 @live
 async def test_streams_of_one_session_are_bounded() -> None:
-    async with stand(limits=Limits(session_streams=3)) as s:
+    async with stand(limits=Limits(max_streams_per_session=3)) as s:
         await s.caller.initialize("2025-11-25")
         for _ in range(3):
             _, stream = await s.caller.get()
@@ -148,7 +148,7 @@ async def test_streams_of_one_session_are_bounded() -> None:
 
 @live
 async def test_what_is_kept_for_those_who_come_back_is_bounded_and_ends() -> None:
-    async with stand(limits=Limits(session_bytes=10_000)) as s:
+    async with stand(limits=Limits(max_resumable_bytes_per_session=10_000)) as s:
         await s.caller.initialize("2025-11-25")
         for id in range(20):
             await s.caller.ask("tools/call", reporting(steps=2, size=1000), id=id)
@@ -156,13 +156,13 @@ async def test_what_is_kept_for_those_who_come_back_is_bounded_and_ends() -> Non
         (session,) = table
         assert 0 < session.size <= 10_000
         assert table.shared.ledger.size == session.size
-        table.look_at(session, table.shared.clock() + s.app.limits.kept_s + 1)
+        table.check(session, table.shared.clock() + s.app.limits.resume_window_s + 1)
         assert session.size == table.shared.ledger.size == 0
 
 
 @live
 async def test_what_is_kept_for_all_sessions_together_is_bounded() -> None:
-    async with stand(limits=Limits(kept_bytes=10_000)) as s:
+    async with stand(limits=Limits(max_resumable_bytes=10_000)) as s:
         for _ in range(10):
             s.caller.session = None
             await s.caller.initialize("2025-11-25")
@@ -186,7 +186,7 @@ async def test_json_answers_are_not_kept() -> None:
 
 @live
 async def test_an_unread_stream_that_nobody_reads_forgets_its_oldest_messages() -> None:
-    async with stand(limits=Limits(stream_bytes=5_000)) as s:
+    async with stand(limits=Limits(max_resumable_bytes_per_stream=5_000)) as s:
         await s.caller.initialize("2025-11-25")
         params = reporting(steps=20, size=1000, wait=True)
         wire, stream = await s.caller.asking("tools/call", params)
@@ -204,7 +204,9 @@ async def test_an_unread_stream_that_nobody_reads_forgets_its_oldest_messages() 
 
 @live
 async def test_a_handler_waits_for_a_reader_that_is_behind_and_goes_on_when_it_is_cut() -> None:
-    async with stand(limits=Limits(write_s=0.01, stream_bytes=2_000_000)) as s:
+    async with stand(
+        limits=Limits(write_timeout_s=0.01, max_resumable_bytes_per_stream=2_000_000)
+    ) as s:
         await s.caller.initialize("2025-11-25")
         params = reporting(steps=200, size=100_000)
         wire, stream = await s.caller.asking("tools/call", params)
@@ -232,7 +234,7 @@ async def test_a_handler_waits_for_a_reader_that_is_behind_and_goes_on_when_it_r
 
 @live
 async def test_nothing_is_lost_between_a_handler_and_a_reader_that_reads() -> None:
-    async with stand(limits=Limits(stream_bytes=100_000)) as s:
+    async with stand(limits=Limits(max_resumable_bytes_per_stream=100_000)) as s:
         await s.caller.initialize("2025-11-25")
         wire, stream = await s.caller.asking("tools/call", reporting(steps=100, size=20_000))
         events = [json.loads(event.data) for event in await stream.rest() if event.data]
@@ -242,7 +244,7 @@ async def test_nothing_is_lost_between_a_handler_and_a_reader_that_reads() -> No
 
 @live
 async def test_what_runs_in_all_sessions_together_is_bounded() -> None:
-    async with stand(limits=Limits(visits=2)) as s:
+    async with stand(limits=Limits(max_concurrent_requests=2)) as s:
         await s.caller.initialize("2025-11-25")
         for id in range(2):
             wire, _ = await s.begin_wait(id)
@@ -256,7 +258,7 @@ async def test_what_runs_in_all_sessions_together_is_bounded() -> None:
 
 @live
 async def test_what_runs_in_batches_is_bounded_too() -> None:
-    async with stand(limits=Limits(visits=2)) as s:
+    async with stand(limits=Limits(max_concurrent_requests=2)) as s:
         await s.caller.initialize("2025-03-26")
         batch = [
             {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": waiting()}
@@ -274,7 +276,7 @@ async def test_what_runs_in_batches_is_bounded_too() -> None:
 
 @live
 async def test_a_flood_of_handshakes_ends_none_of_the_sessions_that_are_used() -> None:
-    async with stand(limits=Limits(sessions=5)) as s, Caller(s.site.port) as other:
+    async with stand(limits=Limits(max_sessions=5)) as s, Caller(s.site.port) as other:
         await s.caller.initialize("2025-11-25")
         for _ in range(50):
             assert (await other.post(opening("2025-11-25"))).status == 200
@@ -287,7 +289,7 @@ async def test_a_flood_of_handshakes_ends_none_of_the_sessions_that_are_used() -
 
 @live
 async def test_a_session_that_was_just_opened_keeps_its_place_before_one_that_idles() -> None:
-    async with stand(limits=Limits(sessions=2)) as s:
+    async with stand(limits=Limits(max_sessions=2)) as s:
         callers = [Caller(s.site.port) for _ in range(3)]
         await callers[0].initialize("2025-11-25")
         opened = await callers[1].post(opening("2025-11-25"))
@@ -306,13 +308,13 @@ async def test_a_header_that_names_another_revision_is_forgiven_and_logged_once(
                 answer = await s.caller.ask("tools/list", id=id, mcp_protocol_version="2025-06-18")
                 assert answer.status == 200
         assert records.lines == [
-            "WARNING MCP-Protocol-Version is 2025-06-18, the session speaks 2025-11-25"
+            "WARNING MCP-Protocol-Version is 2025-06-18, the session uses 2025-11-25"
         ]
 
 
 @live
 async def test_a_long_call_becomes_a_stream_that_can_be_resumed() -> None:
-    async with stand(limits=Limits(keep_alive_s=0.01)) as s:
+    async with stand(limits=Limits(keep_alive_interval_s=0.01)) as s:
         await s.caller.initialize("2025-11-25")
         wire, stream = await s.caller.asking("tools/call", waiting())
         assert stream.is_stream
@@ -373,18 +375,18 @@ async def left_stream(s: Stand) -> str:
 
 @live
 async def test_streams_that_are_kept_for_a_client_to_come_back_are_bounded() -> None:
-    async with stand(limits=Limits(kept_streams=3)) as s:
+    async with stand(limits=Limits(max_resumable_streams_per_session=3)) as s:
         await s.caller.initialize("2025-11-25")
         ids = [await left_stream(s) for _ in range(6)]
         (session,) = s.sessions
-        assert (len(session._kept), len(session._streams)) == (3, 0)
+        assert (len(session._resumable), len(session._streams)) == (3, 0)
         for id in ids[:3]:  # the oldest are forgotten
             _, stream = await s.caller.get(last_event_id=id)
             assert stream.status == 400
         for id in ids[3:]:
             _, stream = await s.caller.get(last_event_id=id)
             assert stream.status == 200
-        assert (len(session._kept), len(session._streams)) == (0, 3)
+        assert (len(session._resumable), len(session._streams)) == (0, 3)
 
 
 class Untouched(dict[str, Stream]):
@@ -407,7 +409,7 @@ async def test_a_request_does_not_walk_through_the_streams_that_are_kept() -> No
         await s.caller.initialize("2025-11-25")
         await left_stream(s)
         (session,) = s.sessions
-        kept = session._kept = Untouched(session._kept)
+        kept = session._resumable = Untouched(session._resumable)
         for id in range(3):
             assert (await s.caller.ask("ping", id=id)).status == 200
             assert (await s.caller.ask("tools/call", {"name": "echo"}, id=id)).status == 200
@@ -420,12 +422,12 @@ async def test_a_request_does_not_walk_through_the_streams_that_are_kept() -> No
 
 @live
 async def test_an_empty_stream_counts_for_what_is_kept() -> None:
-    async with stand(limits=Limits(session_bytes=3 * STREAM_BYTES)) as s:
+    async with stand(limits=Limits(max_resumable_bytes_per_session=3 * STREAM_BYTES)) as s:
         await s.caller.initialize("2025-11-25")
         for _ in range(6):
             await left_stream(s)
         (session,) = s.sessions
-        assert len(session._kept) == 3
+        assert len(session._resumable) == 3
         assert session.size == s.sessions.shared.ledger.size == 3 * STREAM_BYTES
         await s.caller.request("DELETE")
         assert s.sessions.shared.ledger.size == 0
@@ -443,7 +445,7 @@ def large(name: str, **arguments: Any) -> dict[str, Any]:
 
 @live
 async def test_bodies_of_running_requests_are_bounded() -> None:
-    async with stand(limits=Limits(running_bytes=2 * LARGE + 5000)) as s:
+    async with stand(limits=Limits(max_running_body_bytes=2 * LARGE + 5000)) as s:
         await s.caller.initialize("2025-11-25")
         bodies = s.sessions.shared.bodies
         calls = [
@@ -467,7 +469,7 @@ async def test_bodies_of_running_requests_are_bounded() -> None:
 
 @live
 async def test_the_bodies_of_one_principal_leave_room_for_others() -> None:
-    limits = Limits(running_bytes_per_principal=LARGE + 5000)
+    limits = Limits(max_running_body_bytes_per_principal=LARGE + 5000)
     async with stand(verify=verify, limits=limits) as s:
         params = large("wait")
         first = asyncio.create_task(s.caller.modern("tools/call", params, authorization="ada"))
@@ -483,7 +485,7 @@ async def test_the_bodies_of_one_principal_leave_room_for_others() -> None:
 
 @live
 async def test_a_call_whose_client_hung_up_makes_room_for_those_who_are_there() -> None:
-    async with stand(limits=Limits(running_bytes=2 * LARGE + 5000)) as s:
+    async with stand(limits=Limits(max_running_body_bytes=2 * LARGE + 5000)) as s:
         await s.caller.initialize("2025-11-25", ABLE)
         bodies = s.sessions.shared.bodies
         events: list[str] = []
@@ -494,15 +496,15 @@ async def test_a_call_whose_client_hung_up_makes_room_for_those_who_are_there() 
             await s.lost()
         # They run on, and may be fetched; so their bodies still count.
         assert (s.service.running, bodies.used > 2 * LARGE) == (2, True)
-        assert len(s.sessions.shared.left) == 2
+        assert len(s.sessions.shared.disconnected) == 2
         assert (await s.caller.ask("tools/call", large("echo"), id=3)).status == 503
         await until(lambda: s.service.running == 1)  # the oldest one gave way, and no other
         assert (await s.caller.ask("tools/call", large("echo"), id=3)).status == 200
         _, stream = await s.caller.get(last_event_id=events[0])
-        assert "hung up" in (await stream.message())["error"]["message"]
+        assert "disconnected" in (await stream.message())["error"]["message"]
         await s.caller.request("DELETE")
         await s.settled()
-        assert (bodies.used, s.sessions.shared.left) == (0, {})
+        assert (bodies.used, s.sessions.shared.disconnected) == (0, {})
 
 
 @live
@@ -519,11 +521,11 @@ async def test_the_body_of_a_batch_counts_until_its_last_call_is_over() -> None:
         bodies = s.sessions.shared.bodies
         assert bodies.used > 2 * LARGE
         s.caller.wires[-1].abort()
-        await until(lambda: len(s.app.sweep) == 0)
+        await until(lambda: len(s.app.reaper) == 0)
         assert (s.service.running, bodies.used > 2 * LARGE) == (2, True)
         s.service.go.mark("wait")
         await s.settled()
-        assert (bodies.used, s.sessions.shared.left) == (0, {})
+        assert (bodies.used, s.sessions.shared.disconnected) == (0, {})
 
 
 @live
@@ -544,7 +546,7 @@ async def test_a_batch_that_cancels_its_own_calls_is_answered_and_leaves_nothing
 
 @live
 async def test_a_batch_whose_client_hung_up_makes_room_too() -> None:
-    async with stand(limits=Limits(running_bytes=2 * LARGE + 5000)) as s:
+    async with stand(limits=Limits(max_running_body_bytes=2 * LARGE + 5000)) as s:
         await s.caller.initialize("2025-03-26")
         batch = [
             {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
@@ -554,7 +556,7 @@ async def test_a_batch_whose_client_hung_up_makes_room_too() -> None:
         posting.add_done_callback(lambda task: task.cancelled() or task.exception())
         await until(lambda: s.service.running == 2)
         s.caller.wires[-1].abort()
-        await until(lambda: len(s.app.sweep) == 0)
+        await until(lambda: len(s.app.reaper) == 0)
         second = {"name": "echo", "arguments": {"text": "x" * 2 * LARGE}}
         assert (await s.caller.ask("tools/call", second, id=8)).status == 503
         await s.settled()
@@ -568,7 +570,7 @@ async def test_a_batch_whose_client_hung_up_makes_room_too() -> None:
 @live
 async def test_what_all_sessions_follow_is_bounded() -> None:
     async with stand() as s:
-        s.sessions.shared.subscribed = Budget(1000, 1000)
+        s.sessions.shared.subscribed = ByteBudget(1000, 1000)
         await s.caller.initialize("2025-11-25")
         followed = 0
         while (

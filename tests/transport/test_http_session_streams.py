@@ -8,7 +8,7 @@ import pytest
 
 from colonnade.errors import ConnectionLost
 from colonnade.protocol import types as t
-from colonnade.protocol.questions import Question
+from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.revision import (
     JUNE_2025,
     MARCH_2025,
@@ -172,8 +172,8 @@ async def test_a_call_whose_client_can_never_come_back_can_ask_nothing() -> None
         turn = s.service.turns[-1]
         wire.abort()
         await s.lost()
-        with pytest.raises(ConnectionLost, match="cannot come back"):
-            await turn.wire.ask(Question(t.ListRootsRequestParams()))
+        with pytest.raises(ConnectionLost, match="cannot resume"):
+            await turn.wire.ask(InputRequest(t.ListRootsRequestParams()))
         await turn.wire.send(b"{}")
         assert not next(iter(s.sessions))._streams
         s.service.go.mark("wait")
@@ -242,7 +242,7 @@ async def test_news_is_on_one_stream_only(revision: Revision) -> None:
         s.service.publish("notifications/tools/list_changed")
         assert (await second.message())["method"] == "notifications/tools/list_changed"
         second_wire.abort()
-        await until(lambda: len(s.app.sweep) == 1)
+        await until(lambda: len(s.app.reaper) == 1)
         s.service.publish("notifications/prompts/list_changed")
         assert (await first.message())["method"] == "notifications/prompts/list_changed"
         first_wire.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import (
     EVERY,
     JUNE_2025,
@@ -289,7 +289,7 @@ async def test_who_takes_no_events_gets_the_answer_alone_and_cannot_be_asked() -
         answer = await s.caller.ask("tools/call", REPORT, accept="application/json")
         assert answer.text == "done"
         answer = await s.caller.ask("tools/call", {"name": "ask"}, accept="application/json")
-        assert answer.text.startswith("lost: this client takes no event stream")
+        assert answer.text.startswith("lost: this client accepts no event stream")
 
 
 @live

@@ -14,15 +14,15 @@ from cryptography.hazmat.primitives import serialization
 from certificates import Authority
 from colonnade import HttpRequest, Server
 from colonnade.errors import LocalProtocolError
-from colonnade.transport.http_connection import RunLimits
-from colonnade.transport.http_run import Site, listening
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_settings import (
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.connection import RunLimits
+from colonnade.transport.http_server.runner import HttpRunner, listening
+from colonnade.transport.http_server.settings import (
     ENV_PREFIX,
     prepare_log,
     read_limits,
-    settled,
     tls_context,
+    with_environment,
 )
 from http_client import Caller
 from http_service import FakeService
@@ -33,8 +33,8 @@ from live import live
 
 def test_what_is_given_is_stronger_than_the_environment() -> None:
     environ = {f"{ENV_PREFIX}PORT": "9000", f"{ENV_PREFIX}HOST": "127.0.0.2", "PORT": "1"}
-    assert settled({"port": 8001}, environ) == {"port": 8001, "host": "127.0.0.2"}
-    assert settled({}, {}) == {}
+    assert with_environment({"port": 8001}, environ) == {"port": 8001, "host": "127.0.0.2"}
+    assert with_environment({}, {}) == {}
 
 
 def test_every_setting_has_a_variable_that_is_read_as_what_it_is() -> None:
@@ -50,9 +50,9 @@ def test_every_setting_has_a_variable_that_is_read_as_what_it_is() -> None:
         "LOG_JSON": "0",
         "SSL_CERTFILE": "c.pem",
         "SSL_KEYFILE": "k.pem",
-        "LIMIT": "body_bytes=10,idle_s=5",
+        "LIMIT": "max_body_bytes=10,keep_alive_timeout_s=5",
     }
-    assert settled({}, {ENV_PREFIX + name: value for name, value in environ.items()}) == {
+    assert with_environment({}, {ENV_PREFIX + name: value for name, value in environ.items()}) == {
         "host": "0.0.0.0",
         "port": 0,
         "path": "/x",
@@ -64,44 +64,47 @@ def test_every_setting_has_a_variable_that_is_read_as_what_it_is() -> None:
         "log_json": False,
         "ssl_certfile": "c.pem",
         "ssl_keyfile": "k.pem",
-        "limit": ("body_bytes=10", "idle_s=5"),
+        "limit": ("max_body_bytes=10", "keep_alive_timeout_s=5"),
     }
 
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("PORT", "x", "is no port"),
-        ("PORT", "70000", "is no port"),
+        ("PORT", "x", "is not a port"),
+        ("PORT", "70000", "is not a port"),
         ("STATELESS", "maybe", "neither 1 nor 0"),
-        ("LOG_LEVEL", "loud", "there are debug, info"),
+        ("LOG_LEVEL", "loud", "use one of debug, info"),
     ],
 )
 def test_a_variable_that_cannot_be_meant_is_named(name: str, value: str, words: str) -> None:
     with pytest.raises(LocalProtocolError, match=f"^{ENV_PREFIX}{name}: .*{words}"):
-        settled({}, {ENV_PREFIX + name: value})
+        with_environment({}, {ENV_PREFIX + name: value})
 
 
 # ---------------------------------------------------------------- limits
 
 
 def test_a_limit_is_set_by_its_name_whichever_of_the_two_has_it() -> None:
-    app, run = read_limits(["body_bytes=1000", "drain_s=2.5", "connections=7"])
-    assert (app.body_bytes, app.drain_s, run.connections) == (1000, 2.5, 7)
-    assert run.head_s == RunLimits().head_s
+    app, run = read_limits(["max_body_bytes=1000", "drain_timeout_s=2.5", "max_connections=7"])
+    assert (app.max_body_bytes, app.drain_timeout_s, run.max_connections) == (1000, 2.5, 7)
+    assert run.header_timeout_s == RunLimits().header_timeout_s
 
 
 @pytest.mark.parametrize(
     ("word", "words"),
     [
-        ("body_byte=1", "did you mean body_bytes"),
-        ("zzz=1", "there are body_bytes, "),
-        ("body_bytes", "give a whole number from 0, such as body_bytes=4194304"),
-        ("body_bytes=1.5", "a whole number"),
-        ("drain_s=soon", "give a number from 0, such as drain_s=30"),
-        ("drain_s=-1", "a number"),
-        ("drain_s=nan", "a number"),
-        ("drain_s=inf", "a number"),
+        ("body_byte=1", "did you mean max_body_bytes"),
+        ("session_bytes=1", r"did you mean max_resumable_bytes_per_session\?"),
+        ("maxconnection=1", r"did you mean max_connections\?"),
+        ("kept_streams=1", "or max_resumable_streams_per_session"),
+        ("zzz=1", "there are body_timeout_s, drain_timeout_s, "),
+        ("max_body_bytes", "give a whole number from 0, such as max_body_bytes=4194304"),
+        ("max_body_bytes=1.5", "a whole number"),
+        ("drain_timeout_s=soon", "give a number from 0, such as drain_timeout_s=30"),
+        ("drain_timeout_s=-1", "a number"),
+        ("drain_timeout_s=nan", "a number"),
+        ("drain_timeout_s=inf", "a number"),
     ],
 )
 def test_a_limit_that_cannot_be_meant_is_refused(word: str, words: str) -> None:
@@ -169,7 +172,7 @@ def test_what_is_wrong_with_the_files_of_tls_is_said_in_words(tmp_path: Path) ->
     Path(text).write_text("no PEM")
     assert tls_context(cert, key) is not None
     for certfile, keyfile, words in (
-        (cert, None, f"{cert} has no key; name the file of its key with ssl_keyfile="),
+        (cert, None, f"{cert} has no key; give the file of its key as well"),
         (key, cert, "the files are swapped"),
         (key, None, f"{key} has no certificate in PEM"),
         (text, key, f"{text} has no certificate in PEM"),
@@ -190,7 +193,7 @@ async def test_the_log_has_a_line_for_the_start_and_for_the_stop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "colonnade.transport")
-    site = Site(Server("weather", version="1.0").asgi(), port=0)
+    site = HttpRunner(Server("weather", version="1.0").asgi(), port=0)
     await site.start()
     await site.stop()
     lines = [one.getMessage() for one in caplog.records if one.name == "colonnade.transport"]
@@ -205,7 +208,7 @@ async def test_ready_says_503_for_a_while_before_requests_are_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "colonnade.transport")
-    site = Site(HttpApp(FakeService()), port=0, run_limits=RunLimits(shutdown_delay_s=30))
+    site = HttpRunner(HttpApp(FakeService()), port=0, run_limits=RunLimits(shutdown_delay_s=30))
     await site.start()
     async with Caller(site.port) as caller:
         stopping = asyncio.get_running_loop().create_task(site.stop())
@@ -256,7 +259,9 @@ async def test_the_access_log_has_one_record_for_each_request(
 
 @pytest.mark.parametrize("level", ["loud", 20])
 def test_a_log_level_that_is_none_is_refused_as_the_command_does(level: Any) -> None:
-    with pytest.raises(LocalProtocolError, match=f"^'{level}' is no log level; there are debug, "):
+    with pytest.raises(
+        LocalProtocolError, match=f"^'{level}' is not a log level; use one of debug, "
+    ):
         Server("s").run("http", port=0, log_level=level)
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from colonnade.ports import Caller as Verified
 from colonnade.protocol import types as t
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import EVERY, JULY_2026, NOVEMBER_2025, Revision, Revisions
-from colonnade.transport.http_sse import MESSAGES_PATH, SSE_PATH
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.legacy_sse import MESSAGES_PATH, SSE_PATH
+from colonnade.transport.http_server.request import Limits
 from http_client import Caller, Response, Wire
 from live import Records, Stand, live, stand, until
 
@@ -230,7 +230,7 @@ async def test_without_the_first_revision_there_is_no_such_path() -> None:
 
 @live
 async def test_streams_are_bounded() -> None:
-    async with stand(limits=Limits(sessions=1)) as s, Client(s):
+    async with stand(limits=Limits(max_sessions=1)) as s, Client(s):
         async with Client(s) as second:
             assert second.stream.status == 503
         assert s.service.watchers == 1
@@ -238,7 +238,7 @@ async def test_streams_are_bounded() -> None:
 
 @live
 async def test_what_runs_on_all_streams_together_is_bounded() -> None:
-    async with stand(limits=Limits(visits=3)) as s, Client(s) as client:
+    async with stand(limits=Limits(max_concurrent_requests=3)) as s, Client(s) as client:
         await client.initialize()
         statuses: list[int] = []
         for id in range(1, 5):
@@ -271,7 +271,7 @@ async def test_a_reader_that_falls_far_behind_is_cut() -> None:
 
 @live
 async def test_a_handler_waits_for_a_reader_that_is_behind_until_it_is_cut() -> None:
-    async with stand(limits=Limits(write_s=0.01)) as s, Client(s) as client:
+    async with stand(limits=Limits(write_timeout_s=0.01)) as s, Client(s) as client:
         await client.initialize("2025-11-25")  # whose progress has a message
         client.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
         params = {
@@ -306,7 +306,7 @@ async def test_draining_ends_a_stream_after_what_runs_on_it() -> None:
 
 @live
 async def test_the_body_of_a_call_counts_until_the_call_is_over() -> None:
-    async with stand(limits=Limits(running_bytes=150_000)) as s, Client(s) as client:
+    async with stand(limits=Limits(max_running_body_bytes=150_000)) as s, Client(s) as client:
         await client.initialize()
         bodies = s.sessions.shared.bodies
         text = "x" * 100_000

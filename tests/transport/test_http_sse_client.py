@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from client.hand import ALL_OF_IT, INFO
-from colonnade.client.answers import Answers
 from colonnade.client.client import Client
+from colonnade.client.input_callbacks import Answers
 from colonnade.errors import (
     CannotConnect,
     ColonnadeError,
@@ -21,11 +21,11 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.handshake import Phase
+from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import EVERY, NOVEMBER_2024, Revision, Revisions
-from colonnade.transport import http_sse_client
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_sse_client import SseStream
+from colonnade.transport.http_client import legacy_sse as http_sse_client
+from colonnade.transport.http_client.legacy_sse import SseStream
+from colonnade.transport.http_client.pool import HttpPool
 from http_hand import Hand, Heard, Visitor, by_hand, chunk, descriptors, events, stream, whole
 from live import Records, live, until
 
@@ -270,46 +270,46 @@ def pointing(place: bytes) -> Any:
 NONE: dict[str, tuple[Any, type[ColonnadeError], str]] = {
     "no stream": (saying(whole(405)), RemoteProtocolError, "answered GET with 405"),
     "a page": (saying(whole(200, b"<p>", "text/html")), RemoteProtocolError, "200 and text/html"),
-    "a login": (saying(whole(401)), LoginRequired, "it wants to know who you are"),
+    "a login": (saying(whole(401)), LoginRequired, "authentication required"),
     "busy": (saying(whole(503)), ConnectionLost, "answered GET with 503; try again later"),
     "moved": (
         saying(whole(307, b"", "", "Location: http://elsewhere.test/")),
         RemoteProtocolError,
-        "sends us to http://elsewhere.test, which is another server",
+        "redirects to http://elsewhere.test, which is another server",
     ),
     "packed": (
         saying(stream("Content-Encoding: gzip")),
         RemoteProtocolError,
-        "packed its answer, and was not asked to",
+        "compressed its response, which was not accepted",
     ),
     "ended": (
         saying(stream(), chunk(b": x\n\n"), b"0\r\n\r\n"),
         ConnectionLost,
-        "the stream ended before it said where to POST",
+        "the stream ended before its endpoint event",
     ),
-    "cut": (saying(stream()[:30]), TimedOut, "did not say where to POST within 0.2 s"),
-    "silent": (saying(stream()), TimedOut, "did not say where to POST within 0.2 s"),
+    "cut": (saying(stream()[:30]), TimedOut, "sent no endpoint event within 0.2 s"),
+    "silent": (saying(stream()), TimedOut, "sent no endpoint event within 0.2 s"),
     "other events": (
         saying(stream(), chunk(b"event: message\ndata: {}\n\ndata: /messages\n\n")),
         TimedOut,
-        "did not say where to POST within 0.2 s",
+        "sent no endpoint event within 0.2 s",
     ),
     "elsewhere": (
         pointing(b"http://elsewhere.test/messages"),
         RemoteProtocolError,
-        "sends us to http://elsewhere.test, which is another server",
+        "redirects to http://elsewhere.test, which is another server",
     ),
     "elsewhere by a trick": (
         pointing(b"//elsewhere.test/messages"),
         RemoteProtocolError,
-        "sends us to http://elsewhere.test",
+        "redirects to http://elsewhere.test",
     ),
     "another port": (pointing(b"http://127.0.0.1:1/"), RemoteProtocolError, "another server"),
-    "another scheme": (pointing(b"ftp://127.0.0.1/"), RemoteProtocolError, "no URL"),
-    "a file": (pointing(b"file:///etc/passwd"), RemoteProtocolError, "no URL"),
-    "a password": (pointing(b"http://a:b@127.0.0.1/"), RemoteProtocolError, "no URL"),
-    "a broken URL": (pointing(b"http://[::1"), RemoteProtocolError, "no URL"),
-    "a line break": (pointing(b"/a\ndata: b"), RemoteProtocolError, "no URL"),
+    "another scheme": (pointing(b"ftp://127.0.0.1/"), RemoteProtocolError, "not a URL"),
+    "a file": (pointing(b"file:///etc/passwd"), RemoteProtocolError, "not a URL"),
+    "a password": (pointing(b"http://a:b@127.0.0.1/"), RemoteProtocolError, "not a URL"),
+    "a broken URL": (pointing(b"http://[::1"), RemoteProtocolError, "not a URL"),
+    "a line break": (pointing(b"/a\ndata: b"), RemoteProtocolError, "not a URL"),
     "no text": (pointing(b"/\xff"), RemoteProtocolError, "not UTF-8"),
 }
 
@@ -338,7 +338,7 @@ async def test_a_stream_has_one_conversation() -> None:
     server = Older()
     async with older(server) as (client, _, _):
         line: Any = client.conversation
-        with pytest.raises(LocalProtocolError, match="has its conversation already"):
+        with pytest.raises(LocalProtocolError, match="already has a conversation"):
             line._line.carry(client.conversation.link, client)
 
 
@@ -397,7 +397,7 @@ async def test_a_notice_that_is_refused_is_logged() -> None:
             with pytest.raises(TimedOut):
                 await client.call_tool("t", timeout_s=SOON_S)
             await until(lambda: bool(records.lines))
-    assert "did not take a message: 127.0.0.1" in records.lines[0]
+    assert "did not accept a message: 127.0.0.1" in records.lines[0]
 
 
 @live
@@ -508,4 +508,4 @@ async def test_what_a_server_does_not_take_is_bounded(monkeypatch: pytest.Monkey
         done, _ = await asyncio.wait(calls, timeout=60)
         assert len(done) == 20
         words = {str(call.exception()) for call in done}
-        assert any("does not take what it is sent" in one for one in words), words
+        assert any("does not accept messages" in one for one in words), words

@@ -14,7 +14,7 @@ import pytest
 from cli.process import Process, written
 from colonnade import Context, Server, connect
 from colonnade.errors import ColonnadeError
-from colonnade.transport.http_run import listening
+from colonnade.transport.http_server.runner import listening
 from http_client import Caller, opening
 from live import live, live_for
 

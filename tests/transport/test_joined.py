@@ -14,7 +14,7 @@ from colonnade.client.client import Client
 from colonnade.errors import ColonnadeError, ConnectionLost, LocalProtocolError, RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.incoming import MAX_RUNNING
+from colonnade.protocol.link.in_flight import MAX_RUNNING
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import EVERY, NEWEST, Revision
 from colonnade.transport.memory import End, pair, serve_end
@@ -129,7 +129,7 @@ async def outcomes(client: Client) -> list[Any]:
             came = (type(error), str(error))
         await client.caught_up()
         found.append((name, came, heard))
-    assert not client.conversation.link.record().sent  # not even what could not be written
+    assert not client.conversation.link.snapshot().sent  # not even what could not be written
     return found
 
 
@@ -155,7 +155,7 @@ async def test_who_need_not_wait_writes_nothing_and_is_nowhere_in_flight() -> No
         await one.client.call_tool("add", {"a": 1})  # nobody rests before the first
         await asyncio.sleep(0)
         link = one.client.conversation.link
-        before = link.record().next_id
+        before = link.snapshot().next_id
         written: list[bytes] = []
 
         def write(frame: bytes) -> None:
@@ -166,8 +166,8 @@ async def test_who_need_not_wait_writes_nothing_and_is_nowhere_in_flight() -> No
         for number in range(100):
             assert (await one.client.call_tool("add", {"a": number})).data == number + 1
         assert not written
-        assert link.record().next_id == before + 100  # and yet no id is used twice
-        assert not link.record().sent
+        assert link.snapshot().next_id == before + 100  # and yet no id is used twice
+        assert not link.snapshot().sent
         for end in (one.near, one.far):
             del end.write
 
@@ -217,7 +217,7 @@ async def test_a_tool_may_call_its_own_server_through_the_client_that_called_it(
         clients.append(one.client)
         for _ in range(2):
             assert (await one.client.call_tool("twice", {"n": 20})).data == 2**20
-        assert not one.client.conversation.link.record().sent
+        assert not one.client.conversation.link.snapshot().sent
 
 
 @live
@@ -265,7 +265,7 @@ async def test_one_request_more_than_may_run_is_refused_in_its_own_words() -> No
 
     async with served(server) as one:
         waiting = [asyncio.ensure_future(one.client.call_tool("wait")) for _ in range(MAX_RUNNING)]
-        while len(one.client.conversation.link.record().sent) < MAX_RUNNING:
+        while len(one.client.conversation.link.snapshot().sent) < MAX_RUNNING:
             await asyncio.sleep(0)
         with pytest.raises(RemoteError, match="too many requests at once"):
             await one.client.call_tool("add", {"a": 1})

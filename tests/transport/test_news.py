@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from colonnade.protocol import types as t
-from colonnade.transport.news import news_for
+from colonnade.transport.duplex import news_for
 
 
 class OpenLink:

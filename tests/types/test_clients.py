@@ -8,16 +8,14 @@ from typing import Any, assert_type
 
 from client.shop import shop
 from colonnade import Client, connect
-from colonnade.client.completing import Completer
+from colonnade.client.client import Completer
 from colonnade.client.connect import Connecting
-from colonnade.client.listening import Change, Listening
-from colonnade.client.offered import Tool
 from colonnade.client.results import ToolResult
+from colonnade.client.subscriptions import Change, Listening
+from colonnade.client.tools import ListedTool
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
-from colonnade.sync import Changes
-from colonnade.sync import Client as BlockingClient
-from colonnade.sync import Completer as BlockingCompleter
+from colonnade.sync import Changes, SyncClient, SyncCompleter
 from colonnade.sync import connect as connect_and_wait
 from live import live
 
@@ -43,7 +41,7 @@ async def test_a_client_has_the_types_that_it_says(revision: Revision) -> None:
         assert_type(client.server, t.Implementation | None)
         assert_type(client.capabilities, t.ServerCapabilities)
         assert_type(client.instructions, str | None)
-        assert_type(await client.list_tools(), list[Tool])
+        assert_type(await client.list_tools(), list[ListedTool])
         assert_type(await client.list_resources(), list[t.Resource])
         assert_type(await client.list_resource_templates(), list[t.ResourceTemplate])
         assert_type(await client.list_prompts(), list[t.Prompt])
@@ -77,8 +75,8 @@ async def test_a_client_has_the_types_that_it_says(revision: Revision) -> None:
 
 def test_the_one_that_waits_has_the_same(revision: Revision) -> None:
     with connect_and_wait(shop(), revision=revision.date, roots=[]) as client:
-        assert_type(client, BlockingClient)
-        assert_type(client.list_tools(), list[Tool])
+        assert_type(client, SyncClient)
+        assert_type(client.list_tools(), list[ListedTool])
         typed = client.call_tool("where", returns=Place)
         assert_type(typed, ToolResult[Place])
         assert isinstance(typed.data, Place)
@@ -88,7 +86,7 @@ def test_the_one_that_waits_has_the_same(revision: Revision) -> None:
         assert_type(client.read_resource("shop://hat"), t.ReadResourceResult)
         assert_type(client.get_prompt("haggle", {"price": "1"}), t.GetPromptResult)
         completer = client.completer("mood", prompt="haggle")
-        assert_type(completer, BlockingCompleter)
+        assert_type(completer, SyncCompleter)
         found = completer("k")
         assert_type(found, t.Completion | None)
         assert found is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, assert_type
 
 from colonnade import Annotations, Context, Icon, Server
-from colonnade.server.catalogue import PromptEntry, ResourceEntry, Shelf, TemplateEntry, ToolEntry
+from colonnade.server.registry import PromptEntry, ResourceEntry, Shelf, TemplateEntry, ToolEntry
 
 server = Server(
     "types",

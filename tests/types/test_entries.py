@@ -28,6 +28,8 @@ from colonnade import (
     HttpRequest,
     HttpResponse,
     Image,
+    InvalidArgument,
+    InvalidArgumentType,
     Link,
     LocalProtocolError,
     LoginRequired,
@@ -36,22 +38,22 @@ from colonnade import (
     Refused,
     RemoteError,
     RemoteProtocolError,
-    Result,
     Roots,
     Sample,
     ScopeRequired,
     Server,
     TimedOut,
     ToolError,
+    ToolReturn,
 )
-from colonnade.ports import Handler, Middleware, Store, Turn
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.ports import Handler, Middleware, RequestContext, Store
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import Revisions
-from colonnade.protocol.types import Noun
-from colonnade.server.handles import Handles
-from colonnade.transport.http_connection import RunLimits
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import Limits, Receive, Scope, Send
+from colonnade.protocol.types import ProtocolType
+from colonnade.server.context.handles import Handles
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.connection import RunLimits
+from colonnade.transport.http_server.request import Limits, Receive, Scope, Send
 
 
 @dataclass
@@ -163,7 +165,7 @@ def test_overrides_and_mounts_are_typed() -> None:
 # ---------------------------------------------------------------- layers and transports
 
 
-async def layer(turn: Turn, handler: Handler) -> Noun:
+async def layer(turn: RequestContext, handler: Handler) -> ProtocolType:
     assert_type(turn.exchange.principal, str)
     return await handler(turn)
 
@@ -183,7 +185,7 @@ def test_layers_and_applications_are_typed() -> None:
     same: Middleware = other.middleware(layer)
     assert same is layer
     assert_type(other.asgi(), HttpApp)
-    app = other.asgi(path="/mcp", around=around, verify=verify, limits=Limits(sessions=5))
+    app = other.asgi(path="/mcp", around=around, verify=verify, limits=Limits(max_sessions=5))
     assert_type(app, HttpApp)
     called: Callable[[Scope, Receive, Send], Awaitable[None]] = app
     assert callable(called)
@@ -208,7 +210,7 @@ async def serves_until_the_end() -> None:
 def test_results_are_typed(tmp_path: Path) -> None:
     picture = tmp_path / "a.png"
     picture.write_bytes(b"x")
-    assert_type(Result("words", data={"a": 1}, meta={"x": 1}, is_error=True).is_error, bool)
+    assert_type(ToolReturn("words", data={"a": 1}, meta={"x": 1}, is_error=True).is_error, bool)
     assert_type(Image(path=picture), Image)
     assert_type(Image(b"x", format="png"), Image)
     assert_type(Audio(b"x", format="wav"), Audio)
@@ -219,11 +221,14 @@ def test_results_are_typed(tmp_path: Path) -> None:
 
 def test_errors_form_one_tree() -> None:
     protocol: list[type[ProtocolError]] = [LocalProtocolError, RemoteProtocolError]
+    values: list[type[LocalProtocolError] | type[ValueError]] = [InvalidArgument]
+    types: list[type[LocalProtocolError] | type[TypeError]] = [InvalidArgumentType]
+    assert_type(InvalidArgument("no", argument="port").argument, str)
     channel: list[type[ChannelError]] = [CannotConnect, ConnectionLost, TimedOut]
     auth: list[type[AuthError]] = [LoginRequired, ScopeRequired]
     tool: list[type[ToolError]] = [ToolError, Declined]
     every: list[type[ColonnadeError]] = [*protocol, *channel, *auth, *tool, RemoteError, Refused]
-    assert len(set(every)) == 11
+    assert len({*every, *values, *types}) == 13
     assert_type(RemoteError(-32602, "no").code, int)
 
 
@@ -241,5 +246,5 @@ def test_a_route_takes_a_request_and_stays_the_function_that_it_was() -> None:
 
 
 def test_limits_are_numbers_with_names() -> None:
-    assert_type(Limits().body_bytes, int)
-    assert_type(RunLimits(head_s=1).head_s, float)
+    assert_type(Limits().max_body_bytes, int)
+    assert_type(RunLimits(header_timeout_s=1).header_timeout_s, float)

@@ -3,19 +3,19 @@
 from typing import Any, assert_type
 
 from client.shop import shop
-from colonnade import Host, HostTool, OpenAICompatible, Question
+from colonnade import Host, HostInputRequest, HostTool, OpenAICompatible
 from colonnade.client.results import ToolResult
-from colonnade.host.calls import Calls
-from colonnade.host.offered import HostPrompt, HostResource, HostResourceTemplate
-from colonnade.host.replies import Message
-from colonnade.host.running import Model, ModelCall, Run
-from colonnade.host.settings import Problem
-from colonnade.host.supervisor import Status
+from colonnade.host.agent.loop import Model, ModelCall, Run
+from colonnade.host.agent.openai_model import Message
+from colonnade.host.config.settings import HostProblem
+from colonnade.host.host import HostCaller
+from colonnade.host.servers.listings import HostPrompt, HostResource, HostResourceTemplate
+from colonnade.host.servers.status import Status
 from colonnade.protocol import types as t
 from live import live
 
 
-def on_question(question: Question) -> object:
+def on_input_request(question: HostInputRequest) -> object:
     assert_type(question.server, str)
     assert_type(question.params, t.ElicitRequestParams | t.CreateMessageRequestParams)
     return None
@@ -23,7 +23,7 @@ def on_question(question: Question) -> object:
 
 @live
 async def test_a_host_has_the_types_that_it_says() -> None:
-    async with Host({"shop": shop()}, on_question=on_question) as host:
+    async with Host({"shop": shop()}, on_input_request=on_input_request) as host:
         assert_type(host, Host)
         tools = assert_type(await host.list_tools(), list[HostTool])
         assert isinstance(tools[0], HostTool)
@@ -35,10 +35,10 @@ async def test_a_host_has_the_types_that_it_says() -> None:
         assert_type(await host.list_prompts(), list[HostPrompt])
         assert_type(await host.list_resources(), list[HostResource])
         assert_type(await host.list_resource_templates(), list[HostResourceTemplate])
-        assert_type(host.problems, list[Problem])
+        assert_type(host.problems, list[HostProblem])
         assert_type(host.status(), list[Status])
         assert_type(host.instructions, dict[str, str])
-        ada = assert_type(host.caller("ada"), Calls)
+        ada = assert_type(host.caller("ada"), HostCaller)
         assert (await ada.call_tool("shop__add", {"a": 2, "b": 2}, returns=int)).data == 4
         assert_type(host.tool("shop__add"), HostTool | None)
 

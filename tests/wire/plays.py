@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 from urllib.parse import urlsplit
 
-from colonnade.protocol.revision import ALL, Binding, Pushing, Revision
+from colonnade.protocol.revision import ALL, ChangeNotifications, HttpBinding, Revision
 from wire.scenes import (
     CAN,
     EVERYTHING,
@@ -55,7 +55,7 @@ def _plays() -> list[Play]:
     found: list[Play] = []
     for revision in ALL:
         found.append(Play(revision, "stdio"))
-        if revision.http.binding is Binding.HTTP_SSE:
+        if revision.http.binding is HttpBinding.HTTP_SSE:
             found.append(Play(revision, "sse"))
         # The first revision, too: deployed clients of it post to one path (D8).
         found.append(Play(revision, "http"))
@@ -157,7 +157,10 @@ async def _perform(play: Play, transcript: Transcript, stand: Stand, log: TextIO
             await _act(talk, scene)
         for scene in scenes_for(talk) if isinstance(talk, Visitor) else ():
             await _act(talk, scene)
-        if isinstance(talk, Pipe) and talk.revision.pushing is Pushing.LISTEN:
+        if (
+            isinstance(talk, Pipe)
+            and talk.revision.change_notifications is ChangeNotifications.LISTEN
+        ):
             await _act(talk, ending)
     for scene, can in ((able_to_do_nothing, {}), (able_to_do_everything, EVERYTHING)):
         async with talking(can) as talk:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from colonnade.protocol.revision import Asking, Pushing
+from colonnade.protocol.revision import ChangeNotifications, InputRequests
 from wire.talks import INFO, Call, Duplex, Pipe, Talk
 from wire.talks_http import PostCall, Posts
 from wire.transcript import JSON
@@ -147,7 +147,7 @@ async def forms(talk: Talk) -> None:
     await talk.call("choose", answers={"choice": chosen})
     await talk.call("book", {"flight": "F7"}, answers={"seat": accept(value="12A")})
     await talk.call("maybe_book", answers={"seat": {"action": "decline"}})
-    if talk.revision.asking is Asking.BY_REQUEST and talk.revision.elicitation.modes:
+    if talk.revision.input_requests is InputRequests.AS_REQUEST and talk.revision.elicitation.modes:
         await talk.call("order", answers={"order": {"code": -32603, "message": "no window"}})
 
 
@@ -161,7 +161,7 @@ async def visits(talk: Talk) -> None:
 async def models(talk: Talk) -> None:
     """The client's model is asked, and its folders"""
     await talk.call("write", answers={"write": written("Fine")})
-    if talk.revision.asking is Asking.BY_REQUEST:
+    if talk.revision.input_requests is InputRequests.AS_REQUEST:
         await talk.call("write", answers={"write": {"code": -1, "message": "User rejected"}})
     await talk.call("write_with_tools", answers={"first": USED, "last": written("A porch")})
     await talk.call("folders", answers={"roots": ROOTS})
@@ -177,7 +177,7 @@ async def rounds(talk: Talk) -> None:
     await talk.call("hasty", answers={})
     await talk.ask("prompts/get", {"name": "asking_prompt"}, answers={"about": name})
     await talk.ask("resources/read", {"uri": "notes://asks"}, answers={"whom": name})
-    if talk.revision.asking is Asking.BY_RESULT:
+    if talk.revision.input_requests is InputRequests.IN_RESULT:
         await _states(talk)
 
 
@@ -220,7 +220,7 @@ async def news(talk: Talk) -> None:
     """Changes: of a resource, of one below it, of what is offered"""
     watched = ["notes://plain", "box://oak"]
     listening: Call | None = None
-    if talk.revision.pushing is Pushing.SESSION:
+    if talk.revision.change_notifications is ChangeNotifications.SESSION:
         for uri in watched:
             await talk.ask("resources/subscribe", {"uri": uri})
         await talk.ask("resources/subscribe", {"uri": "nothing://here"})

@@ -6,7 +6,7 @@ Rules: as in `scenes`.
 import json
 from typing import Any
 
-from colonnade.protocol.revision import Binding
+from colonnade.protocol.revision import HttpBinding
 from wire.scenes import Scene
 from wire.talks import Talk
 from wire.talks_http import EVENTS_TYPE, JSON_TYPE, Events, PostCall, Posts, Visitor
@@ -162,7 +162,7 @@ def scenes_for(talk: Visitor) -> tuple[Scene, ...]:
     if isinstance(talk, Events):
         return (refusals,)
     http = talk.revision.http
-    if http.binding is Binding.POST_ONLY:
+    if http.binding is HttpBinding.POST_ONLY:
         return (plain_answers, refusals, envelopes)
     own: tuple[Scene, ...] = (plain_answers, sessions, resuming)
     return (

@@ -23,16 +23,16 @@ from colonnade import (
     Image,
     Link,
     Message,
-    Result,
     Server,
     ToolError,
+    ToolReturn,
 )
 from colonnade.protocol import types as t
 from wire.server_asking import asking
 from wire.server_content import FOLDER, ICON, MARKS, PIXEL, SILENCE, blocks, contents
 
 if TYPE_CHECKING:  # on a pipe nothing of HTTP is loaded
-    from colonnade.transport.http_run import Site
+    from colonnade.transport.http_server.runner import HttpRunner
 
 server = Server(
     "wire",
@@ -112,9 +112,9 @@ async def anything(**given: Any) -> list[Any]:
 
 
 @server.tool(output_schema={"type": "object", "properties": {"n": {"type": "integer"}}})
-async def full() -> Result:
+async def full() -> ToolReturn:
     """All that a result can say."""
-    return Result("in words", data={"n": 1}, meta={"example.com/trace": "t1"})
+    return ToolReturn("in words", data={"n": 1}, meta={"example.com/trace": "t1"})
 
 
 @server.tool
@@ -433,7 +433,7 @@ async def refusing_prompt() -> str:
     raise ToolError("there is nothing to review today")
 
 
-def announce(site: "Site") -> None:
+def announce(site: "HttpRunner") -> None:
     """Say where it is, for whoever started it."""
     print(site.url, flush=True)
 

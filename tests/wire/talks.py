@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, TextIO
 
-from colonnade.protocol.revision import Asking, Revision
+from colonnade.protocol.revision import InputRequests, Revision
 from wire.transcript import JSON, Transcript
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -175,7 +175,7 @@ class Talk(ABC):
         while True:
             message = await call.next()
             if "method" in message and "id" in message:
-                assert self.revision.asking is Asking.BY_REQUEST, message
+                assert self.revision.input_requests is InputRequests.AS_REQUEST, message
                 await self._answer(message, left)
             elif "method" not in message and message.get("id") == call.id:
                 await call.finish()

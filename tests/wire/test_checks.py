@@ -20,7 +20,7 @@ OLDEST, MARCH, JUNE, NOVEMBER, NEWEST = (revision.date for revision in ALL)
 
 # ---------------------------------------------------------------- the table by hand
 
-NOUNS: dict[str, type[t.Noun]] = {
+NOUNS: dict[str, type[t.ProtocolType]] = {
     "initialize": t.InitializeResult,
     "server/discover": t.DiscoverResult,
     "tools/list": t.ListToolsResult,
@@ -95,16 +95,16 @@ def by_hand(name: str, date: str) -> set[str]:
     return {one.name for one in members if knows(date, one.since, one.until)}
 
 
-def by_marks(noun: type[t.Noun], revision: Revision) -> set[str]:
+def by_marks(noun: type[t.ProtocolType], revision: Revision) -> set[str]:
     """The same, as the marks beside our nouns say."""
-    if not revision.knows(*noun.span):
+    if not revision.knows(*noun.available):
         return set()
-    marks = t.known(noun)
+    marks = t.field_ranges(noun)
     tag = noun.__struct_config__.tag_field
     return {tag} - {None} | {
         one.encode_name
         for one in fields(noun)
-        if one.encode_name not in TASKS and revision.knows(*marks.get(one.name, t.Span()))
+        if one.encode_name not in TASKS and revision.knows(*marks.get(one.name, t.RevisionRange()))
     }  # type: ignore[return-value]
 
 

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 import official
-from colonnade.protocol.revision import ALL, Pushing, Revision
+from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
 from live import live
 from official_lines import complaints
 from wire.known import TABLE, Reader, knows
@@ -144,7 +144,7 @@ async def test_one_process_serves_every_revision_at_once_and_tells_each_of_a_cha
         talks = [await stand.come(play, exits) for play in PLAYS if play.wire != "stdio"]
         for talk in talks:
             await talk.open()
-            if talk.revision.pushing is Pushing.LISTEN:
+            if talk.revision.change_notifications is ChangeNotifications.LISTEN:
                 await listen(talk, [])
         for _ in ("added", "removed"):
             await talks[0].call("change", {"what": "tools"})

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from colonnade import Ask, Context, Depends, Image, Message, Result, Server, ToolError
+from colonnade import Ask, Context, Depends, Image, Message, Server, ToolError, ToolReturn
 
 PIXEL = b"\x89PNG\r\n\x1a\n"
 
@@ -77,9 +77,9 @@ def cover(title: str) -> Image:
 
 
 @server.tool
-def summary() -> Result:
+def summary() -> ToolReturn:
     """What there is, in words and as data."""
-    return Result(f"{len(books)} books", data={"books": len(books)})
+    return ToolReturn(f"{len(books)} books", data={"books": len(books)})
 
 
 @server.tool

@@ -1,1 +1,1 @@
-"""Who is calling, and what travels through strangers' hands."""
+"""Authentication and authorization (OAuth), SSRF protection, encryption of request state."""

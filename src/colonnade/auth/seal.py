@@ -1,13 +1,12 @@
-"""`requestState` as nobody but us can write or read it: AES-256-GCM under a ring of keys.
+"""Encryption of `requestState` (AES-256-GCM) under a ring of keys, and its storage if it is large.
 
-The first key of the ring seals, every key opens, so that keys can be changed while clients still
-hold what the old one sealed. Replicas that share a ring open each other's. What is too large to
-travel waits in a store, sealed all the same, and its name travels.
+The first key of the ring encrypts, every key decrypts, so that keys can be rotated while clients
+still hold older states. Replicas that share a ring decrypt each other's. A state that is too large
+to send to the client is stored, encrypted as well, and the client gets its name.
 
-Rules: what does not open is one refusal, whatever the reason; a key never reaches a message. One
-sealed text has one spelling: otherwise the same state would pass twice for two. The library
-behind it takes 85 ms to load, so it is loaded when something is first sealed, or opened that looks
-like ours.
+Rules: a state that cannot be decrypted is one error, whatever the cause; a key is never in a
+message. Each encrypted state has one encoding: otherwise a single-use state would pass twice. The
+library takes 85 ms to load, so it is loaded on first use.
 """
 
 import base64
@@ -20,56 +19,55 @@ from typing import TYPE_CHECKING, NoReturn
 
 from colonnade.errors import Fault, FaultKind, Refused
 from colonnade.ports import Seal, Store
-from colonnade.protocol.interview import Memory, no_such_state
+from colonnade.protocol.input_rounds import RequestState, invalid_request_state
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_BYTES = 32
-# Drawn at random for each seal: after 2^32 seals under one key two of them are the same with a
-# chance of one in 2^33. Change keys well before that; a million seals a day take eleven years.
+# Random: after 2^32 encryptions under one key two nonces collide with a probability of 2^-33.
+# Rotate keys well before that; a million a day take eleven years.
 NONCE_BYTES = 12
 TAG_BYTES = 16
-# Tells which key of the ring to use; says nothing about the key itself.
+# Selects a key of the ring; reveals nothing about the key.
 KEY_ID_BYTES = 4
-# Answers travel along in it, there and back in every round; more belongs into a store.
+# It is sent and returned with every round; what is larger is stored.
 MAX_SEALED_CHARACTERS = 64 * 1024
-# And that is more than any person answers: some pictures that a model was shown, or a document.
+# Room for some pictures in a sampling response, or a document.
 MAX_STORED_BYTES = 1024 * 1024
-# 128 bits: not guessed, though to know a name is not enough to get what it names.
+# 128 bits, unguessable; but the name alone does not give access.
 NAME_BYTES = 16
-# A mark of what was used outlives it by this much: the clocks of replicas differ.
+# A used state is remembered for this much longer: the clocks of replicas differ.
 CLOCK_SKEW_S = 60.0
 
 _VERSION = b"\x01"
-_HEAD_BYTES = len(_VERSION) + KEY_ID_BYTES
-_WRAPPING_BYTES = _HEAD_BYTES + NONCE_BYTES + TAG_BYTES
-MAX_SECRET_BYTES = MAX_SEALED_CHARACTERS // 4 * 3 - _WRAPPING_BYTES
-# What begins like this is no memory, which is JSON, but the name and the digest of one.
-_NAMED = b"in the store "
+_HEADER_BYTES = len(_VERSION) + KEY_ID_BYTES
+_OVERHEAD_BYTES = _HEADER_BYTES + NONCE_BYTES + TAG_BYTES
+MAX_SECRET_BYTES = MAX_SEALED_CHARACTERS // 4 * 3 - _OVERHEAD_BYTES
+# A state that begins with this is the digest and name of a stored one; others are JSON.
+_IN_STORE = b"in the store "
 _DIGEST_BYTES = 32
 
 log: logging.Logger = logging.getLogger("colonnade.server")
 
 
-def load() -> "type[AESGCM]":
-    """The cipher. The first time takes a tenth of a second: not for a loop that others wait for."""
+def load_cipher() -> "type[AESGCM]":
+    """Import the cipher. The first time takes a tenth of a second, too long for an event loop."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM
 
 
 class KeyRing:
-    """Seals and opens. Without keys it makes one that lives as long as the process.
+    """Encrypts and decrypts. Without keys a new one is made, for the lifetime of the process.
 
-    `audience` is whom the sealed is for: servers that share keys and not their audience do not
-    open each other's.
+    Servers that share keys but not the `audience` cannot decrypt each other's states.
     """
 
     def __init__(self, keys: Sequence[bytes] = (), *, audience: str = "") -> None:
         if any(len(key) != KEY_BYTES for key in keys):
             raise ValueError(f"a key has {KEY_BYTES} bytes; make one with secrets.token_bytes")
-        # Whether nobody else can open what this seals: other replicas, or this one after a restart.
+        # Whether other replicas, or this server after a restart, cannot decrypt the states.
         self.private: bool = not keys
         ring = list(keys) or [secrets.token_bytes(KEY_BYTES)]
         self._keys = {_key_id(key): key for key in reversed(ring)}
@@ -78,20 +76,20 @@ class KeyRing:
         self._warned = False
 
     def seal(self, secret: bytes) -> str:
-        """Text that only this ring opens. Raises `Fault` for more than may travel."""
+        """Encrypt. Raises `Fault` for more than `MAX_SECRET_BYTES`."""
         if len(secret) > MAX_SECRET_BYTES:
-            words = f"{len(secret)} bytes of answers and kept results are too much to travel"
-            raise Fault(FaultKind.INTERNAL, f"{words}; at most {MAX_SECRET_BYTES} may")
+            words = f"the request state has {len(secret)} bytes"
+            raise Fault(FaultKind.INTERNAL, f"{words}; the maximum is {MAX_SECRET_BYTES}")
         nonce = secrets.token_bytes(NONCE_BYTES)
         head = _VERSION + self._first
         sealed = self._cipher(self._first).encrypt(nonce, secret, head + self._audience)
-        return _written(head + nonce + sealed)
+        return _encode(head + nonce + sealed)
 
     def unseal(self, text: str) -> bytes:
-        """What was sealed. Raises `Fault` for anything else."""
-        data = _read(text)
-        head, nonce = data[:_HEAD_BYTES], data[_HEAD_BYTES : _HEAD_BYTES + NONCE_BYTES]
-        if head[: len(_VERSION)] != _VERSION or len(data) < _WRAPPING_BYTES:
+        """Decrypt. Raises `Fault` for anything that this ring did not encrypt."""
+        data = _decode(text)
+        head, nonce = data[:_HEADER_BYTES], data[_HEADER_BYTES : _HEADER_BYTES + NONCE_BYTES]
+        if head[: len(_VERSION)] != _VERSION or len(data) < _OVERHEAD_BYTES:
             _refuse()
         if head[len(_VERSION) :] not in self._keys:
             self._warn()
@@ -105,86 +103,87 @@ class KeyRing:
             _refuse()
 
     def _warn(self) -> None:
-        """Once, and only where it happens: most servers are one process that never asks."""
+        """Warn once, when it happens: a server of one process does not need shared keys."""
         if self.private and not self._warned:
             self._warned = True
             log.warning(
-                "a requestState came back that another process sealed, and was refused: replicas, "
-                "and a server that is restarted, need the same Server(keys=[...])"
+                "rejected a requestState that another process encrypted: replicas, and a server "
+                "that is restarted, need the same Server(keys=[...])"
             )
 
     def _cipher(self, key_id: bytes) -> "AESGCM":
-        return load()(self._keys[key_id])
+        return load_cipher()(self._keys[key_id])
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a ring of keys is not copied or pickled; give its keys to another")
+        raise TypeError("a KeyRing cannot be copied or pickled; create another with the same keys")
 
 
-class Depot:
-    """Takes a `requestState` of any size: what may not travel waits in the store (section 6)."""
+class RequestStateStorage:
+    """Encrypts a `requestState` of any size: a large one is put into the store (section 6)."""
 
     def __init__(self, seal: Callable[[], Seal], store: Callable[[], Store]) -> None:
         self._seal = seal
         self._store = store
 
-    async def deposit(self, secret: bytes, principal: str, ttl_s: float) -> str:
-        """The text to give to a client of this principal. Raises `Fault` for far too much."""
+    async def save(self, secret: bytes, principal: str, ttl_s: float) -> str:
+        """The string to send to a client of this principal. Raises `Fault` if it is too large."""
         seal = self._seal().seal
         if len(secret) <= MAX_SECRET_BYTES:
             return seal(secret)
-        size = f"{len(secret)} bytes of answers and kept results"
+        size = f"the request state has {len(secret)} bytes"
         if len(secret) > MAX_STORED_BYTES:
-            words = f"{size} are too much to remember; at most {MAX_STORED_BYTES} are"
-            raise Fault(FaultKind.INTERNAL, words)
+            raise Fault(FaultKind.INTERNAL, f"{size}; the maximum is {MAX_STORED_BYTES}")
         name = secrets.token_urlsafe(NAME_BYTES)
         starts = range(0, len(secret), MAX_SECRET_BYTES)
         parts = [seal(secret[start : start + MAX_SECRET_BYTES]) for start in starts]
         try:
             value = "\n".join(parts).encode()
-            await self._store().put(principal, _place(name), value, ttl_s + CLOCK_SKEW_S)
+            await self._store().put(principal, _store_key(name), value, ttl_s + CLOCK_SKEW_S)
         except Refused as full:
-            log.warning("no room for a requestState of %d bytes: %s", len(secret), full)
-            words = f"{size} are too much to travel, and there is no room to keep them now"
+            log.warning(
+                "the store has no room for a requestState of %d bytes: %s", len(secret), full
+            )
+            words = f"{size}, and the store has no room for it"
             raise Fault(FaultKind.INTERNAL, f"{words}; try again later") from full
-        return seal(_NAMED + hashlib.sha256(secret).digest() + name.encode())
+        return seal(_IN_STORE + hashlib.sha256(secret).digest() + name.encode())
 
-    async def collect(self, text: str, principal: str) -> bytes:
-        """What was deposited. Raises `Fault` for anything else, and for what is gone."""
+    async def load(self, text: str, principal: str) -> bytes:
+        """The saved state. Raises `Fault` for anything else, and if it has expired."""
         unseal = self._seal().unseal
         secret = unseal(text)
-        if not secret.startswith(_NAMED):
+        if not secret.startswith(_IN_STORE):
             return secret
-        digest, name = _split(secret[len(_NAMED) :])
-        value = await self._store().get(principal, _place(name))
+        digest, name = _split_reference(secret[len(_IN_STORE) :])
+        value = await self._store().get(principal, _store_key(name))
         if value is None:
             _refuse()
         found = b"".join(unseal(part) for part in value.decode().split("\n"))
-        # Whoever can write to the store can still not give one caller's answers to another.
+        # Write access to the store does not allow to swap the states of two callers.
         if hashlib.sha256(found).digest() != digest:
             _refuse()
         return found
 
 
-def _place(name: str) -> str:
+def _store_key(name: str) -> str:
     return f"requestState {name}"
 
 
-def _split(reference: bytes) -> tuple[bytes, str]:
+def _split_reference(reference: bytes) -> tuple[bytes, str]:
     return reference[:_DIGEST_BYTES], reference[_DIGEST_BYTES:].decode()
 
 
 class SingleUse:
-    """Lets each `requestState` pass once, in all replicas that share the store (R0796).
+    """Accepts each `requestState` once, in all replicas that share the store (R0796).
 
-    For flows that must not run twice. What was let pass is spent, also if the call then fails.
+    For flows that must not run twice. An accepted state is used up even if the call then fails.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def spend(self, state: str, memory: Memory, *, now: float) -> None:
-        """Take the state for this call, after `recall` gave its memory. Raises `Fault` if it was
-        taken before; where the store cannot say, its error: then the call must not go on."""
+    async def spend(self, state: str, memory: RequestState, *, now: float) -> None:
+        """Use the state for this call, after its memory was decoded. Raises `Fault` if it was used
+        before, and the error of the store if that fails: then the call must not continue."""
         key = f"spent requestState {hashlib.sha256(state.encode()).hexdigest()}"
         ttl_s = max(memory.expires_at - now, 0.0) + CLOCK_SKEW_S
         if not await self._store.add(memory.principal, key, b"", ttl_s):
@@ -195,23 +194,23 @@ def _key_id(key: bytes) -> bytes:
     return hashlib.sha256(b"colonnade key id" + key).digest()[:KEY_ID_BYTES]
 
 
-def _written(data: bytes) -> str:
+def _encode(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def _read(text: str) -> bytes:
-    """The bytes that are written like this, and in no other way. Raises `Fault`."""
+def _decode(text: str) -> bytes:
+    """Decode canonical base64url. Raises `Fault`."""
     if len(text) > MAX_SEALED_CHARACTERS:
         _refuse()
     try:
         data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (ValueError, binascii.Error):
         _refuse()
-    # The decoder skips what it does not know, and does not look at the last bits.
-    if _written(data) != text:
+    # The decoder skips unknown characters, and ignores the last bits.
+    if _encode(data) != text:
         _refuse()
     return data
 
 
 def _refuse() -> NoReturn:
-    raise no_such_state() from None
+    raise invalid_request_state() from None

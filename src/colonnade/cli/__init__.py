@@ -1,1 +1,1 @@
-"""The command `colonnade`: what a person types, and nothing that a program would."""
+"""The command line: `colonnade`. No other package imports it."""

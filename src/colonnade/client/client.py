@@ -13,38 +13,74 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 
 from msgspec import UNSET, Raw
 
-from colonnade.client.answers import Answering
-from colonnade.client.asking import Asker, Behalf, Headers, OnLog, OnProgress, ignored
-from colonnade.client.completing import Completer
-from colonnade.client.crash_log import show_crash
-from colonnade.client.following import SUBSCRIBE, UNSUBSCRIBE, Following
-from colonnade.client.list_limits import ListBudget
-from colonnade.client.listening import Listening
-from colonnade.client.modelled import Schemas, call_for_model
-from colonnade.client.offered import Tool
-from colonnade.client.results import ToolResult, may_be_wrapped
+from colonnade.client.cache import ListBudget
+from colonnade.client.input_callbacks import Answering
+from colonnade.client.request import Asker, Behalf, Headers, OnLog, OnProgress, ignored
+from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped, show_crash
 from colonnade.client.roots import Rooted
-from colonnade.client.ways import ChildWay
+from colonnade.client.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Following, Listening
+from colonnade.client.tools import ListedTool
+from colonnade.client.transports import ChildWay
 from colonnade.errors import (
     ChannelError,
     ColonnadeError,
     FaultKind,
+    InvalidArgument,
+    InvalidArgumentType,
     LocalProtocolError,
     RemoteError,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.link import DISCOVER, PING, SET_LEVEL
+from colonnade.protocol.codec.decode import convert_to
+from colonnade.protocol.codec.encode import encode_finite
+from colonnade.protocol.link.link import DISCOVER, PING, SET_LEVEL
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.reading import reread
-from colonnade.protocol.revision import EVERY, LogControl, OutputRoot, Pushing
-from colonnade.protocol.shape import write
+from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, OutputRoot
 from colonnade.protocol.types import CallToolRequestParams, CallToolResult
 from colonnade.providers import anthropic, openai
-from colonnade.providers.calls import Call
+from colonnade.providers.tool_calls import ModelToolCall
+
+# Between two letters of somebody who types: shorter pauses are not worth a question.
+PAUSE_S = 0.15
+# For as long as somebody goes back and forth in one word.
+KEPT_S = 30.0
+MAX_KEPT = 100
+# Of one answer that is kept: a hundred values, which are the most, take a tenth of it.
+MAX_KEPT_CHARS = 64 * 1024
+
+Ask: TypeAlias = Callable[[str], Awaitable[t.Completion]]
+
+
+class Completer:
+    """Completes one argument: `await completer("par")`."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._newest: object = None
+        self._kept: dict[str, tuple[float, t.Completion]] = {}
+
+    async def __call__(self, value: str) -> t.Completion | None:
+        """What this may become; None where something newer was asked for meanwhile."""
+        mine = self._newest = object()
+        loop = asyncio.get_running_loop()
+        kept = self._kept.get(value)
+        if kept is not None and loop.time() < kept[0]:
+            return kept[1]
+        await asyncio.sleep(PAUSE_S)
+        if self._newest is not mine:
+            return None
+        found = await self._ask(value)
+        self._kept.pop(value, None)
+        while len(self._kept) >= MAX_KEPT:
+            self._kept.pop(next(iter(self._kept)))
+        if sum(map(len, found.values)) <= MAX_KEPT_CHARS:
+            self._kept[value] = (loop.time() + KEPT_S, found)
+        return found if self._newest is mine else None
+
 
 __all__ = ["Client", "OnLog", "OnProgress"]
 
@@ -57,7 +93,7 @@ SCHEMAS_S = 5.0
 
 T = TypeVar("T")
 R = TypeVar("R", bound=t.ListResult)
-N = TypeVar("N", bound=t.Noun)
+N = TypeVar("N", bound=t.ProtocolType)
 
 
 class Client(Asker):
@@ -68,10 +104,11 @@ class Client(Asker):
 
         def __init__(self, *args: Any, **options: Any) -> None:
             if "info" not in options:  # as FastMCP has it: Client(server)
-                raise TypeError(
+                raise InvalidArgumentType(
                     "Client(...) needs a transport and info=; to connect, write connect(server): "
                     "`async with connect(server) as client`, where server is a Server, a URL "
-                    "or a command"
+                    "or a command",
+                    argument="info",
                 )
             super().__init__(*args, **options)
 
@@ -98,7 +135,7 @@ class Client(Asker):
 
     # ------------------------------------------------------------ tools
 
-    async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
+    async def list_tools(self, *, fresh: bool = False) -> list[ListedTool]:
         """Every tool, from all pages. `fresh` is for what the server answers now, whatever it said
         may be kept of its last answer."""
         changes = self._cache.changes
@@ -143,7 +180,7 @@ class Client(Asker):
         the tool reports.
         """
         given = arguments if isinstance(arguments, dict) else dict(arguments or {})
-        params = CallToolRequestParams(name=name, arguments=Raw(write(given)))
+        params = CallToolRequestParams(name=name, arguments=Raw(encode_finite(given)))
         report = on_progress or self._on_progress or ignored
         headers = self._tools.headers(params) if self._tools.mirrored else ()
         try:
@@ -206,7 +243,7 @@ class Client(Asker):
             kind = t.CallToolResult
             return await self._ask(CALL, params, kind, timeout_s, report, headers, behalf=behalf)
         except ChannelError as lost:
-            if not (lost.unheard or refused):  # D19
+            if not (lost.not_sent or refused):  # D19
                 lost.effect_unknown = True
             raise
 
@@ -262,7 +299,7 @@ class Client(Asker):
         return await self._call_for_model(anthropic.read_call(tool_use), timeout_s, on_progress)
 
     async def _call_for_model(
-        self, call: Call, timeout_s: float | None, on_progress: OnProgress | None
+        self, call: ModelToolCall, timeout_s: float | None, on_progress: OnProgress | None
     ) -> ToolResult[Any]:
         async def relist() -> Schemas:
             await self.list_tools()
@@ -343,7 +380,7 @@ class Client(Asker):
         `context` has the other arguments, as far as they are known.
         """
         if (prompt is None) is (template is None):
-            raise LocalProtocolError("complete takes either prompt='name' or template='uri'")
+            raise InvalidArgument("complete takes either prompt='name' or template='uri'")
         ref: t.PromptReference | t.ResourceTemplateReference
         ref = (
             t.PromptReference(name=prompt)
@@ -388,7 +425,7 @@ class Client(Asker):
         answers: Answering | None = None,
         principal: str = "",
         log_level: t.LoggingLevel | None = None,
-    ) -> t.Noun:
+    ) -> t.ProtocolType:
         """The result of any request, as the protocol has it: for those who pass requests on.
 
         With `answers` it is made on behalf of somebody else: they are asked what the server asks
@@ -400,7 +437,9 @@ class Client(Asker):
         behalf = Behalf(answers, principal, log_level) if answers is not None else None
         if isinstance(params, t.CallToolRequestParams):
             return await self._call(params, timeout_s, on_progress, behalf)
-        return await self._ask(method, params, t.Noun, timeout_s, on_progress, behalf=behalf)
+        return await self._ask(
+            method, params, t.ProtocolType, timeout_s, on_progress, behalf=behalf
+        )
 
     # ------------------------------------------------------------ the conversation itself
 
@@ -410,7 +449,7 @@ class Client(Asker):
             await self._ask(PING, t.RequestParams(), t.EmptyResult)
             return
         found = await self._ask(DISCOVER, t.RequestParams(), t.DiscoverResult, fresh=True)
-        info = reread(t.ResultMeta, found.meta or {}).server_info
+        info = convert_to(t.ResultMeta, found.meta or {}).server_info
         self._found = Peer(self.peer.revision, found.capabilities, info)
         self.instructions: str | None = found.instructions
 
@@ -456,7 +495,7 @@ class Client(Asker):
         self._check_loop()
         listening = Listening(wanted)
         following = Following(self._speaker, self._listenings, listening, self.timeout_s)
-        on_subscriptions = self.peer.revision.pushing is Pushing.LISTEN
+        on_subscriptions = self.peer.revision.change_notifications is ChangeNotifications.LISTEN
         async with following.subscribed() if on_subscriptions else following.in_session():
             yield listening
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument
 from colonnade.protocol import types as t
 
 log: logging.Logger = logging.getLogger("colonnade.client")
@@ -25,7 +25,7 @@ Rooted: TypeAlias = Iterable[t.Root | Path | str]
 GivenRoots: TypeAlias = Rooted | Callable[[], Rooted | Awaitable[Rooted]]
 
 
-class Roots:
+class ClientRoots:
     """What was given, and what of it can be reached now."""
 
     def __init__(self, given: GivenRoots) -> None:
@@ -102,15 +102,19 @@ def rooted(given: t.Root | Path | str) -> t.Root:
 def _check(uri: str) -> None:
     parts = urlsplit(uri)
     if parts.scheme.lower() != "file" or not parts.path.startswith("/"):
-        raise LocalProtocolError(f"{uri[:80]!r} is no root: write a path, or file:///…")
+        raise InvalidArgument(
+            f"{uri[:80]!r} is no root: write a path, or file:///…", argument="roots"
+        )
     if ".." in unquote(parts.path).replace("\\", "/").split("/") or "\0" in unquote(parts.path):
-        raise LocalProtocolError(f"{uri[:80]!r} climbs out of itself; name the folder itself")
+        raise InvalidArgument(
+            f"{uri[:80]!r} climbs out of itself; name the folder itself", argument="roots"
+        )
 
 
 class Watching:
     """Looks at paths from time to time, and says when others can be reached."""
 
-    def __init__(self, roots: Roots, told: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, roots: ClientRoots, told: Callable[[], Awaitable[None]]) -> None:
         self._roots = roots
         self._told = told
         self._task: asyncio.Task[None] | None = None

@@ -1,1 +1,1 @@
-"""Many servers under one roof, as people configure them."""
+"""Hosts: many servers behind one set of tools, prompts and resources."""

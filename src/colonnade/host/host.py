@@ -1,60 +1,92 @@
-"""Many servers under one roof: one catalogue of all that they offer, and one way to use it.
+"""`Host`: many servers behind one set of tools, prompts and resources.
 
-    async with Host({"notes": server, "git": ["uvx", "mcp-server-git"]}) as host:
-        for tool in await host.list_tools():
-            print(tool.name, "of", tool.server)
-        result = await host.call_tool("notes__add", {"text": "Buy milk"})
-
-Rules: nothing is started before it is needed. A server sees what is sent to it and nothing of the
-others. One that is broken, slow or gone is a problem in `problems`, and nobody else's.
+Rules: every request of this program goes through the host's one handler and its middleware. What a
+server, the router or a middleware rejects is raised as a client would raise it (`RemoteError`);
+transport errors (the server is gone, a timeout) are raised as they are.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from colonnade.client.connect import client_info
-from colonnade.client.targets import Target
-from colonnade.errors import ColonnadeError, Fault, LocalProtocolError
-from colonnade.host.calls import Calls
-from colonnade.host.offered import HostTool
-from colonnade.host.own import configured, is_broken
-from colonnade.host.questions import Desk, OnQuestion
-from colonnade.host.roof import OnChange, OnEvent, Roof
-from colonnade.host.settings import Config, Entry, Problem
-from colonnade.host.shelves import WAIT_S
-from colonnade.host.supervisor import Status
+from colonnade.client.connect import Target, client_info
+from colonnade.client.request import OnLog, OnProgress
+from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped
+from colonnade.errors import (
+    ColonnadeError,
+    Fault,
+    InvalidArgument,
+    LocalProtocolError,
+    RemoteError,
+    ToolError,
+)
+from colonnade.host.agent.loop import Model, Run, RunOptions, run
+from colonnade.host.config.inline import configured, is_broken
+from colonnade.host.config.settings import Config, HostProblem, ServerEntry
+from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
+from colonnade.host.router import (
+    NO_OPTIONS,
+    PROGRESS_TOKEN,
+    HostResult,
+    LocalOptions,
+    LocalTurn,
+    local_exchange,
+)
+from colonnade.host.runtime import HostRuntime, OnChange, OnEvent
+from colonnade.host.servers.listings import (
+    WAIT_S,
+    HostPrompt,
+    HostResource,
+    HostResourceTemplate,
+    HostTool,
+    ListedItems,
+    ListKind,
+)
+from colonnade.host.servers.status import Status
 from colonnade.ports import Handler, Middleware
+from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import encode_finite
+from colonnade.protocol.revision import NEWEST, error_code
+from colonnade.providers import anthropic, openai
+from colonnade.providers.tool_calls import ModelToolCall
 
-if TYPE_CHECKING:  # most servers ask nobody who they are
-    from colonnade.auth.logins import Auth
-    from colonnade.host.config import File
-    from colonnade.host.inputs import Inputs, OnInput
-    from colonnade.host.trust import Trust
+if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
+    from colonnade.auth.client.login import Auth
+    from colonnade.host.config.lookups import Inputs, OnInput
+    from colonnade.host.config.reader import File
+    from colonnade.host.config.trust import Trust
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
+T = TypeVar("T")
 
-class Host(Calls):
+
+class Host:
     """Servers by their keys, and everything that they offer.
 
-    A server is whatever `connect` takes, or an `Entry` with settings of its own. `on_question`
-    answers what servers ask (without it they are told that nobody can be asked), `on_event` hears
-    of each server that starts, stops or fails, `layers` are around every request, the first
-    outermost, and `auth` says who we are at a URL. Whoever looks at the whole catalogue waits
-    `wait_s` for one server, at the most. `name`, `version` and `title` are what servers are told
-    of this program (`clientInfo`), as with `connect`.
+    - A server is whatever `connect` takes, or an `ServerEntry` with settings of its own.
+    - `on_input_request` answers elicitation and sampling of all servers; without it neither is
+      advertised.
+    - `on_event` is called when a server starts, stops or fails.
+    - `middleware` is called for every request, the first outermost.
+    - `auth` gives the credentials for a URL.
+    - `wait_s` is how long a list of all servers waits for one server.
+    - `name`, `version` and `title` are the `clientInfo` that servers are sent, as with `connect`.
+
+    Most methods take `caller=`, the name of the user that a request is made for. A server that
+    keeps state for a connection never serves two callers on one connection.
     """
 
     def __init__(
         self,
-        servers: Mapping[str, Target | Entry] | Config,
+        servers: Mapping[str, Target | ServerEntry] | Config,
         *,
-        on_question: OnQuestion | None = None,
+        on_input_request: OnInputRequest | None = None,
         on_event: OnEvent | None = None,
-        layers: Iterable[Middleware] = (),
+        middleware: Iterable[Middleware] = (),
         auth: "Callable[[str], Auth | None] | None" = None,
         wait_s: float = WAIT_S,
         name: str | None = None,
@@ -62,18 +94,17 @@ class Host(Calls):
         title: str | None = None,
     ) -> None:
         self._read: Callable[[], Config] | None = None
-        # What was last said by files that could be read, or by a program.
-        self._sound: Config = configured(servers)
-        roof = Roof(
-            self._sound,
-            Desk(on_question),
-            layers=layers,
+        # The last configuration that was valid.
+        self._valid: Config = configured(servers)
+        self._runtime = HostRuntime(
+            self._valid,
+            InputRequestHandler(on_input_request),
+            middleware=middleware,
             wait_s=wait_s,
             on_event=on_event,
             auth=auth,
             info=client_info(name, version, title),
         )
-        super().__init__(roof, "")
 
     @classmethod
     def from_config(
@@ -83,46 +114,45 @@ class Host(Calls):
         trust: "Trust" = None,
         on_input: "OnInput | Inputs | None" = None,
         folder: "File | None" = None,
-        on_question: OnQuestion | None = None,
+        on_input_request: OnInputRequest | None = None,
         on_event: OnEvent | None = None,
-        layers: Iterable[Middleware] = (),
+        middleware: Iterable[Middleware] = (),
         auth: "Callable[[str], Auth | None] | None" = None,
         wait_s: float = WAIT_S,
         name: str | None = None,
         version: str | None = None,
         title: str | None = None,
     ) -> "Host":
-        """The servers of a file, or of several: of Claude Desktop, Claude Code, VS Code, Cursor,
-        Codex, or our own `colonnade.toml`. What is wrong with one, or a file that is not there, is
-        in `problems` and is logged; nothing is raised.
+        """A host with the servers of one or several configuration files: of Claude Desktop, Claude
+        Code, VS Code, Cursor, Codex, or `colonnade.toml`. Errors in a file, or a missing file, are
+        in `problems` and are logged; nothing is raised.
 
-        A project's file is used only as far as somebody trusts it: `trust` is asked, or True.
-        `on_input` answers VS Code's inputs, and `folder` is the one that is worked in, if not this.
-        The rest is as with `Host` itself.
+        A project's file is used only if it is trusted: `trust` is called to decide, or is True.
+        `on_input` answers the inputs of VS Code, and `folder` is the working folder, by default the
+        current one. The other arguments are those of `Host`.
         """
-        from colonnade.host.config import read_config
-        from colonnade.host.inputs import Inputs
+        from colonnade.host.config.lookups import Inputs
+        from colonnade.host.config.reader import read_config
 
-        inputs = (
-            on_input if isinstance(on_input, Inputs) else Inputs(on_input)
-        )  # which are not asked for twice
+        # Keeps the answers, so that a reload does not prompt again.
+        inputs = on_input if isinstance(on_input, Inputs) else Inputs(on_input)
 
-        logged: set[Problem] = set()
+        logged: set[HostProblem] = set()
 
         def read() -> Config:
             config = read_config(paths, trust=trust, on_input=inputs, folder=folder)
             for problem in config.problems:
                 if problem not in logged:
                     log.warning("%s", problem)
-            logged.clear()  # what was mended and comes again is news
+            logged.clear()  # a problem that was fixed is logged again when it comes back
             logged.update(config.problems)
             return config
 
         host = cls(
             read(),
-            on_question=on_question,
+            on_input_request=on_input_request,
             on_event=on_event,
-            layers=layers,
+            middleware=middleware,
             auth=auth,
             wait_s=wait_s,
             name=name,
@@ -142,100 +172,622 @@ class Host(Calls):
         await self.close()
 
     async def close(self) -> None:
-        """End every server, and whatever is under way on it; at any time, and twice."""
-        await self._roof.close()
+        """Stop every server; calls in flight fail. May be called at any time, and twice."""
+        await self._runtime.close()
 
-    # ------------------------------------------------------------ who is there
+    # ------------------------------------------------------------ tools
 
-    def caller(self, name: str) -> Calls:
-        """The same tools, prompts and resources, used on behalf of somebody else than others."""
-        return Calls(self._roof, name)
+    async def list_tools(self, *, fresh: bool = False, caller: str | None = None) -> list[HostTool]:
+        """Every tool of every server that can be listed; `host.problems` has the errors of the
+        others. With `fresh`, every server is asked again."""
+        found = await self._list("tools/list", "tools", fresh, caller)
+        tools = cast("t.ListToolsResult", found.result).tools
+        return _with_server(tools, found.lists, lambda one: one.name, _as_tool)
+
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: type[T],
+        caller: str | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult[T]: ...
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult[Any]: ...
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult[Any]:
+        """Call a tool by its qualified name or an alias; only its server is started.
+
+        An error of the tool is a result. Raises `RemoteError` where the server or this host rejects
+        the call, `ChannelError` where the server does not respond, and `Refused` where a middleware
+        refuses. `meta` is sent along, except for keys that the protocol reserves.
+        """
+        raw = Raw(encode_finite(dict(arguments or {})))
+        given: dict[str, Any] | None = dict(meta) if meta else None
+        if on_progress is not None:
+            given = (given or {}) | {t.PROGRESS_TOKEN_KEY: PROGRESS_TOKEN}
+        params = t.CallToolRequestParams(name=name, arguments=raw, meta=given)
+        options = NO_OPTIONS if timeout_s is None else LocalOptions(timeout_s)
+        turn = self._turn("tools/call", params, caller, on_progress, on_log)
+        found = None
+        try:
+            routed = await self._send(turn, options)
+            result, found = cast("t.CallToolResult", routed.result), routed.tool
+        except ToolError as error:  # of a middleware, with a message for the caller
+            text = [t.TextContent(text=str(error))]
+            result = t.CallToolResult(content=cast("list[t.ContentBlock]", text), is_error=True)
+        if found is None:  # a middleware returned a result of its own
+            return ToolResult(name, result, returns, wrapped=False)
+        listings, own = found
+        structured, wrapped = result.structured_content, False
+        if structured is not UNSET and not result.is_error:
+            await listings.learn_schemas(turn.exchange.principal)
+            wrapped = may_be_wrapped(structured) and listings.is_wrapped(own, result)
+        return ToolResult(name, result, returns, listings.output(own), wrapped=wrapped)
+
+    async def search(
+        self, words: str, limit: int = 5, *, caller: str | None = None
+    ) -> list[HostTool]:
+        """The tools that match these words best, the best first: for a model that is not shown all
+        of them."""
+        tools = await self.list_tools(caller=caller)
+        return await self._runtime.search.best(tools, words, limit)
+
+    # ------------------------------------------------------------ models
+
+    async def run(
+        self, model: Model, messages: str | Iterable[object], **options: Unpack[RunOptions]
+    ) -> Run:
+        """Run the agent loop: offer the tools to a model, make its calls and send it the results,
+        until it makes no more. `model` is a function of (messages, tools), sync or async, that
+        returns a Chat Completions response, or an `OpenAICompatible`. Options (`RunOptions`):
+
+        - `tools`: the names of the tools that it may call; all by default.
+        - `max_rounds`, `max_calls` and `max_characters` (of one result) are limits.
+        - `max_tools`: where there are more, a search tool is offered instead.
+        - `on_call` is called before each call, and may raise `Refused`; `on_progress`, `on_result`
+          and `on_message` are called with what follows.
+        - `caller`: the name of the user that it runs for.
+        """
+        return await run(self, model, messages, **options)
+
+    async def to_openai(
+        self, api: openai.Api = "chat", *, strict: bool = True, caller: str | None = None
+    ) -> list[Any]:
+        """Every tool as an entry of `tools` for OpenAI; `call_openai` makes the calls."""
+        tools = await self.list_tools(caller=caller)
+        return [tool.to_openai(api, strict=strict) for tool in tools]
+
+    async def to_anthropic(self, *, strict: bool = False, caller: str | None = None) -> list[Any]:
+        """Every tool as an entry of `tools` for Anthropic; `call_anthropic` makes the calls."""
+        tools = await self.list_tools(caller=caller)
+        return [tool.to_anthropic(strict=strict) for tool in tools]
+
+    async def call_openai(
+        self,
+        tool_call: object,
+        *,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """Make a tool call of an OpenAI model. `result.to_openai()` is the message for it.
+
+        An invalid call is a result that tells the model what is wrong; only errors that it cannot
+        correct are raised.
+        """
+        call = openai.read_call(tool_call)
+        return await self._call_for_model(call, caller, timeout_s, on_progress)
+
+    async def call_anthropic(
+        self,
+        tool_use: object,
+        *,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """Make the call of a `tool_use` block of an Anthropic model. `result.to_anthropic()` is the
+        block for it. Otherwise as `call_openai`."""
+        call = anthropic.read_call(tool_use)
+        return await self._call_for_model(call, caller, timeout_s, on_progress)
+
+    async def _call_for_model(
+        self,
+        call: ModelToolCall,
+        caller: str | None,
+        timeout_s: float | None,
+        on_progress: OnProgress | None,
+    ) -> ToolResult[Any]:
+        async def relist() -> Schemas:
+            tools = await self.list_tools(caller=caller)
+            names = ((name, tool) for tool in tools for name in (tool.name, *tool.aliases))
+            return {name: tool.input_schema for name, tool in names}
+
+        def call_tool(name: str, arguments: dict[str, Any]) -> Awaitable[ToolResult[Any]]:
+            return self.call_tool(
+                name, arguments, caller=caller, timeout_s=timeout_s, on_progress=on_progress
+            )
+
+        tool = self._runtime.generation.tool(call.name, caller or "")
+        known = {call.name: tool.input_schema} if tool is not None else {}
+        return await call_for_model(call, known, relist, call_tool)
+
+    # ------------------------------------------------------------ prompts and resources
+
+    async def list_prompts(
+        self, *, fresh: bool = False, caller: str | None = None
+    ) -> list[HostPrompt]:
+        """Every prompt of every server that can be listed."""
+        found = await self._list("prompts/list", "prompts", fresh, caller)
+        prompts = cast("t.ListPromptsResult", found.result).prompts
+        return _with_server(prompts, found.lists, lambda one: one.name, _as_prompt)
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+    ) -> t.GetPromptResult:
+        """The messages of a prompt, by its qualified name or an alias."""
+        given = dict(arguments) if arguments is not None else None
+        params = t.GetPromptRequestParams(name=name, arguments=given)
+        found = await self._request("prompts/get", params, caller, LocalOptions(timeout_s))
+        return cast("t.GetPromptResult", found)
+
+    async def list_resources(
+        self, *, fresh: bool = False, caller: str | None = None
+    ) -> list[HostResource]:
+        """Every resource of every server that can be listed, each with its own URI."""
+        found = await self._list("resources/list", "resources", fresh, caller)
+        resources = cast("t.ListResourcesResult", found.result).resources
+        return _with_server(resources, found.lists, lambda one: one.uri, _as_resource)
+
+    async def list_resource_templates(
+        self, *, fresh: bool = False, caller: str | None = None
+    ) -> list[HostResourceTemplate]:
+        """Every resource template of every server that can be listed."""
+        found = await self._list("resources/templates/list", "templates", fresh, caller)
+        templates = cast("t.ListResourceTemplatesResult", found.result).resource_templates
+        return _with_server(templates, found.lists, lambda one: one.uri_template, _as_template)
+
+    async def read_resource(
+        self,
+        uri: str,
+        server: str | None = None,
+        *,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+    ) -> t.ReadResourceResult:
+        """The contents of a resource, from the server that lists it, or the one with the key
+        `server`. A URI that several servers list is refused unless one is named."""
+        params = t.ReadResourceRequestParams(uri=uri)
+        options = LocalOptions(timeout_s, server)
+        found = await self._request("resources/read", params, caller, options)
+        return cast("t.ReadResourceResult", found)
+
+    async def complete(
+        self,
+        argument: str,
+        value: str = "",
+        *,
+        prompt: str | None = None,
+        template: str | None = None,
+        context: Mapping[str, str] | None = None,
+        server: str | None = None,
+        caller: str | None = None,
+    ) -> t.Completion:
+        """Completions of an argument of a prompt, or of a variable of a resource template."""
+        if (prompt is None) is (template is None):
+            raise InvalidArgument("complete takes either prompt='name' or template='uri'")
+        ref = (
+            t.PromptReference(name=prompt)
+            if prompt is not None
+            else t.ResourceTemplateReference(uri=template or "")
+        )
+        params = t.CompleteRequestParams(
+            ref=ref,
+            argument=t.CompletionArgument(name=argument, value=value),
+            context=t.CompletionContext(arguments=dict(context)) if context else None,
+        )
+        options = LocalOptions(None, server)
+        found = await self._request("completion/complete", params, caller, options)
+        return cast("t.CompleteResult", found).completion
+
+    # ------------------------------------------------------------ servers and callers
+
+    def caller(self, name: str) -> "HostCaller":
+        """The same tools, prompts and resources, with `caller=name` in every request."""
+        return HostCaller(self, name)
 
     @property
     def servers(self) -> tuple[str, ...]:
         """The keys of all servers, in the order of the configuration."""
-        return tuple(self._roof.snapshot.hosted)
+        return tuple(self._runtime.generation.servers)
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """What the names of each server's tools and prompts begin with, up to the `__`."""
-        return self._roof.snapshot.prefixes
+        """The prefixes of the qualified names of each server, up to the `__`."""
+        return self._runtime.generation.prefixes
 
     def server_of(self, name: str) -> str | None:
-        """The key of the server that a name, or an alias, leads to, whether that has such a thing
-        or not. No server is asked."""
+        """The key of the server of a qualified name or alias, whether it has such an item or not.
+        No request is made."""
         try:
-            return self._roof.snapshot.holder("tools", name, "").key
+            return self._runtime.generation.server_for("tools", name, "").key
         except Fault:
             return None
 
     @property
-    def problems(self) -> list[Problem]:
-        """What is wrong with the configuration, and what could not be listed when somebody last
-        looked; none of it keeps anything else from working."""
-        return self._roof.snapshot.problems
+    def problems(self) -> list[HostProblem]:
+        """Errors in the configuration, and lists that failed the last time; everything else
+        works."""
+        return self._runtime.generation.problems
 
     @property
     def failures(self) -> dict[str, ColonnadeError]:
-        """Why servers could not be listed when somebody last looked, by their keys: for whoever
-        wants to know more than the words in `problems`."""
-        hosted = self._roof.snapshot.hosted
-        return {key: one.failure for key, one in hosted.items() if one.failure is not None}
+        """Why servers could not be listed the last time, by key: the exceptions behind
+        `problems`."""
+        servers = self._runtime.generation.servers
+        return {key: one.failure for key, one in servers.items() if one.failure is not None}
 
     @property
     def instructions(self) -> dict[str, str]:
-        """What each server says of its use, by its key; of those that were started."""
-        hosted = self._roof.snapshot.hosted
-        return {key: one.instructions for key, one in hosted.items() if one.instructions}
+        """The instructions of each server, by key; of those that were started."""
+        servers = self._runtime.generation.servers
+        return {key: one.instructions for key, one in servers.items() if one.instructions}
 
     def tool(self, name: str, caller: str = "") -> HostTool | None:
-        """The tool that a name of the catalogue, or an alias, leads to, as it was last listed for
-        this caller; None where no list had it. For layers that decide by the tool, whatever it was
+        """The tool of a qualified name or an alias, as it was last listed for this caller; None if
+        it was not listed. For middleware that decides by the tool, under whichever name it was
         called."""
-        return self._roof.snapshot.tool(name, caller)
+        return self._runtime.generation.tool(name, caller)
 
     def status(self) -> list[Status]:
-        """How every server is at this moment."""
-        return [one.supervised.status for one in self._roof.snapshot.hosted.values()]
+        """The status of every server."""
+        return [one.supervisor.status for one in self._runtime.generation.servers.values()]
 
     def restart(self, server: str) -> None:
-        """Start a server anew for its next call, also one that was given up."""
+        """Start a server again for its next call, also one that was given up."""
         try:
-            self._roof.snapshot.server(server).restart()
+            self._runtime.generation.server(server).restart()
         except Fault as fault:
             raise LocalProtocolError(fault.message) from None
 
-    # ------------------------------------------------------------ the handler
+    # ------------------------------------------------------------ middleware
 
     @property
     def handler(self) -> Handler:
-        """What answers every request, with its layers around it: for whoever serves this host."""
-        return self._roof.handler
+        """The handler of all requests, inside the middleware: to serve this host to clients."""
+        return self._runtime.handler
 
-    def use(self, layer: Middleware) -> Middleware:
-        """Put a layer around every request, inside those that are there."""
-        self._roof.use(layer)
-        return layer
+    def add_middleware(self, middleware: Middleware) -> Middleware:
+        """Add a middleware inside those that are there."""
+        self._runtime.add_middleware(middleware)
+        return middleware
 
     # ------------------------------------------------------------ changes
 
-    async def reload(self, servers: Mapping[str, Target | Entry] | Config | None = None) -> None:
-        """Other servers from now on; without any, what the files of `from_config` say now. Those
-        whose entry is the same go on; calls that are under way on others finish there, and then
-        those stop. A file that cannot be read any more changes nothing but `problems`."""
+    async def reload(
+        self, servers: Mapping[str, Target | ServerEntry] | Config | None = None
+    ) -> None:
+        """Use other servers from now on; without an argument, read the files of `from_config`
+        again. Servers with an unchanged entry go on; the others are stopped after their calls in
+        flight. A file that cannot be read any more changes nothing but `problems`."""
         if servers is not None:
-            config = self._sound = configured(servers)
+            config = self._valid = configured(servers)
         elif self._read is None:
-            raise LocalProtocolError("this host has no files: say which servers there are now")
+            raise LocalProtocolError("this host has no files; pass the servers to reload(…)")
         else:
             config = self._read()
-            if is_broken(config, self._sound):
-                config = replace(config, entries=self._sound.entries)
+            if is_broken(config, self._valid):
+                config = replace(config, entries=self._valid.entries)
             else:
-                self._sound = config
-        self._roof.reload(config)
+                self._valid = config
+        self._runtime.reload(config)
 
     def watch(self, callback: OnChange) -> Callable[[], None]:
-        """Be told of changes in the catalogue: a server said that a list is another, or there was
-        a reload. Ends with a call of what this returns."""
-        return self._roof.watch(callback)
+        """Call a callback when lists change: a server sent `list_changed`, or there was a reload.
+        Ends when the returned function is called."""
+        return self._runtime.watch(callback)
+
+    # ------------------------------------------------------------ requests
+
+    async def _list(
+        self, method: str, kind: ListKind, fresh: bool, caller: str | None
+    ) -> HostResult:
+        turn = self._turn(method, t.PaginatedRequestParams(), caller)
+        found = await self._send(turn, LocalOptions(fresh=fresh))
+        if not found.lists:  # a middleware returned a result of its own, perhaps a cached one
+            lists = self._runtime.generation.cached_lists(kind, caller or "")
+            return found._replace(lists=lists)
+        return found
+
+    async def _request(
+        self, method: str, params: t.RequestParams, caller: str | None, options: LocalOptions
+    ) -> t.ProtocolType:
+        return (await self._send(self._turn(method, params, caller), options)).result
+
+    def _turn(
+        self,
+        method: str,
+        params: t.RequestParams,
+        caller: str | None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+    ) -> LocalTurn:
+        input_requests = self._runtime.input_requests
+        peer = input_requests.peer if on_log is None else input_requests.peer_with_logs
+        exchange = local_exchange(method, params, peer, caller or "")
+        return LocalTurn(exchange, input_requests, on_progress, on_log)
+
+    async def _send(self, turn: LocalTurn, options: LocalOptions) -> HostResult:
+        try:
+            result = await self._runtime.request(turn, options)
+            await turn.caught_up()
+            return result
+        except Fault as fault:
+            await turn.caught_up()
+            code = error_code(fault, NEWEST)
+            raise RemoteError(code, fault.message, fault.data, hint=fault.hint) from fault
+        except RemoteError as error:
+            hint = self._input_hint(error)
+            if not hint:
+                raise
+            head = turn.exchange.params
+            what = head.name if head.name is not None else head.uri
+            words = f"{what!r} of server {error.server!r} needs input that it cannot request"
+            explained = RemoteError(error.code, f"{words}; {hint} ({error.message})", error.data)
+            explained.server = error.server
+            raise explained from error
+        finally:
+            turn.exchange.settled = True
+
+    def _input_hint(self, error: RemoteError) -> str:
+        """What to change in this program, so that a server can send its input request."""
+        required = _required_capabilities(error)
+        has_callback = self._runtime.input_requests.can_answer
+        if not has_callback and required & {"elicitation", "sampling"}:
+            return "pass Host(on_input_request=…) to answer it"
+        server = self._runtime.generation.servers.get(error.server or "")
+        if "sampling" in required and server is not None and not server.settings.sampling:
+            return "set sampling = true in its settings"
+        return ""
+
+
+class HostCaller:
+    """The tools, prompts and resources of a host, for one caller: what `host.caller(name)` returns.
+
+    Each method is that of `Host`, with `caller=name`.
+    """
+
+    def __init__(self, host: Host, name: str) -> None:
+        self._host = host
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"<HostCaller {self._name!r} of {self._host!r}>"
+
+    async def list_tools(self, *, fresh: bool = False) -> list[HostTool]:
+        """See `Host.list_tools`."""
+        return await self._host.list_tools(fresh=fresh, caller=self._name)
+
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: type[T],
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult[T]: ...
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult[Any]: ...
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult[Any]:
+        """See `Host.call_tool`."""
+        return await self._host.call_tool(
+            name,
+            arguments,
+            returns=returns,
+            caller=self._name,
+            timeout_s=timeout_s,
+            on_progress=on_progress,
+            on_log=on_log,
+            meta=meta,
+        )
+
+    async def search(self, words: str, limit: int = 5) -> list[HostTool]:
+        """See `Host.search`."""
+        return await self._host.search(words, limit, caller=self._name)
+
+    async def run(
+        self, model: Model, messages: str | Iterable[object], **options: Unpack[RunOptions]
+    ) -> Run:
+        """See `Host.run`."""
+        options["caller"] = self._name
+        return await self._host.run(model, messages, **options)
+
+    async def to_openai(self, api: openai.Api = "chat", *, strict: bool = True) -> list[Any]:
+        """See `Host.to_openai`."""
+        return await self._host.to_openai(api, strict=strict, caller=self._name)
+
+    async def to_anthropic(self, *, strict: bool = False) -> list[Any]:
+        """See `Host.to_anthropic`."""
+        return await self._host.to_anthropic(strict=strict, caller=self._name)
+
+    async def call_openai(
+        self,
+        tool_call: object,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """See `Host.call_openai`."""
+        return await self._host.call_openai(
+            tool_call, caller=self._name, timeout_s=timeout_s, on_progress=on_progress
+        )
+
+    async def call_anthropic(
+        self,
+        tool_use: object,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """See `Host.call_anthropic`."""
+        return await self._host.call_anthropic(
+            tool_use, caller=self._name, timeout_s=timeout_s, on_progress=on_progress
+        )
+
+    async def list_prompts(self, *, fresh: bool = False) -> list[HostPrompt]:
+        """See `Host.list_prompts`."""
+        return await self._host.list_prompts(fresh=fresh, caller=self._name)
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> t.GetPromptResult:
+        """See `Host.get_prompt`."""
+        return await self._host.get_prompt(name, arguments, caller=self._name, timeout_s=timeout_s)
+
+    async def list_resources(self, *, fresh: bool = False) -> list[HostResource]:
+        """See `Host.list_resources`."""
+        return await self._host.list_resources(fresh=fresh, caller=self._name)
+
+    async def list_resource_templates(self, *, fresh: bool = False) -> list[HostResourceTemplate]:
+        """See `Host.list_resource_templates`."""
+        return await self._host.list_resource_templates(fresh=fresh, caller=self._name)
+
+    async def read_resource(
+        self, uri: str, server: str | None = None, *, timeout_s: float | None = None
+    ) -> t.ReadResourceResult:
+        """See `Host.read_resource`."""
+        return await self._host.read_resource(uri, server, caller=self._name, timeout_s=timeout_s)
+
+    async def complete(
+        self,
+        argument: str,
+        value: str = "",
+        *,
+        prompt: str | None = None,
+        template: str | None = None,
+        context: Mapping[str, str] | None = None,
+        server: str | None = None,
+    ) -> t.Completion:
+        """See `Host.complete`."""
+        return await self._host.complete(
+            argument,
+            value,
+            prompt=prompt,
+            template=template,
+            context=context,
+            server=server,
+            caller=self._name,
+        )
+
+
+# ---------------------------------------------------------------- results
+
+
+def _required_capabilities(error: RemoteError) -> set[str]:
+    """The client capabilities that a server says it requires, in the data of an error. A server
+    that says so in its message alone is not understood: the message is passed on as it is."""
+    data: object = error.data
+    if not isinstance(data, dict):
+        return set()
+    required = cast("dict[str, object]", data).get("requiredCapabilities")
+    return set(cast("dict[str, object]", required)) if isinstance(required, dict) else set()
+
+
+def _with_server(
+    items: Iterable[Any],
+    lists: Iterable[ListedItems[Any, Any]],
+    key: Callable[[Any], str],
+    make: Callable[..., T],
+) -> list[T]:
+    """The items of a list with their servers; items that a middleware has changed stay changed."""
+    same: dict[int, Any] = {}
+    known: dict[str, Any] = {}
+    for listed in lists:
+        same |= {id(item): listed.hosted[name] for name, item in listed.items.items()}
+        known = {**listed.hosted, **known}
+    found: list[T] = []
+    for item in items:
+        hosted = same.get(id(item))
+        if hosted is not None:
+            found.append(hosted)
+        elif (origin := known.get(key(item))) is not None:
+            found.append(make(item, origin))
+    return found
+
+
+def _as_tool(tool: t.Tool, origin: HostTool) -> HostTool:
+    return HostTool.from_listed(tool, origin.server, origin.original, origin.aliases)
+
+
+def _as_prompt(prompt: t.Prompt, origin: HostPrompt) -> HostPrompt:
+    return HostPrompt.from_listed(prompt, origin.server, origin.original, origin.aliases)
+
+
+def _as_resource(resource: t.Resource, origin: HostResource) -> HostResource:
+    return HostResource.from_listed(resource, origin.server)
+
+
+def _as_template(
+    template: t.ResourceTemplate, origin: HostResourceTemplate
+) -> HostResourceTemplate:
+    return HostResourceTemplate.from_listed(template, origin.server)

@@ -1,10 +1,10 @@
-"""One request's life: opened, perhaps noisy for a while, settled exactly once.
+"""Exchange: one request from its arrival to its response.
 
-An exchange belongs to whoever answers. It writes the frames that belong to its request, fit for
-the caller's revision, and none after it is settled: what a handler does then is dropped.
+An exchange belongs to the side that responds. It encodes the messages that belong to its request
+for the revision of the caller, and none after it is settled: what a handler does then is dropped.
 
-Rules: no I/O, no clock, no tasks. Methods return the bytes to send, or None for silence; what
-cannot be written is refused before anything has changed.
+Rules: no I/O, no clock, no tasks. Methods return the bytes to send, or None for nothing; what
+cannot be encoded is refused before anything has changed.
 """
 
 from collections.abc import Callable
@@ -16,44 +16,51 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_as, decode_unchecked
+from colonnade.protocol.codec.encode import Encoder, encode_finite
 from colonnade.protocol.jsonrpc import (
     NOTHING,
-    Head,
     Request,
-    encode_failure,
+    SplitParams,
+    encode_error,
     encode_notification,
 )
 from colonnade.protocol.methods import Method
-from colonnade.protocol.negotiation import Peer, checked_token
-from colonnade.protocol.reading import read, read_once
-from colonnade.protocol.revision import Asking, BadToolInput, LogControl, Revision, Tasks, number
-from colonnade.protocol.shape import Shaper, write
+from colonnade.protocol.negotiation import Peer, check_progress_token
+from colonnade.protocol.revision import (
+    BadToolInput,
+    InputRequests,
+    LogControl,
+    Revision,
+    Tasks,
+    error_code,
+)
 
-if TYPE_CHECKING:  # most exchanges ask nothing, and are no question
-    from colonnade.protocol.questions import AnyAnswer, Question
+if TYPE_CHECKING:  # few exchanges request input
+    from colonnade.protocol.input_requests import AnyInputResponse, InputRequest
 
-# What a session hears of the log before it says what it wants.
+# The log level of a session before it sets one.
 DEFAULT_LOG_LEVEL: t.LoggingLevel = "info"
 
 LISTEN = "subscriptions/listen"
 
 
 class Exchange(Struct, eq=False):
-    """One request that is being answered.
+    """One request that is being handled.
 
-    `question` is what is asked, where the request is a question to a client. `deliver` is told
-    of the end, and says what is to be sent then: the answer, or nothing until its batch is full.
-    `logs` is whether this side declared that it logs (R0153). `scopes` are what the caller's
-    credentials allow, None where nobody looks at any. `token` is what `progress_token` has read.
+    `input_request` is set if the request is one to a client. `deliver` is called at the end, and
+    returns what is to be sent then: the response, or nothing until its batch is complete. `logs` is
+    whether this side declared logging (R0153). `scopes` are the scopes of the caller's credentials,
+    None if they are not checked. `token` caches `progress_token`.
     """
 
     request: Request
-    head: Head
-    row: Method
+    params: SplitParams
+    method: Method
     peer: Peer
-    shaper: Shaper
+    encoder: Encoder
     principal: str = ""
-    question: "Question | None" = None
+    input_request: "InputRequest | None" = None
     deliver: "Callable[[Exchange, bytes | None], bytes | None] | None" = None
     logs: bool = True
     scopes: frozenset[str] | None = None
@@ -62,29 +69,30 @@ class Exchange(Struct, eq=False):
     token: t.ProgressToken | UnsetType | None = UNSET
 
     def __repr__(self) -> str:
-        return f"Exchange({self.row.name}, id={self.request.id!r}, settled={self.settled})"
+        return f"Exchange({self.method.name}, id={self.request.id!r}, settled={self.settled})"
 
     @property
     def progress_token(self) -> t.ProgressToken | None:
-        """What the caller wants progress reported under, if it does. Raises `Fault` (R0075)."""
+        """The progress token of the caller, if it sent one. Raises `Fault` (R0075)."""
         if self.token is UNSET:
-            self.token = _token_of(self.head.meta) if self.head.meta else None
+            self.token = _token_of(self.params.meta) if self.params.meta else None
         return self.token
 
     def check_token(self) -> None:
-        """Refuse a bad token before anything runs; that of an envelope was when it was read."""
+        """Refuse an invalid token before anything runs; that of an envelope was checked on
+        decoding."""
         _ = self.progress_token
 
-    # ------------------------------------------------------------ while it runs
+    # ------------------------------------------------------------ progress and logging
 
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> bytes | None:
-        """A progress notice. It must go up; raises `LocalProtocolError` where it does not."""
+        """A progress notification. It must increase; raises `LocalProtocolError` if it does not."""
         token = self.progress_token
-        if self.settled or token is None or self.row.name == LISTEN:
+        if self.settled or token is None or self.method.name == LISTEN:
             return None
-        if _is_endless(progress) or _is_endless(total):
+        if _is_non_finite(progress) or _is_non_finite(total):
             raise LocalProtocolError("progress and total are finite numbers")
         if self.last_progress is not None and progress <= self.last_progress:
             raise LocalProtocolError(
@@ -98,96 +106,107 @@ class Exchange(Struct, eq=False):
         return data
 
     def wants(self, level: t.LoggingLevel) -> bool:
-        """Whether a log message of this level is wanted by this caller."""
-        if self.settled or not self.logs or self.row.name == LISTEN:
+        """Whether this caller wants log messages of this level."""
+        if self.settled or not self.logs or self.method.name == LISTEN:
             return False
         wanted = self.log_level
         return wanted is not None and t.severe_enough(level, wanted)
 
     @property
     def log_level(self) -> t.LoggingLevel | None:
-        """From which level on this caller wants to hear of the log; None for nothing of it."""
+        """The minimum log level of this caller; None for no log messages."""
         wanted = self.peer.log_level
         if wanted is None and self.peer.revision.log_control is LogControl.BY_METHOD:
             return DEFAULT_LOG_LEVEL
         return wanted
 
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> bytes | None:
-        """A log message for the caller, where it wants this level."""
+        """A log message notification, if the caller wants this level."""
         if not self.wants(level):
             return None
         params = t.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
         return self._notify("notifications/message", params)
 
-    def _notify(self, method: str, params: t.Noun) -> bytes:
-        return encode_notification(method, self.shaper.params(params))
+    def _notify(self, method: str, params: t.ProtocolType) -> bytes:
+        return encode_notification(method, self.encoder.params(params))
 
-    # ------------------------------------------------------------ its end
+    # ------------------------------------------------------------ response
 
     def settle(
-        self, result: t.Noun, wrap: bool | None = None, origin: Revision | None = None
+        self, result: t.ProtocolType, wrap: bool | None = None, origin: Revision | None = None
     ) -> bytes | None:
-        """The answer; None where there was one already. `wrap`, `origin` as in `Shaper.result`.
+        """Return the response with this result; None if there was a response already. `wrap` and
+        `origin` are those of `Encoder.result`.
 
-        Raises `LocalProtocolError` for what is no answer to this request, which stays open then.
+        Raises `LocalProtocolError` for a result that this request cannot have; it stays open then.
         """
         if self.settled:
             return None
-        if type(result) is not self.row.result or self.question is not None:
+        if type(result) is not self.method.result or self.input_request is not None:
             self._check(result)
-        data = self.shaper.reply(self.request.raw_id, result, origin, wrap)
+        data = self.encoder.response(self.request.raw_id, result, origin, wrap)
         self.settled = True
         return data if self.deliver is None else self.deliver(self, data)
 
-    def _check(self, result: t.Noun) -> None:
+    def _check(self, result: t.ProtocolType) -> None:
         if isinstance(result, t.InputRequiredResult):
-            self._check_demand(result)
-        elif self.question is not None and isinstance(result, t.Answer):
-            from colonnade.protocol.questions import check_own_answer
+            self._check_input_required(result)
+        elif self.input_request is not None and isinstance(result, t.InputResponse):
+            from colonnade.protocol.input_requests import check_outgoing_response
 
-            check_own_answer(self.question, cast("AnyAnswer", self.shaper.shape(result)))
+            check_outgoing_response(
+                self.input_request, cast("AnyInputResponse", self.encoder.downgrade(result))
+            )
         elif type(result) in (t.ExtCreateTaskResult, t.CreateTaskResult):
             self._check_task(result)
-        elif self.row.result not in (type(result), t.GetTaskPayloadResult):
+        elif self.method.result not in (type(result), t.GetTaskPayloadResult):
             raise LocalProtocolError(
-                f"{self.row.name} is not answered with {type(result).__name__}"
+                f"{type(result).__name__} is not a result of {self.method.name}"
             )
 
-    def _check_demand(self, result: "t.InputRequiredResult") -> None:
-        """Only where it is allowed (R0785), only what was declared (R0798)."""
-        if self.peer.revision.asking is not Asking.BY_RESULT or not self.row.may_ask:
-            raise LocalProtocolError(f"{self.row.name} may not be answered with input_required")
-        from colonnade.protocol.questions import check_asking, questions_in
+    def _check_input_required(self, result: "t.InputRequiredResult") -> None:
+        """Check that `input_required` is allowed (R0785) and its capabilities were declared
+        (R0798)."""
+        if (
+            self.peer.revision.input_requests is not InputRequests.IN_RESULT
+            or not self.method.may_require_input
+        ):
+            raise LocalProtocolError(f"{self.method.name} may not have an input_required result")
+        from colonnade.protocol.input_requests import check_sendable, input_requests_in
 
-        for question in questions_in(result).values():
-            check_asking(question, self.peer)
+        for question in input_requests_in(result).values():
+            check_sendable(question, self.peer)
 
-    def _check_task(self, result: t.Noun) -> None:
-        """R1151: a task only for who declared on this very request that it knows tasks."""
+    def _check_task(self, result: t.ProtocolType) -> None:
+        """R1151: a task only for a caller that declared tasks on this very request."""
         tasks = self.peer.revision.tasks
         if isinstance(result, t.CreateTaskResult):
             good = tasks is Tasks.CORE
         else:
             declared = t.TASKS_EXTENSION_ID in self.peer.extensions
-            good = tasks is Tasks.EXTENSION and declared and self.row.may_become_task
+            good = tasks is Tasks.EXTENSION and declared and self.method.may_become_task
         if not good:
-            raise LocalProtocolError(f"{self.row.name} cannot become a task for this caller")
+            raise LocalProtocolError(f"{self.method.name} cannot become a task for this caller")
 
     def fail(self, fault: Fault) -> bytes | None:
-        """An error for an answer; None where there was an answer already.
+        """Return an error response; None if there was a response already.
 
         Raises `LocalProtocolError` for data that JSON cannot hold; the request stays open then.
         """
         if self.settled:
             return None
-        code = number(fault, self.peer.revision)
-        data = self.shaper.shape(fault.data) if isinstance(fault.data, t.Noun) else fault.data
+        code = error_code(fault, self.peer.revision)
+        data = (
+            self.encoder.downgrade(fault.data)
+            if isinstance(fault.data, t.ProtocolType)
+            else fault.data
+        )
         if data is not None:
-            data = Raw(write(data))
-        return self._end(encode_failure(self.request.raw_id, code, fault.message, data))
+            data = Raw(encode_finite(data))
+        return self._end(encode_error(self.request.raw_id, code, fault.message, data))
 
     def refuse_arguments(self, fault: Fault) -> bytes | None:
-        """Arguments that do not fit a tool's schema, told as the revision wants it (D16)."""
+        """Report arguments that do not fit the schema of a tool, as the revision requires (D16)."""
         if self.peer.revision.bad_tool_input is BadToolInput.ERROR:
             return self.fail(fault)
         return self.settle(
@@ -195,7 +214,8 @@ class Exchange(Struct, eq=False):
         )
 
     def abandon(self) -> bytes | None:
-        """The caller has gone or given up: no answer. What is sent is the rest of its batch."""
+        """End without a response: the caller is gone or cancelled. Returns the rest of its
+        batch, if any."""
         return None if self.settled else self._end(None)
 
     def _end(self, data: bytes | None) -> bytes | None:
@@ -204,10 +224,10 @@ class Exchange(Struct, eq=False):
 
 
 class RequestFields:
-    """What a request says, read-only: for middleware, which is given whatever has an exchange.
+    """The fields of a request, read-only: for middleware, which gets whatever has an exchange.
 
-    Nothing is decoded before it is asked for, and then anew each time: what is changed in it is
-    not changed in the request.
+    Nothing is decoded before it is accessed, and then anew each time: changes to what is returned
+    do not change the request.
     """
 
     __slots__ = ()
@@ -216,38 +236,38 @@ class RequestFields:
     @property
     def method(self) -> str:
         """The method: `tools/call`."""
-        return self.exchange.row.name
+        return self.exchange.method.name
 
     @property
     def params(self) -> dict[str, Any]:
-        """Its params, as JSON has them; empty where there are none."""
+        """The params as JSON values; empty if there are none."""
         raw = self.exchange.request.params
         return cast("dict[str, Any]", msgspec.json.decode(raw)) if raw else {}
 
     @property
     def tool(self) -> str | None:
         """The tool that is called, by the name that the caller used; None for other methods."""
-        name = self.exchange.head.name
-        return str(name) if self.exchange.row.params is t.CallToolRequestParams else None
+        name = self.exchange.params.name
+        return str(name) if self.exchange.method.params is t.CallToolRequestParams else None
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of a tool or a prompt, not checked yet; empty where there are none."""
+        """The arguments of a tool or a prompt, not validated yet; empty if there are none."""
         found: Any = self.params.get("arguments")
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
     @property
     def principal(self) -> str:
-        """Who is calling, as the verifier said; empty without one."""
+        """The principal, as the verifier returned it; empty without one."""
         return self.exchange.principal
 
     @property
     def peer(self) -> Peer:
-        """The client: its revision, what it says it is, and what it can do."""
+        """The client: its revision, its implementation info and its capabilities."""
         return self.exchange.peer
 
 
-def _is_endless(value: float | None) -> bool:
+def _is_non_finite(value: float | None) -> bool:
     return isinstance(value, float) and not isfinite(value)
 
 
@@ -260,14 +280,14 @@ _BACKSLASH = ord("\\")
 
 
 def _token_of(meta: Raw) -> t.ProgressToken | None:
-    """What the caller wants progress reported under, if it does. Raises `Fault` (R0075).
+    """The progress token in a `_meta`, if there is one. Raises `Fault` (R0075).
 
-    Most requests want none: they are not read for it. A key may be written with escapes.
+    Most requests have none: they are not decoded for it. A key may be written with escapes.
     """
     raw = bytes(meta)
     if raw.find(_TOKEN) < 0 and _BACKSLASH not in raw:
         return None
-    return checked_token(read(_Token, raw).token)
+    return check_progress_token(decode_as(_Token, raw).token)
 
 
 class _Task(Struct):
@@ -275,59 +295,63 @@ class _Task(Struct):
 
 
 def check_task_support(exchange: Exchange, support: t.TaskSupport | None) -> None:
-    """Whether a tool is called the way it wants: as a task, or not. Raises `Fault` (D35)."""
+    """Check that a tool is called as a task, or not, as it requires. Raises `Fault` (D35)."""
     if exchange.peer.revision.tasks is not Tasks.CORE:
         return
-    asked = bool(read(_Task, exchange.request.params).task)
+    asked = bool(decode_as(_Task, exchange.request.params).task)
     if support == "required" and not asked:
         raise Fault(FaultKind.METHOD_NOT_FOUND, "this tool runs as a task only; send task")
     if asked and support not in ("required", "optional"):
         raise Fault(FaultKind.METHOD_NOT_FOUND, "this tool does not run as a task; leave task out")
 
 
-# ---------------------------------------------------------------- the caller's side
+# ---------------------------------------------------------------- results of our own requests
 
 
-class _Kind(Struct):
+class _ResultType(Struct):
     result_type: Any = msgspec.field(name="resultType", default=None)
 
 
 _COMPLETE = ("complete", None)
 
 
-def read_result(
-    row: Method,
+def decode_result(
+    method: Method,
     raw: Raw,
     peer: Peer,
     ours: frozenset[str] = frozenset(),
     *,
     as_task: bool = False,
-) -> t.Noun:
-    """What a request came to. `ours` are the extensions that the request declared; `as_task` is
-    whether it asked to become a task, where the protocol itself has tasks.
+) -> t.ProtocolType:
+    """Decode the result of a request. `ours` are the extensions that the request declared;
+    `as_task` is whether it asked to run as a task, in the revision whose core has tasks.
 
     An absent `resultType` is `complete` (R0743); one that is not recognised is invalid (R0742).
     Raises `Fault`.
     """
-    if row.result is None:
-        raise LocalProtocolError(f"{row.name} has no result")
+    if method.result is None:
+        raise LocalProtocolError(f"{method.name} has no result")
     if as_task and peer.revision.tasks is Tasks.CORE:
-        return read_once(t.CreateTaskResult, raw)
+        return decode_unchecked(t.CreateTaskResult, raw)
     kind: Any = None
-    if peer.revision.stamped:
-        try:  # nearly all are complete; what is not is looked at once more
-            result = read_once(row.result, raw)
+    if peer.revision.typed_results:
+        try:  # nearly all are complete; the others are decoded once more
+            result = decode_unchecked(method.result, raw)
         except Fault:
             pass
         else:
             if getattr(result, "result_type", None) in _COMPLETE:
                 return result
-        kind = read_once(_Kind, raw).result_type
+        kind = decode_unchecked(_ResultType, raw).result_type
     if kind in (None, "complete"):
-        return read_once(row.result, raw)
-    if kind == "input_required" and row.may_ask and peer.revision.asking is Asking.BY_RESULT:
-        return read_once(t.InputRequiredResult, raw)
-    if kind == "task" and row.may_become_task and t.TASKS_EXTENSION_ID in ours:
-        return read_once(t.ExtCreateTaskResult, raw)
-    words = f"{row.name} was answered with a resultType that is not recognised"
+        return decode_unchecked(method.result, raw)
+    if (
+        kind == "input_required"
+        and method.may_require_input
+        and peer.revision.input_requests is InputRequests.IN_RESULT
+    ):
+        return decode_unchecked(t.InputRequiredResult, raw)
+    if kind == "task" and method.may_become_task and t.TASKS_EXTENSION_ID in ours:
+        return decode_unchecked(t.ExtCreateTaskResult, raw)
+    words = f"the resultType of {method.name} is not recognised"
     raise Fault(FaultKind.INVALID_PARAMS, words)

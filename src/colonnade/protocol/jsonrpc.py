@@ -1,8 +1,8 @@
-"""Bytes to frames and back: requests, notifications, replies, failures and batches.
+"""JSON-RPC 2.0: bytes to messages and back. Requests, notifications, responses, errors, batches.
 
-Rules: no I/O; a frame is judged by its own bytes alone, never by who sent it or when. Whatever a
-stranger sends, this file raises `Fault` and nothing else, in linear time. `params` and `result`
-stay raw: whoever needs them decodes them once, and first asks `refuse_repeats`.
+Rules: no I/O; a message is judged by its own bytes alone, never by its sender or the time. Whatever
+arrives, this module raises `Fault` and nothing else, in linear time. `params` and `result` stay
+raw: the code that needs them decodes them once, and first calls `refuse_duplicate_members`.
 """
 
 import contextlib
@@ -14,28 +14,35 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.jsonrpc_text import FOREIGN as _FOREIGN
-from colonnade.protocol.jsonrpc_text import LONG, depth, doubled, may_be_deep, no_json, outline
-from colonnade.protocol.jsonrpc_text import refuse_repeats as refuse_repeats
-from colonnade.protocol.jsonrpc_text import repeats as repeats
+from colonnade.protocol.json_checks import (
+    DECODE_ERRORS,
+    LONG,
+    depth,
+    duplicate_members,
+    invalid_json,
+    may_be_deep,
+    outline,
+)
+from colonnade.protocol.json_checks import has_duplicate_members as has_duplicate_members
+from colonnade.protocol.json_checks import refuse_duplicate_members as refuse_duplicate_members
 
-# Real messages nest to about 12; jsonrpc libraries elsewhere start to fail near 100. The bound
+# Real messages nest to about 12 levels; other JSON-RPC libraries start to fail near 100. The limit
 # must not depend on Python's recursion limit, which differs by version and by the caller's stack.
 MAX_DEPTH = 64
 # Down to here the id of a refused message is still looked for, so that its caller need not wait;
-# every Python's recursion limit leaves room for this.
+# the recursion limit of every Python leaves room for this.
 LEGIBLE_DEPTH = 256
-# Beyond this a float no longer says which integer is meant (D31).
+# Beyond this a float no longer identifies one integer (D31).
 MAX_EXACT = 2**53
-# A UUID takes 38 bytes and a signed id of a proxy some 100; ids are kept while a call runs.
+# A UUID takes 38 bytes and a signed id of a proxy some 100; ids are kept while a request runs.
 MAX_ID_BYTES = 512
-# Batches multiply work: one body, this many answers at most.
+# Batches multiply work: this many responses at most for one body.
 MAX_BATCH = 100
-# One line of a pipe. Images and files travel in base64 inside one message.
+# One line of stdio. Images and files travel in base64 inside one message.
 MAX_LINE_BYTES = 64 * 1024 * 1024
-# Names of methods as they are written; all revisions together have some forty.
+# Encoded method names; all revisions together have some forty.
 MAX_METHODS = 128
-# Our own sentences stay below 200; what they quote of a peer or a handler may be of any length.
+# Our own messages stay below 200; what they quote of a peer or a handler may be of any length.
 MAX_MESSAGE_CHARS = 300
 
 RequestId: TypeAlias = int | str
@@ -45,8 +52,8 @@ _QUOTE = b'"'
 _BRACE, _CLOSING_BRACE, _BRACKET, _CR, _LF = b"{}[\r\n"
 
 
-class Head(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The members of params that say where a request goes, split off in one pass."""
+class SplitParams(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The members of params that route a request, split off in one pass."""
 
     meta: Raw = msgspec.field(name="_meta", default=NOTHING)
     name: Any = None
@@ -55,45 +62,45 @@ class Head(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Request(Struct, frozen=True, gc=False):
-    """A call that wants one answer. `raw_id` is the id as written, to be echoed byte for byte.
+    """A request. `raw_id` is the id as written, to be echoed byte for byte.
 
-    `head` is what params hold, split, where they were seen to hold nothing else. Few need more of
-    them then: `written` is the whole frame, which ends with them; nothing, where this request was
-    never written; and else params alone.
+    `split_params` is set if the params hold nothing but those members. `raw` is then the whole
+    message, which ends with the params, or empty if this request was never encoded; without
+    `split_params` it is the params alone.
     """
 
     id: RequestId
     method: str
-    written: Raw | bytes = NOTHING
+    raw: Raw | bytes = NOTHING
     raw_id: bytes = b""
-    head: Head | None = None
+    split_params: SplitParams | None = None
 
     @property
     def params(self) -> Raw:
         """All params, as they were written."""
-        if self.head is None:
-            return cast("Raw", self.written)
-        if not self.written:
-            return Raw(encode(self.head))
-        return Raw(self.written[-1 - _size(self.head) : -1])
+        if self.split_params is None:
+            return cast("Raw", self.raw)
+        if not self.raw:
+            return Raw(encode(self.split_params))
+        return Raw(self.raw[-1 - _size(self.split_params) : -1])
 
 
 class Notification(Struct, frozen=True, gc=False):
-    """A message that is never answered."""
+    """A notification, which never gets a response."""
 
     method: str
     params: Raw = NOTHING
 
 
-class Reply(Struct, frozen=True, gc=False):
-    """The good outcome of a request."""
+class ResultResponse(Struct, frozen=True, gc=False):
+    """The response to a request with a result."""
 
     id: RequestId
     result: Raw
 
 
-class Failure(Struct, frozen=True, gc=False):
-    """The bad outcome of a request; no id where the other side could not read it."""
+class ErrorResponse(Struct, frozen=True, gc=False):
+    """The response to a request with an error; `id` is None if the peer could not read it."""
 
     id: RequestId | None
     code: int
@@ -101,16 +108,16 @@ class Failure(Struct, frozen=True, gc=False):
     data: Raw = NOTHING
 
 
-Frame: TypeAlias = Request | Notification | Reply | Failure
+Frame: TypeAlias = Request | Notification | ResultResponse | ErrorResponse
 
 
 class Batch(Struct, frozen=True):
-    """Several frames in one body; one that could not be read is its fault instead."""
+    """Several messages in one body; one that could not be decoded is its fault instead."""
 
     items: tuple[Frame | Fault, ...]
 
 
-# Longer integers are ids too, and are read the long way.
+# Longer integers are valid ids, too, and take the slow path.
 _Id: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str | UnsetType | None
 
 
@@ -123,13 +130,13 @@ class _Envelope(Struct, gc=False):
     error: Raw = NOTHING
 
 
-class _Usual(Struct, gc=False):
+class _SplitEnvelope(Struct, gc=False):
     """The same with params that are split at once."""
 
     jsonrpc: Literal["2.0"]
     id: _Id = UNSET
     method: str | UnsetType = UNSET
-    params: Head | UnsetType = UNSET
+    params: SplitParams | UnsetType = UNSET
     result: Raw = NOTHING
     error: Raw = NOTHING
 
@@ -141,23 +148,23 @@ class _Error(Struct):
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
-_usual = msgspec.json.Decoder(_Usual)
+_split_envelope = msgspec.json.Decoder(_SplitEnvelope)
 _members = msgspec.json.Decoder(dict[str, Raw])
 _error = msgspec.json.Decoder(_Error)
-_head = msgspec.json.Decoder(Head)
+_head = msgspec.json.Decoder(SplitParams)
 _raw = msgspec.json.Decoder(Raw)
 _text = msgspec.json.Decoder(str)
 _any = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
-# A level of objects takes five bytes, `{"":` and `}`; so a text up to here without an array is
-# not too deep.
+# A nested object takes five bytes, `{"":` and `}`; so a body up to here without an array is not too
+# deep.
 _SHALLOW = 5 * MAX_DEPTH + 1
-# And where there are arrays: to open an object takes four bytes, and an array three less; so this
-# is for the length and three more for each array.
+# With arrays: opening an object takes four bytes, and an array three less; so this is for the
+# length and three more for each array.
 _OPENED = 4 * MAX_DEPTH
 
-# The lengths of what stands around the values, where nothing is written that need not be.
+# The lengths of what surrounds the values, without optional whitespace.
 _REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 _ID_AT = len(b'{"jsonrpc":"2.0","id":')
 _REPLY_FRAME = len(b'{"jsonrpc":"2.0","id":,"result":}')
@@ -169,12 +176,13 @@ _PARAMS, _RESULT, _ERROR = len(b',"params":'), len(b',"result":'), len(b',"error
 
 
 def decode(body: bytes) -> Frame | Batch:
-    """Read one body. Raises `Fault`, with the id to answer to where one could be read.
+    """Decode one body. Raises `Fault`, with the id to respond to if one could be read.
 
-    This is the hot path, guarded by `benchmarks/core.py`: a request as everybody writes it is
-    known by its length. Nothing but these four members, each in its shortest spelling, fits into
-    that, and nothing into params but what was split off there: none is there twice, and `raw_id`
-    is what stood there. Of the four only params can end with a brace, and so they are the last.
+    This is the hot path, guarded by `benchmarks/core.py`: a request in the common compact form is
+    recognised by its length. Nothing but these four members, each in its shortest spelling, fits
+    into that, and nothing into params but what was split off there: none is duplicated, and
+    `raw_id` is what was written. Of the four only params can end with a brace, and so they are the
+    last.
     """
     size = len(body)
     if (
@@ -184,12 +192,12 @@ def decode(body: bytes) -> Frame | Batch:
     ):
         _check_text(body)
     try:
-        usual = _usual.decode(body)
-    except _FOREIGN:
+        envelope = _split_envelope.decode(body)
+    except DECODE_ERRORS:
         if body.lstrip()[:1] == b"[":
             return _decode_batch(body)
         return _decode_single(body)
-    id, method, split = usual.id, usual.method, usual.params
+    id, method, split = envelope.id, envelope.method, envelope.params
     if type(id) is int:
         raw_id = b"%d" % id
         if type(method) is str and split is not UNSET:
@@ -198,16 +206,16 @@ def decode(body: bytes) -> Frame | Batch:
                 and body[-2] == _CLOSING_BRACE
             ):
                 return Request(id, method, body, raw_id, split)
-        elif usual.result and method is UNSET:
-            # The same for a reply: of its three members only the result can end with a brace.
-            size = _REPLY_FRAME + len(raw_id) + len(usual.result)
+        elif envelope.result and method is UNSET:
+            # The same for a result: of its three members only the result can end with a brace.
+            size = _REPLY_FRAME + len(raw_id) + len(envelope.result)
             if len(body) == size and body[-2] == _CLOSING_BRACE:
-                return Reply(id, usual.result)
+                return ResultResponse(id, envelope.result)
     return _decode_single(body)
 
 
-def _size(split: Head) -> int:
-    """How long params are that hold nothing but this, in its shortest spelling."""
+def _size(split: SplitParams) -> int:
+    """The length of params that hold nothing but this, in its shortest spelling."""
     size = 1  # two braces, less the comma that the first member has not
     if type(split.name) is str:
         size += _NAME + len(split.name)
@@ -220,9 +228,11 @@ def _size(split: Head) -> int:
     return size if size > 1 else 2
 
 
-def needs_no_reading(body: bytes) -> bool:
-    """Whether `decode` could find nothing wrong with a text that we have written ourselves; of a
-    long one that is not known without reading. Around arguments there are two levels more."""
+def is_trivially_valid(body: bytes) -> bool:
+    """Whether `decode` could find nothing wrong with a body that we have encoded ourselves.
+
+    Of a long one that is not known without decoding. Around arguments there are two levels more.
+    """
     return body.isascii() and (
         len(body) + 3 * body.count(b"[") < _OPENED - 8
         or (len(body) < LONG and body.count(b"[") + body.count(b"{") < MAX_DEPTH - 1)
@@ -230,10 +240,10 @@ def needs_no_reading(body: bytes) -> bool:
 
 
 def plain_result(reply: bytes, raw_id: bytes) -> Raw | None:
-    """The result in the answer to a request, as `encode_reply` has written it; None for anything
-    else, and where it needs reading."""
+    """The result in a response that `encode_result` has written; None for anything else, and if it
+    needs decoding."""
     at = _ID_AT + len(raw_id)
-    if reply.startswith(b',"result":', at) and needs_no_reading(reply):
+    if reply.startswith(b',"result":', at) and is_trivially_valid(reply):
         return Raw(reply[at + 10 : -1])
     return None
 
@@ -244,7 +254,7 @@ def _check_text(body: bytes) -> None:
             body.decode()
         except UnicodeDecodeError as error:
             words = f"not UTF-8 (byte {error.start}); encode messages as UTF-8"
-            raise _unread(body, Fault(FaultKind.PARSE, words)) from None
+            raise _undecodable(body, Fault(FaultKind.PARSE, words)) from None
     if may_be_deep(body, MAX_DEPTH):
         deep = depth(body)
         if deep > MAX_DEPTH:
@@ -253,8 +263,8 @@ def _check_text(body: bytes) -> None:
 
 @cache
 def _items() -> "msgspec.json.Decoder[Struct]":
-    """Of a longer batch the rest is passed over, not kept: one more than allowed is enough to know.
-    Made on use: few send any."""
+    """The decoder of a batch: the rest of a longer one is skipped, and one more than allowed is
+    enough to know. Created on use: few peers send any."""
     fields = [(f"item{n}", Raw, NOTHING) for n in range(MAX_BATCH + 1)]
     return msgspec.json.Decoder(msgspec.defstruct("Items", fields, array_like=True))
 
@@ -262,10 +272,10 @@ def _items() -> "msgspec.json.Decoder[Struct]":
 def _decode_batch(body: bytes) -> Batch:
     try:
         items = [item for item in msgspec.structs.astuple(_items().decode(body)) if item]
-    except _FOREIGN as error:
-        raise no_json(body, error) from None
+    except DECODE_ERRORS as error:
+        raise invalid_json(body, error) from None
     if not items:
-        raise Fault(FaultKind.INVALID_REQUEST, "an empty batch; leave it out")
+        raise Fault(FaultKind.INVALID_REQUEST, "an empty batch; do not send one")
     if len(items) > MAX_BATCH:
         raise Fault(FaultKind.INVALID_REQUEST, f"a batch of more than {MAX_BATCH}; split it")
     return Batch(tuple(_decode_item(bytes(item)) for item in items))
@@ -279,16 +289,16 @@ def _decode_item(body: bytes) -> Frame | Fault:
 
 
 def _decode_single(body: bytes) -> Frame:
-    """Whatever else is no batch."""
+    """Decode any body that is not a batch."""
     try:
         envelope = _envelope.decode(body)
-    except _FOREIGN:
-        return _decode_loosely(body)
+    except DECODE_ERRORS:
+        return _decode_slowly(body)
     return _classify(body, envelope)
 
 
 def _classify(body: bytes, envelope: _Envelope) -> Frame:
-    """Any other kind of message, known by its length in the same way."""
+    """Recognise any other kind of message by its length, in the same way."""
     id, method = envelope.id, envelope.method or None
     params, result, error = envelope.params, envelope.result, envelope.error
     raw_id = b""
@@ -305,12 +315,12 @@ def _classify(body: bytes, envelope: _Envelope) -> Frame:
         + (_ERROR + len(error) if error else 0)
     )
     if len(body) != size:
-        return _decode_loosely(body)
+        return _decode_slowly(body)
     return _frame(method, raw_id, params, result, error)
 
 
-def _decode_loosely(body: bytes) -> Frame:
-    """The long way: whitespace, unknown members, rare ids, and whatever is wrong."""
+def _decode_slowly(body: bytes) -> Frame:
+    """The slow path: whitespace, unknown members, rare ids, and everything invalid."""
     members = _split(body)
     raw_id, twice = _sole_id(body, members)
     if twice:
@@ -320,7 +330,7 @@ def _decode_loosely(body: bytes) -> Frame:
     method = _string(members, "method")
     if method is None and "method" in members:
         fault = _refuse(members, raw_id, "a method must be a string")
-        fault.unheard = False  # no notification either, so its sender is told
+        fault.expects_no_response = False  # not a notification either, so its sender gets the error
         raise fault
     params, result, error = (members.get(name, NOTHING) for name in ("params", "result", "error"))
     return _frame(method, raw_id, params, result, error)
@@ -331,12 +341,12 @@ def _split(body: bytes) -> dict[str, Raw]:
         return _members.decode(body)
     except msgspec.ValidationError:
         words = "a message must be an object"
-    except _FOREIGN as error:
-        raise _unread(body, no_json(body, error)) from None
+    except DECODE_ERRORS as error:
+        raise _undecodable(body, invalid_json(body, error)) from None
     try:
         _raw.decode(body)
-    except _FOREIGN as error:
-        raise no_json(body, error) from None
+    except DECODE_ERRORS as error:
+        raise invalid_json(body, error) from None
     raise Fault(FaultKind.INVALID_REQUEST, words)
 
 
@@ -346,11 +356,11 @@ def _string(members: dict[str, Raw], name: str) -> str | None:
 
 
 def _frame(method: str | None, raw_id: bytes, params: Raw, result: Raw, error: Raw) -> Frame:
-    """What these members make; the ways of reading them meet here."""
+    """Build the message that these members make; all ways of decoding meet here."""
     if method is None:
-        return _outcome(raw_id, result, error)
+        return _response(raw_id, result, error)
     if result or error:
-        raise _refuse(("method",), raw_id, "a message has a method or an outcome, not both")
+        raise _refuse(("method",), raw_id, "a message has a method, or a result or error, not both")
     if params and memoryview(params)[0] != _BRACE:
         raise _refuse(("method",), raw_id, "params must be an object")
     if not raw_id:
@@ -358,46 +368,47 @@ def _frame(method: str | None, raw_id: bytes, params: Raw, result: Raw, error: R
     return Request(parse_id(raw_id), method, params, raw_id)
 
 
-def _outcome(raw_id: bytes, result: Raw, error: Raw) -> Reply | Failure:
+def _response(raw_id: bytes, result: Raw, error: Raw) -> ResultResponse | ErrorResponse:
     if not result and not error:
-        raise _refuse((), raw_id, "neither a method nor a result nor an error")
+        raise _refuse((), raw_id, "a message needs a method, a result or an error")
     if result and error:
-        raise _refuse(("result",), raw_id, "a reply has a result or an error, not both")
+        raise _refuse(("result",), raw_id, "a response has a result or an error, not both")
     if result:
         if memoryview(result)[0] != _BRACE:
             raise _refuse(("result",), raw_id, "a result must be an object")
-        return Reply(_own_id(raw_id), result)
+        return ResultResponse(_own_id(raw_id), result)
     try:
         read = _error.decode(error)
-    except _FOREIGN:
+    except DECODE_ERRORS:
         raise _refuse(("error",), raw_id, "an error has an integer code and a message") from None
     if not _integral(read.code):
         raise _refuse(("error",), raw_id, "an error has an integer code")
-    if doubled(bytes(error), _members.decode(error)):
+    if duplicate_members(bytes(error), _members.decode(error)):
         raise _refuse(("error",), raw_id, "an error has the same member twice; send each once")
     # D2: `id: null` and no id mean the same, an error about something that could not be read.
     id = _own_id(raw_id) if raw_id and raw_id != b"null" else None
-    return Failure(id, int(read.code), read.message, read.data)
+    return ErrorResponse(id, int(read.code), read.message, read.data)
 
 
 def _own_id(raw_id: bytes) -> RequestId:
-    """The id of a request of ours, as a reply repeats it."""
+    """The id of a request of ours, as a response repeats it."""
     try:
         return parse_id(raw_id)
     except Fault as fault:
-        fault.unheard = True
+        fault.expects_no_response = True
         raise
 
 
 def parse_id(raw: bytes) -> RequestId:
-    """A string or an integer; `7` and `"7"` differ, `7.0` is `7`. Anything else is a fault."""
+    """Decode an id: a string or an integer; `7` and `"7"` differ, `7.0` is `7`. Raises `Fault` for
+    anything else."""
     if raw.isdigit() and len(raw) < 16:
         return int(raw)
     if len(raw) > MAX_ID_BYTES:
         raise Fault(FaultKind.INVALID_REQUEST, f"an id longer than {MAX_ID_BYTES} bytes")
     try:
         value = _any.decode(raw)
-    except _FOREIGN:
+    except DECODE_ERRORS:
         value = None
     if isinstance(value, str):
         return value
@@ -410,55 +421,59 @@ def _integral(number: int | float) -> bool:
     return isinstance(number, int) or (number.is_integer() and abs(number) <= MAX_EXACT)
 
 
-def head(params: Raw) -> Head:
-    """Split params once. Raises `Fault` where they cannot be read or a member is there twice.
+def split_params(params: Raw) -> SplitParams:
+    """Split params once. Raises `Fault` if they cannot be decoded or have a duplicate member.
 
-    Where there is nothing but these members (known by the length again), what is inside `_meta`
-    and `arguments` is left to whoever reads them: they ask `refuse_repeats` then.
+    If there is nothing but these members (recognised by the length again), `_meta` and `arguments`
+    are not checked for duplicates inside: the code that decodes them calls
+    `refuse_duplicate_members` then.
     """
     if not params:
-        return Head()
+        return SplitParams()
     try:
         split = _head.decode(params)
-    except _FOREIGN as error:
-        raise Fault(FaultKind.INVALID_PARAMS, f"params cannot be read: {error}") from None
+    except DECODE_ERRORS as error:
+        raise Fault(FaultKind.INVALID_PARAMS, f"params cannot be decoded: {error}") from None
     if _size(split) != len(params):
-        refuse_repeats(params)
+        refuse_duplicate_members(params)
     return split
 
 
-def is_bare_call(request: Request, split: Head) -> bool:
-    """Whether params hold a name and arguments, perhaps a `_meta`, and certainly nothing else."""
+def is_bare_call(request: Request, split: SplitParams) -> bool:
+    """Whether params hold a name and arguments, perhaps a `_meta`, and nothing else."""
     if type(split.name) is not str or not split.arguments or split.uri is not None:
         return False
-    return split is request.head or len(request.params) == _size(split)
+    return split is request.split_params or len(request.params) == _size(split)
 
 
-# ---------------------------------------------------------------- what is wrong with it?
+# ---------------------------------------------------------------- invalid messages
 
 
 def _refuse(members: Container[str], raw_id: bytes, words: str) -> Fault:
-    """Whom to tell: the sender of a request, or the call of ours that waits for this reply.
+    """The fault for an invalid message, with the request it responds to, or our request that it
+    settles.
 
-    A reply is never answered: the id in it is one of ours, and may be one of theirs as well. Nor
-    is a notification (R0233).
+    A response never gets an error: the id in it is one of ours, and may be one of theirs as well.
+    Nor does a notification (R0233).
     """
     called = "method" in members
     reply = not called and ("result" in members or "error" in members)
     try:
         id = parse_id(raw_id)
     except Fault:
-        unheard = reply or (called and not raw_id and "id" not in members)
-        return Fault(FaultKind.INVALID_REQUEST, words, unheard=unheard)
+        expects_no_response = reply or (called and not raw_id and "id" not in members)
+        return Fault(FaultKind.INVALID_REQUEST, words, expects_no_response=expects_no_response)
     if called:
         return Fault(FaultKind.INVALID_REQUEST, words, raw_id=raw_id)
     raw_id = b"" if reply else raw_id
-    return Fault(FaultKind.INVALID_REQUEST, words, raw_id=raw_id, settles=id, unheard=reply)
+    return Fault(
+        FaultKind.INVALID_REQUEST, words, raw_id=raw_id, settles=id, expects_no_response=reply
+    )
 
 
 def _sole_id(body: bytes, members: dict[str, Raw]) -> tuple[bytes, bool]:
-    """The id as it is written, and whether any member is there twice; two ids are none."""
-    twice = doubled(body, members)
+    """The id as it is written, and whether any member is duplicated; two ids count as none."""
+    twice = duplicate_members(body, members)
     return b"" if "id" in twice else bytes(members.get("id", NOTHING)), bool(twice)
 
 
@@ -468,7 +483,7 @@ def _too_deep(body: bytes, deep: int) -> Fault:
         try:
             members = _members.decode(body)
             raw_id, _ = _sole_id(body, members)
-        except _FOREIGN:
+        except DECODE_ERRORS:
             pass
         else:
             return _refuse(members, raw_id, words)
@@ -478,9 +493,11 @@ def _too_deep(body: bytes, deep: int) -> Fault:
     return Fault(FaultKind.INVALID_REQUEST, words)
 
 
-def _unread(body: bytes, fault: Fault) -> Fault:
-    """For a text that is no JSON: if it began as a reply, the call that waits for it ends. The id
-    of a request is not read from such a text: JSON-RPC wants `null` in a parse error."""
+def _undecodable(body: bytes, fault: Fault) -> Fault:
+    """For a body that is not JSON: if it began as a response, the request that waits for it ends.
+
+    The id of a request is not taken from such a body: JSON-RPC wants `null` in a parse error.
+    """
     names, raw_id = outline(body)
     if raw_id and "method" not in names and names & {"result", "error"}:
         with contextlib.suppress(Fault):
@@ -488,30 +505,30 @@ def _unread(body: bytes, fault: Fault) -> Fault:
     return fault
 
 
-# ---------------------------------------------------------------- out
+# ---------------------------------------------------------------- encoding
 
 
 def encode(value: object) -> bytes:
-    """Anything that JSON can carry. Raises `LocalProtocolError`."""
+    """Encode any JSON value. Raises `LocalProtocolError`."""
     try:
         return _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise LocalProtocolError(f"this cannot be written as JSON: {error}") from error
+        raise LocalProtocolError(f"cannot be encoded as JSON: {error}") from error
 
 
-# Params that are empty take no place.
+# Empty params are left out.
 _REQUEST = b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}'
 _BARE_REQUEST = b'{"jsonrpc":"2.0","id":%b,"method":%b%b}'
 
 
 def encode_request(raw_id: bytes, method: str, params: bytes) -> bytes:
-    """A request; `params` is encoded already, empty for none."""
+    """Encode a request; `params` is already encoded, empty for none."""
     frame = _REQUEST if params else _BARE_REQUEST
     return line(frame % (raw_id, _written(method), params))
 
 
 def encode_notification(method: str, params: bytes) -> bytes:
-    """A notification; `params` is encoded already, empty for none."""
+    """Encode a notification; `params` is already encoded, empty for none."""
     tail = b',"params":%b}' % params if params else b"}"
     return line(b'{"jsonrpc":"2.0","method":%b%b' % (_written(method), tail))
 
@@ -521,15 +538,16 @@ def _written(method: str) -> bytes:
     return encode(method)
 
 
-def encode_reply(raw_id: bytes, result: bytes) -> bytes:
-    """A result for the request with this id, echoed as it was written."""
+def encode_result(raw_id: bytes, result: bytes) -> bytes:
+    """Encode the result response for this id, echoed as it was written."""
     return line(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (raw_id, result))
 
 
-def encode_failure(
+def encode_error(
     raw_id: bytes, code: int, message: str, data: object = None, *, null_id: bool = False
 ) -> bytes:
-    """An error. With no id to echo there is none, or `null` where the revision wants it (D2)."""
+    """Encode an error response. Without an id there is none, or `null` if the revision requires it
+    (D2)."""
     error = {"code": code, "message": _sentence(message)}
     body = encode(error if data is None else error | {"data": data})
     if raw_id or null_id:
@@ -538,7 +556,7 @@ def encode_failure(
 
 
 def encode_batch(frames: list[bytes]) -> bytes:
-    """Frames that are encoded already, as one array."""
+    """Join encoded messages into one array."""
     return b"[%b]" % b",".join(frames)
 
 
@@ -546,23 +564,24 @@ _NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
 def line(frame: bytes) -> bytes:
-    """R0040: what was passed on raw may have line breaks, outside of strings; those are spaces."""
+    """R0040: raw JSON that is passed on may have line breaks outside of strings; they become
+    spaces."""
     return frame if _LF not in frame and _CR not in frame else frame.translate(_NO_BREAKS)
 
 
 def _sentence(message: str) -> str:
-    """R0179: one line of bounded length, which can be written whatever is in it."""
+    """R0179: one line of bounded length, which can be encoded whatever is in it."""
     words = " ".join(message[: 4 * MAX_MESSAGE_CHARS].split())
     if len(words) > MAX_MESSAGE_CHARS:
         words = words[: MAX_MESSAGE_CHARS - 1] + "…"
     return words.encode(errors="replace").decode()
 
 
-class Lines:
-    """Cuts a byte stream into lines, one message each, however it is chunked.
+class LineSplitter:
+    """Splits a byte stream into lines, one message each, however it is chunked.
 
-    An overlong line is given up once, as a fault, and skipped to its end; the next one is good
-    again. Empty lines and a carriage return before the newline are forgiven.
+    An overlong line is reported once, as a fault, and skipped to its end; the next one is good
+    again. Empty lines and a carriage return before the newline are accepted.
     """
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:

@@ -1,9 +1,9 @@
-"""One row a method: what it carries, who may send it, and what it needs.
+"""The methods of the protocol: params, result, sender and required capability of each.
 
-A row that holds in some revisions and not in others has a second form beside it, named for the
-fact that differs. The tables at the end are what `revision` composes its own from.
+A method that differs between revisions has a second definition beside it, named for the difference.
+The tables at the end are what `revision` composes its own from.
 
-Rules: facts only. No dates, no comparing of revisions, no reading of messages.
+Rules: data only. No dates, no comparison of revisions, no decoding of messages.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from colonnade.protocol import types as t
 
 
 class Side(Enum):
-    """The two ends of a conversation."""
+    """Client or server."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -34,67 +34,68 @@ EITHER: Final = CLIENT | SERVER
 
 
 class Method(Struct, frozen=True, kw_only=True, dict=True):
-    """What the specification says of one method.
+    """The definition of one method.
 
-    `needs` is a path into the capabilities of `needs_of`; where either side may send the method,
-    `needs_of` is `None` and the receiver's are meant. `may_ask` counts only where a revision asks
-    by result, `may_become_task` only where tasks are an extension that both sides speak.
-    `named_by` is the member of params that `Mcp-Name` mirrors. `takes` and `gives` are asked once,
-    when `params` or `result` are first needed: a noun that nobody speaks of is never made.
+    `needs` is the path of the required capability, declared by `needs_of`; if either side may send
+    the method, `needs_of` is `None` and the receiver is meant. `may_require_input` counts only in
+    revisions with `input_required` results, `may_become_task` only if both sides declared the tasks
+    extension. `name_param` is the member of params that `Mcp-Name` mirrors. `load_params` and
+    `load_result` are called once, when `params` or `result` is first used: a type that is not used
+    is never created.
     """
 
     name: str
     senders: frozenset[Side]
-    takes: Callable[[], type[t.Noun]]
-    gives: Callable[[], type[t.Noun]] | None = None
+    load_params: Callable[[], type[t.ProtocolType]]
+    load_result: Callable[[], type[t.ProtocolType]] | None = None
     needs: str | None = None
     needs_of: Side | None = None
-    may_ask: bool = False
+    may_require_input: bool = False
     may_become_task: bool = False
     cacheable: bool = False
-    named_by: str | None = None
+    name_param: str | None = None
 
     @cached_property
-    def params(self) -> type[t.Noun]:
-        """What its params are read as."""
-        return self.takes()
+    def params(self) -> type[t.ProtocolType]:
+        """The type of its params."""
+        return self.load_params()
 
     @cached_property
-    def result(self) -> type[t.Noun] | None:
-        """What its result is read as; None for a notification."""
-        return None if self.gives is None else self.gives()
+    def result(self) -> type[t.ProtocolType] | None:
+        """The type of its result; None for a notification."""
+        return None if self.load_result is None else self.load_result()
 
     @property
     def is_notification(self) -> bool:
-        return self.gives is None
+        return self.load_result is None
 
     def needed_of(self, sender: Side) -> Side:
-        """Whose capabilities `needs` means when `sender` sends this."""
+        """The side whose capabilities `needs` means when `sender` sends this."""
         return self.needs_of or sender.other
 
 
-def rows(*methods: Method) -> dict[str, Method]:
+def by_name(*methods: Method) -> dict[str, Method]:
     """The methods by name."""
     return {method.name: method for method in methods}
 
 
 @cache
-def _members(noun: type[t.Noun]) -> dict[str, str]:
-    """What a noun's members are called in Python, by what they are called on the wire."""
-    return dict(zip(noun.__struct_encode_fields__, noun.__struct_fields__, strict=True))
+def _members(cls: type[t.ProtocolType]) -> dict[str, str]:
+    """The Python names of the members of a type, by their names on the wire."""
+    return dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))
 
 
 def declares(capabilities: "t.ClientCapabilities | t.ServerCapabilities", path: str) -> bool:
-    """Whether `capabilities` say yes to `path` (`tools`, `resources.subscribe`, `tasks.list`).
+    """Whether `capabilities` declare `path` (`tools`, `resources.subscribe`, `tasks.list`).
 
-    An extension is asked for by `extensions.` and its identifier, dots and all.
+    An extension is `extensions.` and its identifier, dots and all.
     """
     found: object = capabilities
     rest = path
     while rest:
         if isinstance(found, Mapping):
             return rest in found
-        if not isinstance(found, t.Noun):
+        if not isinstance(found, t.ProtocolType):
             return False
         name, _, rest = rest.partition(".")
         own = _members(type(found)).get(name)
@@ -102,37 +103,42 @@ def declares(capabilities: "t.ClientCapabilities | t.ServerCapabilities", path: 
     return found is not None and found is not False
 
 
-# --- opening and keeping alive ---
+# --- lifecycle ---
 
 INITIALIZE: Final = Method(
     name="initialize",
     senders=CLIENT,
-    takes=lambda: t.InitializeRequestParams,
-    gives=lambda: t.InitializeResult,
+    load_params=lambda: t.InitializeRequestParams,
+    load_result=lambda: t.InitializeResult,
 )
 INITIALIZED: Final = Method(
-    name="notifications/initialized", senders=CLIENT, takes=lambda: t.NotificationParams
+    name="notifications/initialized", senders=CLIENT, load_params=lambda: t.NotificationParams
 )
 PING: Final = Method(
-    name="ping", senders=EITHER, takes=lambda: t.RequestParams, gives=lambda: t.EmptyResult
+    name="ping",
+    senders=EITHER,
+    load_params=lambda: t.RequestParams,
+    load_result=lambda: t.EmptyResult,
 )
 DISCOVER: Final = Method(
     name="server/discover",
     senders=CLIENT,
-    takes=lambda: t.RequestParams,
-    gives=lambda: t.DiscoverResult,
+    load_params=lambda: t.RequestParams,
+    load_result=lambda: t.DiscoverResult,
     cacheable=True,  # R0996
 )
 
-# --- while a request runs ---
+# --- cancellation and progress ---
 
 CANCELLED: Final = Method(
-    name="notifications/cancelled", senders=EITHER, takes=lambda: t.CancelledNotificationParams
+    name="notifications/cancelled",
+    senders=EITHER,
+    load_params=lambda: t.CancelledNotificationParams,
 )
 PROGRESS: Final = Method(
-    name="notifications/progress", senders=EITHER, takes=lambda: t.ProgressNotificationParams
+    name="notifications/progress", senders=EITHER, load_params=lambda: t.ProgressNotificationParams
 )
-# Where the server sends no requests, nothing of its own can make progress at the client.
+# Where the server sends no requests, the client has no progress to report.
 PROGRESS_OF_SERVER: Final = replace(PROGRESS, senders=SERVER)
 
 # --- tools ---
@@ -140,8 +146,8 @@ PROGRESS_OF_SERVER: Final = replace(PROGRESS, senders=SERVER)
 LIST_TOOLS: Final = Method(
     name="tools/list",
     senders=CLIENT,
-    takes=lambda: t.PaginatedRequestParams,
-    gives=lambda: t.ListToolsResult,
+    load_params=lambda: t.PaginatedRequestParams,
+    load_result=lambda: t.ListToolsResult,
     needs="tools",
     needs_of=Side.SERVER,
     cacheable=True,  # R0997
@@ -149,18 +155,18 @@ LIST_TOOLS: Final = Method(
 CALL_TOOL: Final = Method(
     name="tools/call",
     senders=CLIENT,
-    takes=lambda: t.CallToolRequestParams,
-    gives=lambda: t.CallToolResult,
+    load_params=lambda: t.CallToolRequestParams,
+    load_result=lambda: t.CallToolResult,
     needs="tools",
     needs_of=Side.SERVER,
-    may_ask=True,
+    may_require_input=True,
     may_become_task=True,  # R1155
-    named_by="name",
+    name_param="name",
 )
 TOOLS_CHANGED: Final = Method(
     name="notifications/tools/list_changed",
     senders=SERVER,
-    takes=lambda: t.NotificationParams,
+    load_params=lambda: t.NotificationParams,
     needs="tools.listChanged",
     needs_of=Side.SERVER,
 )
@@ -170,8 +176,8 @@ TOOLS_CHANGED: Final = Method(
 LIST_RESOURCES: Final = Method(
     name="resources/list",
     senders=CLIENT,
-    takes=lambda: t.PaginatedRequestParams,
-    gives=lambda: t.ListResourcesResult,
+    load_params=lambda: t.PaginatedRequestParams,
+    load_result=lambda: t.ListResourcesResult,
     needs="resources",
     needs_of=Side.SERVER,
     cacheable=True,  # R0999
@@ -179,8 +185,8 @@ LIST_RESOURCES: Final = Method(
 LIST_RESOURCE_TEMPLATES: Final = Method(
     name="resources/templates/list",
     senders=CLIENT,
-    takes=lambda: t.PaginatedRequestParams,
-    gives=lambda: t.ListResourceTemplatesResult,
+    load_params=lambda: t.PaginatedRequestParams,
+    load_result=lambda: t.ListResourceTemplatesResult,
     needs="resources",
     needs_of=Side.SERVER,
     cacheable=True,  # R1000
@@ -188,41 +194,41 @@ LIST_RESOURCE_TEMPLATES: Final = Method(
 READ_RESOURCE: Final = Method(
     name="resources/read",
     senders=CLIENT,
-    takes=lambda: t.ReadResourceRequestParams,
-    gives=lambda: t.ReadResourceResult,
+    load_params=lambda: t.ReadResourceRequestParams,
+    load_result=lambda: t.ReadResourceResult,
     needs="resources",
     needs_of=Side.SERVER,
-    may_ask=True,
+    may_require_input=True,
     cacheable=True,  # R1001
-    named_by="uri",
+    name_param="uri",
 )
 SUBSCRIBE: Final = Method(
     name="resources/subscribe",
     senders=CLIENT,
-    takes=lambda: t.SubscribeRequestParams,
-    gives=lambda: t.EmptyResult,
+    load_params=lambda: t.SubscribeRequestParams,
+    load_result=lambda: t.EmptyResult,
     needs="resources.subscribe",
     needs_of=Side.SERVER,
 )
 UNSUBSCRIBE: Final = Method(
     name="resources/unsubscribe",
     senders=CLIENT,
-    takes=lambda: t.UnsubscribeRequestParams,
-    gives=lambda: t.EmptyResult,
+    load_params=lambda: t.UnsubscribeRequestParams,
+    load_result=lambda: t.EmptyResult,
     needs="resources.subscribe",
     needs_of=Side.SERVER,
 )
 RESOURCES_CHANGED: Final = Method(
     name="notifications/resources/list_changed",
     senders=SERVER,
-    takes=lambda: t.NotificationParams,
+    load_params=lambda: t.NotificationParams,
     needs="resources.listChanged",
     needs_of=Side.SERVER,
 )
 RESOURCE_UPDATED: Final = Method(
     name="notifications/resources/updated",
     senders=SERVER,
-    takes=lambda: t.ResourceUpdatedNotificationParams,
+    load_params=lambda: t.ResourceUpdatedNotificationParams,
     needs="resources.subscribe",
     needs_of=Side.SERVER,
 )
@@ -232,8 +238,8 @@ RESOURCE_UPDATED: Final = Method(
 LIST_PROMPTS: Final = Method(
     name="prompts/list",
     senders=CLIENT,
-    takes=lambda: t.PaginatedRequestParams,
-    gives=lambda: t.ListPromptsResult,
+    load_params=lambda: t.PaginatedRequestParams,
+    load_result=lambda: t.ListPromptsResult,
     needs="prompts",
     needs_of=Side.SERVER,
     cacheable=True,  # R0998
@@ -241,17 +247,17 @@ LIST_PROMPTS: Final = Method(
 GET_PROMPT: Final = Method(
     name="prompts/get",
     senders=CLIENT,
-    takes=lambda: t.GetPromptRequestParams,
-    gives=lambda: t.GetPromptResult,
+    load_params=lambda: t.GetPromptRequestParams,
+    load_result=lambda: t.GetPromptResult,
     needs="prompts",
     needs_of=Side.SERVER,
-    may_ask=True,
-    named_by="name",
+    may_require_input=True,
+    name_param="name",
 )
 PROMPTS_CHANGED: Final = Method(
     name="notifications/prompts/list_changed",
     senders=SERVER,
-    takes=lambda: t.NotificationParams,
+    load_params=lambda: t.NotificationParams,
     needs="prompts.listChanged",
     needs_of=Side.SERVER,
 )
@@ -261,25 +267,25 @@ PROMPTS_CHANGED: Final = Method(
 COMPLETE: Final = Method(
     name="completion/complete",
     senders=CLIENT,
-    takes=lambda: t.CompleteRequestParams,
-    gives=lambda: t.CompleteResult,
+    load_params=lambda: t.CompleteRequestParams,
+    load_result=lambda: t.CompleteResult,
     needs="completions",  # R0295
     needs_of=Side.SERVER,
 )
-# The first revision has completions, and no capability that says so.
+# The first revision has completions, but no capability for them.
 COMPLETE_UNDECLARED: Final = replace(COMPLETE, needs=None, needs_of=None)
 SET_LEVEL: Final = Method(
     name="logging/setLevel",
     senders=CLIENT,
-    takes=lambda: t.SetLevelRequestParams,
-    gives=lambda: t.EmptyResult,
+    load_params=lambda: t.SetLevelRequestParams,
+    load_result=lambda: t.EmptyResult,
     needs="logging",
     needs_of=Side.SERVER,
 )
 LOG_MESSAGE: Final = Method(
     name="notifications/message",
     senders=SERVER,
-    takes=lambda: t.LoggingMessageNotificationParams,
+    load_params=lambda: t.LoggingMessageNotificationParams,
     needs="logging",  # R0153
     needs_of=Side.SERVER,
 )
@@ -289,134 +295,136 @@ LOG_MESSAGE: Final = Method(
 LISTEN: Final = Method(
     name="subscriptions/listen",
     senders=CLIENT,
-    takes=lambda: t.SubscriptionsListenRequestParams,
-    gives=lambda: t.SubscriptionsListenResult,
+    load_params=lambda: t.SubscriptionsListenRequestParams,
+    load_result=lambda: t.SubscriptionsListenResult,
 )
 ACKNOWLEDGED: Final = Method(
     name="notifications/subscriptions/acknowledged",
     senders=SERVER,
-    takes=lambda: t.SubscriptionsAcknowledgedNotificationParams,
+    load_params=lambda: t.SubscriptionsAcknowledgedNotificationParams,
 )
 
-# --- questions, where they go by request ---
+# --- input requests that are requests of their own ---
 
 CREATE_MESSAGE: Final = Method(
     name="sampling/createMessage",
     senders=SERVER,
-    takes=lambda: t.CreateMessageRequestParams,
-    gives=lambda: t.CreateMessageResult,
+    load_params=lambda: t.CreateMessageRequestParams,
+    load_result=lambda: t.CreateMessageResult,
     needs="sampling",  # R0100
     needs_of=Side.CLIENT,
 )
 LIST_ROOTS: Final = Method(
     name="roots/list",
     senders=SERVER,
-    takes=lambda: t.ListRootsRequestParams,
-    gives=lambda: t.ListRootsResult,
+    load_params=lambda: t.ListRootsRequestParams,
+    load_result=lambda: t.ListRootsResult,
     needs="roots",  # R0087
     needs_of=Side.CLIENT,
 )
 ROOTS_CHANGED: Final = Method(
     name="notifications/roots/list_changed",
     senders=CLIENT,
-    takes=lambda: t.NotificationParams,
+    load_params=lambda: t.NotificationParams,
     needs="roots.listChanged",
     needs_of=Side.CLIENT,
 )
 ELICIT: Final = Method(
     name="elicitation/create",
     senders=SERVER,
-    takes=lambda: t.ElicitRequestParams,
-    gives=lambda: t.ElicitResult,
+    load_params=lambda: t.ElicitRequestParams,
+    load_result=lambda: t.ElicitResult,
     needs="elicitation",  # R0364
     needs_of=Side.CLIENT,
 )
 ELICITATION_COMPLETE: Final = Method(
     name="notifications/elicitation/complete",
     senders=SERVER,
-    takes=lambda: t.ElicitationCompleteNotificationParams,
+    load_params=lambda: t.ElicitationCompleteNotificationParams,
     needs="elicitation.url",
     needs_of=Side.CLIENT,
 )
 
-# --- tasks of the core: whoever received the request holds the task ---
+# --- tasks of the core: the receiver of the request holds the task ---
 
 GET_TASK: Final = Method(
     name="tasks/get",
     senders=EITHER,
-    takes=lambda: t.GetTaskRequestParams,
-    gives=lambda: t.GetTaskResult,
+    load_params=lambda: t.GetTaskRequestParams,
+    load_result=lambda: t.GetTaskResult,
     needs="tasks",
 )
 GET_TASK_PAYLOAD: Final = Method(
     name="tasks/result",
     senders=EITHER,
-    takes=lambda: t.GetTaskPayloadRequestParams,
-    gives=lambda: t.GetTaskPayloadResult,
+    load_params=lambda: t.GetTaskPayloadRequestParams,
+    load_result=lambda: t.GetTaskPayloadResult,
     needs="tasks",
 )
 LIST_TASKS: Final = Method(
     name="tasks/list",
     senders=EITHER,
-    takes=lambda: t.PaginatedRequestParams,
-    gives=lambda: t.ListTasksResult,
+    load_params=lambda: t.PaginatedRequestParams,
+    load_result=lambda: t.ListTasksResult,
     needs="tasks.list",
 )
 CANCEL_TASK: Final = Method(
     name="tasks/cancel",
     senders=EITHER,
-    takes=lambda: t.CancelTaskRequestParams,
-    gives=lambda: t.CancelTaskResult,
+    load_params=lambda: t.CancelTaskRequestParams,
+    load_result=lambda: t.CancelTaskResult,
     needs="tasks.cancel",
 )
-# Its sender is the one that holds the task, so there is nothing to ask of the receiver.
+# Its sender holds the task, so the receiver needs no capability.
 TASK_STATUS: Final = Method(
-    name="notifications/tasks/status", senders=EITHER, takes=lambda: t.TaskStatusNotificationParams
+    name="notifications/tasks/status",
+    senders=EITHER,
+    load_params=lambda: t.TaskStatusNotificationParams,
 )
 
 # --- tasks of the extension: the server alone holds tasks, for clients that declare it (R1207) ---
 
-_SPOKEN: Final = f"extensions.{t.TASKS_EXTENSION_ID}"
+_TASKS_EXTENSION: Final = f"extensions.{t.TASKS_EXTENSION_ID}"
 
 EXT_GET_TASK: Final = Method(
     name="tasks/get",
     senders=CLIENT,
-    takes=lambda: t.ExtGetTaskRequestParams,
-    gives=lambda: t.ExtGetTaskResult,
-    needs=_SPOKEN,
+    load_params=lambda: t.ExtGetTaskRequestParams,
+    load_result=lambda: t.ExtGetTaskResult,
+    needs=_TASKS_EXTENSION,
     needs_of=Side.CLIENT,
-    named_by="taskId",  # R1200
+    name_param="taskId",  # R1200
 )
 EXT_UPDATE_TASK: Final = Method(
     name="tasks/update",
     senders=CLIENT,
-    takes=lambda: t.ExtUpdateTaskRequestParams,
-    gives=lambda: t.ExtUpdateTaskResult,
-    needs=_SPOKEN,
+    load_params=lambda: t.ExtUpdateTaskRequestParams,
+    load_result=lambda: t.ExtUpdateTaskResult,
+    needs=_TASKS_EXTENSION,
     needs_of=Side.CLIENT,
-    named_by="taskId",  # R1200
+    name_param="taskId",  # R1200
 )
 EXT_CANCEL_TASK: Final = Method(
     name="tasks/cancel",
     senders=CLIENT,
-    takes=lambda: t.ExtCancelTaskRequestParams,
-    gives=lambda: t.ExtCancelTaskResult,
-    needs=_SPOKEN,
+    load_params=lambda: t.ExtCancelTaskRequestParams,
+    load_result=lambda: t.ExtCancelTaskResult,
+    needs=_TASKS_EXTENSION,
     needs_of=Side.CLIENT,
-    named_by="taskId",  # R1200
+    name_param="taskId",  # R1200
 )
 EXT_TASK_STATUS: Final = Method(
     name="notifications/tasks",
     senders=SERVER,
-    takes=lambda: t.ExtTaskStatusNotificationParams,
-    needs=_SPOKEN,
+    load_params=lambda: t.ExtTaskStatusNotificationParams,
+    needs=_TASKS_EXTENSION,
     needs_of=Side.CLIENT,
 )
 
 # --- the tables ---
 
-# Offered in every revision, with the same row.
-LASTING: Final = rows(
+# In every revision, with the same definition.
+COMMON: Final = by_name(
     CANCELLED,
     LIST_TOOLS,
     CALL_TOOL,
@@ -431,8 +439,8 @@ LASTING: Final = rows(
     PROMPTS_CHANGED,
     LOG_MESSAGE,
 )
-# The first revision, and what all revisions with a handshake go on from.
-FIRST: Final = LASTING | rows(
+# The first revision, and the base of all revisions with a handshake.
+FIRST: Final = COMMON | by_name(
     INITIALIZE,
     INITIALIZED,
     PING,
@@ -445,12 +453,12 @@ FIRST: Final = LASTING | rows(
     LIST_ROOTS,
     ROOTS_CHANGED,
 )
-# What later ones added, each to be joined to what came before.
-COMPLETIONS_DECLARED: Final = rows(COMPLETE)
-ELICITATION: Final = rows(ELICIT)
-URL_ELICITATION: Final = rows(ELICITATION_COMPLETE)
-TASKS: Final = rows(GET_TASK, GET_TASK_PAYLOAD, LIST_TASKS, CANCEL_TASK, TASK_STATUS)
-# Without a handshake: each request brings its envelope, and the server asks by result.
-ENVELOPED: Final = LASTING | rows(DISCOVER, PROGRESS_OF_SERVER, COMPLETE, LISTEN, ACKNOWLEDGED)
-# Only between two that both speak the extension.
-TASKS_EXTENSION: Final = rows(EXT_GET_TASK, EXT_UPDATE_TASK, EXT_CANCEL_TASK, EXT_TASK_STATUS)
+# Additions of later revisions, each joined to the ones before.
+COMPLETIONS_DECLARED: Final = by_name(COMPLETE)
+ELICITATION: Final = by_name(ELICIT)
+URL_ELICITATION: Final = by_name(ELICITATION_COMPLETE)
+TASKS: Final = by_name(GET_TASK, GET_TASK_PAYLOAD, LIST_TASKS, CANCEL_TASK, TASK_STATUS)
+# Without a handshake: each request carries its envelope, and input requests are in results.
+STATELESS: Final = COMMON | by_name(DISCOVER, PROGRESS_OF_SERVER, COMPLETE, LISTEN, ACKNOWLEDGED)
+# Only if both sides declared the extension.
+TASKS_EXTENSION: Final = by_name(EXT_GET_TASK, EXT_UPDATE_TASK, EXT_CANCEL_TASK, EXT_TASK_STATUS)

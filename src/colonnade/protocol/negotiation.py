@@ -1,22 +1,30 @@
-"""Who is on the other side, and which revision do we speak with them?
+"""Negotiation of the revision: which peer sent a request, and which revision it uses.
 
-`recognise` looks at one request; `negotiate`, `agree` and `choose` settle on a revision. The order
-of the checks is the order of the answers.
+`PeerDetector.detect` looks at one request; `negotiate`, `agree` and `choose` settle on a revision.
+The order of the checks is the order of the errors.
 
-Rules: no I/O, no clock. A peer is judged by this frame, its headers and what the link knows; a
-pipe is never locked to one way of opening.
+Rules: no I/O, no clock. A peer is judged by this message, its headers and what the link knows; a
+connection is never locked to one kind of initialization.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, field
 
-from colonnade.errors import Fault, FaultKind, RemoteProtocolError
-from colonnade.protocol.jsonrpc import NOTHING, Request, repeats
-from colonnade.protocol.methods import declares
-from colonnade.protocol.reading import read
+from colonnade.errors import (
+    Fault,
+    FaultKind,
+    InvalidArgument,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.jsonrpc import NOTHING, Request, encode, has_duplicate_members
+from colonnade.protocol.methods import Side, declares
 from colonnade.protocol.revision import EVERY, Revision, Revisions
 from colonnade.protocol.types import (
     CLIENT_CAPABILITIES_KEY,
@@ -30,19 +38,101 @@ from colonnade.protocol.types import (
     ServerCapabilities,
 )
 
-# Clients repeat their `_meta` on every request, so what it says is worked out once. Larger ones
-# and more of them are read each time: a stranger must not fill our memory.
+Encoders: TypeAlias = dict[Revision, tuple[t.Implementation | None, Encoder]]
+
+
+class Identity(Struct, frozen=True):
+    """Our implementation info and capabilities. `named` is whether to send the info where it is
+    optional.
+
+    Raises `LocalProtocolError` for what cannot be encoded.
+    """
+
+    info: t.Implementation
+    capabilities: t.ServerCapabilities | t.ClientCapabilities
+    instructions: str | None = None
+    named: bool = True
+    # The encoders of a server, each with the info that it sends. A server whose features change has
+    # several identities and gives all of them the same dict, so that they share encoded lists.
+    encoders: Encoders = field(
+        default_factory=dict[Revision, tuple[t.Implementation | None, Encoder]]
+    )
+
+    def __post_init__(self) -> None:
+        encode([self.info, self.capabilities, self.instructions])
+        for identifier in self.capabilities.extensions or ():
+            if not t.valid_extension_id(identifier):  # R0926
+                raise InvalidArgument(f"{identifier!r} is not an extension identifier; write a.b/c")
+
+    @property
+    def side(self) -> Side:
+        """The side that has such capabilities."""
+        server = isinstance(self.capabilities, t.ServerCapabilities)
+        return Side.SERVER if server else Side.CLIENT
+
+    @property
+    def logs(self) -> bool:
+        """Whether logging was declared, without which no log message may be sent (R0153)."""
+        return declares(self.capabilities, "logging")
+
+    def encoder(self, revision: Revision) -> Encoder:
+        """The encoder for peers of this revision, with our info."""
+        info = self.info if self.named else None
+        if isinstance(self.capabilities, t.ServerCapabilities):
+            known = self.encoders.get(revision)
+            if known is None or known[0] is not info:
+                known = self.encoders[revision] = (info, Encoder(revision, info))
+            return known[1]
+        envelope = t.Envelope(
+            version=revision.date, capabilities=self.capabilities, client_info=info
+        )
+        return Encoder(revision, None, envelope)
+
+    def initialize_params(self, revision: Revision) -> "t.InitializeRequestParams":
+        """The params of `initialize`, for a client."""
+        if not isinstance(self.capabilities, t.ClientCapabilities):
+            raise LocalProtocolError("only a client sends initialize")
+        return t.InitializeRequestParams(
+            protocol_version=revision.date, capabilities=self.capabilities, client_info=self.info
+        )
+
+    def initialize_result(self, revision: Revision) -> "t.InitializeResult":
+        """The result of `initialize`, for a server."""
+        return t.InitializeResult(
+            protocol_version=revision.date,
+            capabilities=self._server_capabilities,
+            server_info=self.info,
+            instructions=self.instructions,
+        )
+
+    def discover_result(self, accepts: Revisions) -> "t.DiscoverResult":
+        """The result of `server/discover`, which every server has (R0924)."""
+        return t.DiscoverResult(
+            supported_versions=accepts.dates,  # D11: newest first
+            capabilities=self._server_capabilities,
+            instructions=self.instructions,
+        )
+
+    @property
+    def _server_capabilities(self) -> t.ServerCapabilities:
+        if not isinstance(self.capabilities, t.ServerCapabilities):
+            raise LocalProtocolError("only a server has a discover result")
+        return self.capabilities
+
+
+# Clients repeat their `_meta` on every request, so it is decoded once. Larger ones and more of them
+# are decoded each time: a client must not fill our memory.
 MAX_REMEMBERED = 256
 MAX_REMEMBERED_BYTES = 4096
 
-# Whoever counts requests stays below this; every reader of JSON has it whole.
+# A counter of requests stays below this; every JSON decoder reads it exactly.
 MAX_DIGITS = 15
 
-# A token is written into every progress notice; ours and those of others are shorter than an id.
+# A token is written into every progress notification; those in use are shorter than an id.
 MAX_TOKEN_CHARACTERS = 512
-# What we repeat of a version that a stranger named; ours have ten characters.
+# What is quoted of an unknown version; ours have ten characters.
 MAX_QUOTED = 80
-# And how many of them.
+# How many versions are quoted.
 MAX_QUOTED_VERSIONS = 10
 
 HANDSHAKE_METHOD = "initialize"
@@ -50,12 +140,12 @@ HANDSHAKE_METHOD = "initialize"
 _TOKEN = PROGRESS_TOKEN_KEY.encode()
 _LAST_TOKEN = b',"%b":' % _TOKEN
 # No `_meta` begins like this.
-_NOTHING_LIKE_IT = b"\0"
+_NO_PREFIX = b"\0"
 _BACKSLASH = ord("\\")
 
 
 class Peer(Struct, frozen=True):
-    """Who is on the other side: its revision, and what it said of itself."""
+    """The other side of a connection: its revision, capabilities and implementation info."""
 
     revision: Revision
     capabilities: ClientCapabilities | ServerCapabilities
@@ -72,152 +162,158 @@ class Peer(Struct, frozen=True):
         return declares(self.capabilities, path)
 
 
-class Signs(Struct, frozen=True):
-    """What the HTTP headers of a POST say about its sender."""
+class VersionHeaders(Struct, frozen=True):
+    """The HTTP headers of a POST that tell the revision of its sender."""
 
     version: str | None = None
     routed: bool = False
 
 
-# A `_meta` as it was written, the version that it names, and who that is, if it is spoken here.
-Known: TypeAlias = tuple[Raw, str, Peer | None]
-_NOBODY: Known = (NOTHING, "", None)
+# A `_meta` as it was written, the version that it names, and the peer if that version is accepted.
+KnownPeer: TypeAlias = tuple[Raw, str, Peer | None]
+_NO_PEER: KnownPeer = (NOTHING, "", None)
 
 
-class Recogniser:
-    """Tells peers by their requests, for one set of accepted revisions."""
+class PeerDetector:
+    """Detects the peer of each request, for one set of accepted revisions."""
 
     def __init__(self, accepts: Revisions = EVERY) -> None:
         self.accepts = accepts
         self._by_date = {revision.date: revision for revision in accepts}
         older = [revision for revision in (*EVERY, *accepts) if revision.handshake]
         self._older = frozenset(revision.date for revision in older)
-        self._modern_only = frozenset(
+        self._stateless_only = frozenset(
             name
             for revision in accepts.enveloped
             for name in revision.methods
             if not any(name in old.methods for old in older)
         )
-        self._enveloping = bool(accepts.enveloped)
-        self._remembered: dict[bytes, Known] = {}
-        # Who was recognised last; and how their `_meta` begins, up to a token for progress.
-        self._latest: Known = _NOBODY
-        self._before_token = _NOTHING_LIKE_IT
+        self._accepts_envelopes = bool(accepts.enveloped)
+        self._remembered: dict[bytes, KnownPeer] = {}
+        # The peer that was detected last, and how its `_meta` begins, up to a progress token.
+        self._latest: KnownPeer = _NO_PEER
+        self._before_token = _NO_PREFIX
 
-    def again(self, meta: Raw) -> Peer | None:
-        """Who sent the last request, where this one has the very same `_meta`."""
+    def detect_repeated(self, meta: Raw) -> Peer | None:
+        """The peer of the last request, if this one has the very same `_meta`."""
         latest = self._latest
         return latest[2] if meta == latest[0] else None
 
-    def recognise(
-        self, request: Request, meta: Raw, signs: Signs | None = None, known: Peer | None = None
+    def detect(
+        self,
+        request: Request,
+        meta: Raw,
+        headers: VersionHeaders | None = None,
+        known: Peer | None = None,
     ) -> Peer | None:
         """The peer that sent this request; None for a handshake that is still to be done.
 
-        `signs` are the headers, None where there are none. `known` is the peer of the session.
-        Raises `Fault` in the order of D4: `_meta`, the version header, the version.
+        `headers` are None without HTTP. `known` is the peer of the session. Raises `Fault` in the
+        order of D4: `_meta`, the version header, the version.
         """
         if meta:
-            found: Known | None = self._latest
-            if meta != found[0]:  # which looks no further than to the first difference
+            found: KnownPeer | None = self._latest
+            if meta != found[0]:  # the comparison stops at the first difference
                 raw, before = bytes(meta), self._before_token
                 if not (raw.startswith(before) and _is_token(raw[len(before) : -1])):
                     found = self._look_up(raw)
             if found is not None:
                 _, version, peer = found
-                if signs is not None and signs.version != version:
-                    raise mismatch("MCP-Protocol-Version", signs.version, version)
+                if headers is not None and headers.version != version:
+                    raise header_mismatch("MCP-Protocol-Version", headers.version, version)
                 if peer is None:
-                    raise unsupported(version, self.accepts)
+                    raise unsupported_version(version, self.accepts)
                 return peer
-        return self._without_envelope(request, signs, known)
+        return self._without_envelope(request, headers, known)
 
-    def _look_up(self, raw: bytes) -> Known | None:
-        steady = _without_token(raw) if raw[-2:-1].isdigit() else raw
-        found = self._remembered.get(steady) or self._enveloped(raw, steady)
+    def _look_up(self, raw: bytes) -> KnownPeer | None:
+        stable = _without_token(raw) if raw[-2:-1].isdigit() else raw
+        found = self._remembered.get(stable) or self._enveloped(raw, stable)
         if found is not None and found[0]:
             self._latest = found
-            taken_off = steady is not raw
-            self._before_token = steady[:-1] + _LAST_TOKEN if taken_off else _NOTHING_LIKE_IT
+            taken_off = stable is not raw
+            self._before_token = stable[:-1] + _LAST_TOKEN if taken_off else _NO_PREFIX
         return found
 
-    def _enveloped(self, raw: bytes, steady: bytes) -> Known | None:
-        """Read a `_meta`; None where it does not speak of a revision at all."""
+    def _enveloped(self, raw: bytes, stable: bytes) -> KnownPeer | None:
+        """Decode a `_meta`; None if it has no envelope."""
         try:
-            marks = _marks.decode(raw)
+            keys = _envelope_keys.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Fault(FaultKind.INVALID_PARAMS, f"_meta cannot be read: {error}") from None
-        if repeats(raw):
-            # Another reader may take the other member, and so see another peer.
-            raise Fault(FaultKind.INVALID_PARAMS, "_meta has the same member twice")
-        version = marks.version
-        if version is UNSET and not marks.capabilities:
+            raise Fault(FaultKind.INVALID_PARAMS, f"_meta cannot be decoded: {error}") from None
+        if has_duplicate_members(raw):
+            # Another decoder may take the other member, and so see another peer.
+            raise Fault(FaultKind.INVALID_PARAMS, "_meta has a duplicate member")
+        version = keys.version
+        if version is UNSET and not keys.capabilities:
             return None
         # R0761: both are required, and a request without either is malformed.
         if version is UNSET:
             raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
-        if not marks.capabilities:
+        if not keys.capabilities:
             raise missing_meta(CLIENT_CAPABILITIES_KEY, self.accepts)
         if isinstance(version, str):
             revision = self._by_date.get(version)
-            # D11: a revision that opens with a handshake cannot be spoken by envelope. What else
-            # an unknown one has in its envelope is not ours to judge.
+            # D11: a revision with a handshake cannot be used with an envelope. What else the
+            # envelope of an unknown revision holds is not checked.
             if revision is None or revision.handshake:
                 return NOTHING, version, None
-        envelope = read(Envelope, raw)
-        checked_token(envelope.progress_token)
+        envelope = decode_as(Envelope, raw)
+        check_progress_token(envelope.progress_token)
         revision = self._by_date[envelope.version]
         peer = Peer(revision, envelope.capabilities, envelope.client_info, envelope.log_level)
-        # With a token that cannot be taken off, no other request is the same.
-        if len(steady) > MAX_REMEMBERED_BYTES or _TOKEN in steady:
+        # With a token that cannot be removed, no other request has the same `_meta`.
+        if len(stable) > MAX_REMEMBERED_BYTES or _TOKEN in stable:
             return NOTHING, envelope.version, peer
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
-        known = self._remembered[steady] = (Raw(steady), envelope.version, peer)
+        known = self._remembered[stable] = (Raw(stable), envelope.version, peer)
         return known
 
     def _without_envelope(
-        self, request: Request, signs: Signs | None, known: Peer | None
+        self, request: Request, headers: VersionHeaders | None, known: Peer | None
     ) -> Peer | None:
-        if self._enveloping and self._looks_modern(request, signs):
+        if self._accepts_envelopes and self._looks_stateless(request, headers):
             raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
         if request.method == HANDSHAKE_METHOD:
             return None
-        version = signs.version if self._enveloping and signs is not None else None
+        version = headers.version if self._accepts_envelopes and headers is not None else None
         if version is not None and version not in self._older:
             # R0359. An older peer does not know the code that newer ones have for this.
             raise (
-                unsupported(version, self.accepts)
+                unsupported_version(version, self.accepts)
                 if known is None
-                else unspoken(version, self.accepts)
+                else unsupported_version_header(version, self.accepts)
             )
         if known is not None:
             return known
         if not self.accepts.handshakes:
             raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
-        # D27: say both ways in.
-        way = f", or put {PROTOCOL_VERSION_KEY} into params._meta" if self._enveloping else ""
+        # D27: name both ways to initialize.
+        alternative = (
+            f", or put {PROTOCOL_VERSION_KEY} into params._meta" if self._accepts_envelopes else ""
+        )
         raise Fault(
             FaultKind.INVALID_PARAMS,
-            f"{request.method[:MAX_QUOTED]} before initialize; send it first{way}",
+            f"{request.method[:MAX_QUOTED]} before initialize; send initialize first{alternative}",
         )
 
-    def _looks_modern(self, request: Request, signs: Signs | None) -> bool:
-        if request.method in self._modern_only:
+    def _looks_stateless(self, request: Request, headers: VersionHeaders | None) -> bool:
+        if request.method in self._stateless_only:
             return True
-        if signs is None or request.method == HANDSHAKE_METHOD:
+        if headers is None or request.method == HANDSHAKE_METHOD:
             return False
-        if signs.routed:
+        if headers.routed:
             return True
-        return signs.version in self._by_date and signs.version not in self._older
+        return headers.version in self._by_date and headers.version not in self._older
 
 
 def _without_token(raw: bytes) -> bytes:
-    """A `_meta` as it was before a number was put at its end to report progress under.
+    """A `_meta` without the progress token at its end.
 
-    That number is another one in each request. Only digits stand between the name and the brace
-    that ends it all, so that nothing else is taken off; and with an escape in it, the name could
-    be there twice. What still has that name in it is not remembered.
+    The token is another number in each request. Only digits stand between the key and the closing
+    brace, so that nothing else is removed; and with an escape in it, the key could be there twice.
+    What still contains the key is not remembered.
     """
     at = raw.rfind(_LAST_TOKEN)
     if at < 0 or not _is_token(raw[at + len(_LAST_TOKEN) : -1]) or _BACKSLASH in raw:
@@ -229,93 +325,95 @@ def _is_token(digits: bytes) -> bool:
     return digits.isdigit() and len(digits) <= MAX_DIGITS
 
 
-class _Marks(Struct):
+class _EnvelopeKeys(Struct):
     version: Any = msgspec.field(name=PROTOCOL_VERSION_KEY, default=UNSET)
     capabilities: Raw = msgspec.field(name=CLIENT_CAPABILITIES_KEY, default=NOTHING)
 
 
-_marks = msgspec.json.Decoder(_Marks)
+_envelope_keys = msgspec.json.Decoder(_EnvelopeKeys)
 
 
-# ---------------------------------------------------------------- faults with data
+# ---------------------------------------------------------------- faults
 
 
 def missing_meta(key: str, accepts: Revisions) -> Fault:
-    """A modern request without what it must say of itself."""
+    """A request without the envelope that its revision requires."""
     words = f"params._meta must have {key} on every request"
     return Fault(FaultKind.INVALID_PARAMS, words, {"supported": accepts.dates})
 
 
-def checked_token(token: ProgressToken | None) -> ProgressToken | None:
-    """The token that progress is wanted under, if it is one that we will repeat."""
+def check_progress_token(token: ProgressToken | None) -> ProgressToken | None:
+    """Return the progress token, if it is short enough to be repeated. Raises `Fault`."""
     if isinstance(token, str) and len(token) > MAX_TOKEN_CHARACTERS:
         words = f"a progress token of more than {MAX_TOKEN_CHARACTERS} characters"
         raise Fault(FaultKind.INVALID_PARAMS, words)
     return token
 
 
-def mismatch(header: str, found: str | None, expected: str) -> Fault:
-    """A header that is missing or says something else than the body."""
+def header_mismatch(header: str, found: str | None, expected: str) -> Fault:
+    """A header that is missing or differs from the body."""
     if found is None:
         return Fault(FaultKind.HEADER_MISMATCH, f"Header mismatch: {header} is missing")
-    said, meant = found[:MAX_QUOTED], expected[:MAX_QUOTED]
-    words = f"Header mismatch: {header} is {said!r}, the body says {meant!r}"
+    shown, meant = found[:MAX_QUOTED], expected[:MAX_QUOTED]
+    words = f"Header mismatch: {header} is {shown!r}, the body says {meant!r}"
     return Fault(FaultKind.HEADER_MISMATCH, words)
 
 
-def unsupported(requested: str, accepts: Revisions) -> Fault:
-    """A version that this side does not speak; the data lists those that it does."""
+def unsupported_version(requested: str, accepts: Revisions) -> Fault:
+    """A version that this side does not accept; the data lists those that it does."""
     data = {"supported": accepts.dates, "requested": requested[:MAX_QUOTED]}
     words = f"Unsupported protocol version; use one of {', '.join(accepts.dates)}"
     return Fault(FaultKind.VERSION_UNSUPPORTED, words, data)
 
 
-def unspoken(named: str, accepts: Revisions) -> Fault:
+def unsupported_version_header(named: str, accepts: Revisions) -> Fault:
     """The same in a session, where only the header is wrong. Clients of other SDKs look for the
     first three words."""
     dates = ", ".join(accepts.dates)
-    said = named[:MAX_QUOTED]
-    words = f"Unsupported protocol version: MCP-Protocol-Version is {said!r}; use {dates}"
+    shown = named[:MAX_QUOTED]
+    words = f"Unsupported protocol version: MCP-Protocol-Version is {shown!r}; use {dates}"
     data = {"supported": accepts.dates, "requested": named[:MAX_QUOTED]}
     return Fault(FaultKind.INVALID_PARAMS, words, data)
 
 
-def incapable(words: str, **capabilities: dict[str, Any]) -> Fault:
-    """A request that needs something its sender did not declare (R0765)."""
+def missing_capability(words: str, **capabilities: dict[str, Any]) -> Fault:
+    """A request that needs a capability its sender did not declare (R0765)."""
     return Fault(FaultKind.CAPABILITY_MISSING, words, {"requiredCapabilities": capabilities})
 
 
-# ---------------------------------------------------------------- choosing
+# ---------------------------------------------------------------- choosing a revision
 
 
 def negotiate(requested: str, accepts: Revisions) -> Revision:
-    """A server's answer to `initialize`: what was asked for, else our newest handshake (D9)."""
+    """The revision for the result of `initialize`: the requested one, else our newest handshake
+    (D9)."""
     if not accepts.handshakes:
-        raise unsupported(requested, accepts)
+        raise unsupported_version(requested, accepts)
     asked = accepts.get(requested)
     return asked if asked is not None and asked.handshake else accepts.handshakes[0]
 
 
 def agree(answered: str, accepts: Revisions) -> Revision:
-    """A client's view of the server's answer. Raises when it must disconnect (D34)."""
+    """The revision that the server answered `initialize` with. Raises if the client must
+    disconnect (D34)."""
     revision = accepts.get(answered)
     if revision is None or not revision.handshake:
         dates = ", ".join(revision.date for revision in accepts.handshakes)
         raise RemoteProtocolError(
-            f"the server wants to speak {answered[:MAX_QUOTED]!r}, we speak {dates}; disconnecting"
+            f"the server chose revision {answered[:MAX_QUOTED]!r}, we accept {dates}; disconnecting"
         )
     return revision
 
 
 def choose(supported: Iterable[str], accepts: Revisions) -> Revision:
-    """The newest that both sides speak; it may be one that needs a handshake (D11)."""
+    """The newest revision that both sides accept; it may be one that needs a handshake (D11)."""
     theirs = frozenset(supported)
     for revision in reversed(accepts):
         if revision.date in theirs:
             return revision
     named = [date[:MAX_QUOTED] for date in sorted(theirs)[:MAX_QUOTED_VERSIONS]]
     raise RemoteProtocolError(
-        f"no revision in common: the server speaks {named}, we {accepts.dates}"
+        f"no revision in common: the server accepts {named}, we accept {accepts.dates}"
     )
 
 
@@ -328,6 +426,17 @@ def shared_extensions(ours: Sequence[str], peer: Peer) -> frozenset[str]:
 
 
 def require_extension(identifier: str, peer: Peer) -> None:
-    """Raise where a request makes no sense without an extension that its sender lacks."""
+    """Raise `Fault` if the sender of a request did not declare the extension that it needs."""
     if identifier not in peer.extensions:
-        raise incapable(f"this needs the extension {identifier}", extensions={identifier: {}})
+        raise missing_capability(
+            f"this needs the extension {identifier}", extensions={identifier: {}}
+        )
+
+
+# The version of a server without one; it is not shown.
+UNVERSIONED: Final = "0"
+
+
+def name_and_version(info: Implementation) -> str:
+    """The name, and the version if there is one."""
+    return info.name if info.version == UNVERSIONED else f"{info.name} {info.version}"

@@ -1,7 +1,7 @@
 """The five published revisions of the protocol, as values; a sixth is one more `replace`.
 
-The file reads like the specification's changelog. The rest of the code asks a revision a question
-(`revision.asking`, `revision.http.sessions`) and never looks at its date.
+The file reads like the changelog of the specification. Other code reads an attribute of a revision
+(`revision.input_requests`, `revision.http.sessions`) and never looks at its date.
 
 Rules: no I/O; dates are compared in this file and nowhere else.
 """
@@ -13,58 +13,58 @@ from typing import ClassVar, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from colonnade.errors import Fault, FaultKind, Word
+from colonnade.errors import FastEnum, Fault, FaultKind, InvalidArgument
 from colonnade.protocol import methods
 from colonnade.protocol.methods import Method
 
 
-class Opening(Word):
-    """How a conversation begins."""
+class Initialization(FastEnum):
+    """How a client and a server learn each other's revision and capabilities."""
 
-    HANDSHAKE: "ClassVar[Opening]"  # initialize, then initialized
-    ENVELOPE: "ClassVar[Opening]"  # every request says it in _meta
-
-
-# Asked for with each request.
-_HANDSHAKE = Opening.HANDSHAKE
+    HANDSHAKE: "ClassVar[Initialization]"  # initialize, then notifications/initialized
+    ENVELOPE: "ClassVar[Initialization]"  # _meta of every request
 
 
-class Asking(Word):
-    """How a server asks for the user, a model or the roots."""
-
-    BY_REQUEST: "ClassVar[Asking]"  # a request of its own
-    BY_RESULT: "ClassVar[Asking]"  # an input_required result, and a retry
+# Looked up with each request.
+_HANDSHAKE = Initialization.HANDSHAKE
 
 
-class Pushing(Word):
-    """Where news that belongs to no request goes."""
+class InputRequests(FastEnum):
+    """How a server sends input requests: elicitation, sampling and roots."""
 
-    SESSION: "ClassVar[Pushing]"  # anywhere in the session
-    LISTEN: "ClassVar[Pushing]"  # on subscriptions/listen
+    AS_REQUEST: "ClassVar[InputRequests]"  # requests of their own
+    IN_RESULT: "ClassVar[InputRequests]"  # in an input_required result, answered with a retry
 
 
-class LogControl(Word):
-    """Who says how much is logged."""
+class ChangeNotifications(FastEnum):
+    """Where notifications go that belong to no request."""
+
+    SESSION: "ClassVar[ChangeNotifications]"  # on any stream of the session
+    LISTEN: "ClassVar[ChangeNotifications]"  # on subscriptions/listen
+
+
+class LogControl(FastEnum):
+    """How the log level is set."""
 
     BY_METHOD: "ClassVar[LogControl]"  # logging/setLevel, for the session
     PER_REQUEST: "ClassVar[LogControl]"  # _meta, for this request
 
 
-class BadToolInput(Word):
-    """What a caller gets for arguments that do not fit the schema."""
+class BadToolInput(FastEnum):
+    """How arguments that do not fit the schema of a tool are reported."""
 
     ERROR: "ClassVar[BadToolInput]"  # a JSON-RPC error
     RESULT: "ClassVar[BadToolInput]"  # a result with isError, for the model to read
 
 
-class Ids(Word):
-    """How long an id stays taken."""
+class RequestIds(FastEnum):
+    """How long a request id stays in use."""
 
-    NEVER_REUSED: "ClassVar[Ids]"  # for the whole session
-    UNIQUE_IN_FLIGHT: "ClassVar[Ids]"  # until it is answered
+    NEVER_REUSED: "ClassVar[RequestIds]"  # for the whole session
+    UNIQUE_IN_FLIGHT: "ClassVar[RequestIds]"  # until its response
 
 
-class OutputRoot(Word):
+class OutputRoot(FastEnum):
     """What structured content may be."""
 
     NONE: "ClassVar[OutputRoot]"  # there is none
@@ -72,73 +72,73 @@ class OutputRoot(Word):
     ANY: "ClassVar[OutputRoot]"  # any JSON value
 
 
-class Tasks(Word):
-    """Where long-running calls live."""
+class Tasks(FastEnum):
+    """Where tasks are defined."""
 
-    NONE: "ClassVar[Tasks]"  # nowhere
+    NONE: "ClassVar[Tasks]"  # there are none
     CORE: "ClassVar[Tasks]"  # in the protocol
     EXTENSION: "ClassVar[Tasks]"  # in an extension
 
 
-class Binding(Word):
-    """What is normal over HTTP; it says so and refuses nothing (D8)."""
+class HttpBinding(FastEnum):
+    """The usual HTTP transport; informative, nothing is refused for it (D8)."""
 
-    HTTP_SSE: "ClassVar[Binding]"  # GET for a stream, POST beside it
-    STREAMABLE: "ClassVar[Binding]"  # POST, GET and DELETE on one path
-    POST_ONLY: "ClassVar[Binding]"  # POST on one path
-
-
-class Cancelling(Word):
-    """How a caller gives up over HTTP."""
-
-    NOTIFICATION: "ClassVar[Cancelling]"  # notifications/cancelled
-    CLOSE: "ClassVar[Cancelling]"  # closing the stream
+    HTTP_SSE: "ClassVar[HttpBinding]"  # GET for a stream, POST beside it
+    STREAMABLE: "ClassVar[HttpBinding]"  # POST, GET and DELETE on one path
+    POST_ONLY: "ClassVar[HttpBinding]"  # POST on one path
 
 
-class HttpFacts(Struct, frozen=True):
-    """What a revision wants over HTTP."""
+class HttpCancellation(FastEnum):
+    """How a client cancels a request over HTTP."""
 
-    binding: Binding
+    NOTIFICATION: "ClassVar[HttpCancellation]"  # notifications/cancelled
+    CLOSE: "ClassVar[HttpCancellation]"  # closing the stream
+
+
+class HttpRules(Struct, frozen=True):
+    """What a revision requires over HTTP."""
+
+    binding: HttpBinding
     sessions: bool = False
     resumable: bool = False
     prime_and_poll: bool = False
     version_header: bool = False
     routing_headers: bool = False
     unknown_method_status: int = 200
-    cancelling: Cancelling = Cancelling.NOTIFICATION
+    cancellation: HttpCancellation = HttpCancellation.NOTIFICATION
 
 
 class Elicitation(Struct, frozen=True):
-    """What a form or a link may be; nothing at all where `modes` is empty."""
+    """What an elicitation may contain; nothing at all if `modes` is empty."""
 
     modes: frozenset[str] = frozenset()
     titled_enums: bool = False
     multi_select: bool = False
     all_defaults: bool = False
-    by_error: bool = False
+    url_required_error: bool = False
 
 
 class Sampling(Struct, frozen=True):
-    """What a message to a model may hold."""
+    """What a sampling message may contain."""
 
     blocks: frozenset[str]
     arrays: bool = False
 
 
 class Revision(Struct, frozen=True, eq=False):
-    """One published revision. Two are the same only if they are the same object."""
+    """One published revision. Two are equal only if they are the same object."""
 
     date: str
     methods: Mapping[str, Method]
     codes: Mapping[FaultKind, int]
     blocks: frozenset[str]
     sampling: Sampling
-    http: HttpFacts
-    opening: Opening = Opening.HANDSHAKE
-    asking: Asking = Asking.BY_REQUEST
-    pushing: Pushing = Pushing.SESSION
+    http: HttpRules
+    initialization: Initialization = Initialization.HANDSHAKE
+    input_requests: InputRequests = InputRequests.AS_REQUEST
+    change_notifications: ChangeNotifications = ChangeNotifications.SESSION
     log_control: LogControl = LogControl.BY_METHOD
-    ids: Ids = Ids.NEVER_REUSED
+    request_ids: RequestIds = RequestIds.NEVER_REUSED
     batches: bool = False
     error_id_required: bool = True
     bad_tool_input: BadToolInput = BadToolInput.ERROR
@@ -146,7 +146,7 @@ class Revision(Struct, frozen=True, eq=False):
     boolean_schemas: bool = False
     elicitation: Elicitation = Elicitation()
     tasks: Tasks = Tasks.NONE
-    stamped: bool = False
+    typed_results: bool = False
     extensions: Mapping[str, Mapping[str, Method]] = field(
         default_factory=lambda: MappingProxyType({})
     )
@@ -155,16 +155,16 @@ class Revision(Struct, frozen=True, eq=False):
         return f"Revision({self.date!r})"
 
     def knows(self, since: str | None, until: str | None) -> bool:
-        """Whether something that lived from `since` to `until` is part of this revision."""
+        """Whether something that exists from `since` to `until` is part of this revision."""
         return (since or self.date) <= self.date <= (until or self.date)
 
     @property
     def handshake(self) -> bool:
-        """Whether a conversation begins with `initialize`."""
-        return self.opening is _HANDSHAKE
+        """Whether a connection begins with `initialize`."""
+        return self.initialization is _HANDSHAKE
 
     def method(self, name: str, extensions: frozenset[str] = frozenset()) -> Method | None:
-        """The row of a method, or None where neither this revision nor an extension has it.
+        """The definition of a method, or None if neither this revision nor an extension has it.
 
         Of two extensions that have it, the one that this revision lists first.
         """
@@ -184,10 +184,10 @@ _CODES = {
     FaultKind.INTERNAL: -32603,
     FaultKind.RESOURCE_MISSING: -32002,
     FaultKind.USER_REJECTED: -1,
-    # No revision has one. Beyond the range that JSON-RPC keeps, where one of our own may be.
+    # No revision has one. Outside of the range that JSON-RPC reserves, where own codes are allowed.
     FaultKind.TOO_MANY: 429,
-    # These three have no code of their own before they were given one. A server that speaks
-    # only newer revisions answers `initialize` with the last of them all the same (D9).
+    # These have no code of their own in the first revisions. A server that supports newer revisions
+    # only answers `initialize` with the last of them all the same (D9).
     FaultKind.HEADER_MISMATCH: -32600,
     FaultKind.CAPABILITY_MISSING: -32603,
     FaultKind.VERSION_UNSUPPORTED: -32022,
@@ -199,7 +199,7 @@ V = TypeVar("V")
 
 
 def _more(table: Mapping[K, V], *others: Mapping[K, V]) -> Mapping[K, V]:
-    """A table with more rows, or newer ones."""
+    """A table with further or newer entries."""
     merged = dict(table)
     for other in others:
         merged |= other
@@ -212,7 +212,7 @@ NOVEMBER_2024 = Revision(
     codes=MappingProxyType(_CODES),
     blocks=frozenset({"text", "image", "resource"}),
     sampling=Sampling(frozenset({"text", "image"})),
-    http=HttpFacts(Binding.HTTP_SSE),
+    http=HttpRules(HttpBinding.HTTP_SSE),
 )
 
 MARCH_2025 = replace(
@@ -222,7 +222,7 @@ MARCH_2025 = replace(
     methods=_more(NOVEMBER_2024.methods, methods.COMPLETIONS_DECLARED),
     blocks=NOVEMBER_2024.blocks | {"audio"},
     sampling=Sampling(NOVEMBER_2024.sampling.blocks | {"audio"}),
-    http=HttpFacts(Binding.STREAMABLE, sessions=True, resumable=True),
+    http=HttpRules(HttpBinding.STREAMABLE, sessions=True, resumable=True),
 )
 
 JUNE_2025 = replace(
@@ -249,7 +249,7 @@ NOVEMBER_2025 = replace(
         titled_enums=True,
         multi_select=True,
         all_defaults=True,
-        by_error=True,
+        url_required_error=True,
     ),
     tasks=Tasks.CORE,
     http=replace(JUNE_2025.http, prime_and_poll=True),
@@ -258,12 +258,12 @@ NOVEMBER_2025 = replace(
 JULY_2026 = replace(
     NOVEMBER_2025,
     date="2026-07-28",
-    opening=Opening.ENVELOPE,
-    asking=Asking.BY_RESULT,
-    pushing=Pushing.LISTEN,
+    initialization=Initialization.ENVELOPE,
+    input_requests=InputRequests.IN_RESULT,
+    change_notifications=ChangeNotifications.LISTEN,
     log_control=LogControl.PER_REQUEST,
-    ids=Ids.UNIQUE_IN_FLIGHT,
-    methods=MappingProxyType(methods.ENVELOPED),
+    request_ids=RequestIds.UNIQUE_IN_FLIGHT,
+    methods=MappingProxyType(methods.STATELESS),
     extensions=MappingProxyType({"io.modelcontextprotocol/tasks": methods.TASKS_EXTENSION}),
     codes=_more(
         NOVEMBER_2025.codes,
@@ -276,15 +276,15 @@ JULY_2026 = replace(
     ),
     output_root=OutputRoot.ANY,
     boolean_schemas=True,
-    elicitation=replace(NOVEMBER_2025.elicitation, by_error=False),
+    elicitation=replace(NOVEMBER_2025.elicitation, url_required_error=False),
     tasks=Tasks.EXTENSION,
-    stamped=True,
-    http=HttpFacts(
-        Binding.POST_ONLY,
+    typed_results=True,
+    http=HttpRules(
+        HttpBinding.POST_ONLY,
         version_header=True,
         routing_headers=True,
         unknown_method_status=404,
-        cancelling=Cancelling.CLOSE,
+        cancellation=HttpCancellation.CLOSE,
     ),
 )
 
@@ -292,8 +292,8 @@ ALL = (NOVEMBER_2024, MARCH_2025, JUNE_2025, NOVEMBER_2025, JULY_2026)
 NEWEST = ALL[-1]
 
 
-def number(fault: Fault, revision: Revision | None) -> int:
-    """The code of a fault for a peer of this revision, or for one that is not known yet."""
+def error_code(fault: Fault, revision: Revision | None) -> int:
+    """The JSON-RPC code of a fault for a peer of this revision; None if it is not known yet."""
     return (revision or NEWEST).codes[fault.kind]
 
 
@@ -304,27 +304,27 @@ def _date(revision: Revision) -> str:
 class Revisions(tuple[Revision, ...]):
     """The revisions that one side accepts, oldest first, each once. Never empty.
 
-    `Revisions.of("2025-11-25", "2026-07-28")` limits what a server or a client speaks. Raises
-    `ValueError` for none at all, or for two that share their date.
+    `Revisions.of("2025-11-25", "2026-07-28")` limits what a server or a client accepts. Raises
+    `ValueError` for none at all, or for two with the same date.
     """
 
     def __new__(cls, revisions: Iterable[Revision]) -> "Revisions":
         made = super().__new__(cls, sorted(set(revisions), key=_date))
         if not made or len(set(map(_date, made))) < len(made):
-            raise ValueError("revisions: one at least, and no two with the same date")
+            raise InvalidArgument("revisions: at least one, and no two with the same date")
         return made
 
     @classmethod
     def of(cls, *dates: str, among: tuple[Revision, ...] = ALL) -> "Revisions":
-        """Those with these dates. Raises `ValueError` for a date that is none."""
+        """The revisions with these dates. Raises `ValueError` for an unknown date."""
         known = {revision.date: revision for revision in among}
-        strangers = [date for date in dates if date not in known]
-        if strangers or not dates:
-            raise ValueError(f"no such revision: {strangers or 'none'}; there are {list(known)}")
+        unknown = [date for date in dates if date not in known]
+        if unknown or not dates:
+            raise InvalidArgument(f"no such revision: {unknown or 'none'}; there are {list(known)}")
         return cls(revision for revision in among if revision.date in dates)
 
     def get(self, date: str) -> Revision | None:
-        """The one with this date, if it is accepted."""
+        """The revision with this date, if it is accepted."""
         return next((revision for revision in self if revision.date == date), None)
 
     @property
@@ -334,12 +334,12 @@ class Revisions(tuple[Revision, ...]):
 
     @property
     def enveloped(self) -> tuple[Revision, ...]:
-        """Those whose requests say it all themselves, newest first."""
+        """Those whose requests carry an envelope in `_meta`, newest first."""
         return tuple(revision for revision in reversed(self) if not revision.handshake)
 
     @property
     def dates(self) -> list[str]:
-        """Newest first, as the wire lists them (D11)."""
+        """The dates, newest first, as the wire lists them (D11)."""
         return [revision.date for revision in reversed(self)]
 
 

@@ -1,17 +1,15 @@
-"""Which resources the URI of another one stands for.
-
-Rules: no I/O. The work grows with the length of a URI, and not with the square of that.
-"""
+"""Which subscription to a resource covers the URI of another one."""
 
 from collections.abc import Set
 
-# A URI is cut at each slash to find what it is below; one that has more is compared with all that
-# is followed instead.
+# A URI is cut at each slash to find its parents; one with more is compared with all subscribed URIs
+# instead.
 MAX_CUTS = 64
 
 
-def within(uri: str, own: Set[str]) -> bool:
-    """A resource, or one below it: updates of parts are news of the whole."""
+def is_covered(uri: str, own: Set[str]) -> bool:
+    """Whether a URI or a parent of it is subscribed: the update of a part is an update of the
+    whole."""
     if uri in own:
         return True
     if uri.count("/") > MAX_CUTS:

@@ -12,12 +12,12 @@ Expanding is RFC 6570 up to level 4. Matching is its inverse wherever the expans
 - `{?a,b}` takes its parameters in any order, each at most once and none required, and no others;
   in their values it also takes what clients seldom encode (`:@/!$'()*,`). `+` is refused there,
   since half the world means a space by it. `{;a,b}` and `{&a,b}` do the same.
-- Where two readings are possible the earlier variable is the longer (`{a}-{b}` reads `1-2-3` as
+- If two matches are possible the earlier variable is the longer (`{a}-{b}` matches `1-2-3` as
   `1-2` and `3`), an expression that may be missing is taken if it can be, and `{/a,b}` is filled
   from the left. `{+a,b}` has no commas in its values.
 - Percent signs are decoded, and what is then not UTF-8 does not match. So `%2F` in a URI becomes
-  `/` in the value of a plain `{x}`, `%00` becomes NUL, and `..` is only a value: **whoever opens a
-  file by a matched value checks the path itself.**
+  `/` in the value of a plain `{x}`, `%00` becomes NUL, and `..` is only a value: **code that opens
+  a file by a matched value must check the path itself.**
 - Letters outside ASCII match whether or not they are percent-encoded. Case counts, in schemes too.
 - Two templates may match one URI: try them in the order of `rank`.
 """
@@ -29,12 +29,12 @@ from typing import TypeAlias, cast
 
 from msgspec import Struct
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
 
 # A URI travels in the `Mcp-Name` header too, where proxies allow some 8 KiB.
 MAX_URI_CHARS = 16 * 1024
-# Real templates have some 60 characters and three variables. Both bounds keep the worst match
-# in the milliseconds even when the template came from a stranger, as in a gateway.
+# Real templates have some 60 characters and three variables. Both limits keep the worst match in
+# the milliseconds even for a template from another party, as in a gateway.
 MAX_TEMPLATE_CHARS = 2048
 MAX_VARIABLES = 64
 # RFC 6570, section 2.4.1.
@@ -46,7 +46,8 @@ Matched: TypeAlias = str | list[str]
 _UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 _RESERVED = ":/?#[]@!$&'()*+,;="
 _SELDOM_ENCODED = ":@/!$'()*,"
-# What no URI holds: also a lone percent sign, and surrogates, which `_fold` needs for itself.
+# Characters that no URI has: also a lone percent sign, and surrogates, which `_fold` uses
+# internally.
 _FOREIGN = re.compile(r"[\x00-\x20\x7f\"<>\\^`{|}\ud800-\udfff]|%(?![0-9A-Fa-f]{2})")
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _TRIPLETS = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
@@ -100,17 +101,18 @@ class _Literal(Struct, frozen=True):
     at: int
 
 
-class Template:
-    """A template, checked when it is made; raises `LocalProtocolError` with the position and a fix.
+class UriTemplate:
+    """A template, checked when it is created; raises `LocalProtocolError` with the position and a
+    fix.
 
-    >>> template = Template("repo://{owner}/{+path}{?ref}")
+    >>> template = UriTemplate("repo://{owner}/{+path}{?ref}")
     >>> template.match("repo://ann/src/a%20b.py?ref=main")
     {'owner': 'ann', 'path': 'src/a b.py', 'ref': 'main'}
     >>> template.expand({"owner": "ann", "path": "src/a b.py"})
     'repo://ann/src/a%20b.py'
 
     One that only ever expands, as in a client, may be `expand_only`: then all of RFC 6570 is
-    accepted, also what no match could undo, such as `{a}{b}` and `{x:3}`.
+    accepted, also what no match could reverse, such as `{a}{b}` and `{x:3}`.
     """
 
     def __init__(self, text: str, *, expand_only: bool = False) -> None:
@@ -131,13 +133,14 @@ class Template:
 
     @property
     def rank(self) -> tuple[int, int, int, str]:
-        """A key to sort by: more literal text first, then fewer `{+x}`, then fewer variables."""
+        """A sort key: more literal text first, then fewer `{+x}`, then fewer variables."""
         literal = sum(len(part.text) for part in self._parts if isinstance(part, _Literal))
         wide = sum(expression.operator.keeps_reserved for expression in self._expressions())
         return -literal, wide, len(self.variables), self.text
 
     def expand(self, values: Mapping[str, Value | None]) -> str:
-        """The URI for these values; a missing variable, None and an empty list leave nothing."""
+        """The URI for these values; a missing variable, None and an empty list expand to
+        nothing."""
         return "".join(
             _encode(part.text, keeps_reserved=True)
             if isinstance(part, _Literal)
@@ -146,11 +149,10 @@ class Template:
         )
 
     def match(self, uri: str) -> dict[str, Matched] | None:
-        """The values that expand to this URI, or None. Never raises for what a stranger sends."""
+        """The values that expand to this URI, or None. Never raises for an untrusted URI."""
         if self._matcher is None:
             raise LocalProtocolError(
-                f"the template {self.text!r} was made to expand only; "
-                "leave out expand_only to match with it"
+                f"the template {self.text!r} is expand_only; leave out expand_only to match with it"
             )
         return self._matcher.match(uri)
 
@@ -162,12 +164,12 @@ class Template:
 
 
 def _refusal(text: str, at: int, sentence: str) -> LocalProtocolError:
-    return LocalProtocolError(f"URI template {text!r}, position {at}: {sentence}")
+    return InvalidArgument(f"URI template {text!r}, position {at}: {sentence}")
 
 
 def _parse(text: str) -> Iterator[_Literal | _Expression]:
     if len(text) > MAX_TEMPLATE_CHARS:
-        raise LocalProtocolError(
+        raise InvalidArgument(
             f"a URI template of {len(text)} characters; the most is {MAX_TEMPLATE_CHARS}"
         )
     at = count = 0
@@ -196,7 +198,7 @@ def _literal(text: str, at: int, end: int) -> _Literal:
             fix = "it closes no '{'; remove it, or write it as %7D"
         elif wrong == "%":
             fix = "two hexadecimal digits must follow it; a percent sign itself is %25"
-        raise _refusal(text, at + foreign.start(), f"{wrong!a} cannot stand here: {fix}")
+        raise _refusal(text, at + foreign.start(), f"{wrong!a} is not allowed here: {fix}")
     if _fold(literal) is None:
         raise _refusal(text, at, "the percent-encoded bytes are not UTF-8; encode text as UTF-8")
     return _Literal(literal, at)
@@ -213,7 +215,7 @@ def _expression(text: str, at: int, inside: str) -> _Expression:
             raise _refusal(
                 text,
                 start,
-                f"{written!a} is no variable; write letters, digits and _, then perhaps * "
+                f"{written!a} is not a variable; write letters, digits and _, then perhaps * "
                 f"or a prefix from :1 to :{MAX_PREFIX}",
             )
         if _fold(found[1]) is None:
@@ -232,8 +234,8 @@ def _encode(text: str, *, keeps_reserved: bool) -> str:
     try:
         return unsafe.sub(lambda run: "".join(f"%{byte:02X}" for byte in run[0].encode()), text)
     except UnicodeEncodeError:
-        raise LocalProtocolError(
-            f"the value {text!a} has half a surrogate pair and cannot stand in a URI; correct it"
+        raise InvalidArgument(
+            f"the value {text!a} has a lone surrogate and cannot be in a URI; correct it"
         ) from None
 
 
@@ -248,7 +250,7 @@ def _expand(expression: _Expression, values: Mapping[str, Value | None]) -> str:
             text = _encode(value[: variable.prefix], keeps_reserved=operator.keeps_reserved)
             pieces.append(_named(operator, variable.name, text))
         elif variable.prefix is not None:
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"{variable.name!r} has a prefix of {variable.prefix} in the URI template, which "
                 "only a string can have; give a string"
             )
@@ -260,7 +262,7 @@ def _expand(expression: _Expression, values: Mapping[str, Value | None]) -> str:
 def _expand_several(operator: _Operator, variable: _Variable, value: object) -> list[str]:
     def encoded(item: object) -> str:
         if not isinstance(item, str):
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"{variable.name!r} of the URI template got {item!r}; "
                 "give a string, a list of strings or a mapping of strings"
             )
@@ -299,10 +301,10 @@ def _named(operator: _Operator, name: str, text: str) -> str:
 
 
 def _fold(text: str) -> str | None:
-    """The text decoded, one character each, or None if it is no text of a URI.
+    """The string decoded, one character each, or None if it is not part of a URI.
 
-    An encoded character that means something else when it is bare becomes a lone surrogate, so
-    that `%2F` stays apart from `/` while `%41` equals `A`.
+    An encoded character that means something else when it is bare becomes a lone surrogate, so that
+    `%2F` stays apart from `/` while `%41` equals `A`.
     """
     if _FOREIGN.search(text) is not None:
         return None
@@ -320,13 +322,13 @@ _HIDDEN = {code: 0xDC00 + code for code in range(128) if chr(code) not in _UNRES
 _SHOWN = {hidden: code for code, hidden in _HIDDEN.items()}
 
 
-@cache  # of few constants, never of a stranger's text
+@cache  # of few constants, never of untrusted strings
 def _table(members: str) -> dict[int, str]:
     return {code: "01"[chr(code) in members] for code in range(128)}
 
 
 class _View:
-    """A folded URI and the sets of places in it, each made when first asked for."""
+    """A folded URI and the sets of places in it, each created when first used."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -334,7 +336,7 @@ class _View:
         self._within: dict[str, int] = {}
 
     def within(self, members: str) -> int:
-        """Where a character of this alphabet stands, or one beyond ASCII: all alphabets have it."""
+        """The places of characters of this alphabet, or beyond ASCII: all alphabets have those."""
         if (places := self._within.get(members)) is None:
             ascii_only = _BEYOND_ASCII.sub("a", self.text)
             places = int("0" + ascii_only.translate(_table(members))[::-1], 2)
@@ -342,14 +344,14 @@ class _View:
         return places
 
     def where(self, char: str) -> int:
-        """Where this one character stands."""
+        """The places of this one character."""
         if (places := self._where.get(char)) is None:
             others = ("0" * len(part) for part in self.text.split(char))
             places = self._where[char] = int("0" + "1".join(others)[::-1], 2)
         return places
 
     def marks(self, places: int) -> bytes:
-        """The same set as bytes, to look up one place after the other at no cost."""
+        """The same set as bytes, to test single places at no cost."""
         return places.to_bytes(len(self.text) // 8 + 1, "little")
 
 
@@ -381,7 +383,7 @@ class _Text(Struct, frozen=True):
         return end - len(self.text)
 
 
-class _Span(Struct, frozen=True):
+class _ValueList(Struct, frozen=True):
     """A step: values in a row, as in `{a,b}`, `{+path}` and `{/segments*}`."""
 
     lead: str
@@ -408,8 +410,8 @@ class _Span(Struct, frozen=True):
         return reached
 
     def take(self, view: _View, places: int, end: int, values: dict[str, Matched]) -> int:
-        # The last place before the end is good if any is: what is left of a span after
-        # cutting off its beginning is a span.
+        # The last place before the end is good if any is: what is left of a list of values after
+        # cutting off its beginning is one.
         if self.lead:
             places &= view.where(self.lead)
         at = (places & ((1 << end) - 1)).bit_length() - 1
@@ -462,8 +464,11 @@ class _Pairs(Struct, frozen=True):
         return at
 
     def _runs(self, text: str) -> Iterator[tuple[list[int], int]]:
-        """Where pairs may begin, last first, and where they then end. Read from the right, so
-        that one wrong pair settles all that begin before it and each pair is read once."""
+        """Where pairs may begin, last first, and where they then end.
+
+        Parsed from the right, so that one wrong pair settles all that begin before it and each pair
+        is parsed once.
+        """
         for run in _runs_of(self.lead, self.members).finditer(text):
             starts: list[int] = []
             seen: set[str] = set()
@@ -482,16 +487,16 @@ class _Pairs(Struct, frozen=True):
                 yield starts, run.end()
 
 
-@cache  # of few constants, never of a stranger's text
+@cache  # of few constants, never of untrusted strings
 def _runs_of(lead: str, members: str) -> re.Pattern[str]:
     return re.compile(f"[{lead}][{re.escape(members)}\x80-\U0010ffff]*")
 
 
 class _Matcher:
-    """A template as steps, or a sentence why no match could undo it."""
+    """A template as matching steps, or an error why no match could reverse it."""
 
     def __init__(self, text: str, parts: Sequence[_Literal | _Expression]) -> None:
-        self._steps: list[_Text | _Span | _Pairs] = []
+        self._steps: list[_Text | _ValueList | _Pairs] = []
         self._names: dict[str, str] = {}
         after_expression = False
         for part in parts:
@@ -509,7 +514,7 @@ class _Matcher:
             raise _refusal(
                 text,
                 at,
-                "nothing separates this expression from the one before, so no URI says where "
+                "nothing separates this expression from the one before, so it is unknown where "
                 "one value ends; put a character such as '/' between them",
             )
         for variable in variables:
@@ -521,9 +526,7 @@ class _Matcher:
                     f"match brings back; write {variable.name!r}",
                 )
             if (folded := cast("str", _fold(variable.name))) in self._names:
-                raise _refusal(
-                    text, at, f"{variable.name!r} is here for the second time; use another name"
-                )
+                raise _refusal(text, at, f"{variable.name!r} is a duplicate; use another name")
             self._names[folded] = variable.name
         if not operator.named and any(variable.exploded for variable in variables[:-1]):
             raise _refusal(
@@ -545,7 +548,7 @@ class _Matcher:
         names = tuple(variable.name for variable in variables)
         lead = operator.lead
         self._steps.append(
-            _Span(lead, operator.separator, names, listed, members, optional=lead != "")
+            _ValueList(lead, operator.separator, names, listed, members, optional=lead != "")
         )
 
     def _check_ends(self, text: str) -> None:
@@ -569,7 +572,7 @@ class _Matcher:
         if len(uri) > MAX_URI_CHARS or (text := _fold(uri)) is None:
             return None
         view = _View(text)
-        trail: list[tuple[_Text | _Span | _Pairs, int, int]] = []
+        trail: list[tuple[_Text | _ValueList | _Pairs, int, int]] = []
         places = 1
         for step in self._steps:
             ends = step.ends(view, places)

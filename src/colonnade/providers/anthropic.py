@@ -6,11 +6,25 @@ Rules: pure; nothing of Anthropic's own library is needed.
 from contextlib import suppress
 from typing import Any
 
-from colonnade.errors import LocalProtocolError
-from colonnade.providers.calls import Call, arguments_of, plain, text_of
-from colonnade.providers.content import PDF, Document, Part, Picture
-from colonnade.providers.names import safe_name
-from colonnade.providers.schemas import ANTHROPIC, Schema, Unfit, accepted, strict
+from colonnade.errors import InvalidArgument
+from colonnade.providers.schemas import (
+    ANTHROPIC,
+    NoStrictForm,
+    Schema,
+    provider_schema,
+    strict_schema,
+)
+from colonnade.providers.tool_calls import (
+    PDF,
+    ContentPart,
+    ImagePart,
+    ModelToolCall,
+    PdfPart,
+    as_object,
+    parse_arguments,
+    required_string,
+    safe_name,
+)
 
 FORM = "anthropic"
 CALL = "tool_use block of Anthropic"
@@ -23,24 +37,24 @@ def tool_entry(
     made: dict[str, Any] = {"name": safe_name(name)}
     if description:
         made["description"] = description
-    made["input_schema"] = accepted(schema)
+    made["input_schema"] = provider_schema(schema)
     if want_strict:
-        with suppress(Unfit):
-            made |= {"input_schema": strict(schema, ANTHROPIC), "strict": True}
+        with suppress(NoStrictForm):
+            made |= {"input_schema": strict_schema(schema, ANTHROPIC), "strict": True}
     return made
 
 
-def read_call(given: object) -> Call:
+def read_call(given: object) -> ModelToolCall:
     """A `tool_use` block. Raises `LocalProtocolError` for what is none."""
-    found = plain(given, CALL)
+    found = as_object(given, CALL)
     if found.get("type") != "tool_use":
-        raise LocalProtocolError(f"this is no {CALL}: it is of the type {found.get('type')!r}")
-    arguments, problem = arguments_of(found.get("input"))
-    id, name = text_of(found, "id", CALL), text_of(found, "name", CALL)
-    return Call(id, name, arguments, problem, FORM)
+        raise InvalidArgument(f"this is not a {CALL}: it is of the type {found.get('type')!r}")
+    arguments, problem = parse_arguments(found.get("input"))
+    id, name = required_string(found, "id", CALL), required_string(found, "name", CALL)
+    return ModelToolCall(id, name, arguments, problem, FORM)
 
 
-def result_entry(parts: list[Part], is_error: bool, call_id: str) -> dict[str, Any]:
+def result_entry(parts: list[ContentPart], is_error: bool, call_id: str) -> dict[str, Any]:
     """A `tool_result` block, for the content of a user's message."""
     made: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
     if parts:
@@ -48,11 +62,11 @@ def result_entry(parts: list[Part], is_error: bool, call_id: str) -> dict[str, A
     return made | {"is_error": True} if is_error else made
 
 
-def _block(part: Part) -> dict[str, Any]:
-    if isinstance(part, Picture):
+def _block(part: ContentPart) -> dict[str, Any]:
+    if isinstance(part, ImagePart):
         source = {"type": "base64", "media_type": part.mime_type, "data": part.data}
         return {"type": "image", "source": source}
-    if isinstance(part, Document):
+    if isinstance(part, PdfPart):
         source = {"type": "base64", "media_type": PDF, "data": part.data}
         return {"type": "document", "source": source, "title": part.name}
     return {"type": "text", "text": part.text}

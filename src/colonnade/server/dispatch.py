@@ -21,22 +21,22 @@ from colonnade.errors import (
     Refused,
     ToolError,
 )
-from colonnade.ports import Handler, Middleware, Turn, stack
+from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
-from colonnade.protocol.budget import Budget
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
-from colonnade.protocol.problems import cut, likely
-from colonnade.protocol.reading import read
+from colonnade.protocol.byte_budget import ByteBudget
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.jsonrpc import Request, is_bare_call, refuse_duplicate_members
+from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import OutputRoot, Revisions
+from colonnade.protocol.schema.error_messages import suggestion, truncate
 from colonnade.protocol.types import CallToolRequestParams, CallToolResult
-from colonnade.server.binding import Crashes
-from colonnade.server.catalogue import PAGE_SIZE, Catalogue, Entry, Page, Shelf
-from colonnade.server.tools import failed
+from colonnade.server.handlers.function import Crashes
+from colonnade.server.handlers.tools import failed
+from colonnade.server.registry import PAGE_SIZE, Catalogue, Entry, Page, Shelf
 
 if TYPE_CHECKING:
-    from colonnade.server.context import Context
-    from colonnade.server.subscriptions import Listener
+    from colonnade.server.context.context import Context
+    from colonnade.server.listener import Listener
 
 # Pages of lists that are kept while they are asked for again.
 MAX_LISTS = 64
@@ -50,7 +50,7 @@ _ANY_ROOT = OutputRoot.ANY
 E = TypeVar("E", bound=Entry)
 
 
-class Listing(Struct, frozen=True, kw_only=True):
+class ListOptions(Struct, frozen=True, kw_only=True):
     """How lists are given out: in which pages, and how long, for whom, they keep."""
 
     page_size: int = PAGE_SIZE
@@ -68,7 +68,7 @@ class Dispatch:
         identity: Callable[[], Identity],
         accepts: Revisions,
         crashes: Crashes,
-        listing: Listing,
+        listing: ListOptions,
         guards: Mapping[str, Middleware] | None = None,
     ) -> None:
         self._catalogue = catalogue
@@ -77,8 +77,8 @@ class Dispatch:
         self._crashes = crashes
         self._listing = listing
         self._listeners: set[Listener] = set()
-        self._listen_bytes = Budget(LISTEN_BYTES, LISTEN_BYTES_PER_PRINCIPAL)
-        self._lists: dict[tuple[object, ...], tuple[Sequence[t.Noun], t.Noun]] = {}
+        self._listen_bytes = ByteBudget(LISTEN_BYTES, LISTEN_BYTES_PER_PRINCIPAL)
+        self._lists: dict[tuple[object, ...], tuple[Sequence[t.ProtocolType], t.ProtocolType]] = {}
         self._rows: dict[str, Handler] = {
             "server/discover": self._discover,
             "tools/list": self._list_tools,
@@ -103,17 +103,17 @@ class Dispatch:
 
     # ------------------------------------------------------------ the one way out
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    async def answer(self, turn: RequestContext) -> bytes | None:
         """The bytes of the answer, errors included."""
         exchange = turn.exchange
         try:
-            handler = self._handlers.get(exchange.row.name)
+            handler = self._handlers.get(exchange.method.name)
             if handler is None:
-                raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {exchange.row.name} here")
+                raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {exchange.method.name} here")
             try:
                 result = await handler(turn)
             except (ToolError, Refused) as error:  # of middleware, in words for the caller
-                if exchange.row.params is not CallToolRequestParams:
+                if exchange.method.params is not CallToolRequestParams:
                     raise Fault(FaultKind.INTERNAL, str(error)) from error
                 result = failed(str(error))
             if exchange.peer.revision.output_root is _ANY_ROOT:
@@ -136,24 +136,24 @@ class Dispatch:
             turn.fault = self._crashed(turn, error)
             return exchange.fail(turn.fault)
 
-    def _wraps(self, turn: Turn, result: t.Noun) -> bool | None:
+    def _wraps(self, turn: RequestContext, result: t.ProtocolType) -> bool | None:
         if not isinstance(result, CallToolResult):
             return None
-        entry = self._catalogue.tools.get(str(turn.exchange.head.name))
+        entry = self._catalogue.tools.get(str(turn.exchange.params.name))
         return entry.wraps if entry is not None else None
 
-    def _crashed(self, turn: Turn, error: BaseException) -> Fault:
-        words = self._crashes.words(turn.exchange.row.name, error, turn)
+    def _crashed(self, turn: RequestContext, error: BaseException) -> Fault:
+        words = self._crashes.words(turn.exchange.method.name, error, turn)
         return Fault(FaultKind.INTERNAL, words)
 
     # ------------------------------------------------------------ lists
 
-    async def _discover(self, turn: Turn) -> t.Noun:
-        return self._identity().discovery(self._accepts)
+    async def _discover(self, turn: RequestContext) -> t.ProtocolType:
+        return self._identity().discover_result(self._accepts)
 
-    def _page(self, turn: Turn, shelf: Shelf[E]) -> Page[E]:
+    def _page(self, turn: RequestContext, shelf: Shelf[E]) -> Page[E]:
         """What this caller may use; a list that is not the same for all is not public (R1029)."""
-        cursor = read(t.PaginatedRequestParams, turn.exchange.request.params).cursor
+        cursor = decode_as(t.PaginatedRequestParams, turn.exchange.request.params).cursor
         granted = _granted(turn)
         shared = self._listing.cache_scope == "public" and not any(entry.scopes for entry in shelf)
 
@@ -167,8 +167,12 @@ class Dispatch:
         return "private" if scope == "public" and not page.shared else scope
 
     def _listed(
-        self, page: Page[E], nouns: Sequence[t.Noun], made: Callable[..., t.Noun], of: str
-    ) -> t.Noun:
+        self,
+        page: Page[E],
+        nouns: Sequence[t.ProtocolType],
+        made: Callable[..., t.ProtocolType],
+        of: str,
+    ) -> t.ProtocolType:
         """A page as a result: the very same one as long as nothing in it has changed."""
         scope = self._scope(page)
         key = (of, page.cursor, scope, len(nouns))
@@ -181,67 +185,70 @@ class Dispatch:
             known = self._lists[key] = (nouns, noun)
         return known[1]
 
-    async def _list_tools(self, turn: Turn) -> t.Noun:
+    async def _list_tools(self, turn: RequestContext) -> t.ProtocolType:
         page = self._page(turn, self._catalogue.tools)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListToolsResult, "tools")
 
-    async def _list_resources(self, turn: Turn) -> t.Noun:
+    async def _list_resources(self, turn: RequestContext) -> t.ProtocolType:
         page = self._page(turn, self._catalogue.resources)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListResourcesResult, "resources")
 
-    async def _list_templates(self, turn: Turn) -> t.Noun:
+    async def _list_templates(self, turn: RequestContext) -> t.ProtocolType:
         page = self._page(turn, self._catalogue.templates)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListResourceTemplatesResult, "resource_templates")
 
-    async def _list_prompts(self, turn: Turn) -> t.Noun:
+    async def _list_prompts(self, turn: RequestContext) -> t.ProtocolType:
         page = self._page(turn, self._catalogue.prompts)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListPromptsResult, "prompts")
 
     # ------------------------------------------------------------ calls
 
-    def _call_tool(self, turn: Turn) -> Awaitable[t.Noun]:
+    def _call_tool(self, turn: RequestContext) -> Awaitable[t.ProtocolType]:
         # No coroutine of its own: this is the hot path, and what it raises is raised in time.
         exchange = turn.exchange
-        head, request = exchange.head, exchange.request
+        head, request = exchange.params, exchange.request
         if is_bare_call(request, head):  # as nearly all are: they were split already
             params = CallToolRequestParams(name=head.name, arguments=head.arguments)
         else:
-            params = read(CallToolRequestParams, request.params)
+            params = decode_as(CallToolRequestParams, request.params)
         entry = self._catalogue.tools.get(params.name)
         if entry is None or entry.scopes:
-            refuse_repeats(params.arguments)
+            refuse_duplicate_members(params.arguments)
             entry = self._found(self._catalogue.tools, params.name, "tool", turn)
         return entry.run(turn, params)
 
-    async def _get_prompt(self, turn: Turn) -> t.Noun:
-        params = read(t.GetPromptRequestParams, turn.exchange.request.params)
+    async def _get_prompt(self, turn: RequestContext) -> t.ProtocolType:
+        params = decode_as(t.GetPromptRequestParams, turn.exchange.request.params)
         entry = self._found(self._catalogue.prompts, params.name, "prompt", turn)
         return await entry.run(turn, params)
 
-    def _found(self, shelf: Shelf[E], name: str, kind: str, turn: Turn) -> E:
+    def _found(self, shelf: Shelf[E], name: str, kind: str, turn: RequestContext) -> E:
         entry = shelf.get(name)
         if entry is None:  # D16: unknown is a protocol error in every revision
-            hint = likely(name, _known(shelf, turn)) or f"; list the {kind}s to see their names"
-            raise Fault(FaultKind.INVALID_PARAMS, f"there is no {kind} {cut(name)!r}{hint}")
+            hint = suggestion(name, _known(shelf, turn)) or f"; list the {kind}s to see their names"
+            raise Fault(FaultKind.INVALID_PARAMS, f"there is no {kind} {truncate(name)!r}{hint}")
         if entry.scopes:
             _admit(entry, turn)
         return entry
 
-    async def _read_resource(self, turn: Turn) -> t.Noun:
-        params = read(t.ReadResourceRequestParams, turn.exchange.request.params)
+    async def _read_resource(self, turn: RequestContext) -> t.ProtocolType:
+        params = decode_as(t.ReadResourceRequestParams, turn.exchange.request.params)
         return await self.read_resource(turn, params)
 
     async def read_resource(
-        self, turn: Turn, params: "t.ReadResourceRequestParams", context: "Context | None" = None
-    ) -> t.Noun:
+        self,
+        turn: RequestContext,
+        params: "t.ReadResourceRequestParams",
+        context: "Context | None" = None,
+    ) -> t.ProtocolType:
         """The contents of a resource, for this caller."""
         found = self._catalogue.find_resource(params.uri)
         if found is None:
-            from colonnade.server.returning import missing
+            from colonnade.server.handlers.resources import missing
 
             raise missing(params.uri)
         entry, values = found
@@ -251,10 +258,10 @@ class Dispatch:
             return replace(result, cache_scope="private")  # R1029: it is not for everybody
         return result
 
-    async def _complete(self, turn: Turn) -> t.Noun:
-        from colonnade.server.completing import completion  # on use: few servers complete
+    async def _complete(self, turn: RequestContext) -> t.ProtocolType:
+        from colonnade.server.handlers.completion import completion  # on use: few servers complete
 
-        params = read(t.CompleteRequestParams, turn.exchange.request.params)
+        params = decode_as(t.CompleteRequestParams, turn.exchange.request.params)
         ref, argument = params.ref, params.argument
         if isinstance(ref, t.PromptReference):
             entry: Entry = self._found(self._catalogue.prompts, ref.name, "prompt", turn)
@@ -264,8 +271,8 @@ class Dispatch:
             if template is None:
                 found = self._catalogue.find_resource(ref.uri)
                 if found is None:
-                    hint = likely(ref.uri, _known(self._catalogue.templates, turn))
-                    words = f"there is no template {cut(ref.uri)!r}"
+                    hint = suggestion(ref.uri, _known(self._catalogue.templates, turn))
+                    words = f"there is no template {truncate(ref.uri)!r}"
                     raise Fault(
                         FaultKind.INVALID_PARAMS, words + (hint or "; list the resource templates")
                     )
@@ -276,7 +283,7 @@ class Dispatch:
         if argument.name not in known:
             words = (
                 f"{ref.name if isinstance(ref, t.PromptReference) else ref.uri} has no argument "
-                f"{cut(argument.name)!r}; there are {sorted(known)}"
+                f"{truncate(argument.name)!r}; there are {sorted(known)}"
             )
             raise Fault(FaultKind.INVALID_PARAMS, words)
         completer = entry.completers.get(argument.name)
@@ -295,14 +302,16 @@ class Dispatch:
         found = None
         try:
             if row == "tools/call":
-                entry = self._catalogue.tools.get(read(CallToolRequestParams, params).name)
+                entry = self._catalogue.tools.get(decode_as(CallToolRequestParams, params).name)
             elif row == "prompts/get":
-                entry = self._catalogue.prompts.get(read(t.GetPromptRequestParams, params).name)
+                entry = self._catalogue.prompts.get(
+                    decode_as(t.GetPromptRequestParams, params).name
+                )
             elif row == "resources/read":
-                uri = read(t.ReadResourceRequestParams, params).uri
+                uri = decode_as(t.ReadResourceRequestParams, params).uri
                 found = self._catalogue.find_resource(uri)
             elif row == "resources/subscribe":
-                uri = read(t.SubscribeRequestParams, params).uri
+                uri = decode_as(t.SubscribeRequestParams, params).uri
                 found = self._catalogue.find_resource(uri)
         except Fault:
             return frozenset()
@@ -311,10 +320,10 @@ class Dispatch:
 
     # ------------------------------------------------------------ subscriptions
 
-    async def _subscribe(self, turn: Turn) -> t.Noun:
-        from colonnade.protocol.exchange_subscription import MAX_SUBSCRIPTIONS, MAX_URI_CHARACTERS
+    async def _subscribe(self, turn: RequestContext) -> t.ProtocolType:
+        from colonnade.protocol.subscriptions import MAX_SUBSCRIPTIONS, MAX_URI_CHARACTERS
 
-        uri = read(t.SubscribeRequestParams, turn.exchange.request.params).uri
+        uri = decode_as(t.SubscribeRequestParams, turn.exchange.request.params).uri
         session = turn.session
         if session is None:
             words = "a subscription needs a session, and this server keeps none; read it again"
@@ -322,7 +331,7 @@ class Dispatch:
         found = self._catalogue.find_resource(uri)
         followed = [*([found[0]] if found is not None else []), *self._below(uri)]
         if not followed:
-            from colonnade.server.returning import missing
+            from colonnade.server.handlers.resources import missing
 
             raise missing(uri)
         for entry in followed:  # a session is told of the whole folder
@@ -343,13 +352,13 @@ class Dispatch:
         templates = self._catalogue.templates
         return [*fixed, *(one for one in templates if one.noun.uri_template.startswith(start))]
 
-    async def _unsubscribe(self, turn: Turn) -> t.Noun:
-        uri = read(t.UnsubscribeRequestParams, turn.exchange.request.params).uri
+    async def _unsubscribe(self, turn: RequestContext) -> t.ProtocolType:
+        uri = decode_as(t.UnsubscribeRequestParams, turn.exchange.request.params).uri
         if turn.session is not None:
             turn.session.subscriptions.discard(uri)
         return t.EmptyResult()
 
-    async def _listen(self, turn: Turn) -> t.Noun:
+    async def _listen(self, turn: RequestContext) -> t.ProtocolType:
         offered = self._identity().capabilities
         assert isinstance(offered, t.ServerCapabilities)
         resources = offered.resources
@@ -364,12 +373,12 @@ class Dispatch:
         def allowed(uri: str) -> bool:
             return self.may_hear(uri, granted)
 
-        from colonnade.protocol.exchange_subscription import Subscription
-        from colonnade.server.subscriptions import Listener
+        from colonnade.protocol.subscriptions import Subscription
+        from colonnade.server.listener import Listener
 
         subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)
         principal, size = turn.exchange.principal, subscription.held_bytes
-        if not self._listen_bytes.take(principal, size):
+        if not self._listen_bytes.reserve(principal, size):
             raise _too_many_subscriptions()
         listener = Listener(subscription, turn)
         self._listeners.add(listener)
@@ -377,7 +386,7 @@ class Dispatch:
             return await listener.run(self._catalogue.news)
         finally:
             self._listeners.discard(listener)
-            self._listen_bytes.give(principal, size)
+            self._listen_bytes.release(principal, size)
 
     def may_hear(self, uri: str, granted: frozenset[str] | None) -> bool:
         """Whether a caller with these scopes may hear of a resource, as of its contents."""
@@ -393,14 +402,14 @@ class Dispatch:
 
 
 def _too_many_subscriptions() -> Fault:
-    from colonnade.protocol.httprules_gate import UNAVAILABLE, Refusal
+    from colonnade.protocol.http.security import UNAVAILABLE, HttpError
 
     words = "too many resources are listened to at once; end a subscription, or try again later"
     retry = (("Retry-After", "60"),)
-    return Refusal(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=retry)
+    return HttpError(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=retry)
 
 
-def _granted(turn: Turn) -> frozenset[str] | None:
+def _granted(turn: RequestContext) -> frozenset[str] | None:
     """What the caller's credentials allow; None where nobody looks at any.
 
     Where nobody verifies callers there are no scopes to have; a caller who was verified without
@@ -412,7 +421,7 @@ def _granted(turn: Turn) -> frozenset[str] | None:
     return exchange.scopes
 
 
-def _known(shelf: Shelf[E], turn: Turn) -> list[str]:
+def _known(shelf: Shelf[E], turn: RequestContext) -> list[str]:
     """The names that this caller may hear of."""
     granted = _granted(turn)
     if granted is None:
@@ -420,12 +429,12 @@ def _known(shelf: Shelf[E], turn: Turn) -> list[str]:
     return [name for name in shelf.shown if shelf[name].scopes <= granted]
 
 
-def _admit(entry: Entry, turn: Turn) -> None:
+def _admit(entry: Entry, turn: RequestContext) -> None:
     """Let a caller in whose scopes are enough."""
     if entry.scopes:
         granted = _granted(turn)
         lacking = sorted(entry.scopes - granted) if granted is not None else []
         if lacking:
-            from colonnade.protocol.httprules_gate import FORBIDDEN, Refusal
+            from colonnade.protocol.http.security import FORBIDDEN, HttpError
 
-            raise Refusal(FORBIDDEN, f"this needs the scope {' '.join(lacking)}")
+            raise HttpError(FORBIDDEN, f"this needs the scope {' '.join(lacking)}")

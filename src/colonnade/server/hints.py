@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
+from colonnade.errors import InvalidArgumentType
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -25,7 +27,7 @@ def hinted(function: F) -> F:
             wrong = _unknown(function, keywords)
             if wrong is None:
                 raise  # it is about something else
-        raise TypeError(_keyword_words(function, wrong)) from None
+        raise InvalidArgumentType(_keyword_words(function, wrong), argument=wrong) from None
 
     return call  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 
@@ -55,7 +57,9 @@ def check_options(called: str, transport: str, options: Mapping[str, Any]) -> No
             hint = SERVED.get(name)
             if hint is None and name in HttpRunOptions.__optional_keys__:
                 hint = f"write server.run('http', {name}=...)"
-            raise TypeError(f"{called}() has no keyword {name!r}{_said(hint, name, known)}")
+            raise InvalidArgumentType(
+                f"{called}() has no keyword {name!r}{_said(hint, name, known)}", argument=name
+            )
 
 
 def no_attribute(owner: object, name: str) -> AttributeError:
@@ -73,7 +77,7 @@ def no_attribute(owner: object, name: str) -> AttributeError:
 def _said(hint: str | None, name: str, known: list[str], *, listed: bool = True) -> str:
     if hint:
         return f"; {hint}"
-    from colonnade.protocol.problems import likely
+    from colonnade.protocol.schema.error_messages import suggestion
 
     options = f"; there are {', '.join(known)}" if listed else ""
-    return likely(name, known) or options
+    return suggestion(name, known) or options

@@ -11,8 +11,8 @@ from colonnade.ports import Verify
 from colonnade.protocol import types as t
 
 if TYPE_CHECKING:
-    from colonnade.transport.http_run import RunLimits
-    from colonnade.transport.http_visit import App, Limits
+    from colonnade.transport.http_server.request import App, Limits
+    from colonnade.transport.http_server.runner import RunLimits
 
 
 class ToolOptions(TypedDict, total=False):
@@ -211,7 +211,7 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "auth": "write scopes={'notes:write'}",
         "enabled": "write server.disable(name) after it",
         "exclude_args": "let Depends(...) provide what callers must not send",
-        "structured_output": "leave it out: the return type says it; or return Result(...)",
+        "structured_output": "leave it out: the return type says it; or return ToolReturn(...)",
         "timeout": "write timeout_s=",
     },
     "@server.resource": {

@@ -6,17 +6,118 @@ everything. For one loop; other threads use their own.
 """
 
 import asyncio
+import hashlib
 import heapq
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from math import ceil
 
-from colonnade.errors import LocalProtocolError, Refused
-from colonnade.store.limits import OVERHEAD_BYTES, Limits, check_names, check_ttl
-from colonnade.store.marks import Marks, check_mark
-from colonnade.store.topics import Listening, Topics
+from colonnade.errors import InvalidArgument, InvalidArgumentType, Refused
+from colonnade.store.limits import (
+    OVERHEAD_BYTES,
+    StoreLimits,
+    TopicListener,
+    Topics,
+    check_names,
+    check_ttl,
+)
+
+# The marks of so many seconds are one set. Each set is looked at for each mark: there are some
+# thirty for proofs, a few microseconds together.
+BUCKET_S = 5
+# Longer than anything that is single use for minutes; what lives longer is an entry.
+MAX_MARK_S = 600.0
+# The longest digest that is in use.
+MAX_MARK_BYTES = 64
+_DIGEST_BYTES = 16
+
+
+def check_mark(mark: bytes, ttl_s: float) -> None:
+    """Raise `LocalProtocolError` for what is no mark, or no lifetime of one."""
+    check_ttl(ttl_s)
+    if not isinstance(mark, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgumentType(f"a mark is bytes, not {type(mark).__name__}; encode it first")
+    if not 0 < len(mark) <= MAX_MARK_BYTES:
+        raise InvalidArgument(f"a mark has 1 to {MAX_MARK_BYTES} bytes; use a digest")
+    if ttl_s > MAX_MARK_S:
+        raise InvalidArgument(f"a mark lives for {MAX_MARK_S:g} s at most; use `add` for longer")
+
+
+def mark_digest(principal: str, mark: bytes) -> bytes:
+    """The digest by which a mark is remembered; different for each principal."""
+    principal_key = hashlib.blake2b(principal.encode(), digest_size=_DIGEST_BYTES).digest()
+    return hashlib.blake2b(mark, key=principal_key, digest_size=_DIGEST_BYTES).digest()
+
+
+def check_mark_limits(limits: StoreLimits, of_principal: int, of_all: int) -> None:
+    """Raise `Refused` where this many would be remembered."""
+    if of_principal > limits.principal_marks:
+        number, of = limits.principal_marks, "this principal has"
+    elif of_all > limits.total_marks:
+        number, of = limits.total_marks, "there are"
+    else:
+        return
+    raise Refused(f"{of} {number} single-use marks that have not expired; try again later")
+
+
+class _ExpiryBucket:
+    """What expires in the same few seconds."""
+
+    __slots__ = ("counts", "marks")
+
+    def __init__(self) -> None:
+        self.marks: set[bytes] = set()
+        self.counts: dict[str, int] = {}
+
+
+class SingleUseMarks:
+    """The marks of all principals, in this process."""
+
+    def __init__(self, limits: StoreLimits) -> None:
+        self._limits = limits
+        self._spans: dict[int, _ExpiryBucket] = {}
+        self._counts: dict[str, int] = {}
+        self._total = 0
+
+    def __len__(self) -> int:
+        return self._total
+
+    def use(self, principal: str, mark: bytes, now: float, ttl_s: float) -> bool:
+        """Whether a mark is new, which it then is no more. Raises `Refused` for too many."""
+        self._forget(now)
+        known = mark_digest(principal, mark)
+        if any(known in span.marks for span in self._spans.values()):
+            return False
+        count = self._counts.get(principal, 0) + 1
+        check_mark_limits(self._limits, count, self._total + 1)
+        span = self._spans.setdefault(ceil((now + ttl_s) / BUCKET_S), _ExpiryBucket())
+        span.marks.add(known)
+        span.counts[principal] = span.counts.get(principal, 0) + 1
+        self._counts[principal] = count
+        self._total += 1
+        return True
+
+    def _forget(self, now: float) -> None:
+        over = [number for number in self._spans if number * BUCKET_S <= now]
+        for number in over:
+            span = self._spans.pop(number)
+            self._total -= len(span.marks)
+            for principal, count in span.counts.items():
+                left = self._counts[principal] - count
+                if left:
+                    self._counts[principal] = left
+                else:
+                    del self._counts[principal]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._spans.clear()
+        self._counts.clear()
+        self._total = 0
+
 
 # Expired things that one write clears away: more than it can add, so that they never pile up.
 SWEEP_AT_ONCE = 16
@@ -24,7 +125,7 @@ SWEEP_AT_ONCE = 16
 STALE_SECONDS = 64
 
 _ENTRY, _LOG = "entry", "log"
-_Place = tuple[str, str, str]  # whose, entry or log, its name
+_Address = tuple[str, str, str]  # whose, entry or log, its name
 
 
 @dataclass(slots=True)
@@ -44,7 +145,7 @@ class _Log:
 
 
 @dataclass(slots=True)
-class _Holding:
+class _Usage:
     """What one principal has."""
 
     entries: int = 0
@@ -55,16 +156,16 @@ class MemoryStore:
     """The default store. `clock` gives seconds that never go back: those of the loop, if none."""
 
     def __init__(
-        self, *, clock: Callable[[], float] | None = None, limits: Limits | None = None
+        self, *, clock: Callable[[], float] | None = None, limits: StoreLimits | None = None
     ) -> None:
         self._clock = clock or _loop_time
-        self._limits = limits or Limits()
-        self._things: dict[_Place, _Entry | _Log] = {}
-        self._holdings: dict[str, _Holding] = {}
+        self._limits = limits or StoreLimits()
+        self._things: dict[_Address, _Entry | _Log] = {}
+        self._holdings: dict[str, _Usage] = {}
         self._size = 0
-        self._due: dict[int, set[_Place]] = {}
+        self._due: dict[int, set[_Address]] = {}
         self._seconds: list[int] = []  # a heap with every key of `_due`, and some that were
-        self._marks = Marks(self._limits)
+        self._marks = SingleUseMarks(self._limits)
         self._topics = Topics(self._limits.principal_listeners)
         self._closed = False
 
@@ -91,7 +192,7 @@ class MemoryStore:
         self._enter(principal, key)
         self._remove((principal, _ENTRY, key))
 
-    def _set(self, place: _Place, value: bytes, ttl_s: float | None) -> None:
+    def _set(self, place: _Address, value: bytes, ttl_s: float | None) -> None:
         cost = len(place[0]) + len(place[2]) + len(value) + OVERHEAD_BYTES
         self._make_room(place, cost)
         self._remove(place)
@@ -158,7 +259,7 @@ class MemoryStore:
         self, principal: str, topic: str
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
         self._enter(principal, topic)
-        listening = Listening()
+        listening = TopicListener()
         self._topics.join(principal, topic, listening)
         try:
             yield listening
@@ -179,7 +280,7 @@ class MemoryStore:
 
     def _enter(self, principal: str, name: str) -> None:
         if self._closed:
-            raise LocalProtocolError("this store is closed; make a new one")
+            raise InvalidArgument("this store is closed; make a new one")
         check_names(principal, name)
 
     def _check(self, principal: str, name: str, value: bytes, ttl_s: float | None) -> None:
@@ -187,14 +288,14 @@ class MemoryStore:
         check_ttl(ttl_s)
         self._limits.check_value(value)
 
-    def _find(self, place: _Place) -> _Entry | _Log | None:
+    def _find(self, place: _Address) -> _Entry | _Log | None:
         found = self._things.get(place)
         if found is None or found.expires_at is None or self._clock() < found.expires_at:
             return found
         self._remove(place)
         return None
 
-    def _make_room(self, place: _Place, cost: int) -> None:
+    def _make_room(self, place: _Address, cost: int) -> None:
         """Raises `Refused` where this much more, in the place of what is there, is too much."""
         self._sweep(SWEEP_AT_ONCE)
         try:
@@ -203,16 +304,16 @@ class MemoryStore:
             self._sweep(len(self._things))
             self._check_room(place, cost)
 
-    def _check_room(self, place: _Place, cost: int) -> None:
+    def _check_room(self, place: _Address, cost: int) -> None:
         there = self._things.get(place)
-        holding = self._holdings.get(place[0]) or _Holding()
+        holding = self._holdings.get(place[0]) or _Usage()
         more = cost - (there.cost if there else 0)
         self._limits.check_room(holding.entries + (there is None), holding.size + more)
         self._limits.check_total(self._size + more)
 
-    def _keep(self, place: _Place, thing: _Entry | _Log, ttl_s: float | None) -> None:
+    def _keep(self, place: _Address, thing: _Entry | _Log, ttl_s: float | None) -> None:
         self._things[place] = thing
-        holding = self._holdings.setdefault(place[0], _Holding())
+        holding = self._holdings.setdefault(place[0], _Usage())
         holding.entries += 1
         holding.size += thing.cost
         self._size += thing.cost
@@ -224,7 +325,7 @@ class MemoryStore:
                 heapq.heappush(self._seconds, second)
             self._due[second].add(place)
 
-    def _remove(self, place: _Place) -> None:
+    def _remove(self, place: _Address) -> None:
         thing = self._things.pop(place, None)
         if thing is None:
             return
@@ -237,7 +338,7 @@ class MemoryStore:
         if thing.expires_at is not None:
             self._forget(int(thing.expires_at) + 1, place)
 
-    def _forget(self, second: int, place: _Place) -> None:
+    def _forget(self, second: int, place: _Address) -> None:
         places = self._due[second]
         places.discard(place)
         if places:

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from colonnade.errors import ChannelError, ColonnadeError, LocalProtocolError, Refused
-from colonnade.store.limits import Limits, check_names, check_ttl
-from colonnade.store.marks import check_mark, digest
-from colonnade.store.sqlite_file import ENTRY, LOG, StoreFile
-from colonnade.store.topics import Listening, Topics
+from colonnade.errors import ChannelError, ColonnadeError, InvalidArgument, Refused
+from colonnade.store.limits import StoreLimits, TopicListener, Topics, check_names, check_ttl
+from colonnade.store.memory import check_mark, mark_digest
+from colonnade.store.sqlite_schema import ENTRY, LOG, StoreFile
 
 # How often the worker looks for messages of other processes, while someone listens.
 POLL_S = 0.05
@@ -42,7 +41,7 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaving:
+class _Leave:
     act: Callable[[], None]
 
 
@@ -58,14 +57,14 @@ class SqliteStore:
         path: str | os.PathLike[str],
         *,
         clock: Callable[[], float] = time.time,
-        limits: Limits | None = None,
+        limits: StoreLimits | None = None,
     ) -> None:
         self._path = os.fspath(path)
         if not self._path or self._path == ":memory:":
-            raise LocalProtocolError("a file is needed here; a MemoryStore needs none")
+            raise InvalidArgument("a file is needed here; a MemoryStore needs none")
         self._clock = clock
-        self._limits = limits or Limits()
-        self._queue: queue.SimpleQueue[_Call | _Leaving | None] = queue.SimpleQueue()
+        self._limits = limits or StoreLimits()
+        self._queue: queue.SimpleQueue[_Call | _Leave | None] = queue.SimpleQueue()
         self._waiting = 0
         self._thread: threading.Thread | None = None
         self._process = 0
@@ -78,7 +77,7 @@ class SqliteStore:
     # ------------------------------------------------------------ entries
 
     async def get(self, principal: str, key: str) -> bytes | None:
-        whose, name = _encoded(principal, key)
+        whose, name = _encode_names(principal, key)
         now = self._clock()
         return await self._call(lambda file: file.get(whose, name, now))
 
@@ -91,21 +90,21 @@ class SqliteStore:
     async def _put(
         self, principal: str, key: str, value: bytes, ttl_s: float | None, *, only_new: bool
     ) -> bool:
-        whose, name = _encoded(principal, key)
+        whose, name = _encode_names(principal, key)
         now, end = self._span(value, ttl_s)
         return await self._call(
             lambda file: file.put(whose, name, value, now, end, only_new=only_new), writes=True
         )
 
     async def delete(self, principal: str, key: str) -> None:
-        whose, name = _encoded(principal, key)
+        whose, name = _encode_names(principal, key)
         await self._call(lambda file: file.remove(whose, ENTRY, name), writes=True)
 
     async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
         check_names(principal, "mark")
         check_mark(mark, ttl_s)
         # Who it is, in the same few bytes for everybody: there may be a million rows.
-        whose, known = digest(principal, b"principal"), digest(principal, mark)
+        whose, known = mark_digest(principal, b"principal"), mark_digest(principal, mark)
         now = self._clock()
         end = float(now + ttl_s)
         return await self._call(lambda file: file.use_once(whose, known, now, end), writes=True)
@@ -113,24 +112,24 @@ class SqliteStore:
     # ------------------------------------------------------------ logs
 
     async def append(self, principal: str, log: str, entry: bytes, ttl_s: float | None) -> int:
-        whose, name = _encoded(principal, log)
+        whose, name = _encode_names(principal, log)
         now, end = self._span(entry, ttl_s)
         return await self._call(lambda file: file.append(whose, name, entry, now, end), writes=True)
 
     async def read(self, principal: str, log: str, after: int) -> list[tuple[int, bytes]]:
-        whose, name = _encoded(principal, log)
+        whose, name = _encode_names(principal, log)
         now = self._clock()
         known = max(0, min(after, _LAST_NUMBER))
         return await self._call(lambda file: file.read(whose, name, known, now))
 
     async def drop(self, principal: str, log: str) -> None:
-        whose, name = _encoded(principal, log)
+        whose, name = _encode_names(principal, log)
         await self._call(lambda file: file.remove(whose, LOG, name), writes=True)
 
     # ------------------------------------------------------------ topics
 
     async def publish(self, principal: str, topic: str, message: bytes) -> None:
-        whose, name = _encoded(principal, topic)
+        whose, name = _encode_names(principal, topic)
         now, _ = self._span(message, None)
         await self._call(lambda file: file.publish(whose, name, message, now), writes=True)
 
@@ -138,8 +137,8 @@ class SqliteStore:
     async def listen(
         self, principal: str, topic: str
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        _encoded(principal, topic)
-        listening = Listening()
+        _encode_names(principal, topic)
+        listening = TopicListener()
         try:
             await self._call(partial(self._join, principal, topic, listening))
             yield listening
@@ -147,7 +146,7 @@ class SqliteStore:
             listening.end()
             # Also where the wait above was cancelled: the worker may have gone through with it.
             leave = partial(self._topics.leave, principal, topic, listening)
-            self._queue.put(_Leaving(leave))
+            self._queue.put(_Leave(leave))
 
     async def close(self) -> None:
         """Finish what waits, end those who listen, and let the file go."""
@@ -171,7 +170,7 @@ class SqliteStore:
 
     async def _call(self, work: Callable[[StoreFile], Any], *, writes: bool = False) -> Any:
         if self._ended is not None:
-            raise LocalProtocolError("this store is closed; make a new one")
+            raise InvalidArgument("this store is closed; make a new one")
         if self._waiting >= WAITING_CALLS:
             raise Refused(f"{WAITING_CALLS} calls wait for the store {self._path}; call later")
         self._start()
@@ -190,7 +189,7 @@ class SqliteStore:
             self._thread = threading.Thread(target=self._work, name="colonnade-store", daemon=True)
             self._thread.start()
         elif self._process != os.getpid():
-            raise LocalProtocolError("this store was used before a fork; make one after it")
+            raise InvalidArgument("this store was used before a fork; make one after it")
 
     # ------------------------------------------------------------ in the worker
 
@@ -206,7 +205,7 @@ class SqliteStore:
         self._let_go()
         ended = self._ended
         if ended is not None:
-            _post(ended, ended.set_result, None)
+            _settle(ended, ended.set_result, None)
 
     def _gather(self) -> tuple[list[_Call], bool]:
         """The calls that wait, a batch at most, and whether the store is to end after them."""
@@ -214,7 +213,7 @@ class SqliteStore:
         try:
             item = self._queue.get(timeout=POLL_S if self._topics else None)
             while item is not None:
-                if isinstance(item, _Leaving):
+                if isinstance(item, _Leave):
                     item.act()
                 else:
                     calls.append(item)
@@ -239,12 +238,12 @@ class SqliteStore:
                 done.extend((call, _outcome(call, file)) for call in calls)
         except Exception as error:
             self._let_go()
-            done = [(call, _again(error)) for call in calls]
+            done = [(call, _copy_error(error)) for call in calls]
         for call, outcome in done:
             if isinstance(outcome, Exception):
-                _post(call.future, call.future.set_exception, outcome)
+                _settle(call.future, call.future.set_exception, outcome)
             else:
-                _post(call.future, call.future.set_result, outcome)
+                _settle(call.future, call.future.set_result, outcome)
 
     def _opened(self) -> StoreFile:
         if self._file is None:
@@ -258,7 +257,7 @@ class SqliteStore:
             with suppress(ChannelError):  # whatever is wrong with it, it is not ours any more
                 file.close()
 
-    def _join(self, principal: str, topic: str, listening: Listening, file: StoreFile) -> None:
+    def _join(self, principal: str, topic: str, listening: TopicListener, file: StoreFile) -> None:
         newest = file.newest()
         if not self._topics:
             self._seen = newest
@@ -294,7 +293,7 @@ class SqliteStore:
             listening.post(listening.cut, why)
 
 
-def _encoded(principal: str, name: str) -> tuple[bytes, bytes]:
+def _encode_names(principal: str, name: str) -> tuple[bytes, bytes]:
     check_names(principal, name)
     return principal.encode(), name.encode()
 
@@ -307,12 +306,12 @@ def _outcome(call: _Call, file: StoreFile) -> object:
         return refusal
 
 
-def _again(error: Exception) -> Exception:
+def _copy_error(error: Exception) -> Exception:
     """The same error for each of several callers: a traceback belongs to one."""
     return type(error)(*error.args) if isinstance(error, ColonnadeError) else error
 
 
-def _post(future: "asyncio.Future[Any]", act: Callable[[Any], None], value: object) -> None:
+def _settle(future: "asyncio.Future[Any]", act: Callable[[Any], None], value: object) -> None:
     def settle() -> None:
         if not future.done():
             act(value)

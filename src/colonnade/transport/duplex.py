@@ -1,6 +1,6 @@
 """One conversation over a channel that carries everything both ways: a pipe, or memory.
 
-It runs a `Link`: what the link wants sent is written, what it wants answered is answered in a
+It runs a `DuplexLink`: what the link wants sent is written, what it wants answered is answered in a
 task of its own, and what it waits for is a future.
 
 Rules: one owner: everything here happens in the loop that runs it. No message is decoded or
@@ -11,38 +11,76 @@ so long, because a handler may refuse to stop.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Set
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Raw, Struct
 
-from colonnade.errors import NO_OUTPUT, ColonnadeError, ConnectionLost, Fault, FaultKind, Output
-from colonnade.ports import Answer, Hearer, Progressing
-from colonnade.protocol.events import (
-    Answered,
-    Call,
-    Cancelled,
-    Dropped,
-    Event,
-    Opened,
-    Progressed,
-    Send,
-    Told,
+from colonnade.errors import (
+    NO_OUTPUT,
+    ColonnadeError,
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    Output,
 )
+from colonnade.ports import Answer, Hearer, Progressing
 from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
-from colonnade.protocol.handshake import NOT_INITIALIZED, Phase
 from colonnade.protocol.jsonrpc import Request, RequestId, encode_request
-from colonnade.protocol.link import MAX_S, TIMEOUT_S, Agreed, Link
+from colonnade.protocol.link.events import (
+    LinkEvent,
+    MessageIgnored,
+    NotificationReceived,
+    PeerIdentified,
+    ProgressReceived,
+    RequestCancelled,
+    RequestFinished,
+    RequestReceived,
+    Send,
+)
+from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
+from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink, SendContext
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import Revision
 from colonnade.protocol.types import NotificationParams, RequestParams
-from colonnade.transport.crew import Crew
-from colonnade.transport.news import news_for
+from colonnade.protocol.uris import is_covered
+from colonnade.transport.eager_tasks import Crew
 
-if TYPE_CHECKING:
-    from colonnade.protocol.questions import Question
+# What is the same for every client, and has nothing of one caller in it.
+BROADCASTS: Final = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+    }
+)
+# What goes to those who subscribed to its `uri`.
+BY_SUBSCRIPTION: Final = "notifications/resources/updated"
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
+
+
+def news_for(
+    link: DuplexLink, subscriptions: Set[str], method: str, params: NotificationParams
+) -> bytes | None:
+    """A change as a frame for this link; None where it is not for it."""
+    if method == BY_SUBSCRIPTION:
+        uri: str | None = getattr(params, "uri", None)
+        if uri is None or not is_covered(uri, subscriptions):
+            return None
+    elif method not in BROADCASTS:
+        log.error("%s was announced to every session, and has one recipient; not sent", method)
+        return None
+    try:
+        return link.notify(method, params)
+    except LocalProtocolError:  # not in this revision, not offered, or not yet
+        return None
+
+
+if TYPE_CHECKING:
+    from colonnade.protocol.input_requests import InputRequest
+
 
 # A person must find the window, read the question and decide.
 ASK_S = 600.0
@@ -104,7 +142,7 @@ class DuplexTurn(RequestFields, Struct, eq=False, gc=False):
         """Whoever writes here may have to wait."""
         return False
 
-    async def ask(self, question: "Question") -> Raw:
+    async def ask(self, question: "InputRequest") -> Raw:
         """Ask by request, and wait for as long as a person may need."""
         if self.duplex.link.phase is Phase.OPENING:
             raise ConnectionLost(NOT_INITIALIZED)
@@ -119,12 +157,12 @@ class Duplex:
 
     def __init__(
         self,
-        link: Link,
+        link: DuplexLink,
         channel: Channel,
         answer: Answer,
         *,
-        told: Callable[[Told], None] | None = None,
-        opened: Callable[[Opened], None] | None = None,
+        told: Callable[[NotificationReceived], None] | None = None,
+        opened: Callable[[PeerIdentified], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         debug: bool = False,
     ) -> None:
@@ -140,7 +178,7 @@ class Duplex:
         self.subscriptions: set[str] = set()
         self._tasks: dict[Exchange, asyncio.Task[None]] = {}
         # Who sent what was last taken unread, and on which terms.
-        self._known: tuple[Agreed | None, Peer | None] = None, None
+        self._known: tuple[SendContext | None, Peer | None] = None, None
         self._crew = Crew(self._run, channel.write)
         # Whoever waits for an answer; None while it is being asked for, and what came meanwhile.
         self._waiting: dict[RequestId, asyncio.Future[Raw] | None] = {}
@@ -158,12 +196,12 @@ class Duplex:
         # The time is for progress, and that only for who waits for some.
         now = self._clock() if self._progressing else 0.0
         for event in self.link.receive(frame, now):
-            if type(event) is Call:
+            if type(event) is RequestReceived:
                 self._call(event.exchange)
             else:
                 self._act(event)
 
-    def take(self, request: Request, terms: Agreed) -> bytes | None:
+    def take(self, request: Request, terms: SendContext) -> bytes | None:
         """A plain call has arrived that needs no reading. Its answer, where it is there at once: it
         is for whoever calls this.
 
@@ -175,7 +213,7 @@ class Duplex:
         if exchange is None:
             events = self.link.take(request, 0.0)
             first = events[0] if events else None
-            if type(first) is not Call:
+            if type(first) is not RequestReceived:
                 for event in events:
                     self._act(event)
                 return None
@@ -199,36 +237,36 @@ class Duplex:
         for event in self.link.refuse(fault):
             self._act(event)
 
-    def _act(self, event: Event) -> None:
+    def _act(self, event: LinkEvent) -> None:
         match event:  # the most frequent first
-            case Answered():
+            case RequestFinished():
                 self._settle(event.id, event.outcome)
             case Send():
                 self.channel.write(event.data)
-            case Call():
+            case RequestReceived():
                 self._call(event.exchange)
-            case Cancelled():
+            case RequestCancelled():
                 task = self._tasks.get(event.exchange)
                 if task is not None:
                     log.debug(
-                        "%s cancelled: %.200r", event.exchange.row.name, event.reason
+                        "%s cancelled: %.200r", event.exchange.method.name, event.reason
                     )  # R0061
                     task.cancel()
-            case Told():
+            case NotificationReceived():
                 if self._told is not None:
                     self._told(event)
-            case Progressed():
+            case ProgressReceived():
                 progressed = self._progressing.get(event.id)
                 if progressed is not None:
                     progressed(event.params)
-            case Opened():
+            case PeerIdentified():
                 if self._opened is not None:
                     self._opened(event)
-            case Dropped():
+            case MessageIgnored():
                 log.debug("ignored: %s", event.why)
 
     def _call(self, exchange: Exchange) -> None:
-        if exchange.row.name == LISTEN:  # which waits, and for that only
+        if exchange.method.name == LISTEN:  # which waits, and for that only
             work = self._stay(exchange)
             task = self._tasks[exchange] = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda _: self._tasks.pop(exchange, None))
@@ -247,7 +285,7 @@ class Duplex:
         if task is not None:
             self._tasks[exchange] = task
         turn = DuplexTurn(exchange, self)
-        held = self.link.hold(self._clock()) if exchange.question is not None else ()
+        held = self.link.pause_timeouts(self._clock()) if exchange.input_request is not None else ()
         if held:
             self._set_alarm()
         try:
@@ -264,7 +302,7 @@ class Duplex:
         finally:
             self._tasks.pop(exchange, None)
             if held:
-                self.link.release(held, self._clock())
+                self.link.resume_timeouts(held, self._clock())
                 self._set_alarm()
 
     def _settle(self, id: RequestId, outcome: Raw | ColonnadeError) -> None:
@@ -382,7 +420,7 @@ class Duplex:
 
     async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
         """Open the conversation with a handshake. R0056: giving up closes it."""
-        id = self.link.record().next_id
+        id = self.link.snapshot().next_id
         now = self._clock()
         data = self.link.initialize(now, timeout_s, revision).data
         answer: asyncio.Future[Raw] = self._loop.create_future()
@@ -474,7 +512,11 @@ class Held(Duplex):
     """A conversation as a client holds it: what carries it ends with it."""
 
     def __init__(
-        self, link: Link, line: Line, hearer: Hearer, clock: Callable[[], float] = time.monotonic
+        self,
+        link: DuplexLink,
+        line: Line,
+        hearer: Hearer,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(link, line, hearer.answer, told=hearer.told, clock=clock)
         self._line = line

@@ -17,14 +17,14 @@ from msgspec import Raw
 
 from colonnade.errors import NO_OUTPUT, ConnectionLost, LocalProtocolError, Output
 from colonnade.ports import Hearer, Progressing, Service
-from colonnade.protocol.events import Told
 from colonnade.protocol.jsonrpc import (
     Request,
     encode_request,
-    needs_no_reading,
+    is_trivially_valid,
     plain_result,
 )
-from colonnade.protocol.link import MAX_S, TIMEOUT_S, Agreed, Link
+from colonnade.protocol.link.events import NotificationReceived
+from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink, SendContext
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import Revision
 from colonnade.protocol.types import RequestParams
@@ -45,10 +45,10 @@ Listener: TypeAlias = Callable[[Side, bytes], None]
 
 
 # Takes a request as it is, and gives its answer where it is there at once.
-Take: TypeAlias = Callable[[Request, Agreed], bytes | None]
+Take: TypeAlias = Callable[[Request, SendContext], bytes | None]
 
 
-class Reader(Protocol):
+class FrameReceiver(Protocol):
     """Whoever reads at an end: a duplex."""
 
     def receive(self, frame: bytes) -> None: ...
@@ -65,7 +65,7 @@ class End:
         self.side = side
         self.other: End = self  # `pair` knows better
         self._overhear = overhear
-        self._reader: Reader | None = None
+        self._reader: FrameReceiver | None = None
         self._leave: Callable[[], None] | None = None
         # Who takes requests unread at the other end, as long as there is nothing between them.
         self._direct: Take | None = None
@@ -83,7 +83,10 @@ class End:
         return f"End({self.side.value}, {self._over or 'open'})"
 
     def join(
-        self, reader: Reader, leave: Callable[[], None] | None = None, take: Take | None = None
+        self,
+        reader: FrameReceiver,
+        leave: Callable[[], None] | None = None,
+        take: Take | None = None,
     ) -> None:
         """Hand what arrives here to this reader; at the end call `leave`. `take` is for requests
         that need no reading."""
@@ -94,7 +97,7 @@ class End:
             self.other._direct = take
         self._wake()
 
-    def carry(self, link: Link, hearer: Hearer) -> "Joined":
+    def carry(self, link: DuplexLink, hearer: Hearer) -> "Joined":
         """Carry a client's conversation."""
         held = Joined(link, self, hearer)
         self.join(held, hearer.gone)
@@ -114,16 +117,16 @@ class End:
         else:
             other._read_now(other._reader, frame)
 
-    def hand(self, request: Request, terms: Agreed) -> bytes | None:
+    def hand(self, request: Request, terms: SendContext) -> bytes | None:
         """Send a request on its way: a plain call as it is, where the other side would read it now
         and find nothing wrong with how it is written. The answer, where it is there at once."""
-        other, take, head = self.other, self._direct, request.head
+        other, take, head = self.other, self._direct, request.split_params
         if (
             take is None
             or head is None
             or other._busy
             or other._arrived
-            or not needs_no_reading(bytes(head.arguments))
+            or not is_trivially_valid(bytes(head.arguments))
         ):
             self.write(encode_request(request.raw_id, request.method, request.params))
             return None
@@ -153,7 +156,7 @@ class End:
         self._unread += len(frame)
         self._wake()
 
-    def _read_now(self, reader: Reader, frame: bytes) -> None:
+    def _read_now(self, reader: FrameReceiver, frame: bytes) -> None:
         self._busy = True
         try:
             reader.receive(frame)
@@ -241,7 +244,7 @@ class Joined(Held):
     and nobody begins to wait for an answer that is there at once: only where anything else comes
     first does the call go on as all others do."""
 
-    def __init__(self, link: Link, end: End, hearer: Hearer) -> None:
+    def __init__(self, link: DuplexLink, end: End, hearer: Hearer) -> None:
         super().__init__(link, end, hearer, loop_time)
         self._end = end
         self._draft: Draft | None = None
@@ -316,10 +319,12 @@ def serve_end(
     `principal` is who speaks there, `scopes` what they may do, where somebody looks at that. With
     `debug` they are shown what crashed.
     """
-    link = Link(Side.SERVER, service.identity, service.accepts, principal, lambda: service.identity)
+    link = DuplexLink(
+        Side.SERVER, service.identity, service.accepts, principal, lambda: service.identity
+    )
     link.scopes = frozenset(scopes) if scopes is not None else None
 
-    def told(event: Told) -> None:
+    def told(event: NotificationReceived) -> None:
         service.told(event, link.peer)
 
     duplex = Duplex(link, end, service.answer, told=told, clock=loop_time, debug=debug)

@@ -1,7 +1,7 @@
-"""The wish to end, as a process hears it: SIGTERM and SIGINT, heard without taking them away.
+"""SIGTERM and SIGINT as a request to shut down, beside the handlers that are already installed.
 
-Rules: whoever heard a signal before hears it still. A signal that nobody heard, or that is
-ignored, means what it always meant; so does a third one, if a loop that is stuck heard two.
+Rules: an earlier handler is still called. A signal without a handler, or one that is ignored, keeps
+its meaning; so does a third one, if a blocked loop got two.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-WISHES = (signal.SIGTERM, signal.SIGINT)
-# What a shell calls an end by Ctrl-C.
+SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# The exit status that shells use for Ctrl-C.
 INTERRUPTED = 128 + signal.SIGINT
 
 
 class Signals:
-    """Calls `heard` in the loop at each signal to end. `alone`: nobody else is to hear it."""
+    """Calls `heard` in the loop at each signal. `alone`: earlier handlers are not called."""
 
     def __init__(self, heard: Callable[[], None], *, alone: bool = False) -> None:
         self._heard = heard
@@ -31,24 +31,24 @@ class Signals:
 
     @property
     def interrupted(self) -> bool:
-        """Whether it began with Ctrl-C."""
+        """Whether the first signal was Ctrl-C."""
         return self.numbers[:1] == [signal.SIGINT]
 
     def listen(self) -> None:
-        """Begin to listen; only the main thread can, in any other this does nothing."""
+        """Install the handlers; only the main thread can, in any other this does nothing."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._loop = asyncio.get_running_loop()
-        for number in WISHES:
+        for number in SHUTDOWN_SIGNALS:
             before = signal.getsignal(number)
             if self._alone or callable(before):
                 self._before[number] = before
                 signal.signal(number, self._hear)
 
     def stop(self) -> None:
-        """Listen no longer; the handler of before is put back, unless another was set after ours.
+        """Restore the earlier handlers, unless another was installed after ours.
 
-        That one may put ours back when it stops, so what was before ours is still known then.
+        That one may restore ours when it stops, so the earlier one is kept until then.
         """
         self._loop = None
         for number in list(self._before):
@@ -58,7 +58,7 @@ class Signals:
                 del self._before[number]
 
     def _earlier(self, number: int) -> Any:
-        """The handler before ours, without those of listeners that have stopped."""
+        """The handler before ours, without those of `Signals` that have stopped."""
         before = self._before[number]
         owner = getattr(before, "__self__", None)
         if isinstance(owner, Signals) and owner._loop is None and number in owner._before:
@@ -82,9 +82,9 @@ class Signals:
 
 
 def close(runner: asyncio.Runner, *, interrupted: bool, wait_s: float) -> None:
-    """Close a loop, or end the process where that would wait for ever.
+    """Close a loop, or exit the process if that would block.
 
-    A handler may refuse to stop, and a thread that it left behind cannot be stopped at all.
+    A handler may ignore its cancellation, and a thread cannot be stopped at all.
     """
     code = INTERRUPTED if interrupted else 0
     if asyncio.all_tasks(runner.get_loop()):

@@ -23,9 +23,9 @@ from typing import cast
 
 from colonnade.errors import ConnectionLost, Fault
 from colonnade.ports import Service
-from colonnade.protocol.events import Told
-from colonnade.protocol.jsonrpc import Lines
-from colonnade.protocol.link import Link
+from colonnade.protocol.jsonrpc import LineSplitter
+from colonnade.protocol.link.events import NotificationReceived
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.transport.duplex import Duplex
 from colonnade.transport.signals import close
@@ -190,7 +190,7 @@ class Pipe(Outlet):
 
     async def read(self, receive: Callable[[list[bytes | Fault]], None]) -> None:
         """Hand all lines to `receive`, as they came together, until the other side is done."""
-        lines = Lines()
+        lines = LineSplitter()
         done = self._done = asyncio.get_running_loop().create_future()
 
         def take(chunk: bytes) -> None:
@@ -329,6 +329,8 @@ def _logging_sparingly() -> Generator[None]:
         yield
         return
     handler = SparingHandler(logging.WARNING)
+    if logging.lastResort is not None:  # it stands in for that one, so it looks the same
+        handler.setFormatter(logging.lastResort.formatter)
     logger.addHandler(handler)
     try:
         yield
@@ -338,9 +340,11 @@ def _logging_sparingly() -> Generator[None]:
 
 async def serve_lines(pipe: Pipe, service: Service) -> None:
     """Serve one client over a pipe until its input ends; then what still runs is stopped."""
-    link = Link(Side.SERVER, service.identity, service.accepts, current=lambda: service.identity)
+    link = DuplexLink(
+        Side.SERVER, service.identity, service.accepts, current=lambda: service.identity
+    )
 
-    def told(event: Told) -> None:
+    def told(event: NotificationReceived) -> None:
         service.told(event, link.peer)
 
     duplex = Duplex(link, pipe, service.answer, told=told)
@@ -426,11 +430,11 @@ def run_stdio(
 def explain(service: Service, reading: int, instead: str) -> None:
     """Tell a person at a terminal what is waited for, and what to type instead."""
     if os.isatty(reading):
-        from colonnade.transport.naming import called  # on use: programs ask far more often
+        from colonnade.protocol.negotiation import name_and_version
 
         info = service.identity.info
         sys.stderr.write(
-            f"{called(info)} waits here for the messages of an MCP client, which "
+            f"{name_and_version(info)} waits here for the messages of an MCP client, which "
             f"starts it itself; for HTTP, use {instead}; Ctrl-C ends it\n"
         )
         sys.stderr.flush()

@@ -1,0 +1,1 @@
+"""OAuth for clients: discovery, registration, grants, credentials, token storage."""

@@ -1,0 +1,202 @@
+"""Token storage: stored logins and clients of one principal, encrypted if the store is durable.
+
+A lease lets one process at a time refresh or log in, among all that share the store. It is not a
+lock: requests with a valid token do not wait for it, and it expires if its process has died.
+
+Rules: a stored value cannot be read, or moved to another name, without the key: each value is
+sealed for its own name. A value that cannot be decrypted counts as missing. No value is ever in a
+log or an error.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from colonnade.auth.client.discovery import DiscoveryResult
+from colonnade.auth.client.registration import RegisteredClient
+from colonnade.auth.client.steps import DeleteRecord, Flow, LoadRecord, SaveRecord
+from colonnade.auth.client.tokens import Tokens
+from colonnade.auth.seal import KeyRing
+from colonnade.errors import ColonnadeError, Fault
+from colonnade.ports import Store
+
+T = TypeVar("T")
+
+
+class StoredLogin(Struct, frozen=True):
+    """A login for one server: its authorization server, the registered client, the tokens."""
+
+    discovery: DiscoveryResult
+    client: RegisteredClient
+    tokens: Tokens
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether all parts belong to one issuer; otherwise it is never used (CL-15)."""
+        issuer = self.discovery.issuer.issuer
+        return bool(issuer) and issuer == self.client.issuer == self.tokens.issuer
+
+
+class CurrentLogin(Struct, frozen=True):
+    """Which stored login of a server is in use: its issuer and its client id."""
+
+    issuer: str
+    client_id: str
+
+
+def current_login_key(server: str, account: str) -> str:
+    """The key of the `CurrentLogin` of a server."""
+    return _key("login", server, account)
+
+
+def login_key(server: str, issuer: str, client_id: str) -> str:
+    """The key of the `StoredLogin` of one client at one issuer for one server."""
+    return _key("tokens", server, issuer, client_id)
+
+
+def client_key(server: str, issuer: str) -> str:
+    """The key of the client that was registered dynamically at an issuer."""
+    return _key("client", server, issuer)
+
+
+def lease_key(server: str, account: str) -> str:
+    """The key of the lease of the process that is logging in or refreshing."""
+    return _key("lease", server, account)
+
+
+def _key(kind: str, *parts: str) -> str:
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return f"oauth {kind} {digest}"
+
+
+def encode_record(value: Struct) -> bytes:
+    """Encode a record for storage."""
+    return msgspec.json.encode(value)
+
+
+def decode_record(kind: type[T], data: object) -> T | None:
+    """Decode a stored record; None if it is missing or invalid."""
+    if not isinstance(data, bytes):
+        return None
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+        return None
+
+
+def load_login(server: str, account: str) -> Flow[StoredLogin | None]:
+    """The current login of a server."""
+    pointer = decode_record(CurrentLogin, (yield LoadRecord(current_login_key(server, account))))
+    if pointer is None:
+        return None
+    name = login_key(server, pointer.issuer, pointer.client_id)
+    login = decode_record(StoredLogin, (yield LoadRecord(name)))
+    if login is None or not login.is_consistent or login.discovery.issuer.issuer != pointer.issuer:
+        return None
+    return login if login.discovery.server == server else None
+
+
+def save_login(login: StoredLogin, account: str) -> Flow[None]:
+    """Store a login, and make it the current one."""
+    server, issuer, client_id = login.discovery.server, login.client.issuer, login.client.client_id
+    yield SaveRecord(login_key(server, issuer, client_id), encode_record(login))
+    yield SaveRecord(
+        current_login_key(server, account), encode_record(CurrentLogin(issuer, client_id))
+    )
+
+
+def delete_login(login: StoredLogin) -> Flow[None]:
+    """Delete a login unless it was replaced by a newer one meanwhile (CL-31)."""
+    name = login_key(login.discovery.server, login.client.issuer, login.client.client_id)
+    kept = decode_record(StoredLogin, (yield LoadRecord(name)))
+    if kept is not None and kept.tokens.generation == login.tokens.generation:
+        yield DeleteRecord(name)
+
+
+log: logging.Logger = logging.getLogger("colonnade.auth")
+
+# A process that died during a refresh keeps the others waiting for this long.
+LEASE_S = 20.0
+# How often its holder extends it.
+LEASE_RENEWAL_S = 5.0
+
+
+class TokenStorage:
+    """The records of one principal in a store. Without keys (memory store) nothing is encrypted."""
+
+    def __init__(
+        self, store: Store, principal: str = "", keys: Sequence[bytes] = (), *, own: bool = False
+    ) -> None:
+        self._store = store
+        self._principal = principal
+        self._keys = tuple(keys)
+        # Whether the store belongs to this object, and is closed with it.
+        self._own = own
+
+    def __repr__(self) -> str:
+        return f"TokenStorage({type(self._store).__name__})"
+
+    async def load(self, name: str) -> bytes | None:
+        """The record of a name, or None. Raises what the store raises."""
+        value = await self._store.get(self._principal, name)
+        if value is None or not self._keys:
+            return value
+        try:
+            return self._ring(name).unseal(value.decode("ascii", "replace"))
+        except Fault:
+            log.warning("a stored login cannot be decrypted with this key; log in again")
+            return None
+
+    async def save(self, name: str, value: bytes) -> None:
+        """Write a record."""
+        kept = self._ring(name).seal(value).encode() if self._keys else value
+        await self._store.put(self._principal, name, kept, None)
+
+    async def erase(self, name: str) -> None:
+        """Delete a record."""
+        await self._store.delete(self._principal, name)
+
+    async def close(self) -> None:
+        """Close the store if it belongs to this object."""
+        if self._own:
+            await self._store.close()
+
+    def _ring(self, name: str) -> KeyRing:
+        return KeyRing(self._keys, audience=f"{self._principal}\0{name}")
+
+    @asynccontextmanager
+    async def lease(self, name: str) -> AsyncGenerator[bool, None]:
+        """Whether the lease was taken; it is extended until the context is left."""
+        owner = secrets.token_bytes(16)
+        if not await self.claim(name, owner):
+            yield False
+            return
+        beating = asyncio.get_running_loop().create_task(self._beat(name, owner))
+        try:
+            yield True
+        finally:
+            beating.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ColonnadeError):
+                await beating
+            with contextlib.suppress(ColonnadeError):  # then it expires
+                if await self._store.get(self._principal, name) == owner:
+                    await self._store.delete(self._principal, name)
+
+    async def claim(self, name: str, owner: bytes) -> bool:
+        """Take a lease if it is free."""
+        return await self._store.add(self._principal, name, owner, LEASE_S)
+
+    async def _beat(self, name: str, owner: bytes) -> None:
+        while True:
+            await asyncio.sleep(LEASE_RENEWAL_S)
+            if await self._store.get(self._principal, name) != owner:
+                return  # it expired, and another process has it
+            await self._store.put(self._principal, name, owner, LEASE_S)

@@ -1,0 +1,247 @@
+"""HTTP fetcher with SSRF protection, for URLs from outside: metadata documents, keys, endpoints.
+
+    fetcher = Fetcher(pool.send)
+    fetched = await fetcher.fetch("GET", url)
+    fetched.status, fetched.media_type, fetched.body
+
+Rules: https, or http to a loopback host if `loopback` is set. A host is resolved once, all its
+addresses must be public, and the connection is made to one of these, without a second look-up. A
+redirect must stay within its origin and is checked again. Time and size are limited. The error is
+the same for every cause, so that it reveals nothing about the internal network. The caller checks
+status and media type.
+"""
+
+import asyncio
+import re
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from colonnade.auth.ssrf import (
+    Address,
+    blocked_reason,
+    ip_literal,
+    is_loopback_address,
+    is_loopback_host,
+    parse_networks,
+)
+from colonnade.errors import CannotConnect, CannotFetch, ColonnadeError
+from colonnade.ports import HttpAnswer, HttpSend
+
+# CL-11: the largest key sets have a few hundred keys, in some 200 KiB.
+MAX_BYTES: Final = 1024 * 1024
+# In all, with redirects: a user waits for this, or a request whose token is verified.
+TIMEOUT_S: Final = 10.0
+MAX_REDIRECTS: Final = 3
+# Of a host with more addresses the first ones are tried.
+MAX_ADDRESSES: Final = 4
+MAX_URL_CHARACTERS: Final = 2048
+# Of the origin of a URL in an error.
+MAX_DISPLAYED_CHARACTERS: Final = 100
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+# DNS names. The last label is not a number: some resolvers read `0x7f.1` as an address.
+_HOST_NAME = re.compile(
+    r"(?=.{1,253}\Z)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)*"
+    r"(?!(?:[0-9]+|0x[0-9a-f]*)\Z)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+)
+
+Headers = Iterable[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class FetchedResponse:
+    """The response; `url` is the one after redirects. Header names are in lower case."""
+
+    url: str
+    status: int
+    headers: dict[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+    @property
+    def media_type(self) -> str:
+        """The media type of the body, without parameters; empty if missing."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+class _Blocked(Exception):
+    """Why a URL is not fetched; for `CannotFetch.why`, which is only logged."""
+
+
+class Fetcher:
+    """Fetches URLs from outside. `send` is the method of an HTTP pool.
+
+    `loopback` allows loopback hosts (`localhost`, `127.0.0.1`, `[::1]`), also without TLS.
+    `networks` are private ranges to allow, for an identity provider in the internal network:
+    `Fetcher(pool.send, networks=["10.0.0.0/8"])`.
+    """
+
+    def __init__(
+        self,
+        send: HttpSend,
+        *,
+        loopback: bool = False,
+        networks: Iterable[str] = (),
+        total_s: float = TIMEOUT_S,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._send = send
+        self._loopback = loopback
+        self._networks = parse_networks(networks)
+        self._total_s = total_s
+        self._max_bytes = max_bytes
+
+    def with_access(self, *, loopback: bool, networks: Iterable[str]) -> "Fetcher":
+        """A copy that is also allowed to reach these."""
+        wider = Fetcher(self._send, loopback=self._loopback or loopback, networks=networks)
+        wider._networks += self._networks
+        wider._total_s, wider._max_bytes = self._total_s, self._max_bytes
+        return wider
+
+    async def fetch(
+        self,
+        method: str,
+        url: str,
+        headers: Headers = (),
+        body: bytes = b"",
+        *,
+        max_bytes: int | None = None,
+    ) -> FetchedResponse:
+        """The response, whatever its status. Raises `CannotFetch` and nothing else.
+
+        Redirects are followed for GET and HEAD only, within the origin, with the same headers.
+        """
+        limit = self._max_bytes if max_bytes is None else max_bytes
+        pairs = tuple(headers)
+        try:
+            async with asyncio.timeout(self._total_s):
+                return await self._followed(method, url, pairs, body, limit)
+        except _Blocked as error:
+            why = str(error)
+        except TimeoutError:
+            why = f"it took longer than {self._total_s:g} s"
+        except (ColonnadeError, ValueError) as error:
+            why = str(error)
+        raise CannotFetch(f"{_display_origin(url)} cannot be fetched", why)
+
+    async def _followed(
+        self, method: str, url: str, headers: tuple[tuple[str, str], ...], body: bytes, limit: int
+    ) -> FetchedResponse:
+        first = self._checked(url)
+        parts = first
+        for _ in range(MAX_REDIRECTS + 1):
+            address_list = await self._found(parts)
+            answer = await self._sent(method, parts, headers, body, address_list)
+            try:
+                place = answer.headers.get("location") if answer.status in _REDIRECTS else None
+                if place is None:
+                    data = await answer.whole(limit)
+                    return FetchedResponse(parts.geturl(), answer.status, answer.headers, data)
+            finally:
+                answer.close()
+            if method not in _SAFE_METHODS:
+                raise _Blocked("it responds with a redirect, which is not followed for this method")
+            parts = self._checked(urljoin(parts.geturl(), place))
+            if _origin(parts) != _origin(first):
+                raise _Blocked("it redirects to another origin")
+        raise _Blocked(f"it redirects more than {MAX_REDIRECTS} times")
+
+    async def _sent(
+        self,
+        method: str,
+        parts: SplitResult,
+        headers: tuple[tuple[str, str], ...],
+        body: bytes,
+        addresses: list[str],
+    ) -> HttpAnswer:
+        """The response of the first address that accepts a connection."""
+        url = parts.geturl()
+        failed: CannotConnect | None = None
+        for address in addresses[:MAX_ADDRESSES]:
+            try:
+                return await self._send(method, url, headers, body, address=address)
+            except CannotConnect as error:
+                failed = failed or error
+        raise failed or _Blocked("its host has no address")
+
+    def _checked(self, url: str) -> SplitResult:
+        """Parse and check a URL, before its host is resolved. Raises `_Blocked`."""
+        # `urlsplit` silently drops some characters, so they are rejected before it.
+        if len(url) > MAX_URL_CHARACTERS or not url.isascii() or not url.isprintable():
+            raise _Blocked("it is too long, or has invalid characters")
+        if not set(url).isdisjoint(' "<>\\^`{|}'):
+            raise _Blocked("it has invalid characters")
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            raise _Blocked("it is not a URL") from None
+        if "@" in parts.netloc:
+            raise _Blocked("it contains a user name or password")
+        if port == 0 or parts.netloc.endswith(":"):
+            raise _Blocked("its port is invalid")
+        address = ip_literal(host)
+        if address is None and not _HOST_NAME.fullmatch(host):
+            raise _Blocked("its host is neither a DNS name nor an IP address")
+        here = self._loopback and is_loopback_host(host)
+        if parts.scheme != "https" and not (parts.scheme == "http" and here):
+            raise _Blocked("it is not https")
+        if address is not None and not here:
+            self._judge(address)
+        return parts._replace(fragment="")
+
+    async def _found(self, parts: SplitResult) -> list[str]:
+        """All addresses of a host. Raises `_Blocked` if one of them is blocked."""
+        host = parts.hostname or ""
+        address = ip_literal(host)
+        here = self._loopback and is_loopback_host(host)
+        if address is not None:
+            found = [address]
+        else:
+            found = await _resolve(host, parts.port or (443 if parts.scheme == "https" else 80))
+        for one in found:
+            if here and not is_loopback_address(one):
+                raise _Blocked(f"{one} is not a loopback address, as the host name requires")
+            if not here:
+                self._judge(one)
+        return [str(one) for one in found]
+
+    def _judge(self, address: Address) -> None:
+        words = blocked_reason(address, self._networks)
+        if words:
+            raise _Blocked(
+                f"{address} is not a public address ({words}); to allow it, pass networks=, or "
+                f"loopback=True for this machine"
+            )
+
+
+async def _resolve(host: str, port: int) -> list[Address]:
+    loop = asyncio.get_running_loop()
+    try:
+        infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise _Blocked(f"its host cannot be resolved: {error}") from None
+    found = [ip_literal(str(info[4][0])) for info in infos]
+    known = [one for one in found if one is not None]
+    if not known or len(known) != len(found):
+        raise _Blocked("its host has no address, or one of an unknown family")
+    return list(dict.fromkeys(known))
+
+
+def _origin(parts: SplitResult) -> tuple[str, str | None, int]:
+    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _display_origin(url: str) -> str:
+    """The origin of a URL for an error: path and query may contain a secret."""
+    try:
+        parts = urlsplit(url)
+        scheme, host = parts.scheme, parts.hostname or ""
+    except ValueError:
+        return "this URL"
+    if ip_literal(host) is None and not _HOST_NAME.fullmatch(host):
+        return "this URL"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}"[:MAX_DISPLAYED_CHARACTERS]

@@ -1,0 +1,1 @@
+"""OAuth for servers: protected resource, verification of access tokens, DPoP."""

@@ -1,0 +1,261 @@
+"""Verification of access tokens: the verifier interface, and the checks on claims.
+
+    StaticTokens({"a-word-for-today": ("ann", {"notes:read"})})        # for development
+
+Rules: a token is accepted only if it was issued for this server (`aud`), by this issuer (`iss`),
+is valid now (`exp`, `nbf`, `iat`), and is an access token. If the issuer cannot be reached, the
+token is rejected. No token and no client secret appears in an error, a log line or a `repr`.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol, cast
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from colonnade.auth.fetcher import Fetcher
+from colonnade.auth.jose import InvalidToken, Json, UnverifiedJwt, is_jwt, parse_jwt, quote_claim
+from colonnade.auth.server.issuer_metadata import IssuerMetadata, check_url
+from colonnade.auth.ssrf import is_loopback_host, parse_networks
+from colonnade.errors import InvalidArgument
+
+# RS-03: clocks differ by seconds; a larger value would accept expired tokens.
+SKEW_S: Final = 30.0
+MAX_SKEW_S: Final = 60.0
+# A token has dozens of scopes at most.
+MAX_SCOPES: Final = 256
+MAX_SUBJECT_CHARACTERS: Final = 255
+# Some 30,000 years; far larger integers do not fit a float.
+MAX_TIME_S: Final = 1e12
+
+# Claims that only ID tokens, logout tokens and other JWTs have.
+_OTHER_TOKEN_CLAIMS = frozenset({"nonce", "at_hash", "c_hash", "s_hash", "events", "sub_jwk"})
+# Claims in which issuers name the type of a token, and their names for an access token.
+_TYPE_CLAIMS = ("typ", "token_use", "token_type")
+_ACCESS_TYPES = frozenset({"bearer", "dpop", "access", "access_token", "at+jwt", "jwt", "n_a"})
+
+
+class VerifiedToken(Struct, frozen=True):
+    """The content of a verified access token; `dpop_thumbprint` if it is bound to a key."""
+
+    principal: str
+    scopes: frozenset[str]
+    expires_at: float | None
+    dpop_thumbprint: str = ""
+    claims: Mapping[str, Any] = {}
+
+
+class TokenVerifier(Protocol):
+    """Verifies the access tokens of one issuer."""
+
+    @property
+    def issuer(self) -> str | None:
+        """The issuer URL for the resource metadata; None if there is no authorization server."""
+        ...
+
+    @property
+    def cache_ttl_s(self) -> float:
+        """How long a verified token may be cached."""
+        ...
+
+    def accepts(self, token: str, signed: UnverifiedJwt | None) -> bool:
+        """Whether this token looks like one of this issuer; nothing is verified yet."""
+        ...
+
+    async def verify(
+        self, token: str, signed: UnverifiedJwt | None, resource: str, now: float, fetcher: Fetcher
+    ) -> VerifiedToken:
+        """Verify a token. Raises `InvalidToken`; `ChannelError` if the issuer is unreachable."""
+        ...
+
+    async def metadata(self, now: float, fetcher: Fetcher) -> bytes | None:
+        """The issuer's metadata document as published. Raises `ChannelError` if unavailable."""
+        ...
+
+
+class IssuerVerifier:
+    """Base of verifiers with a network issuer: its metadata, and the checks on claims."""
+
+    def __init__(
+        self, issuer: str, audience: str | Iterable[str], networks: Iterable[str], skew_s: float
+    ) -> None:
+        self.issuer: str = check_url(issuer, "the issuer")
+        if not 0 <= skew_s <= MAX_SKEW_S:
+            raise InvalidArgument(f"skew_s is {skew_s:g}; give 0 to {MAX_SKEW_S:g} seconds")
+        self._document = IssuerMetadata(issuer)
+        self._audiences = frozenset([audience] if isinstance(audience, str) else audience)
+        if "" in self._audiences:
+            raise InvalidArgument("audience= is empty; pass the name of this server")
+        self._networks = tuple(networks) if not isinstance(networks, str) else networks
+        parse_networks(self._networks)
+        self._skew_s = skew_s
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.issuer!r})"
+
+    async def metadata(self, now: float, fetcher: Fetcher) -> bytes | None:
+        """The issuer's metadata document. Raises `ChannelError` if it is not available."""
+        return await self._document.raw(now, self._fetcher_for_issuer(fetcher))
+
+    def _fetcher_for_issuer(self, fetcher: Fetcher) -> Fetcher:
+        """The fetcher with access to the networks that were configured for this issuer."""
+        here = is_loopback_host(urlsplit(self.issuer).hostname or "")
+        return fetcher.with_access(loopback=here, networks=self._networks)
+
+    def _is_our_audience(self, audience: str, resource: str) -> bool:
+        if self._audiences:
+            return audience in self._audiences
+        return audience == resource or normalize_resource(audience) == normalize_resource(resource)
+
+    def _check_claims(self, claims: Json, resource: str, now: float) -> VerifiedToken:
+        """Check the claims of a token, after its signature or by introspection."""
+        audience = claims.get("aud")
+        named = [audience] if isinstance(audience, str) else audience
+        if not isinstance(named, list) or not any(
+            isinstance(one, str) and self._is_our_audience(one, resource)
+            for one in cast("list[Any]", named)
+        ):
+            ours = " or ".join(sorted(self._audiences)) or resource
+            detail = f"aud {quote_claim(audience)}, expected {ours}"
+            raise InvalidToken("the token is not for this server", detail)
+        expires_at = _time(claims, "exp")
+        if expires_at is None or now >= expires_at + self._skew_s:
+            raise InvalidToken("the token has expired", _describe_time("exp", expires_at, now))
+        for name in ("nbf", "iat"):
+            since = _time(claims, name)
+            if since is not None and since > now + self._skew_s:
+                raise InvalidToken("the token is not valid yet", _describe_time(name, since, now))
+        _check_token_type(claims)
+        principal = self.issuer + _subject(claims)
+        return VerifiedToken(
+            principal, _scopes(claims), expires_at, _dpop_thumbprint(claims), claims
+        )
+
+
+class StaticTokens:
+    """Fixed tokens for development, each with a principal and, optionally, scopes.
+
+    `StaticTokens({"word": "ann"})`, or `{"word": ("ann", {"notes:read"})}`. They never expire.
+    """
+
+    issuer: None = None
+    cache_ttl_s: float = 0.0
+
+    def __init__(self, tokens: Mapping[str, str | tuple[str, Iterable[str]]]) -> None:
+        self._tokens: dict[bytes, VerifiedToken] = {}
+        for token, value in tokens.items():
+            name, scopes = (value, ()) if isinstance(value, str) else value
+            if not token or not name or not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidArgument("a token and its principal are non-empty strings")
+            self._tokens[_digest(token)] = VerifiedToken(name, frozenset(scopes), None)
+
+    def __repr__(self) -> str:
+        return f"StaticTokens({len(self._tokens)} tokens)"
+
+    def accepts(self, token: str, signed: UnverifiedJwt | None) -> bool:
+        """Whether it is one of these tokens."""
+        return _digest(token) in self._tokens
+
+    async def verify(
+        self, token: str, signed: UnverifiedJwt | None, resource: str, now: float, fetcher: Fetcher
+    ) -> VerifiedToken:
+        """The principal and scopes of a token. Raises `InvalidToken`."""
+        found = self._tokens.get(_digest(token))
+        if found is None:
+            raise InvalidToken("unknown token")
+        return found
+
+    async def metadata(self, now: float, fetcher: Fetcher) -> bytes | None:
+        """None: there is no authorization server."""
+        return None
+
+
+def parse_if_jwt(token: str) -> UnverifiedJwt | None:
+    """Parse a token that has the form of a JWT, without verification; None for an opaque one.
+
+    Raises `InvalidToken` for a malformed JWT.
+    """
+    return parse_jwt(token) if is_jwt(token) else None
+
+
+def normalize_resource(url: str) -> str:
+    """A resource URL in one form (R0316, R0317): scheme and host in lower case, no empty path."""
+    scheme, mark, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme.lower()}{mark}{host.lower()}{slash + path if path else ''}"
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _check_token_type(claims: Json) -> None:
+    """Raise `InvalidToken` for an ID token, a refresh token, or any other signed JWT."""
+    said = [claims[name] for name in _TYPE_CLAIMS if name in claims]
+    if not all(isinstance(one, str) for one in said):
+        raise InvalidToken("this is not an access token")
+    kinds = {one.lower() for one in said}
+    foreign = claims.keys() & _OTHER_TOKEN_CLAIMS
+    if kinds & _ACCESS_TYPES:
+        foreign -= {"nonce"}  # some issuers put it into access tokens, too
+    if foreign or not kinds <= _ACCESS_TYPES:
+        raise InvalidToken("this is not an access token")
+
+
+def _time(claims: Json, name: str) -> float | None:
+    found = claims.get(name)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or abs(found) > MAX_TIME_S:
+        raise InvalidToken("the token is malformed")
+    return float(found)
+
+
+def _describe_time(name: str, at: float | None, now: float) -> str:
+    """A time claim and its distance from now, for the log."""
+    if at is None:
+        return f"no {name}"
+    away = f"{now - at:.0f} s ago" if at <= now else f"in {at - now:.0f} s"
+    return f"{name} {at:.0f}, {away}"
+
+
+def _subject(claims: Json) -> str:
+    """The part of a principal's name after the issuer: a user, or a client that acts for itself.
+
+    If `sub` is present, only it is used, and an unusable one rejects the token: otherwise all
+    users of a client would become the same principal. A client never becomes the user whose `sub`
+    equals its client id (RFC 9068, 5): an issuer URL contains no space and no `#`.
+    """
+    name, mark = ("sub", "#") if "sub" in claims else ("client_id", " client ")
+    found = claims.get(name)
+    if found is None and name == "client_id":
+        raise InvalidToken("the token has no subject: neither the claim sub nor client_id")
+    if not isinstance(found, str) or not found.isprintable():
+        raise InvalidToken(f"the token's claim {name} is not a string of printable characters")
+    if not 0 < len(found) <= MAX_SUBJECT_CHARACTERS:
+        raise InvalidToken(
+            f"the token's claim {name} must have 1 to {MAX_SUBJECT_CHARACTERS} characters"
+        )
+    return mark + found
+
+
+def _scopes(claims: Json) -> frozenset[str]:
+    """The scopes: a string (RFC 8693), or the array that some issuers use."""
+    found = claims.get("scope", claims.get("scp", ""))
+    words = found.split() if isinstance(found, str) else found
+    if not isinstance(words, list) or len(cast("list[Any]", words)) > MAX_SCOPES:
+        raise InvalidToken("the token is malformed")
+    return frozenset(word for word in cast("list[Any]", words) if isinstance(word, str))
+
+
+def _dpop_thumbprint(claims: Json) -> str:
+    """The thumbprint of the key that a token is bound to (RFC 9449, 6); empty if unbound."""
+    found = claims.get("cnf")
+    if found is None:
+        return ""
+    thumb = cast("Json", found).get("jkt") if isinstance(found, dict) else None
+    if not isinstance(thumb, str) or not thumb:
+        # Bound to something that is not supported, such as a client certificate.
+        raise InvalidToken("the token is bound by an unsupported confirmation method")
+    return thumb

@@ -1,0 +1,511 @@
+"""`colonnade run` and `colonnade serve`: load a server from a file, and serve it.
+
+The serving itself is the same as in `server.run()`: `run_stdio`, and `run` of the HTTP runner.
+
+Rules: standard output belongs to the client before any code of the file runs (`run`), or has the
+one line with the URL (`serve`). An error is reported once, in one message.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import click
+
+from colonnade.cli.errors import (
+    FAILED,
+    INTERRUPTED,
+    LOG_FORMAT,
+    UNREACHABLE,
+    USAGE,
+    CliError,
+    Reporter,
+    describe_exception,
+    is_user_error,
+    user_traceback,
+)
+from colonnade.cli.loader import load, load_or_serve, parse_server_file
+from colonnade.cli.options import Action, complete_file
+from colonnade.errors import LocalProtocolError
+
+if TYPE_CHECKING:  # only one of the two commands needs them
+    from colonnade.cli.loader import Reloader, ServerFile
+    from colonnade.server.server import Server
+    from colonnade.transport.http_server.app import HttpApp
+    from colonnade.transport.http_server.connection import RunLimits
+    from colonnade.transport.http_server.request import Limits
+    from colonnade.transport.http_server.runner import HttpRunner
+
+T = TypeVar("T")
+
+# The options of settings whose name differs, and the settings of the application, not of the port.
+_OPTIONS: Final = {"hosts": "--allow-host", "origins": "--allow-origin"}
+_APP_SETTINGS: Final = ("path", "stateless", "access_log")
+LOG_VARIABLES: Final = ("COLONNADE_LOG_LEVEL", "COLONNADE_LOG_JSON")
+
+
+# ---------------------------------------------------------------- click options
+
+
+def _parse(parse: Callable[[str], T], value: str) -> T:
+    """Parse the value of an option. Raises `CliError`."""
+    try:
+        return parse(value)
+    except LocalProtocolError as error:
+        raise CliError(str(error)) from None
+
+
+def _port(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    from colonnade.transport.http_server.settings import read_port
+
+    return _parse(read_port, value)
+
+
+def _level(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    from colonnade.transport.http_server.settings import read_level
+
+    return _parse(read_level, value)
+
+
+TARGET: Final = click.argument("target", metavar="TARGET", shell_complete=complete_file)
+DEBUG: Final = click.option(
+    "--debug", is_flag=True, help="Send error details to clients; log debug messages."
+)
+LOG_JSON: Final = click.option("--log-json", is_flag=True, help="Log JSON, one object per line.")
+LOG_LEVEL: Final = click.option(
+    "--log-level",
+    metavar="LEVEL",
+    callback=_level,
+    help="Lowest level to log: debug, info, warning (default), error or critical.",
+)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  colonnade run server.py              the server in this file
+  colonnade run server.py:weather      the server named weather in this file
+  colonnade run tools.server           the server in this module, found as python -m finds it
+
+COLONNADE_LOG_LEVEL and COLONNADE_LOG_JSON set the log options.
+"""
+)
+@TARGET
+@DEBUG
+@LOG_LEVEL
+@LOG_JSON
+def run(target: str, debug: bool, log_json: bool, log_level: str | None) -> Action:
+    """Serve one client on stdin and stdout, as MCP clients start servers.
+
+    TARGET is a Python file or module that defines a colonnade.Server, with the name of the server
+    if there are several: FILE[:NAME]. The default is the one named server, mcp or app, or the only
+    one. What the file prints goes to stderr.
+    """
+    return partial(run_target, target, debug=debug, log_json=log_json, log_level=log_level)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  colonnade serve server.py --port 8000
+  colonnade serve server.py --reload --debug
+  colonnade serve server.py --host 0.0.0.0 --allow-host mcp.example.com
+  colonnade serve server.py:app               the application that server.asgi(around=…) returned
+
+Every setting has an environment variable, which an option overrides: COLONNADE_HOST,
+COLONNADE_PORT, COLONNADE_PATH, COLONNADE_ALLOW_HOST, COLONNADE_ALLOW_ORIGIN, COLONNADE_STATELESS,
+COLONNADE_LIMIT, COLONNADE_ACCESS_LOG, COLONNADE_LOG_LEVEL, COLONNADE_LOG_JSON,
+COLONNADE_SSL_CERTFILE, COLONNADE_SSL_KEYFILE.
+"""
+)
+@TARGET
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port",
+    metavar="NUMBER",
+    callback=_port,
+    help="Port to listen on; 0 for any free port.  [default: 8000]",
+)
+@click.option("--path", help="Path of the MCP endpoint.  [default: /mcp]")
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Allowed Host header; required unless --host is a loopback address. May be repeated.",
+)
+@click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="Origin whose web pages may use the server (CORS). May be repeated.",
+)
+@click.option(
+    "--stateless",
+    is_flag=True,
+    help="Keep no sessions, so that several processes can serve one client of an older revision.",
+)
+@click.option(
+    "--ssl-certfile",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Serve TLS with this certificate (PEM).",
+)
+@click.option(
+    "--ssl-keyfile",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Key of the certificate, if it is in another file.",
+)
+@click.option(
+    "--limit",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a limit, such as body_bytes=1048576. May be repeated.",
+)
+@click.option("--access-log", is_flag=True, help="Log every request.")
+@click.option(
+    "--reload", is_flag=True, help="Restart when the file, or a file that it imports, changes."
+)
+@DEBUG
+@LOG_LEVEL
+@LOG_JSON
+def serve(target: str, debug: bool, reload: bool, **options: Any) -> Action:
+    """Serve any number of clients over HTTP.
+
+    TARGET is a Python file or module that defines a colonnade.Server, with the name of the server
+    if there are several: FILE[:NAME]. One line on stdout has the URL. SIGTERM and Ctrl-C let
+    running calls finish; a second Ctrl-C does not.
+    """
+    given = {name: value for name, value in options.items() if value}
+    given |= {"port": 0} if options["port"] == 0 else {}
+    return partial(serve_target, target, given, debug=debug, reload=reload)
+
+
+# ---------------------------------------------------------------- settings
+
+
+class ServeSettings:
+    """The settings of `serve`: an option, else the environment, else the default."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        from colonnade.transport.http_server.settings import read_limits, with_environment
+
+        self.given = given
+        found = with_environment(given)
+        self.log_level: str | None = found.pop("log_level", None)
+        self.log_json: bool = found.pop("log_json", False)
+        text = found.pop("limit", ())
+        limits, run_limits = read_limits(text)
+        self.limits: Limits = limits
+        self.run_limits: RunLimits = run_limits
+        names = {word.partition("=")[0] for word in text}
+        self.limited: bool = not names.isdisjoint(limits.__struct_fields__)
+        self.host: str = found.get("host", "127.0.0.1")
+        self.port: int = found.get("port", 8000)
+        self.hosts: tuple[str, ...] = tuple(found.get("hosts", ()))
+        self.origins: tuple[str, ...] = tuple(found.get("origins", ()))
+        self.access_log: bool = found.get("access_log", False)
+        # Keywords of `server.asgi`, and of the runner.
+        self.app: dict[str, Any] = {name: found[name] for name in _APP_SETTINGS if name in found}
+        self.tls: dict[str, Any] = {
+            name: found[name] for name in ("ssl_certfile", "ssl_keyfile") if name in found
+        }
+
+    def arguments(self) -> list[str]:
+        """The same as command-line options, without the port, the log and the environment."""
+        found: list[str] = []
+        for name, value in self.given.items():
+            if name in ("port", "log_level", "log_json"):
+                continue
+            option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+            if value is True:
+                found.append(option)
+            else:
+                values = cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,))
+                for one in values:
+                    found += [option, str(one)]
+        return found
+
+
+def _log_settings(log_json: bool, log_level: str | None) -> tuple[bool, str | None]:
+    """The log options of `run`, else the environment. Raises `CliError`."""
+    environ = {name: os.environ[name] for name in LOG_VARIABLES if name in os.environ}
+    if not environ:
+        return log_json, log_level
+    # Not imported otherwise: every server that a client starts would pay for it.
+    from colonnade.transport.http_server.settings import with_environment
+
+    given = {"log_json": log_json} if log_json else {}
+    given |= {"log_level": log_level} if log_level is not None else {}
+    try:
+        found = with_environment(given, environ)
+    except LocalProtocolError as error:
+        raise CliError(str(error)) from None
+    return found.get("log_json", False), found.get("log_level")
+
+
+class UserTracebackFormatter(logging.Formatter):
+    """Formats tracebacks without the frames of Colonnade, which `--debug` shows."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        """Format the frames of user code; all frames if there are none."""
+        return user_traceback(ei[1]).rstrip("\n") or super().formatException(ei)
+
+
+def _configure_logging(reporter: Reporter, log_format: str) -> None:
+    """Set up logging as the options say, else a default format for warnings and errors."""
+    reporter.configure_logging()
+    if reporter.debug:
+        return
+    formatter = UserTracebackFormatter(log_format)
+    for handler in logging.getLogger().handlers:
+        if type(handler.formatter) is logging.Formatter:  # not JSON
+            handler.setFormatter(formatter)
+    # What logging falls back to, so that the file can still set up logging itself.
+    logging.lastResort = logging.StreamHandler()
+    logging.lastResort.setLevel(logging.WARNING)
+    logging.lastResort.setFormatter(formatter)
+
+
+# ---------------------------------------------------------------- run
+
+
+def run_target(text: str, *, debug: bool, log_json: bool, log_level: str | None) -> int:
+    """Serve a target on stdin and stdout; return the exit code."""
+    reporter = Reporter(debug=debug, log_json=log_json)
+    try:
+        log_json, log_level = _log_settings(log_json, log_level)
+        reporter = Reporter(debug=debug, log_json=log_json, log_level=log_level)
+        return _run(text, reporter)
+    except CliError as error:
+        reporter.error(error)
+        return error.code
+
+
+def serve_target(text: str, given: dict[str, Any], *, debug: bool, reload: bool) -> int:
+    """Serve a target over HTTP; return the exit code."""
+    from colonnade.transport.http_server.settings import LOG_FORMAT as HTTP_LOG_FORMAT
+
+    reporter = Reporter(debug=debug, log_json=given.get("log_json", False))
+    try:
+        file = parse_server_file(text)
+        try:
+            settings = ServeSettings(given)
+        except LocalProtocolError as error:
+            raise CliError(str(error)) from None
+        reporter = Reporter(
+            debug=debug,
+            log_json=settings.log_json,
+            log_level=settings.log_level,
+            access_log=settings.access_log,
+        )
+        _configure_logging(reporter, HTTP_LOG_FORMAT)
+        if not reload:
+            return _serve(file, reporter, settings)
+        return _serve_with_reload(text, file, reporter, settings)
+    except CliError as error:
+        reporter.error(error)
+        return error.code
+
+
+class _CommandRunner:
+    """Serves on the stdin and stdout that were taken from the process, for `load_or_serve`."""
+
+    def __init__(self, text: str, reporter: Reporter, streams: tuple[int, int]) -> None:
+        self._http_command = f"colonnade serve {text}"
+        self._reporter = reporter
+        self._streams = streams
+        self.interrupted = False
+
+    def run(self, server: "Server") -> None:
+        """Serve until the end of stdin."""
+        from colonnade.transport.stdio import run_stdio
+
+        _enable_debug(server, self._reporter)
+
+        def serve(started: Callable[[], None]) -> bool:
+            def tell(reading: int) -> None:
+                started()
+                self._explain(server, reading)
+
+            return run_stdio(server, streams=self._streams, started=tell)
+
+        self.interrupted = _run_user_code(server, self._reporter, serve)
+
+    async def serve(self, server: "Server") -> None:
+        """Serve in an event loop that is running."""
+        from colonnade.transport.stdio import serve_stdio
+
+        _enable_debug(server, self._reporter)
+        tell = partial(self._explain, server)
+        await serve_stdio(server, streams=self._streams, started=tell)
+
+    def _explain(self, server: "Server", reading: int) -> None:
+        from colonnade.transport.stdio import explain
+
+        explain(server, reading, self._http_command)
+
+
+def _run(text: str, reporter: Reporter) -> int:
+    file = parse_server_file(text)
+    _configure_logging(reporter, LOG_FORMAT)
+    from colonnade.transport.stdio import own_streams
+
+    with contextlib.ExitStack() as taken:
+        try:
+            streams = taken.enter_context(own_streams())
+        except OSError:
+            raise CliError("stdin or stdout is closed, and an MCP server needs both") from None
+        runner = _CommandRunner(text, reporter, streams)
+        server = load_or_serve(file, reporter, runner)
+        if server is not None:
+            runner.run(server)
+    return INTERRUPTED if runner.interrupted else 0
+
+
+# ---------------------------------------------------------------- serve
+
+
+def _serve(
+    file: "ServerFile",
+    reporter: Reporter,
+    settings: ServeSettings,
+    reloader: "Reloader | None" = None,
+) -> int:
+    found = load(file, reporter, apps=True)
+    if reloader is not None:
+        reloader.on_loaded()
+    server = _server_of(found)
+    _enable_debug(server, reporter)
+    from colonnade.protocol.negotiation import name_and_version
+    from colonnade.transport.http_server.runner import announce
+    from colonnade.transport.http_server.runner import run as run_http
+
+    def serve(started: Callable[[], None]) -> bool:
+        def tell(site: "HttpRunner") -> None:
+            started()
+            if reloader is not None and reloader.changed_before:
+                changed = reloader.changed_before
+                reporter.info(f"{changed} changed; {name_and_version(server.info)} was restarted")
+            else:
+                announce(site)
+            if reloader is not None:
+                reloader.on_served(site.end, site.port)
+
+        return run_http(
+            _application(found, file, settings),
+            settings.host,
+            settings.port,
+            hosts=settings.hosts,
+            origins=settings.origins,
+            run_limits=settings.run_limits,
+            started=tell,
+            **settings.tls,
+        )
+
+    try:
+        return INTERRUPTED if _run_user_code(server, reporter, serve) else 0
+    except LocalProtocolError as error:
+        raise _serve_error(error, settings) from None
+
+
+def _server_of(found: "Server | HttpApp") -> "Server":
+    from colonnade.server.server import Server
+
+    if isinstance(found, Server):
+        return found
+    server = found.service
+    if not isinstance(server, Server):
+        raise CliError("the application does not serve a colonnade.Server")
+    return server
+
+
+def _application(
+    found: "Server | HttpApp", file: "ServerFile", settings: ServeSettings
+) -> "HttpApp":
+    """The application to serve: that of the file, or one made for its server."""
+    from colonnade.server.server import Server
+
+    if isinstance(found, Server):
+        return found.asgi(**settings.app, limits=settings.limits)
+    given = [f"--{name.replace('_', '-')}" for name in settings.app]
+    given += ["--limit"] if settings.limited else []
+    if given:
+        raise CliError(
+            f"{file.name} in {file.source} is an application that has its own settings",
+            hint=f"leave out {', '.join(given)}, and pass it to server.asgi(…) in the file",
+        )
+    return found
+
+
+def _serve_error(error: LocalProtocolError, settings: ServeSettings) -> CliError:
+    """What prevents serving, with the options of the command line."""
+    from colonnade.protocol.http.security import HostNamesRequired
+    from colonnade.transport.http_server.listener import AddressError
+
+    if isinstance(error, AddressError):
+        return CliError(str(error), UNREACHABLE)
+    if isinstance(error, HostNamesRequired):
+        return CliError(
+            f"{settings.host} is reachable from other machines, so the allowed Host headers must "
+            "be given",
+            hint="--allow-host mcp.example.com, once for each name; or use --host 127.0.0.1",
+        )
+    return CliError(str(error), USAGE)
+
+
+def _serve_with_reload(
+    text: str, file: "ServerFile", reporter: Reporter, settings: ServeSettings
+) -> int:
+    """Serve, and restart when a file changes; if the file cannot be loaded, wait for a change."""
+    from colonnade.cli.loader import Reloader
+
+    arguments = ["serve", "--reload", "--port", str(settings.port), *settings.arguments()]
+    reloader = Reloader(text, file, reporter, [*arguments, *reporter.arguments()])
+    reloader.start()
+    code = 0
+    try:
+        code = _serve(file, reporter, settings, reloader)
+    except CliError as error:
+        if not error.retry_on_change:
+            raise
+        reloader.wait(error)
+    finally:
+        reloader.stop()
+    if reloader.changed:
+        reloader.restart()
+    return code
+
+
+def _enable_debug(server: "Server", reporter: Reporter) -> None:
+    if reporter.debug:
+        server.debug = True
+        reporter.enable_debug()
+
+
+def _run_user_code(
+    server: "Server", reporter: Reporter, serve: Callable[[Callable[[], None]], bool]
+) -> bool:
+    """Serve; return whether Ctrl-C ended it. Raises `CliError` for an exception of user code."""
+    started: list[bool] = []
+    try:
+        return serve(lambda: started.append(True))
+    except Exception as error:
+        if not is_user_error(error):
+            raise
+        what = "failed during shutdown" if started else "could not start"
+        raise CliError(
+            f"{server.info.name} {what}: {describe_exception(error)}",
+            FAILED,
+            traceback=reporter.traceback(error),
+            retry_on_change=not started,
+        ) from error

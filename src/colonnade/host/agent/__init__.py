@@ -1,0 +1,1 @@
+"""The agent loop: a model that calls tools, tool search, the model endpoint."""

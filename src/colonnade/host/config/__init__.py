@@ -1,0 +1,1 @@
+"""Configuration files: find, read, merge, edit, trust."""

@@ -1,0 +1,154 @@
+"""Records of a host's configuration: server entries, settings, problems, and places in files.
+
+Entries come from configuration files or from a dict of a program; the rest of the host does not
+know which.
+
+Rules: data only. An entry never changes; it is replaced. Secrets are not in an entry: `resolve`
+looks them up when the server is about to be started, and they are not kept.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
+
+from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
+
+TOO_LONG = "a number has thousands of digits"
+
+
+class ConfigSyntaxError(Exception):
+    """A syntax error in a configuration file, with its line and column."""
+
+    def __init__(self, text: str, at: int, why: str, key: str = "") -> None:
+        self.line: int = text.count("\n", 0, at) + 1
+        self.column: int = at - (text.rfind("\n", 0, at) + 1) + 1
+        self.why = why
+        # The key that it is in, as far as the text could be parsed.
+        self.key: str = key
+        super().__init__(f"line {self.line}, column {self.column}: {why}")
+
+
+# Which callers use one process or session of a server that keeps state for a connection: one caller
+# for as long as it lives, one at a time, or all at once, without input requests. A pooled session
+# is trusted to keep nothing of a caller after it has responded.
+Sharing: TypeAlias = Literal["caller", "pooled", "shared"]
+
+# Long enough for a package manager to install the server first.
+START_S = 60.0
+# For a response, or the next progress notification.
+TIMEOUT_S = 60.0
+# A process that is idle for this long is stopped; the next call starts it again.
+IDLE_S = 600.0
+# After this many crashes within this many seconds a server is not started for as long, or until it
+# is restarted.
+MAX_CRASHES = 5
+CRASHES_S = 300.0
+# Processes or sessions of one server at once.
+MAX_SEATS = 16
+
+
+class Place(NamedTuple):
+    """Where a value is in a file: the line, the column, and its key."""
+
+    file: str
+    line: int
+    column: int
+    key: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}:{self.column}"
+        return f"{where}: {self.key}" if self.key else where
+
+
+class HostProblem(NamedTuple):
+    """What is wrong with a server, or with a file (then `server` is empty). Each server of a file
+    that is not trusted has one with `untrusted`, with the same message."""
+
+    server: str
+    summary: str
+    place: Place | None = None
+    untrusted: bool = False
+    # What to do about it, and whether a reference in the file cannot be resolved.
+    hint: str = ""
+    unresolved: bool = False
+
+    @property
+    def words(self) -> str:
+        """The summary, and what to do."""
+        return f"{self.summary}; {self.hint}" if self.hint else self.summary
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.words}" if self.place is not None else self.words
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How a server is run and shown; all of it can be set in `colonnade.toml`.
+
+    - `namespace` is the prefix of its names, instead of its key.
+    - `only` and `hidden` are patterns (`read_*`) of the names that are shown, and that are not.
+    - `aliases` are further names, each for an item of this server.
+    - `sampling` and `elicitation` allow these input requests, and `roots` are its roots.
+    - `max_list_bytes` and `max_list_items` are the limits of one of its lists.
+    """
+
+    enabled: bool = True
+    namespace: str | None = None
+    only: tuple[str, ...] | None = None
+    hidden: tuple[str, ...] = ()
+    aliases: dict[str, str] = field(default_factory=dict[str, str])
+    sharing: Sharing = "caller"
+    elicitation: bool = True
+    sampling: bool = False
+    roots: tuple[str, ...] = ()
+    revision: str | None = None
+    start_s: float = START_S
+    timeout_s: float = TIMEOUT_S
+    idle_s: float | None = IDLE_S
+    max_crashes: int = MAX_CRASHES
+    crashes_s: float = CRASHES_S
+    max_seats: int = MAX_SEATS
+    max_list_bytes: int = MAX_LIST_BYTES
+    max_list_items: int = MAX_LIST_ITEMS
+
+
+class LoginSettings(Struct, frozen=True, kw_only=True):
+    """The OAuth client that is registered for a server, and the scopes to request.
+
+    `port` is the port of the registered redirect URI, if it has a fixed one.
+    """
+
+    client_id: str = ""
+    scopes: tuple[str, ...] = ()
+    port: int | None = None
+
+
+# Returns what `connect` takes, with every reference resolved.
+Resolve: TypeAlias = Callable[[], Awaitable[Any]]
+
+
+class ServerEntry(Struct, frozen=True, kw_only=True, eq=False):
+    """One server: its key, how to connect to it, and its settings.
+
+    `fingerprint` is equal if nothing has changed; a reload then leaves the server alone. `shown` is
+    the command or the URL, for people: complete, and without secrets.
+    """
+
+    key: str
+    resolve: Resolve
+    fingerprint: str
+    shown: str = ""
+    settings: Settings = Settings()
+    place: Place | None = None
+    login: LoginSettings | None = None
+
+
+class Config(Struct, frozen=True, kw_only=True, eq=False):
+    """The servers of a host, in the order of their files, and the problems of others.
+
+    `warnings` are harmless: a key that is not known, for example.
+    """
+
+    entries: Mapping[str, ServerEntry]
+    problems: tuple[HostProblem, ...] = ()
+    warnings: tuple[HostProblem, ...] = ()

@@ -1,0 +1,323 @@
+"""Trust on first use of configuration files: whether a file may start servers, for its exact bytes.
+
+A file in a project folder could start anything for the user that opens that folder. So such a file
+is shown to the user once, with every command line and URL as it is written, and again when it, or a
+file that it includes, has changed by a byte.
+
+Rules: what was shown is what is used: one read, one digest. The text shown is complete, and cannot
+control a terminal. A record has only a path and a digest, is written atomically, and counts only if
+no other user could have written it.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from colonnade.errors import Refused
+from colonnade.host.config.display import words
+from colonnade.host.config.entry import EntryDraft, EntryField, templates_of
+from colonnade.host.config.references import ValueTemplate
+from colonnade.text import clean
+
+# Names of programs, without folder and suffix.
+PRIVILEGED: Final = frozenset({"sudo", "doas", "su", "pkexec", "runas", "gsudo"})
+SHELLS: Final = frozenset(
+    {"sh", "bash", "zsh", "dash", "ksh", "fish", "cmd", "powershell", "pwsh", "osascript"}
+)
+NETWORK: Final = frozenset(
+    {
+        "curl",
+        "wget",
+        "nc",
+        "ncat",
+        "netcat",
+        "socat",
+        "ssh",
+        "scp",
+        "sftp",
+        "rsync",
+        "ftp",
+        "telnet",
+    }
+)
+DELETING: Final = frozenset({"rm", "del", "rmdir", "shred", "dd", "mkfs", "format"})
+# Options that are followed by code.
+CODE: Final = frozenset({"-c", "-e", "--eval", "-enc", "-encodedcommand", "-command", "/c"})
+INTERPRETERS: Final = frozenset({"python", "node", "deno", "bun", "ruby", "perl", "php"})
+# Environment variables that make programs load code.
+LOADING: Final = re.compile(
+    r"LD_PRELOAD|LD_LIBRARY_PATH|LD_AUDIT|DYLD_\w+|PATH|PYTHONPATH|PYTHONSTARTUP|PYTHONHOME"
+    r"|NODE_OPTIONS|NODE_PATH|BASH_ENV|ENV|PERL5OPT|PERL5LIB|RUBYOPT|RUBYLIB|JAVA_TOOL_OPTIONS"
+    r"|GIT_SSH_COMMAND|GIT_SSH|GIT_EXTERNAL_DIFF|EDITOR|PAGER|BROWSER|PROMPT_COMMAND|IFS"
+)
+# Where secrets and system files are; the first match is named.
+PLACES: Final = (
+    (re.compile(r"\.ssh\b"), "SSH keys"),
+    (re.compile(r"\.(?:aws|azure|kube|gnupg|netrc|docker|npmrc|pypirc|git-credentials)\b"), "keys"),
+    (re.compile(r"docker\.sock|--privileged"), "the whole machine, by Docker"),
+    (re.compile(r"[Kk]eychains?\b|\bkeyrings?\b|/etc/(?:passwd|shadow|sudoers)"), "passwords"),
+    (
+        re.compile(r"(?:^|[\s=:\"'])/(?:etc|root|boot|proc|sys|dev|var|usr|bin|sbin|lib|System)\b"),
+        "folders of the system",
+    ),
+    (re.compile(r"(?i)[a-z]:\\(?:windows|program files|programdata)"), "folders of the system"),
+    (
+        re.compile(
+            r"(?:^|[\s=:\"'])(?:~|\$HOME|\$\{(?:env:)?HOME\}|\$\{userHome\}|%USERPROFILE%)"
+            r"|(?:^|[\s=:\"'])/(?:home|Users)/[^/\s]+/?(?:$|[\s:\"'])"
+        ),
+        "your home folder",
+    ),
+    (re.compile(r"(?:^|[\s=:\"'])/(?:$|[\s:\"'])"), "the whole disk"),
+)
+_LOOPBACK: Final = ("127.", "localhost", "::1")
+
+
+def command_dangers(words: Sequence[str], folder: str) -> list[str]:
+    """ActionKind deserves attention in a command line that is started in a folder."""
+    return list(dict.fromkeys(_command_dangers(words, folder)))
+
+
+def _command_dangers(words: Sequence[str], folder: str) -> Iterator[str]:
+    line = " ".join(words)
+    names = [_name(word) for word in re.split(r"[\s;|&()`]+", line) if word]
+    first = _name(words[0]) if words else ""
+    for name in names:
+        if name in PRIVILEGED:
+            yield f"raises privileges ({name})"
+        if name in DELETING:
+            yield f"may delete files ({name})"
+        if name in NETWORK:
+            yield f"uses the network ({name})"
+    if first in SHELLS:
+        yield f"runs a shell ({first})"
+    elif re.sub(r"[\d.]+$", "", first) in INTERPRETERS and CODE & {w.lower() for w in words[1:]}:
+        yield "runs inline code"
+    if re.search(r"\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b|\beval\b|base64\s+(?:-d|--decode)", line):
+        yield "runs the output of another program"
+    for word in words[1:]:
+        yield from _place_dangers(word)
+        path = word.rpartition("=")[2]
+        if _is_outside(path, folder):
+            yield f"uses a path outside of {folder}"
+
+
+def _name(word: str) -> str:
+    stem = re.split(r"[\\/]", word.strip("\"'"))[-1].lower()
+    return os.path.splitext(stem)[0] if stem.endswith((".exe", ".cmd", ".bat")) else stem
+
+
+def _place_dangers(word: str) -> Iterator[str]:
+    for pattern, what in PLACES:
+        if pattern.search(word):
+            yield f"uses {what}"
+            return
+
+
+def _is_outside(path: str, folder: str) -> bool:
+    if "://" in path or not (os.path.isabs(path) or path.startswith("..")):
+        return False
+    whole = os.path.normpath(os.path.join(folder, path))
+    return whole != folder and not whole.startswith(os.path.join(folder, ""))
+
+
+def variable_dangers(name: str, value: str) -> list[str]:
+    """ActionKind deserves attention in an environment variable."""
+    found = ["makes programs load code"] if LOADING.fullmatch(name) else []
+    return found + list(_place_dangers(value))
+
+
+def url_dangers(url: str) -> list[str]:
+    """ActionKind deserves attention in a URL."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return ["is not a valid URL"]
+    if parts.scheme == "http" and not host.startswith(_LOOPBACK):
+        return ["is not encrypted"]
+    return []
+
+
+ActionKind: TypeAlias = Literal["run", "reach", "set", "send", "ask", "read", "in"]
+
+FOLDER: Final = "trusted"
+_OWN_FOLDER, _OWN_FILE = 0o700, 0o600
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+class RequestedAction(NamedTuple):
+    """One action that a file requests: for which server, which kind, and its text, safe for a
+    terminal; and what deserves attention in it."""
+
+    server: str
+    what: ActionKind
+    text: str
+    dangers: tuple[str, ...] = ()
+
+
+class TrustRequest(Struct, frozen=True, kw_only=True):
+    """ActionKind a user is asked to trust: all actions that a file requests."""
+
+    file: str
+    digest: str
+    actions: tuple[RequestedAction, ...]
+    # Whether another version of this file was trusted.
+    changed: bool = False
+
+
+# A callback that asks the user; True to trust everything; None to use only what was trusted before.
+Trust: TypeAlias = Callable[[TrustRequest], bool] | bool | None
+
+
+def digest_of(parts: Iterable[tuple[str, str]]) -> str:
+    """One digest of a file and the files that it includes: their paths and the digests of their
+    content."""
+    encoded = msgspec.json.encode(sorted(parts))
+    return hashlib.sha256(encoded).hexdigest()
+
+
+def is_trusted(file: str, digest: str, wanted: Sequence[RequestedAction], trust: Trust) -> bool:
+    """Whether a file may be used; the user is asked where that is possible, and the answer is
+    trusted."""
+    if trust is True:
+        return True
+    key = os.path.realpath(file)
+    trusted = recall(key)
+    if trusted == digest:
+        return True
+    if trust is None or trust is False:
+        return False
+    question = TrustRequest(
+        file=file, digest=digest, actions=tuple(wanted), changed=trusted is not None
+    )
+    if trust(question) is not True:
+        return False
+    remember(key, digest)
+    return True
+
+
+# ---------------------------------------------------------------- requested actions
+
+
+def requested_actions(
+    drafts: Iterable[EntryDraft], variables: Mapping[EntryDraft, Sequence[str]]
+) -> list[RequestedAction]:
+    """All actions that entries request, complete, as they are written. Of `.env` files, whose
+    values may be secrets, only the names of variables, by entry."""
+    return [
+        action for draft in drafts for action in _entry_actions(draft, variables.get(draft, ()))
+    ]
+
+
+def _entry_actions(draft: EntryDraft, names: Sequence[str]) -> Iterator[RequestedAction]:
+    key, folder = clean(draft.key), draft.origin.folder
+
+    def action(what: ActionKind, text: str, dangers: Iterable[str] = ()) -> RequestedAction:
+        return RequestedAction(key, what, clean(text), tuple(map(clean, dangers)))
+
+    url, cwd, file = draft.get("url"), draft.get("cwd"), draft.get("env_file")
+    if draft.get("command") is not None:
+        line = words(draft)
+        yield action("run", shlex.join(line), command_dangers(line, folder))
+    if url is not None:
+        yield action("reach", url.value.text, url_dangers(url.value.text))
+    if cwd is not None:
+        yield action("in", cwd.value.text)
+    for name, entry_field in draft.table("env").items():
+        yield action(
+            "set", f"{name}={_text(entry_field)}", variable_dangers(name, _text(entry_field))
+        )
+    if file is not None:
+        found = [one for name in names for one in variable_dangers(name, "")]
+        listed = f" ({', '.join(names)})" if names else ""
+        yield action("read", f"{_text(file)}{listed}", found)
+    for name, entry_field in draft.table("headers").items():
+        yield action("send", f"{name}={_text(entry_field)}")
+    helper = draft.get("headers_helper")
+    if helper is not None:
+        yield action("ask", _text(helper), command_dangers(_text(helper).split(), folder))
+    for entry_field in draft.fields.values():
+        for part in (
+            part for one in templates_of(entry_field) for part in one.references if part.words
+        ):
+            yield action("ask", shlex.join(part.words), command_dangers(part.words, folder))
+
+
+def _text(entry_field: EntryField) -> str:
+    return entry_field.value.text if isinstance(entry_field.value, ValueTemplate) else ""
+
+
+# ---------------------------------------------------------------- records
+
+
+class _TrustRecord(Struct):
+    file: str
+    digest: str
+
+
+def folder() -> Path:
+    """The folder of the records."""
+    from colonnade.client.auth import storage_folder
+
+    return storage_folder() / FOLDER
+
+
+def _file(key: str) -> Path:
+    return folder() / f"{hashlib.sha256(os.fsencode(key)).hexdigest()}.json"
+
+
+def recall(key: str) -> str | None:
+    """The digest that was trusted for a path; None if there is no valid record."""
+    try:
+        with open(_file(key), "rb") as opened:
+            seen = os.fstat(opened.fileno())
+            data = opened.read()
+        trusted = msgspec.json.decode(data, type=_TrustRecord)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if sys.platform != "win32" and (seen.st_uid != os.getuid() or seen.st_mode & _OTHERS_WRITE):
+        return None
+    return trusted.digest if trusted.file == key else None
+
+
+def remember(key: str, digest: str) -> None:
+    """Record that a path is trusted with this digest. Raises `Refused`."""
+    path = _file(key)
+    try:
+        path.parent.mkdir(mode=_OWN_FOLDER, parents=True, exist_ok=True)
+        if sys.platform != "win32":
+            path.parent.chmod(_OWN_FOLDER)
+        made, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+        try:
+            with os.fdopen(made, "wb") as file:
+                file.write(msgspec.json.encode(_TrustRecord(key, digest)))
+            os.chmod(name, _OWN_FILE)
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+    except OSError as error:
+        raise Refused(f"it cannot be stored in {path.parent}: {error.strerror}") from None
+
+
+def forget(key: str) -> bool:
+    """Remove the record of a path; whether there was one."""
+    try:
+        _file(key).unlink()
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,432 @@
+"""The router of a host: one handler that forwards a request to the server that it is for.
+
+Requests of this program and of clients that connect to the host come through here, inside the
+middleware of the host.
+
+Rules: the router does not know where a request comes from. A call uses the generation of servers
+that is current when it begins, and no other. Names are translated, and the hop-by-hop keys of
+`_meta` are removed; nothing else of a request or a result is changed.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from colonnade.client.callback_queue import Hearing
+from colonnade.client.request import OnLog, OnProgress
+from colonnade.errors import (
+    ChannelError,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    RemoteError,
+    RemoteProtocolError,
+)
+from colonnade.host.servers.generation import Generation, HostedServer
+from colonnade.host.servers.listings import ListedItems, ListKind, ServerListings
+from colonnade.ports import RequestContext, Session
+from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.exchange import Exchange, RequestFields
+from colonnade.protocol.jsonrpc import (
+    NOTHING,
+    Notification,
+    Request,
+    SplitParams,
+    decode,
+    encode,
+    is_bare_call,
+    refuse_duplicate_members,
+)
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import NEWEST
+
+if TYPE_CHECKING:  # most calls have no input requests
+    from colonnade.host.input_requests import InputRequestHandler
+    from colonnade.protocol.input_requests import InputRequest
+
+# The progress token of a local call: each has its own callback, so they need not differ.
+PROGRESS_TOKEN = 0
+_RAW_ID = b"0"
+
+_SHAPER = Encoder(NEWEST)
+_members = msgspec.json.Decoder(dict[str, Raw])
+
+
+class LocalOptions(NamedTuple):
+    """What this program passes beside a request: the timeout, the server that is named where a URI
+    alone does not tell, and whether a list is to be read again."""
+
+    timeout_s: float | None = None
+    server: str | None = None
+    fresh: bool = False
+
+
+NO_OPTIONS = LocalOptions()
+
+
+# ---------------------------------------------------------------- requests of this program
+
+
+class LocalTurn(RequestFields):
+    """One request of this program, and the callbacks for what belongs to it."""
+
+    __slots__ = (
+        "_callbacks",
+        "_input_requests",
+        "_on_log",
+        "_on_progress",
+        "exchange",
+        "fault",
+    )
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        input_requests: "InputRequestHandler",
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+    ) -> None:
+        self.exchange: Exchange = exchange
+        self.fault: Fault | None = None
+        self._input_requests = input_requests
+        self._on_progress = on_progress
+        self._on_log = on_log
+        self._callbacks: Hearing | None = None
+
+    @property
+    def wire(self) -> "LocalTurn":
+        """Itself: there is no connection."""
+        return self
+
+    @property
+    def session(self) -> Session | None:
+        """None: each request is independent."""
+        return None
+
+    def post(self, frame: bytes) -> bool:
+        """Call the callback for a progress notification or a log message."""
+        notification = decode(frame)
+        assert isinstance(notification, Notification)
+        callbacks = self._callbacks = self._callbacks or Hearing()
+        if notification.method == "notifications/progress" and self._on_progress is not None:
+            params = decode_as(t.ProgressNotificationParams, notification.params)
+            parts = params.progress, params.total, params.message
+            callbacks.tell(self._on_progress, *parts, size=len(frame))
+        elif notification.method == "notifications/message" and self._on_log is not None:
+            message = decode_as(t.LoggingMessageNotificationParams, notification.params)
+            callbacks.tell(self._on_log, message, size=len(frame))
+        return True
+
+    async def caught_up(self) -> None:
+        """Wait until the callbacks have been called, for a limited time."""
+        if self._callbacks is not None:
+            await self._callbacks.caught_up()
+
+    async def send(self, frame: bytes) -> None:
+        """Call the callback for a notification."""
+        self.post(frame)
+
+    async def ask(self, question: "InputRequest") -> Raw:
+        """Return the result of an input request, from `on_input_request`."""
+        return await self._input_requests.answer(question)
+
+    async def hang_up(self) -> None:
+        """Nothing: there is no connection."""
+
+
+def local_exchange(method: str, params: t.RequestParams, peer: Peer, caller: str = "") -> Exchange:
+    """A request of this program. Raises `LocalProtocolError` for what is not JSON."""
+    meta = Raw(encode(params.meta)) if params.meta else NOTHING
+    if type(params) is t.CallToolRequestParams:  # nearly all are
+        head = SplitParams(meta, params.name, None, params.arguments)
+    else:
+        head = SplitParams(meta, getattr(params, "name", None), getattr(params, "uri", None))
+    request = Request(0, method, Raw(encode(params)), _RAW_ID)
+    return Exchange(request, head, NEWEST.methods[method], peer, _SHAPER, caller)
+
+
+# ---------------------------------------------------------------- _meta
+
+
+def forwarded_meta(meta: Raw) -> dict[str, Any] | None:
+    """The keys of a request's `_meta` that are forwarded to the server.
+
+    Trace context is, and unreserved keys; the protocol version, the progress token and the like
+    are hop-by-hop, and the client of the next hop sends its own.
+    """
+    if not meta:
+        return None
+    return _forwardable(_members.decode(meta)) or None
+
+
+def without_server_info(result: t.ProtocolType) -> t.ProtocolType:
+    """A result without what its server says of itself: to the caller, the host is the server."""
+    meta: dict[str, Any] | None = getattr(result, "meta", None)
+    if not meta:
+        return result
+    kept = None if meta.keys() == _SERVER_INFO_ONLY else _forwardable(meta)
+    if kept is not None and len(kept) == len(meta):
+        return result
+    return replace(result, meta=kept or None)
+
+
+def _forwardable(meta: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: value for key, value in meta.items() if key in _TRACE or not t.reserved_meta_key(key)
+    }
+
+
+# The `_meta` of most results.
+_SERVER_INFO_ONLY = {t.SERVER_INFO_KEY}
+_TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
+
+
+# ---------------------------------------------------------------- routing
+
+CALL = "tools/call"
+
+
+class HostResult(NamedTuple):
+    """A result, and where it comes from: the lists that a list was made of, or the listings of the
+    server of a tool, and the name of the tool on that server."""
+
+    result: t.ProtocolType
+    lists: Sequence[ListedItems[Any, Any]] = ()
+    tool: tuple[ServerListings, str] | None = None
+
+
+# The options are None for a client that connected to the host.
+Route: TypeAlias = Callable[[RequestContext, LocalOptions | None], Awaitable[HostResult]]
+
+
+class HostRouter:
+    """Forwards requests to servers.
+
+    `current` returns the current generation; `wait_s` is how long a list of all servers waits for
+    one server.
+    """
+
+    def __init__(self, current: Callable[[], Generation], wait_s: float) -> None:
+        self._current = current
+        self._wait_s = wait_s
+        self._routes: dict[str, Route] = {
+            CALL: self._call_tool,
+            "tools/list": self._list_tools,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "completion/complete": self._complete,
+        }
+
+    async def handle(self, turn: RequestContext) -> t.ProtocolType:
+        """The result of a request of a client that connected. Raises as `route` does."""
+        return (await self.route(turn, None)).result
+
+    def route(self, turn: RequestContext, options: LocalOptions | None) -> Awaitable[HostResult]:
+        """The result of a request, and where it comes from. Raises `Fault` for an invalid request,
+        and what the request to the server raises."""
+        route = self._routes.get(turn.exchange.method.name)
+        if route is None:
+            words = f"method not found: {turn.exchange.method.name}"
+            raise Fault(FaultKind.METHOD_NOT_FOUND, words)
+        return route(turn, options)
+
+    # ------------------------------------------------------------ lists
+
+    async def _list_tools(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
+        lists = await self._gather(turn, "tools", options)
+        return HostResult(t.ListToolsResult(tools=_items(lists)), lists)
+
+    async def _list_prompts(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
+        lists = await self._gather(turn, "prompts", options)
+        return HostResult(t.ListPromptsResult(prompts=_items(lists)), lists)
+
+    async def _list_resources(
+        self, turn: RequestContext, options: LocalOptions | None
+    ) -> HostResult:
+        lists = await self._gather(turn, "resources", options)
+        return HostResult(t.ListResourcesResult(resources=_items(lists)), lists)
+
+    async def _list_templates(
+        self, turn: RequestContext, options: LocalOptions | None
+    ) -> HostResult:
+        lists = await self._gather(turn, "templates", options)
+        found = _items(lists)
+        return HostResult(t.ListResourceTemplatesResult(resource_templates=found), lists)
+
+    async def _gather(
+        self, turn: RequestContext, kind: ListKind, options: LocalOptions | None
+    ) -> list[ListedItems[Any, Any]]:
+        """One list of all servers. It is one page, so every cursor is invalid."""
+        if decode_as(t.PaginatedRequestParams, turn.exchange.request.params).cursor is not None:
+            raise Fault(FaultKind.INVALID_PARAMS, "unknown cursor; list from the beginning")
+        generation, caller = self._current(), turn.exchange.principal
+        with _hold_all(generation):
+            fresh = options is not None and options.fresh
+            listings = await generation.gather(kind, caller, self._wait_s, fresh=fresh)
+        return [one.content for one in listings.values() if one.content is not None]
+
+    # ------------------------------------------------------------ calls
+
+    async def _call_tool(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
+        head, request = turn.exchange.params, turn.exchange.request
+        if options is not None:  # this program has just encoded it
+            name, arguments = str(head.name), head.arguments
+        elif is_bare_call(request, head):  # as nearly all are: the params are decoded already
+            refuse_duplicate_members(head.arguments)
+            name, arguments = str(head.name), head.arguments
+        else:
+            params = decode_as(t.CallToolRequestParams, request.params)
+            name, arguments = params.name, params.arguments
+        generation, caller = self._current(), turn.exchange.principal
+        server = generation.server_for("tools", name, caller)
+        server.hold()
+        try:
+            own = generation.listed_name("tools", name, server, caller)
+            if own is None:
+                own = await generation.fetch_name("tools", name, server, caller)
+            meta = forwarded_meta(head.meta) if head.meta else None
+            forwarded = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
+            listings = server.listings(caller)
+            return HostResult(
+                await _forward(turn, options, server, CALL, forwarded), (), (listings, own)
+            )
+        finally:
+            server.release()
+
+    async def _get_prompt(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
+        params = decode_as(t.GetPromptRequestParams, turn.exchange.request.params)
+        generation = self._current()
+        server = generation.server_for("prompts", params.name, turn.exchange.principal)
+        server.hold()
+        try:
+            own = await self._prompt_name(generation, params.name, server, turn)
+            meta = forwarded_meta(turn.exchange.params.meta)
+            forwarded = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
+            return HostResult(await _forward(turn, options, server, "prompts/get", forwarded))
+        finally:
+            server.release()
+
+    async def _prompt_name(
+        self, generation: Generation, name: str, server: HostedServer, turn: RequestContext
+    ) -> str:
+        caller = turn.exchange.principal
+        own = generation.listed_name("prompts", name, server, caller)
+        if own is not None:
+            return own
+        return await generation.fetch_name("prompts", name, server, caller)
+
+    async def _read_resource(
+        self, turn: RequestContext, options: LocalOptions | None
+    ) -> HostResult:
+        params = decode_as(t.ReadResourceRequestParams, turn.exchange.request.params)
+        forwarded = t.ReadResourceRequestParams(
+            uri=params.uri, meta=forwarded_meta(turn.exchange.params.meta)
+        )
+        return await self._forward_by_uri(turn, options, params.uri, "resources/read", forwarded)
+
+    async def _forward_by_uri(
+        self,
+        turn: RequestContext,
+        options: LocalOptions | None,
+        uri: str,
+        method: str,
+        params: t.RequestParams,
+    ) -> HostResult:
+        """Forward a request to the server that has a URI, or the one that the caller named."""
+        generation, named = self._current(), options.server if options is not None else None
+        if named is not None:
+            server = generation.server(named)
+            server.hold()
+        else:
+            with _hold_all(generation):
+                caller = turn.exchange.principal
+                server = await generation.server_for_uri(uri, caller, self._wait_s)
+                server.hold()
+        try:
+            return HostResult(await _forward(turn, options, server, method, params))
+        finally:
+            server.release()
+
+    async def _complete(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
+        params = decode_as(t.CompleteRequestParams, turn.exchange.request.params)
+        params = replace(params, meta=forwarded_meta(turn.exchange.params.meta))
+        if isinstance(params.ref, t.ResourceTemplateReference):
+            uri = params.ref.uri
+            return await self._forward_by_uri(turn, options, uri, "completion/complete", params)
+        generation = self._current()
+        server = generation.server_for("prompts", params.ref.name, turn.exchange.principal)
+        server.hold()
+        try:
+            own = await self._prompt_name(generation, params.ref.name, server, turn)
+            forwarded = replace(params, ref=replace(params.ref, name=own))
+            return HostResult(
+                await _forward(turn, options, server, "completion/complete", forwarded)
+            )
+        finally:
+            server.release()
+
+
+@contextmanager
+def _hold_all(generation: Generation) -> Generator[None]:
+    """Keep all servers open while they are listed."""
+    for one in generation.servers.values():
+        one.hold()
+    try:
+        yield
+    finally:
+        for one in generation.servers.values():
+            one.release()
+
+
+def _items(lists: Sequence[ListedItems[Any, Any]]) -> list[Any]:
+    return [one for listed in lists for one in listed.items.values()]
+
+
+async def _forward(
+    turn: RequestContext,
+    options: LocalOptions | None,
+    server: HostedServer,
+    method: str,
+    params: t.RequestParams,
+) -> t.ProtocolType:
+    timeout_s = (options or NO_OPTIONS).timeout_s
+    on_progress = _progress_forwarder(turn)
+    try:
+        result = await server.supervisor.request(
+            turn, method, params, timeout_s=timeout_s, on_progress=on_progress
+        )
+    except Fault as fault:  # the server's response is invalid, not the request
+        invalid = RemoteProtocolError(fault.message, server=fault.server).with_server(server.key)
+        raise invalid from fault
+    except ChannelError as error:
+        error.with_server(server.key)
+        raise
+    except RemoteError as error:
+        error.server = server.key
+        raise
+    return without_server_info(result)
+
+
+def _progress_forwarder(turn: RequestContext) -> OnProgress | None:
+    """Forwards progress to the caller; None if the caller wants none."""
+    exchange, wire = turn.exchange, turn.wire
+    if exchange.progress_token is None:
+        return None
+
+    def report(progress: float, total: float | None, message: str | None) -> Awaitable[None] | None:
+        try:
+            frame = exchange.progress(progress, total, message)
+        except LocalProtocolError:  # the server's progress decreased
+            return None
+        return None if frame is None or wire.post(frame) else wire.send(frame)
+
+    return report

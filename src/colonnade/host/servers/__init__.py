@@ -1,0 +1,1 @@
+"""The servers of a host: start, restart, sessions, listings."""

@@ -1,0 +1,528 @@
+"""A generation: the servers of one configuration of a host, and the index from a name to a server.
+
+The set of servers in a generation never changes; what each of them offers is in its listings. A
+call takes one generation and uses no other.
+
+Rules: a name leads to its server without a request to any other server. A URI that several servers
+list is refused until the caller names one. A server that does not respond does not delay the lists
+of others beyond the time limit.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from colonnade.client.client import Client
+from colonnade.client.subscriptions import Change
+from colonnade.errors import (
+    ChannelError,
+    ColonnadeError,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    RemoteError,
+)
+from colonnade.host.config.settings import HostProblem, ServerEntry, Settings
+from colonnade.host.servers.listings import (
+    NO_RESPONSE,
+    HostTool,
+    ListedItems,
+    Listing,
+    ListKind,
+    ServerListings,
+    Steps,
+    describe_error,
+    run_cooperatively,
+)
+from colonnade.host.servers.naming import BETWEEN, is_shown, qualified_name
+from colonnade.host.servers.session import HostedSession, SessionCall
+from colonnade.host.servers.supervisor import DRAIN_S, ServerSupervisor
+from colonnade.ports import RequestContext
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import OutputRoot
+from colonnade.protocol.schema.error_messages import truncate
+from colonnade.protocol.uritemplate import UriTemplate
+
+# Callers of one server whose lists are cached; for further ones the oldest are read again.
+MAX_CALLERS = 1000
+
+# The `list_changed` notifications, and the lists that each of them is about.
+LIST_CHANGED: dict[str, tuple[ListKind, ...]] = {
+    "tools": ("tools",),
+    "prompts": ("prompts",),
+    "resources": ("resources", "templates"),
+}
+
+N = TypeVar("N", bound=t.ProtocolType)
+
+
+def list_changed_capability(name: str) -> str:
+    """The capability of a server that sends this `list_changed` notification."""
+    return f"{name}.listChanged"
+
+
+# ---------------------------------------------------------------- one server
+
+
+class NameClaim(NamedTuple):
+    """The names that belong to a server: the namespace before all of its names, and aliases."""
+
+    namespace: str
+    aliases: dict[str, str]
+
+
+# Makes the request for a list: of which method, and for which caller.
+MakeListRequest = Callable[[str, str], RequestContext]
+# Called with the key of a server and the lists of it that have changed.
+OnListChange = Callable[[str, Sequence[ListKind]], None]
+# Makes the supervisor of a server; the callback is called with each session that it opens.
+MakeSupervisor = Callable[
+    [ServerEntry, Callable[[ServerSupervisor, HostedSession], None]], ServerSupervisor
+]
+
+
+class HostedServer:
+    """One server of a generation: its supervisor and its listings."""
+
+    def __init__(
+        self,
+        entry: ServerEntry,
+        claim: NameClaim,
+        make_supervisor: MakeSupervisor,
+        make_request: MakeListRequest,
+        on_change: OnListChange,
+    ) -> None:
+        self.key: str = entry.key
+        self.entry = entry
+        self.claim = claim
+        self.settings: Settings = replace(entry.settings, aliases=claim.aliases)
+        self.supervisor: ServerSupervisor = make_supervisor(entry, self._session_opened)
+        self.instructions: str | None = None
+        self._make_request = make_request
+        self._on_change = on_change
+        # Whether all callers see the same lists, which is known once a session was opened, and the
+        # callers that used the lists before.
+        self._is_common = True
+        self._early_callers: set[str] | None = set()
+        self._has_bare_output = True
+        # Lists for which it sends `list_changed`; and whether it is a child process, which changes
+        # nothing while it is stopped.
+        self._notified: frozenset[ListKind] = frozenset()
+        self._is_process = False
+        # By caller; under None those for all callers.
+        self._listings: dict[str | None, ServerListings] = {}
+        self._subscriptions: dict[Client, asyncio.Task[None]] = {}
+        self._held = 0
+        self._free = asyncio.Event()
+        self._free.set()
+
+    # ------------------------------------------------------------ life
+
+    def hold(self) -> None:
+        """Keep it open while a request is about to use it."""
+        self._held += 1
+        self._free.clear()
+
+    def release(self) -> None:
+        """Undo one `hold`."""
+        self._held -= 1
+        if not self._held:
+            self._free.set()
+
+    def restart(self) -> None:
+        """Start it again for the next call or list, whatever happened before."""
+        self.supervisor.restart()
+        for listings in self._listings.values():
+            listings.mark_stale()
+
+    async def drain(self) -> None:
+        """Close it when the last request is done, or after `DRAIN_S`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                await self._free.wait()
+        await self._close_listings()
+        await self.supervisor.drain(0.0)
+
+    async def close(self) -> None:
+        """Close it at once."""
+        await self._close_listings()
+        await self.supervisor.close()
+
+    async def _close_listings(self) -> None:
+        for listings in list(self._listings.values()):
+            await listings.close()
+        tasks = list(self._subscriptions.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # ------------------------------------------------------------ listings
+
+    def listings(self, caller: str) -> ServerListings:
+        """Its lists, as a caller sees them."""
+        if self._early_callers is not None and len(self._early_callers) < 2:
+            self._early_callers.add(caller)  # two are enough to know that it is not one
+        owner = None if self._is_common else caller
+        found = self._listings.get(owner)
+        if found is None:
+            self._forget_one()
+            found = self._listings[owner] = ServerListings(
+                self.key,
+                self.settings,
+                self._fetch,
+                lambda: self._has_bare_output,
+                lambda kind: self._on_change(self.key, (kind,)),
+                self._is_notified,
+            )
+        return found
+
+    def _forget_one(self) -> None:
+        if len(self._listings) >= MAX_CALLERS:
+            idle = (owner for owner, one in self._listings.items() if not one.is_loading)
+            self._listings.pop(next(idle, None), None)
+
+    def _is_notified(self, kind: ListKind) -> bool:
+        return kind in self._notified or (self._is_process and not self.supervisor.sessions)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with it, for people, each once."""
+        every = list(self._listings.values())
+        found = [words for one in every for words in one.problems]
+        if isinstance(self.failure, NO_RESPONSE):  # one problem, however many lists it affects
+            found.insert(0, describe_error(self.failure, self.key))
+        return list(dict.fromkeys(found))
+
+    @property
+    def failure(self) -> ColonnadeError | None:
+        """Why a list failed: the last time that it did not respond, if that is why."""
+        found = [one for listings in self._listings.values() for one in listings.failures]
+        last = max(found, key=lambda one: (isinstance(one[1], NO_RESPONSE), one[0]), default=None)
+        return last[1] if last is not None else None
+
+    def plain_name(self, name: str) -> str | None:
+        """The name on the server of a qualified name, if that is known without a list."""
+        own = name.partition("__")[2]
+        is_it = qualified_name(self.claim.namespace, own) == name and is_shown(self.settings, own)
+        return own if is_it else None
+
+    async def _fetch(
+        self, method: str, caller: str, fetch: Callable[[Client], Awaitable[Sequence[N]]]
+    ) -> Sequence[N]:
+        async def read_list(call: SessionCall) -> Sequence[N]:
+            client = call.client
+            self._subscribe(client, call.session.caller)
+            revision = client.peer.revision
+            self._has_bare_output = revision.output_root is OutputRoot.ANY
+            needed = revision.methods[method].needs
+            if revision.handshake and needed is not None and not client.peer.offers(needed):
+                return ()
+            try:
+                return await fetch(client)
+            except RemoteError as error:
+                if error.code != revision.codes[FaultKind.METHOD_NOT_FOUND]:
+                    raise
+                return ()  # it has none
+
+        return await self.supervisor.run_read_only(self._make_request(method, caller), read_list)
+
+    # ------------------------------------------------------------ list_changed
+
+    def _session_opened(self, supervisor: ServerSupervisor, session: HostedSession) -> None:
+        """A new session may have other lists than the previous one."""
+        self.instructions = session.client.instructions
+        self._is_process = session.child is not None
+        owner = self._settle_owner(session)
+        others = (one for one in supervisor.sessions if one is not session)
+        if not any(owner in (None, one.caller) for one in others):
+            self._mark_stale(owner)
+        self._subscribe(session.client, session.caller)
+
+    def _settle_owner(self, session: HostedSession) -> str | None:
+        """Whose lists those of a session are; the revision decides whether they are common."""
+        common = self.settings.sharing != "caller" or session.is_shared
+        if self._is_common and not common:
+            early = self._listings.pop(None, None)
+            if early is not None and self._early_callers == {session.caller}:
+                # They were read before this was known, but by this caller alone.
+                self._listings[session.caller] = early
+        self._is_common, self._early_callers = common, None
+        return None if common else session.caller
+
+    def _subscribe(self, client: Client, caller: str | None) -> None:
+        """Subscribe to `list_changed`, if the server sends it and there is no subscription yet."""
+        offered = [
+            kinds
+            for name, kinds in LIST_CHANGED.items()
+            if client.peer.offers(list_changed_capability(name))
+        ]
+        self._notified = frozenset(kind for kinds in offered for kind in kinds)
+        if client not in self._subscriptions and offered:
+            task = asyncio.get_running_loop().create_task(self._follow(client, caller))
+            self._subscriptions[client] = task
+            task.add_done_callback(lambda _: self._subscriptions.pop(client, None))
+
+    async def _follow(self, client: Client, caller: str | None) -> None:
+        """Receive `list_changed` for as long as the connection lasts."""
+        tools, prompts, resources = (
+            client.peer.offers(list_changed_capability(name)) for name in LIST_CHANGED
+        )
+        owner = None if self._is_common else caller
+        with contextlib.suppress(ColonnadeError):  # it has ended, or is not sent after all
+            async with client.listen(
+                tools=tools, prompts=prompts, resource_list=resources
+            ) as changes:
+                async for change in changes:
+                    self._list_changed(change, owner)
+        if any(session.client is client for session in self.supervisor.sessions):
+            self._mark_stale(owner)  # the connection goes on without the subscription
+
+    def _mark_stale(self, owner: str | None) -> None:
+        if owner in self._listings:
+            self._listings[owner].mark_stale()
+
+    def _list_changed(self, change: Change, owner: str | None) -> None:
+        kinds = LIST_CHANGED.get(change.kind, ())
+        for kind in kinds if owner in self._listings else ():
+            self._listings[owner].by_kind[kind].expire()
+        if kinds:
+            self._on_change(self.key, kinds)
+
+
+# ---------------------------------------------------------------- all servers
+
+# Suggestions for a name that does not exist.
+MAX_NEAR = 2
+# Servers that one message names.
+MAX_NAMED = 20
+# A server may list any number of names; this many are compared with one that does not exist.
+MAX_COMPARED = 2000
+# Templates of one server whose literal prefix matches a URI: this many characters of them are
+# tried. A typical one has 60, so a thousand are tried; the most expensive take a millisecond each,
+# and this many a tenth of a second.
+MAX_TRIED = 128 * 1024
+# What each template counts beside its length, so that the number of short ones is bounded.
+TEMPLATE_COST = 64
+
+Nameable = Literal["tools", "prompts"]
+SINGULAR: dict[Nameable, str] = {"tools": "tool", "prompts": "prompt"}
+
+
+class Generation:
+    """The servers of one configuration, in its order, by key.
+
+    `aliases` lead to the key of a server and the name on that server; `problems` are those of the
+    configuration.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        servers: Mapping[str, HostedServer],
+        aliases: Mapping[str, tuple[str, str]],
+        problems: Iterable[HostProblem] = (),
+    ) -> None:
+        self.number = number
+        self.servers = servers
+        self._aliases = aliases
+        self._config_problems = tuple(problems)
+        self._by_prefix = {
+            qualified_name(one.claim.namespace, "x").partition(BETWEEN)[0]: one
+            for one in servers.values()
+        }
+
+    # ------------------------------------------------------------ from a name to a server
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """The prefixes of the qualified names, one for each server."""
+        return tuple(self._by_prefix)
+
+    def server_for(self, kind: Nameable, name: str, caller: str) -> HostedServer:
+        """The server of a qualified name or alias, whether it has such an item or not. Raises
+        `Fault`."""
+        alias = self._aliases.get(name)
+        found = (
+            self.servers.get(alias[0])
+            if alias is not None
+            else self._by_prefix.get(name.partition(BETWEEN)[0])
+        )
+        if found is None:
+            near = _suggest(name, [*self._known(kind, caller), *self._aliases])
+            prefixes = _list_keys(self._by_prefix)
+            more = near or f"; names begin with the server and '{BETWEEN}'; servers: {prefixes}"
+            words = f"there is no {SINGULAR[kind]} {truncate(name)!r}{more}"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        return found
+
+    def tool(self, name: str, caller: str) -> HostTool | None:
+        """The tool of this name or alias, if it has been listed for this caller."""
+        try:
+            listed = self.server_for("tools", name, caller).listings(caller).tools.content
+        except Fault:
+            return None
+        found = listed.find(name) if listed is not None else None
+        return listed.hosted[found.name] if listed is not None and found is not None else None
+
+    def listed_name(
+        self, kind: Nameable, name: str, server: HostedServer, caller: str
+    ) -> str | None:
+        """The name on the server, if the item has been listed."""
+        listed = server.listings(caller).by_kind[kind].content
+        found = listed.find(name) if listed is not None else None
+        return found.own if found is not None else None
+
+    async def fetch_name(self, kind: Nameable, name: str, server: HostedServer, caller: str) -> str:
+        """The name on the server, from a list that is requested now. Raises `Fault` where there is
+        no such item, `ColonnadeError` where the list fails."""
+        try:
+            listed = await server.listings(caller).by_kind[kind].fetch(caller)
+        except ChannelError:
+            raise
+        except ColonnadeError:  # the list is invalid; the item may work all the same
+            own = server.plain_name(name)
+            if own is None:
+                raise
+            return own
+        found = listed.find(name)
+        if found is None:
+            near = _suggest_own(name, listed) or f"; list the {kind} to see their names"
+            words = f"server {server.key!r} has no {SINGULAR[kind]} {truncate(name)!r}{near}"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        return found.own
+
+    def server(self, key: str) -> HostedServer:
+        """The server of this key. Raises `Fault`."""
+        found = self.servers.get(key)
+        if found is None:
+            near = _suggest(key, self.servers) or f"; servers: {_list_keys(self.servers)}"
+            raise Fault(FaultKind.INVALID_PARAMS, f"there is no server {truncate(key)!r}{near}")
+        return found
+
+    async def server_for_uri(self, uri: str, caller: str, wait_s: float) -> HostedServer:
+        """The server that lists a resource, or a template that matches its URI. Raises `Fault`
+        where there is none, or more than one."""
+        untried: list[str] = []
+        resources = await self.gather("resources", caller, wait_s)
+        found = [one for one, listing in resources.items() if _has_item(listing.content, uri)]
+        if not found:
+            templates = await self.gather("templates", caller, wait_s)
+            matches = {
+                one: await run_cooperatively(_matches(listing.content, uri))
+                for one, listing in templates.items()
+            }
+            found = [one for one, match in matches.items() if match]
+            untried = [one.key for one, match in matches.items() if match is None]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            keys = _list_keys([one.key for one in found])
+            message = f"several servers have the resource {truncate(uri)!r}: {keys}"
+            raise Fault(FaultKind.INVALID_PARAMS, message, hint="pass server= to choose one")
+        failed = [one.key for one, listing in resources.items() if listing.problem is not None]
+        more = f"; could not be listed: {_list_keys(failed)}" if failed else ""
+        if untried:
+            more += f"; has more templates than are tried: {_list_keys(untried)}"
+        message = f"no server lists the resource {truncate(uri)!r}{more}"
+        hint = "pass server= to read it anyway"
+        raise Fault(FaultKind.RESOURCE_MISSING, message, {"uri": uri}, hint=hint)
+
+    # ------------------------------------------------------------ lists of all servers
+
+    async def gather(
+        self, kind: ListKind, caller: str, wait_s: float, *, fresh: bool = False
+    ) -> dict[HostedServer, Listing[ListedItems[Any, Any]]]:
+        """One list of every server, requested concurrently; some may have no content."""
+        found = await self._gather_once(kind, caller, wait_s, fresh=fresh)
+        if any(one.listings(caller).by_kind[kind] is not listing for one, listing in found.items()):
+            # This has started a server which has separate lists for each caller.
+            found = await self._gather_once(kind, caller, wait_s)
+        return found
+
+    async def _gather_once(
+        self, kind: ListKind, caller: str, wait_s: float, *, fresh: bool = False
+    ) -> dict[HostedServer, Listing[ListedItems[Any, Any]]]:
+        listings = {one: one.listings(caller).by_kind[kind] for one in self.servers.values()}
+        missing = [listing for listing in listings.values() if fresh or not listing.is_fresh]
+        if len(missing) == 1:
+            await missing[0].get(caller, wait_s, fresh=fresh)
+        elif missing:
+            await asyncio.gather(*(one.get(caller, wait_s, fresh=fresh) for one in missing))
+        return listings
+
+    def cached_lists(self, kind: ListKind, caller: str) -> list[ListedItems[Any, Any]]:
+        """One list of every server, if it has been read; without a request."""
+        found = (one.listings(caller).by_kind[kind].content for one in self.servers.values())
+        return [listed for listed in found if listed is not None]
+
+    @property
+    def problems(self) -> list[HostProblem]:
+        """What is wrong with the configuration and with each server."""
+        known = {problem.words for problem in self._config_problems}
+        found = list(self._config_problems)
+        for one in self.servers.values():
+            new = [words for words in one.problems if words not in known]
+            if new:
+                found.append(HostProblem(one.key, "; ".join(new), one.entry.place))
+        return found
+
+    def _known(self, kind: Nameable, caller: str) -> list[str]:
+        return [name for listed in self.cached_lists(kind, caller) for name in listed.items]
+
+
+def _suggest(wanted: str, names: Iterable[str]) -> str:
+    near = get_close_matches(truncate(wanted), list(names)[:MAX_COMPARED], n=MAX_NEAR)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def _suggest_own(wanted: str, listed: ListedItems[Any, Any]) -> str:
+    """The same within one server, where all names have the same prefix."""
+    rests = {name.partition(BETWEEN)[2]: name for name in listed.items}
+    near = get_close_matches(
+        truncate(wanted.partition(BETWEEN)[2]), list(rests)[:MAX_COMPARED], n=1
+    )
+    return f"; did you mean {rests[near[0]]!r}?" if near else ""
+
+
+def _list_keys(keys: Collection[str]) -> str:
+    """Some keys, for people, and for models that pay for every word."""
+    named = ", ".join(map(repr, islice(keys, MAX_NAMED))) or "none"
+    return named if len(keys) <= MAX_NAMED else f"{named} and {len(keys) - MAX_NAMED} others"
+
+
+def _has_item(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
+    return listed is not None and uri in listed.items
+
+
+def _matches(listed: ListedItems[Any, t.ResourceTemplate] | None, uri: str) -> Steps[bool | None]:
+    """Whether a URI matches a template, or is a listed template itself; None where there are too
+    many to try."""
+    if listed is None or uri in listed.items:
+        return listed is not None
+    left = MAX_TRIED
+    for text in listed.items:
+        yield
+        if not _may_match(text, uri):
+            continue
+        left -= len(text) + TEMPLATE_COST
+        if left < 0:
+            return None
+        with contextlib.suppress(LocalProtocolError):  # an invalid template matches nothing
+            if UriTemplate(text).match(uri) is not None:
+                return True
+    return False
+
+
+def _may_match(template: str, uri: str) -> bool:
+    """Whether both have the same literal prefix, as far as neither is percent-encoded."""
+    literal = template.partition("{")[0].partition("%")[0]
+    if uri.startswith(literal):
+        return True
+    plain, encoded, _ = uri.partition("%")
+    return bool(encoded) and literal.startswith(plain)

@@ -1,0 +1,526 @@
+"""Listings: the cached lists of one server (tools, prompts, resources, resource templates).
+
+Each list is read for one caller, or for all callers that see the same. It is read again when the
+server sends `list_changed`, after a while where it does not send that, and when a caller asks for a
+fresh one.
+
+Rules: nothing that a server lists is changed but names. What the configuration hides has no name,
+and so cannot be called. What one caller is shown was listed for that caller.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from msgspec.structs import asdict, replace
+
+from colonnade.client.client import SCHEMAS_S, Client
+from colonnade.client.tools import ListedTool, Tools
+from colonnade.errors import (
+    AuthError,
+    CannotConnect,
+    ChannelError,
+    ColonnadeError,
+    ConnectionLost,
+    Fault,
+    LocalProtocolError,
+    Refused,
+    RemoteProtocolError,
+    TimedOut,
+)
+from colonnade.host.config.settings import Settings
+from colonnade.host.servers.naming import NameIndex, QualifiedName
+from colonnade.protocol import types as t
+from colonnade.protocol.schema.validate import Validator
+
+log: logging.Logger = logging.getLogger("colonnade.host")
+
+ListKind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
+
+# How long a list of all servers waits for one server. A server that has to be installed first goes
+# on starting, and is there the next time.
+WAIT_S = 20.0
+# A server that could not be listed is not asked again for this long, unless a fresh list is wanted.
+RETRY_S = 30.0
+# The lifetime of a list of a server that does not send `list_changed`.
+UNNOTIFIED_S = 60.0
+# A name that is not in a list causes no further request within this time: models invent names
+# faster than servers add tools.
+REFETCH_S = 5.0
+
+# The server is not reachable, whichever list is requested.
+UNREACHABLE = (CannotConnect, ConnectionLost, AuthError, LocalProtocolError, Refused)
+# The same and other transport errors: one message is enough for all lists.
+NO_RESPONSE = (*UNREACHABLE, ChannelError)
+
+
+# ---------------------------------------------------------------- public types
+
+
+class HostTool(ListedTool, kw_only=True):
+    """A tool of one of the servers of a host. `name` is its qualified name, `server` the key of its
+    server, `original` its name on that server; `aliases` are further names for it."""
+
+    server: str
+    original: str
+    aliases: tuple[str, ...] = ()
+
+    @classmethod
+    def from_listed(
+        cls, tool: t.Tool, server: str, original: str, aliases: tuple[str, ...] = ()
+    ) -> "HostTool":
+        """The tool that a server lists, with its server."""
+        return cls(**asdict(tool), server=server, original=original, aliases=aliases)
+
+
+class HostPrompt(t.Prompt, kw_only=True):
+    """A prompt of one of the servers of a host; the names are as those of a tool."""
+
+    server: str
+    original: str
+    aliases: tuple[str, ...] = ()
+
+    @classmethod
+    def from_listed(
+        cls, prompt: t.Prompt, server: str, original: str, aliases: tuple[str, ...] = ()
+    ) -> "HostPrompt":
+        """The prompt that a server lists, with its server."""
+        return cls(**asdict(prompt), server=server, original=original, aliases=aliases)
+
+
+class HostResource(t.Resource, kw_only=True):
+    """A resource of one of the servers of a host, under the URI that the server gave it."""
+
+    server: str
+
+    @classmethod
+    def from_listed(cls, resource: t.Resource, server: str) -> "HostResource":
+        """The resource that a server lists, with its server."""
+        return cls(**asdict(resource), server=server)
+
+
+class HostResourceTemplate(t.ResourceTemplate, kw_only=True):
+    """A resource template of one of the servers of a host."""
+
+    server: str
+
+    @classmethod
+    def from_listed(cls, template: t.ResourceTemplate, server: str) -> "HostResourceTemplate":
+        """The resource template that a server lists, with its server."""
+        return cls(**asdict(template), server=server)
+
+
+# ---------------------------------------------------------------- cooperative steps
+
+# How long the event loop is blocked at a time; a timer may be late by two of them.
+SLICE_S = 0.002
+
+S = TypeVar("S")
+# Work that yields between its steps.
+Steps: TypeAlias = Generator[None, None, S]
+
+
+def run_to_completion(steps: Steps[S]) -> S:
+    """Do all steps without a pause and return the result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: S = end.value
+        return result
+
+
+async def run_cooperatively(steps: Steps[S]) -> S:
+    """Do all steps in time slices, between which the event loop runs, and return the result."""
+    now = asyncio.get_running_loop().time
+    until = now() + SLICE_S
+    try:
+        while True:
+            next(steps)
+            if now() >= until:
+                await asyncio.sleep(0)
+                until = now() + SLICE_S
+    except StopIteration as end:
+        result: S = end.value
+        return result
+
+
+# ---------------------------------------------------------------- one list
+
+
+class Comparable(Protocol):
+    """The content of a listing."""
+
+    def equals(self, other: Any) -> bool:
+        """Whether the other has the same items."""
+        ...
+
+
+T = TypeVar("T", bound=Comparable)
+
+
+class Listing(Generic[T]):
+    """The cached list of one server. `what` names it in errors; `fetch` requests it from the server
+    for a caller, within `limit_s`; `on_change` is called when a new list differs from the one that
+    callers have seen; `is_notified` is whether the server sends `list_changed` for it."""
+
+    def __init__(
+        self,
+        server: str,
+        what: str,
+        fetch: Callable[[str], Awaitable[T]],
+        limit_s: float,
+        on_change: Callable[[], None],
+        is_notified: Callable[[], bool],
+    ) -> None:
+        self.content: T | None = None
+        self.error: ColonnadeError | None = None
+        self._server = server
+        self._what = f"the {what} of server {server!r}"
+        self._fetch = fetch
+        self._limit_s = limit_s
+        self._on_change = on_change
+        self._is_notified = is_notified
+        self._is_stale = True
+        # A caller wanted it and did not get it; `on_change` was called for the change already.
+        self._was_missed = False
+        self._was_notified = False
+        self._changes = 0
+        self.failed_at: float = 0.0
+        self._fetched_at = -REFETCH_S
+        self._started_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it can be used without a request."""
+        if self._is_stale:
+            return False
+        return self._is_notified() or _now() < self._fetched_at + UNNOTIFIED_S  # R1006, R1013
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether it is being requested."""
+        return self._task is not None
+
+    def expire(self) -> None:
+        """The server has sent `list_changed`, and `on_change` callbacks know: read it again when it
+        is next used."""
+        self._is_stale = self._was_notified = True
+        self._changes += 1
+        self.error = None
+
+    def mark_stale(self) -> None:
+        """It may have changed without a notification: read it again when it is next used."""
+        self._is_stale = True
+        self.error = None
+
+    async def get(self, caller: str, wait_s: float, *, fresh: bool = False) -> T | None:
+        """The list, within a time limit; the previous one if there is no newer one by then.
+
+        Never raises: `problem` says what went wrong.
+        """
+        if self.is_fresh and not fresh:
+            return self.content
+        now = _now()
+        if self._task is None:
+            if self.error is not None and not fresh and now < self.failed_at + RETRY_S:
+                return self.content
+            self._start(caller)
+        assert self._task is not None
+        seconds = self._started_at + wait_s - now
+        if seconds > 0:
+            await asyncio.wait([self._task], timeout=seconds)
+        if self.content is None:
+            self._was_missed = True
+        return self.content
+
+    async def fetch(self, caller: str) -> T:
+        """The current list, however long it takes; one that was read within `REFETCH_S` counts as
+        current. Raises what went wrong."""
+        if self._is_stale or _now() >= self._fetched_at + REFETCH_S:
+            if self._task is None:
+                self._start(caller)
+            assert self._task is not None
+            await asyncio.wait([self._task])
+        if self.error is not None or self.content is None:
+            words = f"{self._what} cannot be listed: the server was closed meanwhile"
+            error = self.error or ConnectionLost(words, server=self._server)
+            raise error.with_traceback(None)
+        return self.content
+
+    def share_error(self, error: ColonnadeError) -> None:
+        """Another list of the server failed because it is not reachable: do not request this one
+        either."""
+        if self._is_stale and self._task is None:
+            self._fail(error)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a caller has gone on without it, and it may still arrive."""
+        return self.error is None and self.content is None and self._was_missed
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong, for people; None where nothing is."""
+        if self.is_late:
+            return f"{self._what} are not available yet; list them again later"
+        return describe_error(self.error, self._server) if self.error is not None else None
+
+    def _start(self, caller: str) -> None:
+        self._started_at = _now()
+        self._task = asyncio.get_running_loop().create_task(self._run(caller))
+
+    async def _run(self, caller: str) -> None:
+        changes = self._changes
+        try:
+            async with asyncio.timeout(self._limit_s):
+                content = await self._fetch(caller)
+        except TimeoutError:
+            words = f"{self._what} could not be listed within {self._limit_s:g} s"
+            self._fail(TimedOut(words, server=self._server))
+        except Fault as fault:
+            words = f"{self._what} cannot be decoded: {fault.message}"
+            self._fail(RemoteProtocolError(words, server=self._server))
+        except ColonnadeError as error:
+            self._fail(error)
+        except Exception as error:
+            log.error("%s cannot be listed", self._what, exc_info=error)
+            words = f"{self._what} cannot be listed: {error}"
+            self._fail(ColonnadeError(words, server=self._server))
+        else:
+            self._keep(content, changes)
+        finally:
+            self._task = None
+
+    def _keep(self, content: T, changes: int) -> None:
+        differs = self._was_missed if self.content is None else not content.equals(self.content)
+        should_notify = differs and not self._was_notified
+        self.content, self.error = content, None
+        self._is_stale = changes != self._changes
+        self._was_missed, self._was_notified = False, self._is_stale
+        self._fetched_at = _now()
+        if should_notify:
+            self._on_change()
+
+    def _fail(self, error: ColonnadeError) -> None:
+        self.error = error
+        self.failed_at = _now()
+
+    async def close(self) -> None:
+        """Cancel the request, if there is one."""
+        task = self._task
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def describe_error(error: ColonnadeError, server: str) -> str:
+    """The message of an error, with the key of its server."""
+    return str(error) if error.server == server else f"server {server!r}: {error}"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# ---------------------------------------------------------------- the lists of a server
+
+N = TypeVar("N", bound=t.ProtocolType)
+H = TypeVar("H", bound=t.ProtocolType)
+
+
+class ListedItems(Generic[H, N]):
+    """The items of one list: `items` for clients that connect to the host, `hosted` for programs,
+    both by qualified name or URI. `names` has the qualified names, for tools and prompts."""
+
+    def __init__(
+        self, hosted: Mapping[str, H], items: Mapping[str, N], names: NameIndex | None = None
+    ) -> None:
+        self.hosted = hosted
+        self.items = items
+        self.names = names
+
+    def find(self, name: str) -> QualifiedName | None:
+        """What a qualified name or an alias stands for."""
+        return self.names.find(name) if self.names is not None else None
+
+    def equals(self, other: "ListedItems[H, N]") -> bool:
+        """Whether the other has the same items."""
+        return self.items == other.items
+
+
+class FetchList(Protocol):
+    """Requests a list from a server: by which method, for which caller, and how a client does
+    it."""
+
+    def __call__(
+        self, method: str, caller: str, fetch: Callable[[Client], Awaitable[Sequence[N]]]
+    ) -> Awaitable[Sequence[N]]: ...
+
+
+class ServerListings:
+    """The four lists of a server. `has_bare_output` is whether its structured content needs no
+    wrapper; `on_change` is called when a list differs from the one that callers have seen, and
+    `is_notified` is for which lists the server sends `list_changed`."""
+
+    def __init__(
+        self,
+        key: str,
+        settings: Settings,
+        fetch: FetchList,
+        has_bare_output: Callable[[], bool],
+        on_change: Callable[[ListKind], None],
+        is_notified: Callable[[ListKind], bool],
+    ) -> None:
+        self._key = key
+        self._settings = settings
+        self._fetch = fetch
+        self._has_bare_output = has_bare_output
+        self._on_change = on_change
+        self._is_notified = is_notified
+        self._schemas = Tools(key)
+        self.tools: Listing[ListedItems[HostTool, t.Tool]]
+        self.prompts: Listing[ListedItems[HostPrompt, t.Prompt]]
+        self.resources: Listing[ListedItems[HostResource, t.Resource]]
+        self.templates: Listing[ListedItems[HostResourceTemplate, t.ResourceTemplate]]
+        self.tools = self._listing("tools", "tools", self._list_tools)
+        self.prompts = self._listing("prompts", "prompts", self._list_prompts)
+        self.resources = self._listing("resources", "resources", self._list_resources)
+        self.templates = self._listing("templates", "resource templates", self._list_templates)
+        self.by_kind: Mapping[ListKind, Listing[ListedItems[Any, Any]]] = {
+            "tools": self.tools,
+            "prompts": self.prompts,
+            "resources": self.resources,
+            "templates": self.templates,
+        }
+
+    def _listing(
+        self, kind: ListKind, what: str, fetch: Callable[[str], Awaitable[Any]]
+    ) -> Listing[Any]:
+        async def fetch_or_share_error(caller: str) -> Any:
+            try:
+                return await fetch(caller)
+            except UNREACHABLE as error:  # one attempt to start it is enough for all lists
+                for listing in self.by_kind.values():
+                    listing.share_error(error)
+                raise
+
+        limit_s = self._settings.start_s + self._settings.timeout_s
+        return Listing(
+            self._key,
+            what,
+            fetch_or_share_error,
+            limit_s,
+            lambda: self._on_change(kind),
+            lambda: self._is_notified(kind),
+        )
+
+    # ------------------------------------------------------------ all lists
+
+    def mark_stale(self) -> None:
+        """All lists may have changed."""
+        for listing in self.by_kind.values():
+            listing.mark_stale()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a list is being requested."""
+        return any(listing.is_loading for listing in self.by_kind.values())
+
+    async def close(self) -> None:
+        """Cancel all requests."""
+        for listing in self.by_kind.values():
+            await listing.close()
+
+    @property
+    def failures(self) -> list[tuple[float, ColonnadeError]]:
+        """The errors of the lists that failed, and when they did."""
+        every = self.by_kind.values()
+        return [(one.failed_at, one.error) for one in every if one.error is not None]
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong apart from a server that does not respond, for people."""
+        responding = [
+            one for one in self.by_kind.values() if not isinstance(one.error, NO_RESPONSE)
+        ]
+        found = [one.problem for one in responding if one.problem is not None]
+        if sum(one.is_late for one in responding) > 1:
+            late = f"server {self._key!r} has not answered yet; list it again later"
+            failed = [one.error for one in responding if one.error is not None]
+            found = [late, *(describe_error(error, self._key) for error in failed)]
+        for listing in (self.tools, self.prompts):
+            names = listing.content.names if listing.content is not None else None
+            found += [one.words for one in (names.problems if names is not None else ())]
+        return found
+
+    # ------------------------------------------------------------ results of tools
+
+    def output(self, tool: str) -> Validator | None:
+        """The validator of the output schema of a tool, by its name on the server."""
+        return self._schemas.output(tool)
+
+    async def learn_schemas(self, caller: str) -> None:
+        """List the tools for their output schemas, if they have not been listed."""
+        if not self._schemas.asked:
+            await self.tools.get(caller, min(SCHEMAS_S, self._settings.timeout_s))
+
+    def is_wrapped(self, tool: str, result: t.CallToolResult) -> bool:
+        """Whether the value of a result that looks wrapped is wrapped, by the output schema."""
+        return self._schemas.wraps(tool, result.meta or {}, bare=self._has_bare_output())
+
+    # ------------------------------------------------------------ requests
+
+    async def _list_tools(self, caller: str) -> ListedItems[HostTool, t.Tool]:
+        tools = await self._fetch("tools/list", caller, lambda one: one.list_tools(fresh=True))
+        self._schemas.learn(tools, mirrors=False)
+        return await run_cooperatively(self._by_name(tools, HostTool))
+
+    async def _list_prompts(self, caller: str) -> ListedItems[HostPrompt, t.Prompt]:
+        prompts = await self._fetch(
+            "prompts/list", caller, lambda one: one.list_prompts(fresh=True)
+        )
+        return await run_cooperatively(self._by_name(prompts, HostPrompt))
+
+    async def _list_resources(self, caller: str) -> ListedItems[HostResource, t.Resource]:
+        found = await self._fetch(
+            "resources/list", caller, lambda one: one.list_resources(fresh=True)
+        )
+        return await run_cooperatively(self._by_uri(found, lambda one: one.uri, HostResource))
+
+    async def _list_templates(
+        self, caller: str
+    ) -> ListedItems[HostResourceTemplate, t.ResourceTemplate]:
+        found = await self._fetch(
+            "resources/templates/list", caller, lambda one: one.list_resource_templates(fresh=True)
+        )
+        return await run_cooperatively(
+            self._by_uri(found, lambda one: one.uri_template, HostResourceTemplate)
+        )
+
+    def _by_uri(
+        self, listed: Sequence[N], uri_of: Callable[[N], str], host_type: Any
+    ) -> Steps[ListedItems[Any, N]]:
+        items: dict[str, N] = {}
+        hosted: dict[str, Any] = {}
+        for one in listed:
+            uri = uri_of(one)
+            if uri not in items:
+                items[uri] = one
+                hosted[uri] = host_type.from_listed(one, self._key)
+            yield
+        return ListedItems(hosted, items)
+
+    def _by_name(self, listed: Sequence[Any], host_type: Any) -> Steps[ListedItems[Any, Any]]:
+        first = {one.name: one for one in reversed(listed)}
+        names = NameIndex([(self._key, self._settings, [one.name for one in listed])])
+        yield
+        items: dict[str, Any] = {}
+        hosted: dict[str, Any] = {}
+        for name in names:
+            item = items[name.name] = replace(first[name.own], name=name.name)
+            hosted[name.name] = host_type.from_listed(item, self._key, name.own, name.aliases)
+            yield
+        return ListedItems(hosted, items, names)

@@ -1,0 +1,531 @@
+"""A hosted session: one open client connection to one server, and the calls that use it.
+
+Input requests (elicitation, sampling), log messages and progress of the server are routed to the
+call that they belong to. An input request in a result belongs to that call; one that is sent as a
+request belongs to one of the calls in flight on this session, which are all of one caller.
+
+Rules: nothing of one caller reaches another: output that may have been written for one caller (a
+log message, the last lines of stderr) is never given to another. Sessions are opened, chosen and
+counted by the supervisor, not here.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Raw
+
+from colonnade.client.callback_queue import Hearing
+from colonnade.client.client import Client
+from colonnade.client.input_callbacks import Answers
+from colonnade.client.request import LOG_MESSAGE, OnProgress
+from colonnade.client.results import show_crash
+from colonnade.client.transports import ChildWay, MemoryWay, OneWay, Way
+from colonnade.errors import (
+    NO_OUTPUT,
+    ChannelError,
+    ColonnadeError,
+    ConnectionLost,
+    Declined,
+    Fault,
+    FaultKind,
+    RemoteError,
+)
+from colonnade.host.servers.restarts import SharedStart
+from colonnade.host.servers.status import StderrBuffer
+from colonnade.ports import Carry, Conversation, Hearer, RequestContext
+from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestKind
+from colonnade.protocol.link.events import NotificationReceived
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.link import DuplexLink
+
+if TYPE_CHECKING:
+    from colonnade.transport.process.child import Child
+
+# How long a result waits for the progress callbacks of its call.
+FINAL_PROGRESS_S = 1.0
+
+# Sends an input request to the caller of these calls, one of which it belongs to. Returns the raw
+# result.
+SendInputRequest: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[Raw]]
+
+
+def remove_output(error: ChannelError) -> None:
+    """Remove the server's output from an error, and the exceptions that it was raised from: the
+    output may have been written for another caller."""
+    error.output = NO_OUTPUT
+    error.__cause__ = error.__context__ = None
+
+
+async def send_to_latest_call(turns: tuple[RequestContext, ...], request: InputRequest) -> Raw:
+    """Send an input request to the caller of the latest call."""
+    return await turns[-1].wire.ask(request)
+
+
+# ---------------------------------------------------------------- state
+
+
+class Isolation(Enum):
+    """Which callers may use a session."""
+
+    # The server keeps state for the connection: one caller at a time.
+    PER_CALLER = "per caller"
+    # Each request is independent of the others: all callers.
+    STATELESS = "stateless"
+    # The settings say `sharing = "shared"`: all callers, without log messages or input requests.
+    SHARED = "shared"
+
+
+class SessionState(Enum):
+    """Where a session is in its life."""
+
+    STARTING = "starting"
+    READY = "ready"
+    # A call ended without a response, so the server may still be working on it.
+    UNSETTLED = "unsettled"
+    # The same, and it is being pinged because that call timed out.
+    PROBING = "probing"
+    # Takes no new calls; closed after the last one.
+    RETIRED = "retired"
+    CLOSED = "closed"
+
+
+class SessionEvent(Enum):
+    """What changes the state of a session."""
+
+    OPENED = "opened"
+    RESPONSE_MISSING = "a call ended without a response"
+    PROBE_STARTED = "probe started"
+    PROBE_ENDED = "probe ended"
+    RETIRE = "retire"
+    CLOSE = "close"
+
+
+_S, _E = SessionState, SessionEvent
+
+# An event that is not in the row of a state is a programming error there.
+TRANSITIONS: Final[dict[SessionState, dict[SessionEvent, SessionState]]] = {
+    _S.STARTING: {_E.OPENED: _S.READY, _E.CLOSE: _S.CLOSED},
+    _S.READY: {
+        _E.RESPONSE_MISSING: _S.UNSETTLED,
+        _E.RETIRE: _S.RETIRED,
+        _E.CLOSE: _S.CLOSED,
+    },
+    _S.UNSETTLED: {
+        _E.RESPONSE_MISSING: _S.UNSETTLED,
+        _E.PROBE_STARTED: _S.PROBING,
+        _E.RETIRE: _S.RETIRED,
+        _E.CLOSE: _S.CLOSED,
+    },
+    _S.PROBING: {
+        _E.RESPONSE_MISSING: _S.PROBING,
+        _E.PROBE_ENDED: _S.UNSETTLED,
+        _E.RETIRE: _S.RETIRED,
+        _E.CLOSE: _S.CLOSED,
+    },
+    _S.RETIRED: {
+        _E.RESPONSE_MISSING: _S.RETIRED,
+        _E.PROBE_ENDED: _S.RETIRED,
+        _E.RETIRE: _S.RETIRED,
+        _E.CLOSE: _S.CLOSED,
+    },
+    _S.CLOSED: {
+        _E.RESPONSE_MISSING: _S.CLOSED,
+        _E.PROBE_ENDED: _S.CLOSED,
+        _E.RETIRE: _S.CLOSED,
+        _E.CLOSE: _S.CLOSED,
+    },
+}
+
+
+# ---------------------------------------------------------------- transport
+
+
+class SessionTransport:
+    """The transport of a session, which also reports log messages and the end of the connection to
+    the session. `repeats` is whether the client may connect again by itself."""
+
+    def __init__(self, way: Way, session: "HostedSession", *, repeats: bool) -> None:
+        self.name: str = way.name
+        self.key: Hashable | None = way.key
+        self.repeats: bool = repeats
+        self.restarts: bool = way.restarts
+        self.mirrors: bool = way.mirrors
+        self.greets: bool = way.greets
+        self.older: Way | None = None
+        if way.older is not None:
+            self.older = SessionTransport(way.older, session, repeats=repeats)
+        self._way = way
+        self._session = session
+
+    async def reach(self, timeout_s: float) -> Carry:
+        """Open a channel, as the transport does."""
+        carry = await self._way.reach(timeout_s)
+
+        def carry_for_session(link: DuplexLink, hearer: Hearer) -> Conversation:
+            return carry(link, SessionHearer(hearer, self._session))
+
+        return carry_for_session
+
+    async def close(self) -> None:
+        """Close the transport."""
+        await self._way.close()
+
+
+class SessionHearer:
+    """Passes everything that a server sends on to the client, and log messages and the end of the
+    connection to the session as well."""
+
+    def __init__(self, client: Hearer, session: "HostedSession") -> None:
+        self._client = client
+        self._session = session
+
+    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
+        """Answer a request of the server."""
+        return self._client.answer(turn)
+
+    def told(self, told: NotificationReceived) -> None:
+        """Handle a notification of the server."""
+        self._client.told(told)
+        if told.method.name == LOG_MESSAGE:
+            with contextlib.suppress(Fault):  # R0233: never answered
+                self._session.log_received(
+                    decode_as(t.LoggingMessageNotificationParams, told.params)
+                )
+
+    def missed(self) -> None:
+        """Notifications were lost."""
+        self._client.missed()
+
+    def gone(self) -> None:
+        """The connection has ended."""
+        self._client.gone()
+        self._session.connection_lost()
+
+
+# ---------------------------------------------------------------- input requests
+
+
+class SessionInputRequests(Answers):
+    """Sends the input requests of one session to the callers of its calls. The host itself answers
+    `roots/list`."""
+
+    def __init__(
+        self,
+        calls: Callable[[], Collection["SessionCall"]],
+        input_kinds: Collection[InputRequestKind],
+        send: SendInputRequest,
+        roots: Collection[str],
+    ) -> None:
+        super().__init__(
+            on_elicit=_advertised if InputRequestKind.ELICIT in input_kinds else None,
+            on_sample=_advertised if InputRequestKind.SAMPLE in input_kinds else None,
+            roots=tuple(roots) or None,
+        )
+        self._calls = calls
+        self._send = send
+
+    async def to(self, question: InputRequest) -> AnyInputResponse:
+        """Return the result from the caller of the calls that are in flight now."""
+        return await self.for_calls(question, tuple(self._calls()))
+
+    async def for_calls(
+        self, request: InputRequest, session_calls: tuple["SessionCall", ...]
+    ) -> AnyInputResponse:
+        """Return the result from the caller of these calls. Cancelled when the last of them
+        ends."""
+        if request.kind is InputRequestKind.ROOTS:
+            return await super().to(request)
+        if not session_calls:
+            words = "no call is in flight that this input request could belong to"
+            raise Fault(FaultKind.INVALID_REQUEST, words)
+        if request.kind is InputRequestKind.SAMPLE:
+            self._count()
+        turns = tuple(call.turn for call in session_calls)
+        pending = asyncio.ensure_future(self._send(turns, request))
+        pending.add_done_callback(_retrieve_exception)
+        for call in session_calls:
+            call.input_requests.append(pending)
+        try:
+            raw = await pending
+            return request.decode_response(raw, turns[-1].exchange.peer.revision)
+        except Fault as fault:
+            words = "the caller's result does not fit the input request"
+            raise Fault(FaultKind.INTERNAL, words) from fault
+        except asyncio.CancelledError:
+            pending.cancel()
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            words = "the call that this input request belongs to was cancelled"
+            raise Fault(FaultKind.INTERNAL, words) from None
+        except RemoteError as error:
+            if error.code == turns[-1].exchange.peer.revision.codes[FaultKind.USER_REJECTED]:
+                raise Declined("the user declined") from None
+            raise Fault(FaultKind.INTERNAL, "the caller could not answer") from error
+        except ChannelError as error:
+            raise Fault(FaultKind.INTERNAL, "the caller has disconnected") from error
+        finally:
+            for call in session_calls:
+                if pending in call.input_requests:
+                    call.input_requests.remove(pending)
+
+
+def _retrieve_exception(pending: "asyncio.Future[Raw]") -> None:
+    # The task that waited for it may have been cancelled before it failed.
+    if not pending.cancelled():
+        pending.exception()
+
+
+def _advertised(params: Any) -> Any:
+    """Makes the client advertise a capability; requests are sent to the calls of the session."""
+    raise LookupError("input requests of a session are sent to its calls")
+
+
+# ---------------------------------------------------------------- calls
+
+
+class SessionCall:
+    """One call on a session, from when it was given the session until it is done."""
+
+    def __init__(self, session: "HostedSession", turn: RequestContext) -> None:
+        self.session: HostedSession = session
+        self.turn: RequestContext = turn
+        # The input requests that its caller has not answered yet.
+        self.input_requests: list[asyncio.Future[Raw]] = []
+        self._callbacks: Hearing | None = None
+
+    @property
+    def client(self) -> Client:
+        """The client, for requests that are not made for a caller, such as lists."""
+        return self.session.client
+
+    async def request(
+        self,
+        method: str,
+        params: t.RequestParams,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> t.ProtocolType:
+        """Send a request for this call and return the result. Input requests go to its caller.
+
+        Progress that was received before the result is delivered before it, within
+        `FINAL_PROGRESS_S`.
+        """
+        exchange = self.turn.exchange
+        try:
+            result = await self.client.ask(
+                method,
+                params,
+                timeout_s=timeout_s,
+                on_progress=None if on_progress is None else self._queued(on_progress),
+                answers=self,
+                principal=exchange.principal,
+                log_level=exchange.log_level,
+            )
+        except ChannelError as error:
+            self.session.on(SessionEvent.RESPONSE_MISSING)
+            if self.session.served_several:
+                remove_output(error)
+            raise
+        except asyncio.CancelledError:
+            self.session.on(SessionEvent.RESPONSE_MISSING)
+            raise
+        if self._callbacks is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FINAL_PROGRESS_S):
+                    await self._callbacks.caught_up()
+        if isinstance(result, t.CallToolResult) and result.is_error:
+            show_crash(self.session.child, result)
+        return result
+
+    def call_back(self, callback: Callable[..., Any], *arguments: Any, size: int) -> None:
+        """Run a callback of this call after those before it; callbacks of other calls do not wait
+        for it. `size` is how many bytes the server sent for it."""
+        if self._callbacks is None:
+            self._callbacks = Hearing()
+        self._callbacks.tell(callback, *arguments, size=size)
+
+    def _queued(self, on_progress: OnProgress) -> OnProgress:
+        def report(progress: float, total: float | None, message: str | None) -> None:
+            self.call_back(on_progress, progress, total, message, size=len(message or ""))
+
+        return report
+
+    async def send_notification(self, frame: bytes) -> None:
+        """Send a notification to the caller, unless it has disconnected."""
+        if not self.turn.wire.post(frame):
+            with contextlib.suppress(ColonnadeError):
+                await self.turn.wire.send(frame)
+
+    async def to(self, question: InputRequest) -> AnyInputResponse:
+        """Return the caller's result of an input request that belongs to this call."""
+        return await self.session.input_requests.for_calls(question, (self,))
+
+    async def to_all(self, questions: Mapping[str, InputRequest]) -> dict[str, AnyInputResponse]:
+        """Return the caller's results. Sent one after the other, since there is one user."""
+        return {key: await self.to(question) for key, question in questions.items()}
+
+    async def end(self) -> None:
+        """Stop the callbacks of this call."""
+        if self._callbacks is not None:
+            await self._callbacks.close()
+
+
+# ---------------------------------------------------------------- sessions
+
+
+class HostedSession:
+    """One client connection to one server. `caller` is the caller that it belongs to, None for
+    all."""
+
+    def __init__(
+        self, on_lost: Callable[["HostedSession"], None], server_stderr: StderrBuffer
+    ) -> None:
+        self._on_lost = on_lost
+        self._server_stderr = server_stderr
+        self._stderr = StderrBuffer()
+        self._way: Way | None = None
+        self._first_caller: str | None = None
+        self._reconnects = False
+        self.state: SessionState = SessionState.STARTING
+        self.isolation: Isolation = Isolation.PER_CALLER
+        # Whether calls of more than one caller were made on it.
+        self.served_several: bool = False
+        self.start: SharedStart[HostedSession] | None = None
+        self.caller: str | None = None
+        self.calls: dict[SessionCall, None] = {}
+        self.opened_at: float = 0.0
+        self.idle_since: float = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+
+    def on(self, event: SessionEvent) -> None:
+        """Change the state as `TRANSITIONS` says."""
+        self.state = TRANSITIONS[self.state][event]
+
+    def create_client(
+        self,
+        way: Way,
+        *,
+        input_kinds: Collection[InputRequestKind],
+        send_input_request: SendInputRequest,
+        roots: Collection[str],
+        **options: Any,
+    ) -> Client:
+        """Create the client on a transport."""
+        self._way = way
+        # A client of HTTP connects again by itself. For any other transport the supervisor decides
+        # whether there is another session.
+        self._reconnects = way.repeats and way.mirrors
+        self.input_requests: SessionInputRequests = SessionInputRequests(
+            lambda: self.calls, input_kinds, send_input_request, roots
+        )
+        transport = SessionTransport(way, self, repeats=self._reconnects)
+        self.client: Client = Client(transport, self.input_requests, **options)
+        return self.client
+
+    @property
+    def has_client(self) -> bool:
+        """Whether there is a client to close."""
+        return self._way is not None
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether it can be closed while it is idle; a server in this process cannot."""
+        return not isinstance(self._way, MemoryWay | OneWay)
+
+    @property
+    def accepts_calls(self) -> bool:
+        """Whether a new call may use it."""
+        return self.state not in (SessionState.RETIRED, SessionState.CLOSED) and not self.is_lost
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether the server may still be working on a call that ended without a response."""
+        return self.state in (SessionState.UNSETTLED, SessionState.PROBING)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all callers use it."""
+        return self.isolation is not Isolation.PER_CALLER
+
+    @property
+    def only_caller(self) -> str | None:
+        """The only caller that has used it."""
+        return None if self.served_several else self._first_caller
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call uses it, nor waits for its start."""
+        return not self.calls and not (self.start is not None and self.start.has_waiters)
+
+    @property
+    def turns(self) -> tuple[RequestContext, ...]:
+        """The calls in flight, oldest first."""
+        return tuple(call.turn for call in self.calls)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its connection has ended for good."""
+        return not self._reconnects and self.client.conversation.link.phase is Phase.CLOSED
+
+    @property
+    def child(self) -> "Child | None":
+        """The process, for stdio."""
+        return self._way.child if isinstance(self._way, ChildWay) else None
+
+    @property
+    def lost_error(self) -> ConnectionLost:
+        """Why the connection ended."""
+        lost = self.child.lost if self.child is not None else None
+        return lost or ConnectionLost("the connection ended")
+
+    # ------------------------------------------------------------ calls
+
+    def add_call(self, turn: RequestContext) -> SessionCall:
+        """Add a call."""
+        caller = turn.exchange.principal
+        if self._first_caller is None:
+            self._first_caller = caller
+        elif self._first_caller != caller:
+            self.served_several = True
+        call = SessionCall(self, turn)
+        self.calls[call] = None
+        return call
+
+    def remove_call(self, call: SessionCall, now: float) -> None:
+        """Remove a call, and cancel the input requests that belong to no other call."""
+        self.calls.pop(call, None)
+        self.idle_since = now
+        for pending in call.input_requests:
+            if not any(pending in other.input_requests for other in self.calls):
+                pending.cancel()
+
+    # ------------------------------------------------------------ output of the server
+
+    def stderr_received(self, line: str) -> None:
+        """Keep a line of stderr."""
+        self._stderr.append(line)
+        self._server_stderr.append(line)
+
+    def last_lines(self, most: int) -> tuple[str, ...]:
+        """The last lines of stderr in this session."""
+        return self._stderr.last(most)
+
+    def log_received(self, message: t.LoggingMessageNotificationParams) -> None:
+        """Send a log message to the caller; dropped where there were several callers."""
+        if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
+            return
+        call = next(reversed(self.calls))
+        frame = call.turn.exchange.log(message.level, message.data, message.logger)
+        if frame is not None:
+            call.call_back(call.send_notification, frame, size=len(frame))
+
+    def connection_lost(self) -> None:
+        """Report the end of the connection, once the transport knows the reason."""
+        asyncio.get_running_loop().call_soon(self._on_lost, self)

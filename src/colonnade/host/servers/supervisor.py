@@ -1,0 +1,660 @@
+"""Supervisor of one server: starts it when it is needed, watches, restarts, stops and drains it.
+
+    supervisor = ServerSupervisor(entry)
+    async with supervisor.acquire(turn) as call:
+        result = await call.request("tools/call", params)
+
+A server has sessions: one for all callers where each request is independent; otherwise one for each
+caller, or a pool of them, or one shared session without input requests, as its settings say.
+
+Rules: every wait ends. Nothing is started before a call needs it, and a server that crashes again
+and again is left alone for a while (`RestartPolicy`). A call that is cancelled while it waits for a
+start cancels the start only if no other call waits for it. One server knows nothing of another.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from colonnade.client.client import Client
+from colonnade.client.connect import PING_S, ConnectContext, accepted, own_name, way_to
+from colonnade.client.connection import may_repeat
+from colonnade.client.request import OnProgress
+from colonnade.errors import (
+    NO_OUTPUT,
+    AuthError,
+    CannotConnect,
+    ChannelError,
+    ColonnadeError,
+    ConnectionLost,
+    LocalProtocolError,
+    Output,
+    Refused,
+    TimedOut,
+)
+from colonnade.host.config.settings import ServerEntry
+from colonnade.host.servers.restarts import ChangeCondition, Crash, RestartPolicy, SharedStart
+from colonnade.host.servers.session import (
+    HostedSession,
+    Isolation,
+    SendInputRequest,
+    SessionCall,
+    SessionEvent,
+    SessionState,
+    remove_output,
+    send_to_latest_call,
+)
+from colonnade.host.servers.status import State, Status, StderrBuffer
+from colonnade.ports import RequestContext
+from colonnade.protocol import types as t
+from colonnade.protocol.input_requests import InputRequestKind
+
+if TYPE_CHECKING:  # most servers need no authorization
+    from colonnade.auth.client.login import Auth
+
+log: logging.Logger = logging.getLogger("colonnade.host")
+
+T = TypeVar("T")
+
+# Lines of stderr in an error.
+QUOTED_LINES = 5
+# For calls in flight when a server is removed from the configuration: half of a call's time limit.
+DRAIN_S = 30.0
+# A child process ends within 5.5 s, and a handler that does not stop is left after as long.
+CLOSE_S = 15.0
+# For the ping of a process that did not answer a call in time.
+PROBE_S = 5.0
+# Lines of stderr in a status.
+SHOWN_LINES = 20
+# A timer may fire this much early, by rounding.
+ROUNDING_S = 1e-3
+
+# Errors before the server was tried, or that are not its fault: these do not count as crashes.
+NOT_A_CRASH = (AuthError, LocalProtocolError, Refused)
+
+
+# ---------------------------------------------------------------- opening a session
+
+
+class SessionOpener:
+    """Opens the sessions of one server. `auth` gives the credentials for a URL, where the entry has
+    none."""
+
+    def __init__(
+        self,
+        entry: ServerEntry,
+        input_kinds: Collection[InputRequestKind],
+        send_input_request: SendInputRequest,
+        auth: "Callable[[str], Auth | None] | None" = None,
+        ping_s: float | None = PING_S,
+        info: t.Implementation | None = None,
+    ) -> None:
+        settings = entry.settings
+        shared = settings.sharing == "shared"
+        allowed = {
+            InputRequestKind.ELICIT: settings.elicitation,
+            InputRequestKind.SAMPLE: settings.sampling,
+        }
+        self.input_kinds: frozenset[InputRequestKind] = frozenset(
+            kind for kind in input_kinds if allowed.get(kind) and not shared
+        )
+        self._roots = () if shared else settings.roots
+        self._entry = entry
+        self._send_input_request = send_input_request
+        self._auth = auth
+        self._ping_s = ping_s
+        self._info = info
+
+    async def open(self, session: HostedSession) -> None:
+        """Open a session. Raises one of `NOT_A_CRASH`, or `CannotConnect` with the server's
+        output."""
+        seconds = self._entry.settings.start_s
+        try:
+            async with asyncio.timeout(seconds):
+                client = self._create_client(session, await self._target())
+                await client.open()
+        except TimeoutError:
+            late = TimedOut(f"it did not start within {seconds:g} s")
+            raise self._failed(session, late) from None
+        except NOT_A_CRASH as error:
+            error.with_server(self._entry.key)
+            raise
+        except ColonnadeError as error:
+            raise self._failed(session, error) from error
+        if session.is_lost:
+            raise self._failed(session, session.lost_error)
+
+    async def _target(self) -> object:
+        try:
+            return await self._entry.resolve()
+        except ColonnadeError:
+            raise
+        except Exception as error:
+            words = f"a reference in its configuration cannot be resolved: {error}"
+            raise LocalProtocolError(words) from error
+
+    def _create_client(self, session: HostedSession, target: object) -> Client:
+        settings = self._entry.settings
+        url = url_of(target)
+        surroundings = ConnectContext(
+            name=self._entry.key,
+            auth=self._auth(url) if url and self._auth and not has_authorization(target) else None,
+            on_stderr=session.stderr_received if is_command(target) else None,
+        )
+        return session.create_client(
+            way_to(target, surroundings),
+            input_kinds=self.input_kinds,
+            send_input_request=self._send_input_request,
+            roots=self._roots,
+            info=self._info or own_name(),
+            accepts=accepted(settings.revision),
+            timeout_s=settings.timeout_s,
+            open_s=settings.start_s,
+            ping_s=self._ping_s,
+            max_list_bytes=settings.max_list_bytes,
+            max_list_items=settings.max_list_items,
+        )
+
+    def _failed(self, session: HostedSession, error: ColonnadeError) -> CannotConnect:
+        output = error.output if isinstance(error, ChannelError) else NO_OUTPUT
+        output = output or Output(stderr=session.last_lines(QUOTED_LINES))
+        failed = CannotConnect(error.sentence, server=error.server, output=output)
+        return failed.with_server(self._entry.key)
+
+
+def is_command(target: object) -> bool:
+    """Whether a target is a command, so that it has a stderr."""
+    if isinstance(target, Mapping):
+        return "command" in target
+    if isinstance(target, str | os.PathLike):
+        return not url_of(cast("str | os.PathLike[str]", target))
+    return isinstance(target, list | tuple)
+
+
+def url_of(target: object) -> str:
+    """The URL of a target; empty if it has none."""
+    found: object = target
+    if isinstance(target, Mapping):
+        found = cast("Mapping[str, object]", target).get("url")
+    is_url = isinstance(found, str) and found.lower().startswith(("http://", "https://"))
+    return found if is_url and isinstance(found, str) else ""
+
+
+def has_authorization(target: object) -> bool:
+    """Whether a target has an Authorization header of its own."""
+    if not isinstance(target, Mapping):
+        return False
+    headers = cast("Mapping[str, object]", target).get("headers")
+    if not isinstance(headers, Mapping):
+        return False
+    return any(name.lower() == "authorization" for name in cast("Mapping[str, object]", headers))
+
+
+# ---------------------------------------------------------------- supervisor
+
+
+class ServerSupervisor:
+    """One server of a host, in one generation of its configuration.
+
+    - `input_kinds` are the input requests that the host can answer, and `send_input_request` sends
+      one to the caller of the calls that it may belong to. The settings may allow fewer; no others
+      are advertised to the server.
+    - `auth` gives the credentials for a URL, where the entry has none.
+    - `info` is the client info that the server is sent.
+    - `on_open` is called with every session that was opened: the server's lists may have changed.
+    - `on_change` is called when the state may have changed.
+    - `clock` and `random_fraction` (a random number below 1) decide when it is started again.
+    """
+
+    def __init__(
+        self,
+        entry: ServerEntry,
+        *,
+        input_kinds: Collection[InputRequestKind] = (),
+        send_input_request: SendInputRequest = send_to_latest_call,
+        auth: "Callable[[str], Auth | None] | None" = None,
+        info: t.Implementation | None = None,
+        on_open: Callable[["ServerSupervisor", HostedSession], None] | None = None,
+        on_change: Callable[["ServerSupervisor"], None] | None = None,
+        ping_s: float | None = PING_S,
+        clock: Callable[[], float] = time.monotonic,
+        random_fraction: Callable[[], float] = random.random,
+    ) -> None:
+        settings = entry.settings
+        self.entry: ServerEntry = entry
+        self._settings = settings
+        self._opener = SessionOpener(entry, input_kinds, send_input_request, auth, ping_s, info)
+        self._on_open = on_open
+        self._on_change = on_change
+        self._clock = clock
+        self._random_fraction = random_fraction
+        self._restarts = RestartPolicy(settings.max_crashes, settings.crashes_s)
+        self._stderr = StderrBuffer()
+        self._sessions: list[HostedSession] = []
+        # By the caller that waits; None for all callers, until it is known that each needs its own.
+        self._starts: dict[str | None, SharedStart[HostedSession]] = {}
+        # Tasks that open, close and ping sessions.
+        self._opening: set[asyncio.Task[HostedSession]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._probing: set[asyncio.Task[None]] = set()
+        self._changes = ChangeCondition()
+        # The number of calls that wait for a session.
+        self._waiting = 0
+        self._handshake: bool | None = None
+        self._revision: str | None = None
+        self._last_error: str | None = None
+        self._draining = False
+        self._closed: str | None = None
+        self._state: State = "idle"
+        self._since = time.time()
+
+    def __repr__(self) -> str:
+        return f"ServerSupervisor({self.key!r}, {self.state})"
+
+    @property
+    def key(self) -> str:
+        """The key of the server in the configuration."""
+        return self.entry.key
+
+    @property
+    def draining(self) -> bool:
+        """Whether it takes no new calls: the next generation does."""
+        return self._draining or self._closed is not None
+
+    @property
+    def sessions(self) -> tuple[HostedSession, ...]:
+        """The open sessions."""
+        return tuple(self._sessions)
+
+    # ------------------------------------------------------------ calls
+
+    @asynccontextmanager
+    async def acquire(self, turn: RequestContext) -> AsyncGenerator[SessionCall]:
+        """A session for one call, opened if there is none. Raises `CannotConnect` at once while the
+        server may not be started, and the error of a start that failed."""
+        call = await self._acquire(turn)
+        error: BaseException | None = None
+        try:
+            yield call
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            self._release(call, error)
+            await call.end()
+
+    async def request(
+        self,
+        turn: RequestContext,
+        method: str,
+        params: t.RequestParams,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> t.ProtocolType:
+        """Send a request for a call and return the result. Sent once more to a new session where
+        the connection was lost and repeating the request is safe."""
+
+        def send(call: SessionCall) -> Awaitable[t.ProtocolType]:
+            return call.request(method, params, timeout_s=timeout_s, on_progress=on_progress)
+
+        return await self._with_retry(turn, send, lambda error: may_repeat(method, error))
+
+    async def run_read_only(
+        self, turn: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
+    ) -> T:
+        """Do some work that changes nothing, such as reading a list; done once more where the
+        connection was lost. Its errors may be shown to every caller."""
+        try:
+            return await self._with_retry(turn, work, lambda error: error.status is None)
+        except ChannelError as error:
+            last = self._restarts.last
+            if not isinstance(error, CannotConnect) or (last and last.caller is not None):
+                remove_output(error)
+            raise
+
+    async def _with_retry(
+        self,
+        turn: RequestContext,
+        work: Callable[[SessionCall], Awaitable[T]],
+        is_safe: Callable[[ConnectionLost], bool],
+    ) -> T:
+        try:
+            async with self.acquire(turn) as call:
+                return await work(call)
+        except ConnectionLost as error:
+            if self.draining or not is_safe(error):
+                raise
+        async with self.acquire(turn) as call:
+            return await work(call)
+
+    async def _acquire(self, turn: RequestContext) -> SessionCall:
+        if self.draining:
+            why = "its configuration has changed; try again" if self._draining else self._closed
+            raise CannotConnect(why).with_server(self.key)
+        caller = turn.exchange.principal
+        session = self._available(caller)
+        if session is None:
+            self._waiting += 1
+            try:
+                session = await self._wait_for_session(caller)
+            finally:
+                self._waiting -= 1
+                self._changes.notify_all()
+        if not session.is_shared:
+            session.caller = caller
+        return session.add_call(turn)
+
+    def _release(self, call: SessionCall, error: BaseException | None) -> None:
+        session = call.session
+        session.remove_call(call, asyncio.get_running_loop().time())
+        if error is not None:
+            self._record_error(session, error)
+        if not session.calls and session in self._sessions:
+            pooled = self._settings.sharing == "pooled" and not session.is_shared
+            if session.state is SessionState.RETIRED or (pooled and session.is_unsettled):
+                self._close_session(session, "it is not needed any more")
+            elif (
+                isinstance(error, TimedOut)
+                and session.child is not None
+                and session.state is SessionState.UNSETTLED
+            ):
+                session.on(SessionEvent.PROBE_STARTED)
+                self._track(self._probe(session), self._probing)
+        self._changes.notify_all()
+
+    def _record_error(self, session: HostedSession, error: BaseException) -> None:
+        if isinstance(error, ChannelError) and session.served_several:
+            remove_output(error)
+        if isinstance(error, ChannelError | asyncio.CancelledError):
+            session.on(SessionEvent.RESPONSE_MISSING)
+        if isinstance(error, ChannelError | AuthError):
+            self._last_error = str(error)
+        if isinstance(error, AuthError):  # the next session resolves its credentials again
+            session.on(SessionEvent.RETIRE)
+
+    # ------------------------------------------------------------ sessions
+
+    def _available(self, caller: str) -> HostedSession | None:
+        """An open session that this caller may use."""
+        pooled = self._settings.sharing == "pooled"
+        idle: HostedSession | None = None
+        for session in self._sessions:
+            if not session.accepts_calls:
+                continue
+            if session.is_shared or (session.caller == caller and (session.calls or not pooled)):
+                return session
+            if pooled and not session.calls:
+                idle = session
+        return idle
+
+    async def _wait_for_session(self, caller: str) -> HostedSession:
+        deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
+        while True:
+            if self._closed is not None:
+                raise ConnectionLost(self._closed).with_server(self.key)
+            session = self._available(caller)
+            if session is not None:
+                return session
+            start = self._starts.get(self._start_key(caller))
+            if start is None or start.is_cancelled:
+                refusal = self._restarts.refusal(self._clock(), caller)
+                if refusal is not None:
+                    raise refusal.with_server(self.key)
+                if not self._has_room():
+                    await self._wait_for_room(deadline)
+                    continue
+                start = self._start(caller)
+            await start.wait()
+            self._check_start(start)
+
+    def _start_key(self, caller: str) -> str | None:
+        """Which start a caller waits for: one for all (None), unless each needs its own session."""
+        needs_own = self._handshake is True and self._settings.sharing != "shared"
+        return caller if needs_own else None
+
+    def _check_start(self, start: SharedStart[HostedSession]) -> None:
+        if start.task.cancelled():
+            raise ConnectionLost(self._closed or "the start was cancelled").with_server(self.key)
+        error = start.task.exception()
+        if isinstance(error, CannotConnect):
+            raise error.copy() from error  # a copy for each waiter
+        if error is not None:
+            raise error
+
+    def _has_room(self) -> bool:
+        """Whether one more session may be opened; the one that is idle longest is closed for it."""
+        taken = len(self._sessions) + len(self._opening) + len(self._closing)
+        if taken < max(1, self._settings.max_seats):
+            return True
+        idle = [session for session in self._sessions if session.is_idle]
+        if idle and not self._closing:
+            oldest = min(idle, key=lambda session: session.idle_since)
+            self._close_session(oldest, "another caller needs a session")
+        return False
+
+    async def _wait_for_room(self, deadline: float) -> None:
+        if not await self._changes.wait(deadline):
+            words = f"all {self._settings.max_seats} sessions are in use by other calls"
+            hint = "try again later, or raise its max_seats"
+            raise CannotConnect(words, hint=hint).with_server(self.key)
+
+    # ------------------------------------------------------------ starting
+
+    def _start(self, caller: str) -> SharedStart[HostedSession]:
+        key = self._start_key(caller)
+        session = HostedSession(self._connection_lost, self._stderr)
+        start = session.start = self._starts[key] = SharedStart(self._open(session, caller))
+
+        def done(task: "asyncio.Task[HostedSession]") -> None:
+            self._opening.discard(task)
+            if self._starts.get(key) is start:
+                del self._starts[key]
+            if not task.cancelled():
+                task.exception()  # its waiters may have been cancelled
+            self._state_changed()
+
+        start.task.add_done_callback(done)
+        self._opening.add(start.task)
+        self._state_changed()
+        return start
+
+    async def _open(self, session: HostedSession, caller: str) -> HostedSession:
+        try:
+            await self._opener.open(session)
+            if self._closed is not None:
+                raise ConnectionLost(self._closed).with_server(self.key)
+        except BaseException as error:
+            if isinstance(error, NOT_A_CRASH):
+                self._last_error = str(error)
+            elif isinstance(error, CannotConnect):
+                self._record_crash(Crash(self._clock(), error.sentence, error.output), 0.0)
+            self._close_session(session, "it did not start")
+            raise
+        self._opened(session, caller)
+        return session
+
+    def _opened(self, session: HostedSession, caller: str) -> None:
+        revision = session.client.peer.revision
+        session.on(SessionEvent.OPENED)
+        if self._settings.sharing == "shared":
+            session.isolation = Isolation.SHARED
+        elif not revision.handshake:
+            session.isolation = Isolation.STATELESS
+        session.caller = None if session.is_shared else caller
+        session.opened_at = self._clock()
+        session.idle_since = asyncio.get_running_loop().time()
+        self._handshake = revision.handshake
+        self._revision = revision.date
+        self._last_error = None
+        self._sessions.append(session)
+        if self._settings.idle_s is not None and session.can_stop:
+            self._schedule_idle_check(session, self._settings.idle_s)
+        if self._on_open is not None:
+            self._on_open(self, session)
+
+    # ------------------------------------------------------------ crashes and idle sessions
+
+    def _connection_lost(self, session: HostedSession) -> None:
+        """A connection has ended that was not closed here."""
+        if session not in self._sessions or not session.is_lost:
+            return
+        now = self._clock()
+        lost = session.lost_error.with_server(self.key)
+        log.warning("%s", lost)
+        # With several callers, the output may be about any of them.
+        output = NO_OUTPUT if session.served_several else lost.output
+        crash = Crash(now, lost.sentence, output, session.only_caller)
+        self._record_crash(crash, now - session.opened_at)
+        self._close_session(session, "it has ended")
+
+    async def _probe(self, session: HostedSession) -> None:
+        """Ping a process that did not answer a call in time. If it does not answer that either and
+        has no call, close it, so that no later call waits for it."""
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await session.client.ping()
+        except (ChannelError, TimeoutError):
+            if session in self._sessions and not session.calls:
+                what = f"server {self.key!r} answered neither a call nor a ping"
+                log.warning("%s; it is stopped", what)
+                lived_s = self._clock() - session.opened_at
+                self._record_crash(Crash(self._clock(), what), lived_s)
+                self._close_session(session, "it answered neither a call nor a ping")
+        except ColonnadeError as error:  # an error response: it is alive
+            log.debug("server %r: %s", self.key, error)
+        finally:
+            session.on(SessionEvent.PROBE_ENDED)
+
+    def _record_crash(self, crash: Crash, lived_s: float) -> None:
+        self._last_error = f"{crash.words}{crash.output}"
+        self._restarts.crashed(crash, lived_s, self._random_fraction())
+
+    def _schedule_idle_check(self, session: HostedSession, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        session.timer = loop.call_later(seconds, self._check_idle, session)
+
+    def _check_idle(self, session: HostedSession) -> None:
+        """Close a session that was idle for `idle_s`. One timer for each session, which is set
+        again if the session was used."""
+        idle_s = self._settings.idle_s
+        if session not in self._sessions or idle_s is None:
+            return
+        left_s = session.idle_since + idle_s - asyncio.get_running_loop().time()
+        if not session.is_idle:
+            self._schedule_idle_check(session, idle_s)
+        elif left_s > ROUNDING_S:
+            self._schedule_idle_check(session, left_s)
+        else:
+            self._close_session(session, "it was idle for a while")
+
+    def _close_session(self, session: HostedSession, why: str) -> None:
+        """Close a session, in a task of its own."""
+        session.on(SessionEvent.CLOSE)
+        if session in self._sessions:
+            self._sessions.remove(session)
+        if session.timer is not None:
+            session.timer.cancel()
+        if session.has_client:
+            self._track(session.client.close(why), self._closing)
+        self._state_changed()
+
+    def _track(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+        def done(task: "asyncio.Task[None]") -> None:
+            tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("server %r: a background task failed", self.key, exc_info=error)
+            self._state_changed()
+
+        task = asyncio.get_running_loop().create_task(work)
+        tasks.add(task)
+        task.add_done_callback(done)
+
+    # ------------------------------------------------------------ restart, drain, close
+
+    def restart(self) -> None:
+        """Start it again for the next call, whatever happened before; calls in flight finish."""
+        self._restarts.reset()
+        for session in self.sessions:
+            session.on(SessionEvent.RETIRE)
+            if not session.calls:
+                self._close_session(session, "it is restarted")
+        self._state_changed()
+
+    async def drain(self, timeout_s: float = DRAIN_S) -> None:
+        """Take no new calls, wait for those in flight, and close. Calls that take longer fail."""
+        self._draining = True
+        self._state_changed()
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while self._waiting or any(session.calls for session in self._sessions):
+            if not await self._changes.wait(deadline):
+                break
+        await self.close("its configuration has changed, and this was not done in time")
+
+    async def close(self, why: str = "the host was closed") -> None:
+        """Close all sessions at once, within `CLOSE_S`. Calls in flight fail. May be called at any
+        time, and twice."""
+        self._closed = self._closed or why
+        self._changes.notify_all()
+        for task in self._opening:
+            task.cancel()
+        for session in self.sessions:
+            self._close_session(session, self._closed)
+        deadline = asyncio.get_running_loop().time() + CLOSE_S
+        # A start that is cancelled has something to close as well.
+        while left := [*self._opening, *self._closing, *self._probing]:
+            seconds = deadline - asyncio.get_running_loop().time()
+            if seconds <= 0:
+                log.warning("server %r did not stop in time and is abandoned", self.key)
+                break
+            await asyncio.wait(left, timeout=seconds)
+            await asyncio.sleep(0)  # for their done callbacks
+        self._state_changed()
+
+    # ------------------------------------------------------------ status
+
+    @property
+    def state(self) -> State:
+        """Its state."""
+        if self._closed is not None:
+            return "stopped"
+        if self._sessions:
+            return "ready"
+        if self._starts:
+            return "starting"
+        health = self._restarts.health(self._clock())
+        return "idle" if health == "healthy" else health
+
+    @property
+    def status(self) -> Status:
+        """Its status, for the operator."""
+        self._update_state()
+        pids = [session.child.pid for session in self._sessions if session.child is not None]
+        return Status(
+            key=self.key,
+            state=self._state,
+            since=self._since,
+            revision=self._revision,
+            pid=pids[0] if pids else None,
+            seats=len(self._sessions),
+            in_flight=sum(len(session.calls) for session in self._sessions),
+            crashes=self._restarts.total,
+            last_error=self._last_error,
+            stderr=self._stderr.last(SHOWN_LINES),
+        )
+
+    def _state_changed(self) -> None:
+        self._changes.notify_all()
+        self._update_state()
+        if self._on_change is not None:
+            self._on_change(self)
+
+    def _update_state(self) -> None:
+        state = self.state
+        if state != self._state:
+            self._state, self._since = state, time.time()

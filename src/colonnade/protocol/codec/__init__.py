@@ -1,0 +1,1 @@
+"""Protocol types to JSON and back: decode, encode, and downgrade to older revisions."""

@@ -1,0 +1,418 @@
+"""Encoding: results and params as JSON, for the revision of the receiver.
+
+`downgrade` drops what the revision does not know and narrows what it knows less of (D17, D18); here
+whole messages get the members that the revision requires, and become bytes.
+
+Rules: no I/O; the argument is never changed; what the revision of the peer cannot express, or JSON
+cannot hold, raises `LocalProtocolError` and is never sent as something else.
+"""
+
+import re
+from math import isfinite
+from typing import Any, cast
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import to_builtins
+from colonnade.protocol.codec.downgrade import (
+    OWN,
+    WRAPPED,
+    WRAPPING,
+    DowngradeContext,
+    downgrader,
+    wraps,
+)
+from colonnade.protocol.jsonrpc import NOTHING, SplitParams, encode, encode_result, line
+from colonnade.protocol.revision import Revision
+from colonnade.protocol.types import CallToolRequestParams, CallToolResult, TextContent
+
+# The cache hints of a result that has none, where every result must have them.
+STALE_MS = 0
+PRIVATE: "t.CacheScope" = "private"
+
+COMPLETE = "complete"
+# The `resultType` of a result, by the name of its type (so that none is created here); subclasses
+# are not included.
+RESULT_TYPES = {
+    "InputRequiredResult": "input_required",  # R1073
+    "ExtCreateTaskResult": "task",  # R1156
+}
+# Result types that no other type may use (R1157).
+RESERVED_RESULT_TYPES = frozenset({COMPLETE, *RESULT_TYPES.values()})
+
+# NaN or infinity, as MessagePack writes it: no string contains these bytes in a row.
+_NOT_FINITE = rb"\xcb[\x7f\xff][\xf0-\xff]"
+# How many encoded lists are kept: they grow with the registry, and are requested again and again
+# while nothing changes.
+MAX_KEPT = 32
+
+# Above this size a message is not searched or copied, if that can be avoided.
+LARGE = 16 * 1024
+_WRITTEN = (Raw, msgspec.UnsetType)
+_WORDS = (TextContent, t.ImageContent, t.AudioContent)
+
+_TOKEN = t.PROGRESS_TOKEN_KEY.encode()
+_encode = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class ResultPrefix(Struct, frozen=True):
+    """The constant start of results of one type: their `resultType`, as a member and as bytes.
+
+    `message` is a whole response, with room for the id and for what follows the prefix.
+    """
+
+    word: str
+    head: bytes
+    message: bytes
+    cacheable: bool
+
+
+class Encoder:
+    """Encodes protocol types for peers of one revision.
+
+    `info` is our implementation info: it goes into the `_meta` of results if the revision requires
+    that. `envelope` is the envelope of our requests, without a handshake.
+    """
+
+    def __init__(
+        self,
+        revision: Revision,
+        info: t.Implementation | None = None,
+        envelope: t.Envelope | None = None,
+    ) -> None:
+        self.revision = revision
+        own = downgrader(revision)
+        self._downgrade = own.downgrade
+        self._plain_tool_result = own.plain_tool_result
+        self._prefixes: dict[type[t.ProtocolType], ResultPrefix | None] = {}
+        # Whether each type that was used is that of a request.
+        self._request_types: dict[type[t.ProtocolType], bool] = {}
+        # By the identity of a list, which is kept with its bytes so that the identity stays unique.
+        self._kept: dict[int, tuple[t.ProtocolType, bytes]] = {}
+        self._info = Raw(encode_finite(self.downgrade(info))) if info is not None else None
+        self._envelope: dict[str, Any] = {}
+        # The `_meta` of a request without one of its own: alone, and as it begins before a progress
+        # token.
+        self._meta, self._token_meta = NOTHING, b'{"%b":' % _TOKEN
+        # The response to `tools/call`, with room for the id and for what follows the prefix.
+        self._tool_frame = b""
+        self._tasks = envelope is None or _declares_tasks(envelope.capabilities)
+        if envelope is not None and not revision.handshake:
+            self._envelope = {
+                name: Raw(encode_finite(own.value(value)))
+                for name, value in _members(envelope)
+                if value is not None
+            }
+            written = encode(self._envelope)
+            self._meta, self._token_meta = Raw(written), b'%b,"%b":' % (written[:-1], _TOKEN)
+
+    # ------------------------------------------------------------ whole messages
+
+    def result(
+        self, obj: t.ProtocolType, origin: Revision | None = None, wrap: bool | None = None
+    ) -> bytes:
+        """Encode a result. `origin` is the revision of the server that it is passed on from.
+
+        `wrap` is `wraps(tool)` for the result of a tool: a value follows its schema (D17). What is
+        not an object is wrapped in any case, where only objects may be results. The very same list
+        again gives the very same bytes.
+        """
+        kind = type(obj)
+        if kind.is_list_page and origin is None:
+            return self._list_bytes(kind, obj)
+        prefix, downgraded = self._prepare(kind, obj, origin, wrap)
+        return _with_prefix(prefix, encode_finite(downgraded))
+
+    def response(
+        self,
+        raw_id: bytes,
+        obj: t.ProtocolType,
+        origin: Revision | None = None,
+        wrap: bool | None = None,
+    ) -> bytes:
+        """Encode the whole response; a large one is encoded in one piece."""
+        kind = type(obj)
+        if kind is CallToolResult:
+            if _is_large(cast("t.CallToolResult", obj)):
+                _, downgraded = self._prepare(kind, obj, origin, wrap, whole=True)
+                downgraded = _encode_text_once(cast("t.CallToolResult", downgraded))
+                return line(encode_finite(ToolResultMessage(Raw(raw_id), downgraded)))
+            plain = self._plain_tool_result(obj, wrap)
+            if plain is not None:
+                message = self._tool_frame or self._make_tool_frame()
+                return line(message % (raw_id, encode_finite(plain)[1:]))
+        elif kind.is_list_page and origin is None:
+            return encode_result(raw_id, self._list_bytes(kind, obj))
+        prefix, downgraded = self._prepare(kind, obj, origin, wrap)
+        body = encode_finite(downgraded)
+        if prefix is not None and len(body) > 2:
+            return line(prefix.message % (raw_id, body[1:]))
+        return encode_result(raw_id, _with_prefix(prefix, body))
+
+    def _list_bytes(self, kind: type[t.ProtocolType], obj: t.ProtocolType) -> bytes:
+        kept = self._kept.get(id(obj))
+        if kept is None:
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            prefix, downgraded = self._prepare(kind, obj, None, None)
+            kept = self._kept[id(obj)] = (obj, _with_prefix(prefix, encode_finite(downgraded)))
+        return kept[1]
+
+    def _prepare(
+        self,
+        kind: type[t.ProtocolType],
+        obj: t.ProtocolType,
+        origin: Revision | None,
+        wrap: bool | None,
+        *,
+        whole: bool = False,
+    ) -> tuple[ResultPrefix | None, t.ProtocolType]:
+        """Return the prefix, for the bytes that are always the same, and the object to encode.
+
+        With `whole` there is no prefix, and all is in the object.
+        """
+        try:
+            prefix = self._prefixes[kind]
+        except KeyError:
+            prefix = self._make_prefix(kind)
+        context = (
+            (WRAPPING if wrap else OWN) if origin is None else DowngradeContext(origin, bool(wrap))
+        )
+        result: Any = self._downgrade(obj, context)
+        if prefix is None:
+            return None, result
+        if prefix.cacheable:
+            result = _with_cache_hints(result)
+        if result.meta is None and result.result_type is None and not whole:
+            return prefix, result
+        given, word = result.result_type, prefix.word
+        if given is not None and given != word and given in RESERVED_RESULT_TYPES:
+            raise LocalProtocolError(f"the resultType of {kind.__name__} is {word}, not {given}")
+        meta = dict(result.meta or {})
+        if self._info is not None:
+            meta.setdefault(t.SERVER_INFO_KEY, self._info)
+        return None, replace(result, meta=meta or None, result_type=given or word)
+
+    def params(self, obj: t.ProtocolType, progress_token: int | None = None) -> bytes:
+        """Encode params; those of a request get the envelope if there is one."""
+        kind = type(obj)
+        is_request = self._request_types.get(kind)
+        if is_request is None:
+            is_request = self._check_available(kind)
+        downgraded: Any = self._downgrade(obj, OWN)
+        if not self._tasks and kind is t.SubscriptionsListenRequestParams:
+            # Only clients that declare the extension may subscribe to tasks.
+            wanted = replace(downgraded.notifications, task_ids=None)
+            downgraded = replace(downgraded, notifications=wanted)
+        meta = NOTHING
+        if is_request:
+            if downgraded.meta is not None:
+                downgraded = self._with_envelope(downgraded, progress_token)
+            else:
+                meta = self._own_meta(progress_token)
+        body = encode_finite(downgraded)
+        if meta:
+            return b'{"_meta":%b%b%b' % (meta, b"," if len(body) > 2 else b"", body[1:])
+        return body if body != b"{}" else b""
+
+    def _own_meta(self, progress_token: int | None) -> Raw:
+        if progress_token is None:
+            return self._meta
+        return Raw(b"%b%d}" % (self._token_meta, progress_token))
+
+    def call(self, obj: t.ProtocolType, progress_token: int | None) -> SplitParams | None:
+        """The split params of a tool call with nothing but name and arguments, before they are
+        encoded. None for any other, and for a name that is not plain: no error may be found
+        later, when a caller waits already."""
+        if (
+            type(obj) is not CallToolRequestParams
+            or type(obj.name) is not str
+            or not obj.name.isascii()
+            or not obj.arguments
+            or obj.meta is not None
+            or obj.task is not None
+            or obj.request_state is not None
+            or obj.input_responses is not None
+        ):
+            return None
+        return SplitParams(self._own_meta(progress_token), obj.name, None, obj.arguments)
+
+    def _with_envelope(
+        self, params: t.RequestParams, progress_token: int | None
+    ) -> t.RequestParams:
+        """Add the envelope to params with a `_meta` of their own; the envelope takes precedence."""
+        extra = dict(self._envelope)
+        if progress_token is not None:
+            extra[t.PROGRESS_TOKEN_KEY] = progress_token
+        return replace(params, meta=(params.meta or {}) | extra) if extra else params
+
+    # ------------------------------------------------------------ single values
+
+    def downgrade(
+        self, obj: t.ProtocolType, origin: Revision | None = None, wrap: bool | None = None
+    ) -> t.ProtocolType:
+        """Return the value as this revision knows it; the very same one if nothing had to
+        change."""
+        return self._downgrade(obj, DowngradeContext(origin, bool(wrap)))
+
+    def wraps(self, tool: t.Tool) -> bool:
+        """Whether the results of a tool are wrapped here, as its output schema is."""
+        return wraps(tool, self.revision)
+
+    # ------------------------------------------------------------ once for each type
+
+    def _check_available(self, kind: type[t.ProtocolType]) -> bool:
+        if not self.revision.knows(*kind.available):
+            raise LocalProtocolError(f"{kind.__name__} does not exist in {self.revision.date}")
+        is_request = self._request_types[kind] = issubclass(kind, t.RequestParams)
+        return is_request
+
+    def _make_prefix(self, kind: type[t.ProtocolType]) -> ResultPrefix | None:
+        self._check_available(kind)
+        prefix = None
+        if self.revision.typed_results and issubclass(kind, t.Result):
+            word = RESULT_TYPES.get(kind.__name__, COMPLETE)
+            members: dict[str, Any] = {"resultType": word}
+            if self._info is not None:
+                members["_meta"] = {t.SERVER_INFO_KEY: self._info}
+            head = encode(members)[:-1] + b","
+            message = encode_result(b"%b", head.replace(b"%", b"%%") + b"%b")
+            prefix = ResultPrefix(word, head, message, "cache_scope" in kind.__struct_fields__)
+        self._prefixes[kind] = prefix
+        return prefix
+
+    def _make_tool_frame(self) -> bytes:
+        prefix = self._make_prefix(t.CallToolResult)
+        self._tool_frame = prefix.message if prefix is not None else encode_result(b"%b", b"{%b")
+        return self._tool_frame
+
+
+def _members(obj: t.ProtocolType) -> list[tuple[str, Any]]:
+    names = zip(obj.__struct_encode_fields__, obj.__struct_fields__, strict=True)
+    return [(wire, getattr(obj, name)) for wire, name in names]
+
+
+def _declares_tasks(capabilities: t.ClientCapabilities) -> bool:
+    return t.TASKS_EXTENSION_ID in (capabilities.extensions or ())
+
+
+def _with_cache_hints(result: "t.CacheableResult") -> "t.CacheableResult":
+    """R0996: a list, a read or a discovery says how long and for whom it may be cached."""
+    ttl_ms = STALE_MS if result.ttl_ms is None else max(result.ttl_ms, 0)  # R1011
+    return replace(result, ttl_ms=ttl_ms, cache_scope=result.cache_scope or PRIVATE)
+
+
+# ---------------------------------------------------------------- NaN and infinity
+
+
+def encode_finite(obj: object) -> bytes:
+    """Encode a value as JSON. Raises `LocalProtocolError`, for NaN and infinity too.
+
+    The encoder writes those as null, so only a body with a null is searched for them.
+    """
+    try:
+        body = _encode(obj)
+    except Exception:
+        return encode(obj)  # raises with a message
+    if len(body) > LARGE and type(obj) is ToolResultMessage:
+        obj = obj.result
+        if _has_no_numbers(obj):
+            return body
+    if body.find(b"null") >= 0:  # much faster than `in`
+        _refuse_non_finite(obj)
+    return body
+
+
+class ToolResultMessage(Struct, frozen=True, gc=False):
+    """The response to `tools/call`, as it is encoded."""
+
+    id: Raw
+    result: CallToolResult
+    jsonrpc: str = "2.0"
+
+
+def _with_prefix(prefix: ResultPrefix | None, body: bytes) -> bytes:
+    if prefix is None:
+        return body
+    return prefix.head + body[1:] if len(body) > 2 else prefix.head[:-1] + b"}"
+
+
+def _is_large(result: CallToolResult) -> bool:
+    """Whether it is worth special handling; many small blocks are not."""
+    data, content = result.structured_content, result.content
+    if type(data) is Raw and len(data) > LARGE:
+        return True
+    first = content[0] if len(content) == 1 else None
+    return type(first) is TextContent and len(first.text) > LARGE
+
+
+class EncodedText(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+    """A text block that is already encoded."""
+
+    text: Raw
+
+
+def _encode_text_once(result: CallToolResult) -> CallToolResult:
+    """The same result, with one string encoded once if it is both content and structured
+    content."""
+    data: Any = result.structured_content
+    wrapped = isinstance(data, dict) and list(cast("dict[str, Any]", data)) == [WRAPPED]
+    value = cast("Any", data)[WRAPPED] if wrapped else cast("Any", data)
+    block: Any = result.content[0] if len(result.content) == 1 else None
+    if type(value) is not str or type(block) is not TextContent or block.text is not value:
+        return result
+    if block.annotations is not None or block.meta is not None:
+        return result
+    raw = Raw(encode(value))
+    content: Any = [EncodedText(raw)]
+    return replace(result, content=content, structured_content={WRAPPED: raw} if wrapped else raw)
+
+
+def _has_no_numbers(obj: CallToolResult) -> bool:
+    """Whether a tool result is text, images, and data that is already encoded."""
+    data: Any = obj.structured_content
+    if isinstance(data, dict) and len(cast("dict[str, Any]", data)) == 1:
+        data = next(iter(cast("dict[str, Any]", data).values()))
+    if type(cast("object", data)) not in _WRITTEN:
+        return False
+    if any(type(item) is not Raw for item in (obj.meta or {}).values()):
+        return False
+    blocks = cast("list[Any]", obj.content)
+    return all(
+        type(block) is EncodedText
+        or (type(block) in _WORDS and block.annotations is None and block.meta is None)
+        for block in blocks
+    )
+
+
+def _refuse_non_finite(obj: object) -> None:
+    try:
+        if re.search(_NOT_FINITE, _pack(obj)) is None:
+            return
+    except (TypeError, ValueError, OverflowError):
+        pass  # MessagePack cannot hold everything that JSON can
+    place = _non_finite_place(to_builtins(obj))
+    if place is not None:
+        raise LocalProtocolError(
+            f"{type(obj).__name__}, at `{place.lstrip('.')}`: JSON has no NaN and no infinity; "
+            "send None, or a string"
+        )
+
+
+def _non_finite_place(value: Any, place: str = "") -> str | None:
+    """The path of the first NaN or infinity, if there is one."""
+    if isinstance(value, float):
+        return place if not isfinite(value) else None
+    inner: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        inner = [(f"{place}.{key}", item) for key, item in cast("dict[str, Any]", value).items()]
+    elif isinstance(value, list):
+        items = enumerate(cast("list[Any]", value))
+        inner = [(f"{place}[{index}]", item) for index, item in items]
+    found = (_non_finite_place(item, where) for where, item in inner)
+    return next((where for where in found if where is not None), None)

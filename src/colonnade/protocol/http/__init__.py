@@ -1,0 +1,1 @@
+"""The HTTP transport without I/O: header rules, security checks, parameter headers, SSE."""

@@ -1,0 +1,698 @@
+"""Link: one duplex connection without I/O. Handshake, requests in flight both ways, timeouts.
+
+A stdio pipe is one link, and so is a session over HTTP. Messages go in, events and messages come
+out. Requests with an envelope are judged on their own, so one pipe may carry both kinds of
+initialization.
+
+Rules: no I/O, no clock, no tasks. Whatever the peer sends, only events come out; what is refused
+changes nothing.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Raw, Struct
+
+from colonnade.errors import (
+    NO_OUTPUT,
+    ColonnadeError,
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    Output,
+    RemoteError,
+    TimedOut,
+)
+from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.exchange import LISTEN, Exchange
+from colonnade.protocol.jsonrpc import (
+    NOTHING,
+    Batch,
+    ErrorResponse,
+    Frame,
+    Notification,
+    Request,
+    RequestId,
+    ResultResponse,
+    SplitParams,
+    decode,
+    encode,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_result,
+    parse_id,
+    split_params,
+)
+from colonnade.protocol.link.events import (
+    LinkEvent,
+    LinkSnapshot,
+    MessageIgnored,
+    NotificationReceived,
+    PeerIdentified,
+    ProgressReceived,
+    RequestCancelled,
+    RequestFinished,
+    RequestReceived,
+    Send,
+)
+from colonnade.protocol.link.handshake import (
+    ALLOWED_EARLY,
+    Handshake,
+    MethodRules,
+    Phase,
+    params_for,
+)
+from colonnade.protocol.link.in_flight import IncomingRequests, OutgoingRequest, OutgoingRequests
+from colonnade.protocol.methods import Method, Side
+from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, PeerDetector
+from colonnade.protocol.revision import EVERY, ChangeNotifications, Revision, Revisions, error_code
+
+if TYPE_CHECKING:
+    from colonnade.protocol.input_requests import InputRequest
+
+# R0237: every request has a timeout; these are the defaults.
+TIMEOUT_S = 60.0
+MAX_S = 600.0
+
+# Looking up members of an enumeration has a cost, and these are used for every request.
+OPEN, CLOSED = Phase.OPEN, Phase.CLOSED
+
+PING = "ping"
+DISCOVER = "server/discover"
+SET_LEVEL = "logging/setLevel"
+# Methods that need no handler.
+ANSWERED_HERE = frozenset({PING, SET_LEVEL})
+INITIALIZED = "notifications/initialized"
+CANCELLED = "notifications/cancelled"
+PROGRESS = "notifications/progress"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+# Notifications that belong to a request are sent by the object that tracks it.
+NOT_BY_HAND = {
+    INITIALIZED: "DuplexLink.initialize",
+    CANCELLED: "DuplexLink.cancel",
+    PROGRESS: "Exchange.progress",
+    ACKNOWLEDGED: "Subscription.acknowledge",
+}
+# R0835: with subscriptions, all other notifications of a server name their subscription.
+UNTAGGED = frozenset({"notifications/message"})
+
+
+class SendContext(Struct, frozen=True):
+    """What is looked up once for each method that is sent to one peer."""
+
+    peer: Peer
+    definition: Method
+    encoder: Encoder
+
+
+class DuplexLink:
+    """One connection, as one side sees it.
+
+    `current` returns our present identity, if that changes while the link is open: a handshake
+    fixes it, and requests with an envelope get the present one each time.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        identity: Identity,
+        accepts: Revisions = EVERY,
+        principal: str = "",
+        current: Callable[[], Identity] | None = None,
+    ) -> None:
+        if identity.side is not side:
+            raise LocalProtocolError(f"a {side.value} needs {side.value.title()}Capabilities")
+        self.side = side
+        self._serving = side is Side.SERVER
+        self.identity: Identity = identity
+        self.accepts = accepts
+        self.principal = principal
+        # The scopes of the credentials of the next request; None if they are not checked.
+        self.scopes: frozenset[str] | None = None
+        self._current = current
+        self._handshake = Handshake(side, accepts)
+        self._method_rules = MethodRules(identity, current)
+        self._peer_detector = PeerDetector(accepts)
+        self._outgoing = OutgoingRequests()
+        self._incoming = IncomingRequests()
+        self._closed = self._incoming.close
+        self._encoders: dict[Revision, Encoder] = {}
+        self._send_contexts: dict[str, SendContext] = {}
+        self._logs = identity.logs
+
+    @property
+    def phase(self) -> Phase:
+        """The state of the handshake; it stays new with envelopes."""
+        return self._handshake.phase
+
+    @property
+    def peer(self) -> Peer | None:
+        """The peer of the handshake, or the one that was adopted."""
+        return self._handshake.peer
+
+    # ------------------------------------------------------------ receiving
+
+    def receive(self, data: bytes, now: float) -> list[LinkEvent]:
+        """Receive one message as bytes. Nothing is ever raised for what a peer sent."""
+        try:
+            frame = decode(data)
+        except Fault as fault:
+            return self.refuse(fault)
+        if self._handshake.phase is not CLOSED:  # the most frequent first
+            if type(frame) is Request:
+                return self._receive_request(frame, None)
+            if type(frame) is ResultResponse:
+                return self._receive_outcome(frame)
+        return self.take(frame, now)
+
+    def take(
+        self, frame: Frame | Batch, now: float, parts: SplitParams | None = None
+    ) -> list[LinkEvent]:
+        """Receive one decoded message.
+
+        `parts` are the split params of a request that is known to come from the peer of this link:
+        HTTP detects it by its headers, too.
+        """
+        if self._handshake.phase is CLOSED:
+            return [MessageIgnored("a message after the link was closed")]
+        if type(frame) is Request:
+            return self._receive_request(frame, parts)
+        if isinstance(frame, Batch):
+            return self._receive_batch(frame, now)
+        return self._receive_frame(frame, now, parts)
+
+    def _receive_frame(
+        self, frame: Frame, now: float, parts: SplitParams | None = None
+    ) -> list[LinkEvent]:
+        if isinstance(frame, Request):
+            return self._receive_request(frame, parts)
+        try:
+            if isinstance(frame, Notification):
+                return self._receive_notification(frame, now)
+            return self._receive_outcome(frame)
+        except Fault as fault:  # R0233: never answered
+            return [MessageIgnored(fault.message)]
+
+    def refuse(self, fault: Fault) -> list[LinkEvent]:
+        """Handle bytes that are not a valid message. A malformed response ends the request it is
+        for."""
+        if self.phase is CLOSED:
+            return [MessageIgnored(fault.message)]
+        call = self._outgoing.settle(fault.settles)
+        if call is not None:
+            return self._answered(call, fault)
+        if fault.expects_no_response:
+            return [MessageIgnored(fault.message)]
+        # D3: an error under the id of a running request would be taken for its response.
+        taken = fault.raw_id and self._incoming.uses(parse_id(fault.raw_id))
+        return self._fault(fault, b"" if taken else fault.raw_id)
+
+    def _fault(
+        self, fault: Fault, raw_id: bytes, revision: Revision | None = None
+    ) -> list[LinkEvent]:
+        """Send an error response, if this side sends any and there is a request to respond to."""
+        session = self._handshake.session
+        if self.side is Side.CLIENT and (session is None or not raw_id):
+            return [MessageIgnored(fault.message)]
+        spoken = session.revision if session is not None else None
+        null_id = spoken is not None and spoken.error_id_required  # D2
+        code = error_code(fault, revision or spoken)
+        data = encode_error(raw_id, code, fault.message, fault.data, null_id=null_id)
+        return _send_events(self._incoming.answer(data), fault)
+
+    def _receive_batch(self, batch: Batch, now: float) -> list[LinkEvent]:
+        try:
+            if self.peer is None or not self.peer.revision.batches:
+                raise Fault(
+                    FaultKind.INVALID_REQUEST, "batches are not supported; send messages one by one"
+                )
+            pending = self._incoming.begin_batch()
+        except Fault as fault:
+            return self._fault(fault, b"")
+        events: list[LinkEvent] = []
+        for item in batch.items:
+            if isinstance(item, Fault):
+                events += self.refuse(item)
+            else:
+                events += self._receive_frame(item, now)
+        return events + _send_events(self._incoming.end_batch(pending))
+
+    # ------------------------------------------------------------ requests of the peer
+
+    def _receive_request(self, request: Request, known: SplitParams | None) -> list[LinkEvent]:
+        if not self._incoming.claim(request.id):
+            # D3: the first request goes on, so no error may carry its id.
+            fault = Fault(FaultKind.INVALID_REQUEST, "this id is in use by a running request")
+            return [*self._fault(fault, b""), MessageIgnored("a request with an id that is in use")]
+        peer = self._handshake.peer if known is not None else None
+        try:
+            parts = known or request.split_params or split_params(request.params)
+            if peer is None:
+                peer = self._peer_detector.detect_repeated(parts.meta) or self._detect_peer(
+                    request, parts.meta
+                )
+                if peer is None:
+                    return self._initialize(request)
+            return self._serve(request, parts, peer)
+        except Fault as fault:
+            return self._fault(fault, request.raw_id, peer.revision if peer else None)
+
+    def take_again(self, request: Request, peer: Peer) -> Exchange | None:
+        """Receive a request whose `_meta` is that of an earlier one of this peer, byte for byte.
+        None if it must take the slow path, or be refused."""
+        incoming, parts = self._incoming, request.split_params
+        if parts is None or self._handshake.phase is CLOSED or incoming.uses(request.id):
+            return None
+        try:
+            exchange = Exchange(
+                request,
+                parts,
+                self._method_rules.receivable(request.method, peer),
+                peer,
+                self._encoders[peer.revision],
+                self.principal,
+                None,
+                self._closed,
+                self._logs,
+                self.scopes,
+            )
+            incoming.open(exchange)
+        except Fault:
+            return None
+        return exchange
+
+    def _detect_peer(self, request: Request, meta: Raw) -> Peer | None:
+        if self._serving:
+            known = self._handshake.peer
+            if known is None and request.method == PING and self.accepts.handshakes:
+                known = Peer(self.accepts.handshakes[0], t.ClientCapabilities())  # D27
+            return self._peer_detector.detect(request, meta, None, known)
+        session = self._handshake.session
+        if session is None:  # R0779: such a server sends no requests, and gets no responses
+            raise Fault(FaultKind.METHOD_NOT_FOUND, "this client accepts no requests from a server")
+        if self.phase is not Phase.OPEN and request.method != PING:
+            raise Fault(FaultKind.INVALID_REQUEST, "initialize has no response yet")
+        return session
+
+    def _serve(self, request: Request, parts: SplitParams, peer: Peer) -> list[LinkEvent]:
+        incoming, revision = self._incoming, peer.revision
+        definition = self._method_rules.receivable(request.method, peer)
+        if definition.load_result is None:
+            raise Fault(FaultKind.METHOD_NOT_FOUND, f"{definition.name} is a notification")
+        if incoming.batch is not None and not revision.batches:
+            raise Fault(FaultKind.INVALID_REQUEST, "a request with an envelope inside a batch")
+        encoder = self._encoders.get(revision)
+        exchange = Exchange(
+            request,
+            parts,
+            definition,
+            peer,
+            encoder if encoder is not None else self.encoder(revision),
+            self.principal,
+            None if self._serving else self._input_request(definition, request, peer),
+            self._closed,
+            self._logs,
+            self.scopes,
+        )
+        if parts.meta and revision.handshake:
+            exchange.check_token()
+        if definition.name in ANSWERED_HERE:
+            if definition.name == SET_LEVEL:
+                self._set_level(request, peer)
+            done = exchange.encoder.result(t.EmptyResult())
+            return _send_events(incoming.answer(encode_result(request.raw_id, done)))
+        incoming.open(exchange)
+        return [RequestReceived(exchange)]
+
+    def _input_request(
+        self, definition: Method, request: Request, peer: Peer
+    ) -> "InputRequest | None":
+        from colonnade.protocol.input_requests import (
+            received_input_request,  # on use: few servers send input requests
+        )
+
+        return received_input_request(
+            definition, request.params, self.identity.capabilities, peer.revision
+        )
+
+    def _initialize(self, request: Request) -> list[LinkEvent]:
+        if self._incoming.batch is not None:
+            raise Fault(FaultKind.INVALID_REQUEST, "initialize inside a batch")  # D26, R0236
+        params = decode_as(t.InitializeRequestParams, request.params)
+        revision = self._handshake.answer(params)
+        if self._current is not None:
+            self.identity = self._current()
+            self._method_rules = MethodRules(self.identity, self._current)
+            self._logs = self.identity.logs
+        body = self.encoder(revision).result(self.identity.initialize_result(revision))
+        peer = self._handshake.opened(params, revision)
+        return [Send(encode_result(request.raw_id, body)), PeerIdentified(peer)]
+
+    def _set_level(self, request: Request, peer: Peer) -> None:
+        """Set the log level of the session, and of the requests that run in it."""
+        level = decode_as(t.SetLevelRequestParams, request.params).level
+        now = self._handshake.set_level(peer, level)
+        for exchange in self._incoming:
+            if exchange.peer is peer:
+                exchange.peer = now
+
+    # ------------------------------------------------------------ notifications of the peer
+
+    def _receive_notification(self, frame: Notification, now: float) -> list[LinkEvent]:
+        meta = split_params(frame.params).meta
+        if frame.method == CANCELLED:
+            return self._receive_cancelled(frame)
+        peer = self.peer
+        if peer is None and frame.method in ALLOWED_EARLY:
+            peer = self._handshake.session
+        if peer is None:
+            return [MessageIgnored(f"{frame.method[:80]} before the peer is known")]
+        definition = self._method_rules.receivable(frame.method, peer)
+        if not definition.is_notification:
+            return [MessageIgnored(f"{definition.name} without an id")]
+        if definition.name == PROGRESS:
+            return self._receive_progress(frame, now)
+        if definition.name == INITIALIZED and not self._handshake.advance(INITIALIZED):
+            return [MessageIgnored(f"unexpected {INITIALIZED}")]
+        if (
+            peer.revision.change_notifications is ChangeNotifications.LISTEN
+            and definition.name not in UNTAGGED
+        ):
+            return self._receive_tagged(definition, frame, meta)
+        return [NotificationReceived(definition, frame.params)]
+
+    def _receive_progress(self, frame: Notification, now: float) -> list[LinkEvent]:
+        params = decode_as(t.ProgressNotificationParams, frame.params)
+        call = self._outgoing.by_progress_token(params.progress_token)
+        if call is None:
+            return [MessageIgnored("progress for an unknown request")]
+        if not self._outgoing.progress(call, params.progress, now):
+            return [MessageIgnored(f"progress of {call.method} that did not increase")]
+        return [ProgressReceived(call.id, params)]
+
+    def _receive_tagged(
+        self, definition: Method, frame: Notification, meta: Raw
+    ) -> list[LinkEvent]:
+        subscription = decode_as(t.NotificationMeta, meta).subscription_id
+        call = self._outgoing.get(subscription)
+        if call is None or call.method != LISTEN:
+            return [MessageIgnored(f"{definition.name} for an unknown subscription")]
+        if definition.name == ACKNOWLEDGED:
+            self._outgoing.keep_open(call)
+        return [NotificationReceived(definition, frame.params, subscription)]
+
+    def _receive_cancelled(self, frame: Notification) -> list[LinkEvent]:
+        params = decode_as(t.CancelledNotificationParams, frame.params)
+        exchange = self._incoming.get(params.request_id)
+        if exchange is not None:
+            rest = exchange.abandon()
+            return [RequestCancelled(exchange, params.reason), *_send_events(rest)]
+        call = self._outgoing.get(params.request_id)
+        if call is not None and call.method == LISTEN:
+            # D1: the server ended a subscription; a result may follow and is ignored.
+            self._outgoing.settle(call.id)
+            return [RequestFinished(call.id, call.method, Raw(b"{}"))]
+        return [MessageIgnored("a cancellation of an unknown or finished request")]
+
+    # ------------------------------------------------------------ responses to our requests
+
+    def _receive_outcome(self, frame: ResultResponse | ErrorResponse) -> list[LinkEvent]:
+        call = self._outgoing.settle(frame.id)
+        if isinstance(frame, ResultResponse):
+            return (
+                self._answered(call, frame.result)
+                if call
+                else [MessageIgnored("a response to an unknown request")]
+            )
+        if call is None:
+            about = f"{frame.code}, {frame.message[:200]}"
+            return [MessageIgnored(f"an error response to an unknown request: {about}")]
+        try:
+            data = decode_as(object, frame.data) if frame.data else None
+        except Fault:  # the request ends all the same
+            data = None
+        return self._answered(call, RemoteError(frame.code, frame.message, data))
+
+    def _answered(self, call: OutgoingRequest, outcome: Raw | ColonnadeError) -> list[LinkEvent]:
+        finished = RequestFinished(call.id, call.method, outcome)
+        if call.method != HANDSHAKE_METHOD:
+            return [finished]
+        if isinstance(outcome, ColonnadeError):
+            self._handshake.step("refused")
+            return [finished]
+        try:
+            peer = self._handshake.agree(decode_as(t.InitializeResult, outcome))
+        except ColonnadeError as error:
+            return [RequestFinished(call.id, call.method, error), *self.close()]  # D34
+        return [Send(encode_notification(INITIALIZED, b"")), PeerIdentified(peer), finished]
+
+    # ------------------------------------------------------------ sending
+
+    def encoder(self, revision: Revision) -> Encoder:
+        """The encoder for a revision, created once."""
+        encoder = self._encoders.get(revision)
+        if encoder is None:
+            encoder = self._encoders[revision] = self.identity.encoder(revision)
+        return encoder
+
+    def initialize(
+        self, now: float, timeout_s: float = TIMEOUT_S, revision: Revision | None = None
+    ) -> Send:
+        """Begin the handshake, with our newest revision that has one or with a chosen one."""
+        revision = self._handshake.begin(revision)
+        body = self.encoder(revision).params(self.identity.initialize_params(revision))
+        id = self._outgoing.reserve(HANDSHAKE_METHOD, timeout_s, timeout_s)
+        self._outgoing.open(id, HANDSHAKE_METHOD, now, timeout_s, timeout_s, False)
+        self._handshake.step("initialize")
+        return Send(encode_request(encode(id), HANDSHAKE_METHOD, body))
+
+    def adopt(self, peer: Peer | Revision) -> None:
+        """Use this server without a handshake: each request will carry an envelope.
+
+        With a revision alone, the capabilities of the server are unknown and not checked;
+        `server/discover` returns them.
+        """
+        self._handshake.adopt(peer)
+
+    def request(
+        self,
+        method: str,
+        params: t.RequestParams | None = None,
+        *,
+        now: float,
+        timeout_s: float = TIMEOUT_S,
+        max_s: float = MAX_S,
+        progress: bool = False,
+        revision: Revision | None = None,
+    ) -> tuple[RequestId, bytes]:
+        """The id and the bytes of a new request.
+
+        `revision` is for a probe, before the peer is known. Raises `LocalProtocolError` for what
+        may not be sent now, to this peer, at this revision; nothing is in flight then.
+        """
+        made, _ = self.draft(method, params, timeout_s, max_s, progress, revision)
+        self.expect(made, params, now, timeout_s, max_s, progress)
+        return made.id, encode_request(made.raw_id, method, made.params)
+
+    def draft(
+        self,
+        method: str,
+        params: t.RequestParams | None,
+        timeout_s: float,
+        max_s: float,
+        progress: bool,
+        revision: Revision | None,
+    ) -> tuple[Request, SendContext]:
+        """Create a request without encoding it and without waiting for its response: call
+        `expect` for that. Also returns the context in which it is sent."""
+        handshake, context = self._handshake, self._send_contexts.get(method)
+        if context is None or context.peer is not handshake.peer or handshake.phase is not OPEN:
+            context = self._send_context(method, revision)
+        definition = context.definition
+        value: Any = params if type(params) is definition.params else params_for(definition, params)
+        if value.meta and t.PROGRESS_TOKEN_KEY in value.meta:
+            # R0076: two callers could choose the same token
+            raise LocalProtocolError("pass progress=True; the link chooses the token")
+        if self._serving:
+            _check_input_request(value, context.peer)
+        id, body = self._outgoing.next_id, NOTHING
+        token = id if progress else None
+        split = context.encoder.call(value, token)
+        if split is None:
+            body = Raw(context.encoder.params(value, token))
+        self._outgoing.reserve(method, timeout_s, max_s)
+        return Request(id, method, body, b"%d" % id, split), context
+
+    def expect(
+        self,
+        made: Request,
+        params: t.RequestParams | None,
+        now: float,
+        timeout_s: float,
+        max_s: float,
+        progress: bool,
+    ) -> None:
+        """Wait for the response to a request that was drafted with these arguments."""
+        name = getattr(params, "name", None)
+        self._outgoing.open(
+            cast("int", made.id), made.method, now, timeout_s, max_s, progress, name
+        )
+
+    def _send_context(self, method: str, probed: Revision | None) -> SendContext:
+        """The context in which a request may be sent now; it holds while its peer is ours."""
+        peer = self._handshake.peer_for(method, probed)
+        informed = self._handshake.knows(peer)
+        definition = self._method_rules.sendable(
+            method, peer, notification=False, informed=informed
+        )
+        context = SendContext(peer, definition, self.encoder(peer.revision))
+        if peer is self._handshake.peer:
+            self._send_contexts[method] = context
+        return context
+
+    def ping(self, now: float, timeout_s: float = TIMEOUT_S) -> tuple[RequestId, bytes]:
+        """Ping the peer; `server/discover` where there is no ping (D23)."""
+        there = self.peer is None or PING in self.peer.revision.methods
+        return self.request(PING if there else DISCOVER, now=now, timeout_s=timeout_s)
+
+    def notify(self, method: str, params: t.NotificationParams | None = None) -> bytes:
+        """The bytes of a notification. Raises `LocalProtocolError` if it may not be sent."""
+        if method in NOT_BY_HAND:
+            raise LocalProtocolError(f"{method} is sent by {NOT_BY_HAND[method]}")
+        peer = self._handshake.peer_for(method, None)
+        informed = self._handshake.knows(peer)
+        definition = self._method_rules.sendable(method, peer, notification=True, informed=informed)
+        body = self.encoder(peer.revision).params(params_for(definition, params))
+        return encode_notification(method, body)
+
+    def cancel(self, id: RequestId, reason: str | None = None) -> bytes | None:
+        """Cancel one of our requests; None if it is over already. Never `initialize`."""
+        call = self._outgoing.get(id)
+        if call is None:
+            return None
+        if call.method == HANDSHAKE_METHOD:  # R0056
+            raise LocalProtocolError("initialize cannot be cancelled; close the link")
+        data = call.cancellation(reason)
+        self._outgoing.settle(id)
+        return data
+
+    # ------------------------------------------------------------ timeouts and close
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `tick` is due; None if there is no timeout."""
+        return self._outgoing.next_deadline
+
+    def ends_at(self, id: RequestId) -> float | None:
+        """When the timeout of one of our requests expires, as of now; None without one."""
+        call = self._outgoing.get(id)
+        return call.ends_at if call is not None else None
+
+    def pause_timeouts(self, now: float, about: RequestId | None = None) -> tuple[int, ...]:
+        """Pause timeouts while an input request of the peer is handled: that of the request it
+        is `about`, or of all in flight if that is unknown. Returns the argument of
+        `resume_timeouts`."""
+        return self._outgoing.pause_timeouts(now, about)
+
+    def resume_timeouts(self, held: tuple[int, ...], now: float) -> None:
+        """Resume the timeouts: the input request is handled, or cancelled."""
+        self._outgoing.resume_timeouts(held, now)
+
+    def tick(self, now: float) -> list[LinkEvent]:
+        """End the requests whose timeout expired, and cancel them at the peer."""
+        events: list[LinkEvent] = []
+        for call in self._outgoing.overdue(now):
+            self._outgoing.settle(call.id)
+            error = TimedOut(f"no answer to {call.method} within {call.timeout_text} s")
+            events += self._answered(call, error)
+            if call.method != HANDSHAKE_METHOD:
+                events.append(Send(call.cancellation("timed out")))
+        return events
+
+    def close(
+        self,
+        why: str = "the link was closed",
+        more: str = "",
+        *,
+        server: str | None = None,
+        output: Output = NO_OUTPUT,
+    ) -> list[LinkEvent]:
+        """Close: all requests end, and nothing is ever sent again.
+
+        `more` is appended to the message of each error; `server` is the name in `why`, and `output`
+        the last output of its process.
+        """
+        if self.phase is CLOSED:
+            return []
+        self._handshake.step("close")
+        events: list[LinkEvent] = []
+        for call in self._outgoing.calls:
+            self._outgoing.settle(call.id)
+            words = f"{why} during {call.label}{more}"
+            lost = ConnectionLost(words, server=server, output=output)
+            events.append(RequestFinished(call.id, call.method, lost))
+        for exchange in self._incoming.clear():
+            exchange.abandon()
+            events.append(RequestCancelled(exchange, why))
+        return events
+
+    # ------------------------------------------------------------ snapshots
+
+    def snapshot(self) -> LinkSnapshot:
+        """All that another process needs to continue; running exchanges stay where they run."""
+        peer = self.peer
+        return LinkSnapshot(
+            side=self.side,
+            phase=self.phase,
+            revision=peer.revision.date if peer else None,
+            capabilities=Raw(encode(peer.capabilities)) if peer else Raw(b"{}"),
+            informed=self._handshake.informed,
+            info=peer.info if peer else None,
+            log_level=peer.log_level if peer else None,
+            next_id=self._outgoing.next_id,
+            sent=self._outgoing.calls,
+        )
+
+    @classmethod
+    def restore(
+        cls,
+        record: LinkSnapshot,
+        identity: Identity,
+        accepts: Revisions = EVERY,
+        principal: str = "",
+    ) -> "DuplexLink":
+        """A link from its snapshot. Raises `LocalProtocolError` if its revision is no longer
+        accepted."""
+        link = cls(record.side, identity, accepts, principal)
+        link._outgoing = OutgoingRequests(record.next_id, record.sent)
+        link._handshake.phase = record.phase
+        if record.revision is not None:
+            revision = accepts.get(record.revision)
+            if revision is None:
+                raise LocalProtocolError(f"{record.revision} is no longer accepted")
+            theirs = t.ClientCapabilities if record.side is Side.SERVER else t.ServerCapabilities
+            capabilities = decode_as(theirs, record.capabilities)
+            link._handshake.peer = Peer(revision, capabilities, record.info, record.log_level)
+            link._handshake.informed = record.informed
+        return link
+
+
+def _send_events(data: bytes | None, fault: Fault | None = None) -> list[LinkEvent]:
+    return [Send(data, fault)] if data is not None else []
+
+
+def sends(events: Iterable[LinkEvent]) -> list[bytes]:
+    """The bytes of the `Send` events, in order."""
+    return [event.data for event in events if isinstance(event, Send)]
+
+
+def _check_input_request(value: t.ProtocolType, peer: Peer) -> None:
+    """Raise `LocalProtocolError` for an input request that this client does not support."""
+    from colonnade.protocol.input_requests import InputRequest, InputRequestParams, check_sendable
+
+    if isinstance(value, InputRequestParams):
+        check_sendable(InputRequest(value), peer)

@@ -1,0 +1,1 @@
+"""JSON Schema: limits of a document, validation of values, and error messages."""

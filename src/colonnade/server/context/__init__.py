@@ -1,0 +1,1 @@
+"""What a handler can do while it runs: progress, logs, elicitation, sampling, handles."""

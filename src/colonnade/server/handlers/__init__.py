@@ -1,0 +1,1 @@
+"""Registered functions as handlers of requests."""

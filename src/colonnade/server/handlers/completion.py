@@ -1,0 +1,131 @@
+"""Completions: what an argument of a prompt or of a template may become, the likeliest first.
+
+Rules: what a type lists (`Literal`, `Enum`, `bool`) needs no code. What an author's function offers
+is never dropped, only put in order and cut where the protocol cuts.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from colonnade.errors import InvalidArgumentType
+from colonnade.ports import RequestContext
+from colonnade.protocol import types as t
+from colonnade.protocol.schema.validate import Schema
+from colonnade.server.handlers.function import Bound
+from colonnade.signatures.signature import Parameter
+
+
+class CompletionFunction(Protocol):
+    """Offers values for what was typed, with what else was filled in already."""
+
+    def __call__(
+        self, turn: RequestContext, typed: str, others: Mapping[str, str], /
+    ) -> Awaitable[list[str]]: ...
+
+
+Offer: TypeAlias = Callable[..., Iterable[str] | Awaitable[Iterable[str]]]
+
+
+def listed(parameter: Parameter) -> CompletionFunction | None:
+    """A completer for an argument whose type lists its values; None for any other."""
+    options = _options(parameter.schema)
+    if not options:
+        return None
+
+    async def complete(turn: RequestContext, typed: str, others: Mapping[str, str]) -> list[str]:
+        return [option for option in ranked(options, typed) if closeness(option, typed) < NO_MATCH]
+
+    return complete
+
+
+def _options(schema: Schema) -> list[str]:
+    if "enum" in schema or "const" in schema:
+        found = schema.get("enum", [schema.get("const")])
+        import json
+
+        # Arguments are strings on the wire: a number, or true, is written as in JSON.
+        return [
+            one if isinstance(one, str) else json.dumps(one) for one in found if one is not None
+        ]
+    if schema.get("type") == "boolean":
+        return ["true", "false"]
+    inner: list[Schema] = schema.get("anyOf", [])
+    return [option for one in inner for option in _options(one)]
+
+
+def from_function(bound: Bound) -> CompletionFunction:
+    """A completer from an author's function.
+
+    Its first parameter gets what was typed; others of the name of an argument get what was filled
+    in there already, if it was.
+    """
+    parameters = bound.signature.parameters
+    if not parameters:
+        raise InvalidArgumentType(f"{bound.name}: a completion takes what was typed; give it a str")
+    first = parameters[0].name
+    others_wanted = parameters[1:]
+    for parameter in others_wanted:
+        if parameter.required:
+            raise InvalidArgumentType(
+                f"{bound.name}: parameter {parameter.name!r} may be unknown yet; give it a default"
+            )
+
+    async def complete(turn: RequestContext, typed: str, others: Mapping[str, str]) -> list[str]:
+        arguments: dict[str, Any] = {first: typed}
+        for parameter in others_wanted:
+            if parameter.wire_name in others:
+                arguments[parameter.name] = others[parameter.wire_name]
+        found: list[str] = []
+
+        async def body(context: Any) -> t.ProtocolType:
+            found.extend(str(value) for value in await bound.call(arguments, context))
+            return t.EmptyResult()
+
+        if bound.alone:
+            await body(None)
+        else:
+            params = t.InputResponseRequestParams()
+            await bound.surroundings.interviewed(turn, params, body)
+        return ranked(list(dict.fromkeys(found)), typed)
+
+    return complete
+
+
+# ---------------------------------------------------------------- the likeliest first
+
+NO_MATCH = 5
+
+
+def closeness(value: str, typed: str) -> int:
+    """How well a value goes on from what was typed; 0 is best, `NO_MATCH` not at all."""
+    if value.startswith(typed):
+        return 0
+    low, wanted = value.casefold(), typed.casefold()
+    if low.startswith(wanted):
+        return 1
+    if any(word.startswith(wanted) for word in _words(low)):
+        return 2
+    if wanted in low:
+        return 3
+    letters = iter(low)
+    return 4 if all(letter in letters for letter in wanted) else NO_MATCH
+
+
+def _words(text: str) -> list[str]:
+    return "".join(sign if sign.isalnum() else " " for sign in text).split()
+
+
+def ranked(values: list[str], typed: str) -> list[str]:
+    """The values, the likeliest first; those that are as likely keep their order."""
+    return sorted(values, key=lambda value: closeness(value, typed))
+
+
+def completion(values: list[str]) -> t.CompleteResult:
+    """The result: at most as many as the protocol allows, and how many there are."""
+    return t.CompleteResult(
+        completion=t.Completion(
+            values=values[: t.MAX_COMPLETIONS],
+            total=len(values),
+            has_more=len(values) > t.MAX_COMPLETIONS,
+        )
+    )

@@ -1,0 +1,1 @@
+"""The HTTP client: connections, requests, event streams and their resumption."""

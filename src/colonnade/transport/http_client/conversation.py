@@ -1,0 +1,711 @@
+"""The Streamable HTTP client transport: each message to the server is a POST of its own.
+
+Responses, notifications and requests of the server come in the HTTP response: one JSON body, or an
+event stream, which is resumed if the revision allows that. In a session one more stream (GET) has
+what belongs to no request.
+
+Rules: messages are checked by the link, not here. A request is sent in the task that waits for it,
+and cancelled as its revision says. Nothing that may have had an effect is sent a second time. Every
+wait has a timeout.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from functools import partial
+from typing import Any
+
+from msgspec import Raw
+
+from colonnade.errors import (
+    AuthError,
+    ColonnadeError,
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    RemoteProtocolError,
+    TimedOut,
+)
+from colonnade.ports import Credentials, Hearer, Progressing
+from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
+from colonnade.protocol.http import rules
+from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
+from colonnade.protocol.http.sse import EventStreamParser
+from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.jsonrpc import ErrorResponse, RequestId, decode
+from colonnade.protocol.link.events import (
+    LinkEvent,
+    NotificationReceived,
+    ProgressReceived,
+    RequestCancelled,
+    RequestFinished,
+    RequestReceived,
+    Send,
+)
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.link import MAX_S, DuplexLink
+from colonnade.protocol.negotiation import HANDSHAKE_METHOD
+from colonnade.protocol.revision import HttpCancellation, Revision
+from colonnade.protocol.types import NotificationParams, RequestParams
+from colonnade.transport.http_client.endpoint import Headers, HttpEndpoint, error_of
+from colonnade.transport.http_client.pool import ClientResponse, HttpPool
+from colonnade.transport.http_client.resumption import (
+    StreamResumption,
+    is_transient,
+    resumed_parser,
+)
+
+
+class PendingRequest:
+    """One request to the server, and its outcome. The link has its timeout."""
+
+    __slots__ = (
+        "id",
+        "limit",
+        "method",
+        "name",
+        "outcome",
+        "progressed",
+        "runs",
+        "task",
+        "timeout_s",
+    )
+
+    def __init__(
+        self, id: RequestId, method: str, timeout_s: float, name: str | None = None
+    ) -> None:
+        self.id: RequestId = id
+        self.method: str = method
+        self.name: str | None = name
+        self.timeout_s: float = timeout_s
+        self.outcome: Raw | ColonnadeError | None = None
+        # Whether the server may still be handling it.
+        self.runs: bool = True
+        self.progressed: Progressing | None = None
+        self.limit: asyncio.Timeout | None = None
+        self.task: asyncio.Task[Raw] | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name in an error: that of the tool or prompt, or its method."""
+        return self.method if self.name is None else repr(self.name)
+
+    def ends(self, when: float | None) -> None:
+        """Set its timeout, as the link knows it; None for what may stay open."""
+        if self.outcome is None:
+            self._set(when)
+
+    def wake(self, now: float) -> None:
+        """It is over: wake the task that waits for it."""
+        self._set(now)
+
+    def _set(self, when: float | None) -> None:
+        if self.limit is not None and not self.limit.expired():
+            self.limit.reschedule(when)
+
+
+class HttpClientTurn(RequestFields):
+    """The context of one request of the server; its response and notifications are POSTs."""
+
+    __slots__ = ("_tell", "exchange", "fault")
+
+    def __init__(self, exchange: Exchange, tell: Callable[[bytes], Awaitable[None]]) -> None:
+        self.exchange: Exchange = exchange
+        self.fault: Fault | None = None
+        self._tell = tell
+
+    @property
+    def wire(self) -> "HttpClientTurn":
+        """It is this object itself."""
+        return self
+
+    @property
+    def session(self) -> None:
+        """None: a client keeps no session of its server."""
+        return None
+
+    async def send(self, frame: bytes) -> None:
+        """POST a notification."""
+        await self._tell(frame)
+
+    def post(self, frame: bytes) -> bool:
+        """False: a POST must be awaited."""
+        return False
+
+    async def ask(self, question: InputRequest) -> Raw:
+        """A client sends no requests while it handles one."""
+        raise RemoteProtocolError(f"{question.kind.method} is sent by servers")
+
+    async def hang_up(self) -> None:
+        """Nothing: there is no stream to close."""
+
+
+log: logging.Logger = logging.getLogger("colonnade.transport")
+
+# As much as a line on stdio, since files are sent in base64.
+MAX_BODY_BYTES = 64 * 1024 * 1024
+# For a notification or a response: the server only has to accept it.
+TELL_S = 30.0
+# For messages that need not arrive: a cancellation, the end of a session.
+COURTESY_S = 2.0
+# Concurrent POSTs of responses to pings and to invalid messages: each needs a connection.
+MAX_COURTESIES = 64
+# For the GET stream of a session to open. Some servers send no headers before the first event.
+SESSION_STREAM_S = 1.0
+
+SESSION_HEADER = rules.SESSION_HEADER.lower()
+
+
+class SessionEnded(ConnectionLost):
+    """The server does not know the session any more; the request had no effect (R0287)."""
+
+    not_sent: bool = True
+
+
+class HttpConversation:
+    """The conversation with one server. Raises `InvalidArgument` for what is not a URL."""
+
+    def __init__(
+        self,
+        link: DuplexLink,
+        hearer: Hearer,
+        pool: HttpPool,
+        url: str,
+        *,
+        headers: Headers = (),
+        credentials: Credentials | None = None,
+    ) -> None:
+        self.link = link
+        self._hearer = hearer
+        self._endpoint = HttpEndpoint(pool, url, headers, credentials, self._held)
+        self._extensions = frozenset(link.identity.capabilities.extensions or ())
+        self._session: str | None = None
+        # Whether the server has ever opened a GET stream.
+        self._streams = False
+        self._over = False
+        self._calls: dict[RequestId, PendingRequest] = {}
+        self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._courtesies: set[asyncio.Task[Any]] = set()
+        self._overwhelmed = False
+        self._closed: str | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        self._gone = False
+
+    @property
+    def url(self) -> str:
+        """The URL of the server, after redirects."""
+        return self._endpoint.url
+
+    @property
+    def _revision(self) -> Revision | None:
+        return self.link.peer.revision if self.link.peer is not None else None
+
+    # ------------------------------------------------------------ requests
+
+    async def request(
+        self,
+        method: str,
+        params: RequestParams,
+        timeout_s: float,
+        *,
+        progressed: Progressing | None = None,
+        headers: Headers = (),
+        probing: Revision | None = None,
+    ) -> Raw:
+        """Send a request and wait for its raw result, in this task."""
+        lines = self._headers(method, params, probing)
+        lines += headers
+        call, data = self._open(method, params, timeout_s, progressed is not None, probing)
+        call.progressed = progressed
+        return await self._wait(call, data, lines)
+
+    def _open(
+        self,
+        method: str,
+        params: RequestParams,
+        timeout_s: float,
+        progress: bool,
+        probing: Revision | None = None,
+    ) -> tuple[PendingRequest, bytes]:
+        if self._closed is not None:
+            raise ConnectionLost(self._closed)
+        id, data = self.link.request(
+            method,
+            params,
+            now=_now(),
+            timeout_s=timeout_s,
+            max_s=max(MAX_S, timeout_s),
+            progress=progress,
+            revision=probing,
+        )
+        name = getattr(params, "name", None)
+        call = self._calls[id] = PendingRequest(id, method, timeout_s, name)
+        return call, data
+
+    async def _wait(self, call: PendingRequest, data: bytes, lines: Headers) -> Raw:
+        try:
+            async with asyncio.timeout_at(self.link.ends_at(call.id)) as call.limit:
+                await self._post(call, data, lines)
+        except TimeoutError:
+            if call.outcome is None:
+                words = f"{self._where}: no answer to {call.method} within {call.timeout_s:g} s"
+                raise TimedOut(words) from None
+        except ColonnadeError as error:
+            call.runs = isinstance(error, ConnectionLost) and error.status is None
+            if not call.runs:
+                raise
+            words = f"{error}, during {call.label}"
+            raise ConnectionLost(words, server=error.server) from None
+        finally:
+            self._leave(call)
+        outcome = call.outcome
+        if isinstance(outcome, ColonnadeError):
+            raise outcome
+        assert outcome is not None
+        return outcome
+
+    def _leave(self, call: PendingRequest) -> None:
+        """It is over; a server that still handles it gets `notifications/cancelled`, if closing the
+        response does not cancel it."""
+        self._calls.pop(call.id, None)
+        if call.outcome is not None or self._closed is not None:
+            return
+        revision = self._revision
+        gone = None
+        with contextlib.suppress(ColonnadeError):  # initialize cannot be cancelled
+            gone = self.link.cancel(call.id, "no longer needed")
+        if (
+            gone is not None
+            and call.runs
+            and revision is not None
+            and revision.http.cancellation is HttpCancellation.NOTIFICATION
+        ):
+            self._spawn_courtesy(gone)
+
+    @property
+    def _where(self) -> str:
+        return self._endpoint.where
+
+    def _headers(
+        self, method: str, params: RequestParams, probing: Revision | None = None
+    ) -> list[tuple[str, str]]:
+        revision = probing or self._revision
+        row = revision.method(method, self._extensions) if revision is not None else None
+        if row is None:
+            return rules.headers_for_post(revision, self._session)
+        name = getattr(params, row.name_param, None) if row.name_param is not None else None
+        return rules.headers_for_request(row, revision, name, session=self._session)
+
+    def begin(
+        self, method: str, params: RequestParams, timeout_s: float
+    ) -> tuple[RequestId, asyncio.Future[Raw]]:
+        """Send a request in a task of its own: for what stays open, as a subscription does."""
+        lines = self._headers(method, params)
+        call, data = self._open(method, params, timeout_s, progress=False)
+        future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        call.task = self._spawn(self._wait(call, data, lines))
+        call.task.add_done_callback(partial(self._ended, call, future))
+        return call.id, future
+
+    def _ended(
+        self, call: PendingRequest, future: asyncio.Future[Raw], task: "asyncio.Task[Raw]"
+    ) -> None:
+        self._leave(call)  # which was not done if it was cancelled before it began
+        error = call.outcome if task.cancelled() else task.exception()
+        if future.done():
+            return
+        if isinstance(error, BaseException):
+            future.set_exception(error)
+        elif task.cancelled():
+            future.cancel()
+        else:
+            future.set_result(task.result())
+
+    def give_up(self, id: RequestId) -> None:
+        """Cancel a request of `begin`."""
+        call = self._calls.get(id)
+        if call is not None and call.task is not None:
+            call.task.cancel()
+
+    # ------------------------------------------------------------ opening
+
+    async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
+        """Open the conversation with `initialize`, and a session if the server assigns one.
+
+        R0056: a cancellation ends it, and so does any failure.
+        """
+        id = self.link.snapshot().next_id
+        begin = self.link.initialize(_now(), timeout_s, revision)
+        call = self._calls[id] = PendingRequest(id, HANDSHAKE_METHOD, timeout_s)
+        try:
+            outcome = await self._wait(call, begin.data, rules.headers_for_post(None, None))
+        finally:
+            if self.link.phase in (Phase.OPENING, Phase.CLOSED):
+                self._close("the handshake was given up")
+        if self._courtesies:  # notifications/initialized, which must come before what follows
+            await asyncio.wait(self._courtesies, timeout=COURTESY_S)
+        agreed = self._revision
+        if agreed is not None and (self._session is not None or agreed.http.sessions):
+            opened = asyncio.get_running_loop().create_future()
+            self._spawn(self._read_session_stream(agreed, opened))
+            await asyncio.wait([opened], timeout=SESSION_STREAM_S)
+        return outcome
+
+    async def notify(self, method: str, params: NotificationParams | None = None) -> None:
+        """Send a notification. Raises if the server does not accept it."""
+        if self._closed is not None:
+            raise ConnectionLost(f"{self._closed} before {method}")
+        await self._tell(self.link.notify(method, params), method)
+
+    # ------------------------------------------------------------ POST
+
+    async def _post(self, call: PendingRequest, data: bytes, lines: Headers) -> None:
+        response = await self._endpoint.send("POST", lines, data)
+        async with response:
+            if response.status != rules.OK:
+                await self._handle_refusal(call, response)
+            else:
+                if call.method == HANDSHAKE_METHOD:
+                    self._session = rules.assigned_session(response.header(SESSION_HEADER))
+                self._endpoint.check_plain(response)
+                if response.media == EVENTS_TYPE:
+                    await self._stream(call, response)
+                    return
+                body = await response.whole(MAX_BODY_BYTES)
+                if response.media == JSON_TYPE:
+                    self._handle_body(call, body)
+                if call.outcome is None:
+                    raise self._endpoint.refusal(call.method, response, body)
+            if isinstance(call.outcome, ColonnadeError):
+                call.outcome.status = (
+                    response.status
+                )  # by which the probe knows the era of a server (D13)
+
+    async def _handle_refusal(self, call: PendingRequest, response: ClientResponse) -> None:
+        if self._is_session_gone(response):
+            raise self._session_ended(call.method)
+        body = await self._endpoint.refused(response)
+        refusal = self._endpoint.refusal(call.method, response, body)
+        if isinstance(refusal, AuthError):  # whatever its body says
+            raise refusal
+        if response.media == JSON_TYPE:
+            self._handle_body(call, body)
+        if call.outcome is None:
+            raise refusal
+
+    def _is_session_gone(self, response: ClientResponse) -> bool:
+        return response.status == rules.NOT_FOUND and self._session is not None  # R0288
+
+    def _session_ended(self, method: str) -> SessionEnded:
+        self._over = True
+        words = f"{self._where} answered {method} with 404: the session has ended"
+        ended = SessionEnded(words, server=self._where)
+        ended.status = rules.NOT_FOUND
+        return ended
+
+    def _handle_body(self, call: PendingRequest, body: bytes) -> None:
+        try:
+            frame = decode(body)
+        except Fault as fault:
+            # A body that is not JSON is quoted in the error of the request; that says more.
+            if fault.settles is not None and fault.kind is not FaultKind.PARSE:
+                self._act(self.link.refuse(fault), call)
+            return
+        if isinstance(frame, ErrorResponse) and frame.id is None:
+            # It could not parse the request, and so has no id; there is only one.
+            call.outcome = error_of(frame)
+            with contextlib.suppress(ColonnadeError):  # initialize cannot be cancelled
+                self.link.cancel(call.id)
+            return
+        self._act(self.link.take(frame, _now()), call)
+
+    async def _tell(self, data: bytes, method: str) -> None:
+        """POST a notification or a response. Raises the error of the server."""
+        lines = rules.headers_for_post(self._revision, self._session)
+        try:
+            async with asyncio.timeout(TELL_S):
+                response = await self._endpoint.send("POST", lines, data)
+                async with response:
+                    if response.status < 300:
+                        response.linger()
+                        return
+                    body = await self._endpoint.refused(response)
+        except TimeoutError:
+            words = f"{self._where} accepted no {method} within {TELL_S:g} s"
+            raise TimedOut(words, server=self._where) from None
+        if self._is_session_gone(response):
+            raise self._session_ended(method)
+        raise self._endpoint.objection(method, response, body)
+
+    async def _courtesy(self, data: bytes) -> None:
+        try:
+            async with asyncio.timeout(COURTESY_S):
+                await self._tell(data, "a message")
+        except (ColonnadeError, TimeoutError) as error:
+            log.debug("%s did not accept a message: %s", self._where, error)
+
+    # ------------------------------------------------------------ streams
+
+    async def _stream(self, call: PendingRequest, response: ClientResponse) -> None:
+        """Read the stream of a request until its response; resume it if it breaks."""
+        parser = EventStreamParser()
+        resumption = StreamResumption()
+        while True:
+            cut = await self._read(response, parser, call, resumption)
+            if call.outcome is not None:
+                return
+            revision = self._revision
+            words = f"{self._where}: the stream ended without a response{cut and f' ({cut})'}"
+            # Streamable HTTP is used for every revision with a handshake, also the one before it.
+            if revision is None or not revision.handshake or not parser.last_event_id:
+                raise ConnectionLost(words)
+            parser = resumed_parser(parser)
+            try:
+                response = await resumption.reconnect(
+                    partial(self._fetch, revision, parser), parser
+                )
+            except ColonnadeError as error:  # D28: the server does not resume it
+                raise ConnectionLost(f"{words}, and cannot be resumed: {error}") from None
+
+    async def _read(
+        self,
+        response: ClientResponse,
+        parser: EventStreamParser,
+        call: PendingRequest | None,
+        resumption: StreamResumption,
+    ) -> str:
+        """Read a stream until it ends, or the response has come; returns the error if it broke.
+
+        Raises `RemoteProtocolError` for a stream that breaks its bounds.
+        """
+        async with response:
+            try:
+                while data := await response.read():
+                    for event in parser.feed(data):
+                        if event.data and event.event == "message":
+                            resumption.heard()
+                            self._act(self.link.receive(event.data, _now()), call)
+                    if call is not None and call.outcome is not None:
+                        response.linger()
+                        return ""
+                parser.end()
+            except Fault as fault:
+                raise RemoteProtocolError(f"{self._where}: {fault}") from None
+            except (ConnectionLost, RemoteProtocolError) as error:
+                return str(error)
+        return ""
+
+    async def _fetch(self, revision: Revision, parser: EventStreamParser) -> ClientResponse:
+        """Open a GET stream. Raises if there is none, with the status."""
+        lines = rules.headers_for_stream(revision, self._session, parser.last_event_id)
+        response = await self._endpoint.send("GET", lines)
+        if response.status == rules.OK and response.media == EVENTS_TYPE:
+            try:
+                self._endpoint.check_plain(response)
+            except BaseException:
+                response.close()
+                raise
+            self._streams = True
+            return response
+        async with response:
+            # Before there was any stream a 404 says that there is none: it accepts POST alone.
+            # If the session has ended, the next POST says so (D45).
+            if self._is_session_gone(response) and (self._streams or parser.last_event_id):
+                raise self._session_ended("GET")
+            raise self._endpoint.refusal("GET", response, await self._endpoint.refused(response))
+
+    async def _read_session_stream(self, revision: Revision, opened: asyncio.Future[None]) -> None:
+        """Read the GET stream of a session, for as long as the server has one."""
+        parser = EventStreamParser()
+        resumption = StreamResumption(failures=None)
+        try:
+            try:
+                response = await self._fetch(revision, parser)
+            except ColonnadeError as error:
+                if not is_transient(error):
+                    raise
+                opened.set_result(None)
+                response = await self._reconnect_session_stream(revision, parser, resumption)
+            if not opened.done():
+                opened.set_result(None)
+            while True:
+                await self._read(response, parser, None, resumption)
+                parser = resumed_parser(parser)
+                try:
+                    response = await self._reconnect_session_stream(revision, parser, resumption)
+                except RemoteProtocolError:
+                    if not parser.last_event_id:
+                        raise
+                    parser = EventStreamParser()  # D28: the events are gone; start a new stream
+                    response = await self._reconnect_session_stream(revision, parser, resumption)
+        except SessionEnded as ended:
+            self._close(str(ended))
+            self._say_gone()
+        except ColonnadeError as error:  # it has none, or refuses it
+            log.debug("no GET stream from %s: %s", self._where, error)
+        finally:
+            if not opened.done():
+                opened.set_result(None)
+
+    async def _reconnect_session_stream(
+        self, revision: Revision, parser: EventStreamParser, resumption: StreamResumption
+    ) -> ClientResponse:
+        """Reconnect the GET stream of a session. Without a last event id, notifications that were
+        sent meanwhile are lost."""
+        response = await resumption.reconnect(partial(self._fetch, revision, parser), parser)
+        if not parser.last_event_id:
+            self._hearer.missed()
+        return response
+
+    # ------------------------------------------------------------ messages of the server
+
+    def _act(self, events: list[LinkEvent], own: PendingRequest | None = None) -> None:
+        """Apply the events of a message. `own` is the call on whose stream it came."""
+        for event in events:
+            match event:
+                case RequestFinished():
+                    call = self._calls.get(event.id)
+                    if call is not None:
+                        call.outcome = event.outcome
+                        if call is not own:
+                            call.wake(_now())
+                case ProgressReceived():
+                    call = self._calls.get(event.id)
+                    if call is not None:
+                        call.ends(self.link.ends_at(call.id))
+                        if call.progressed is not None:
+                            call.progressed(event.params)
+                case NotificationReceived():
+                    self._hearer.told(event)
+                    if event.subscription is not None:
+                        self._keep_open(event.subscription)
+                case RequestReceived():
+                    self._exchanges[event.exchange] = self._spawn(self._answer(event.exchange, own))
+                case RequestCancelled():
+                    task = self._exchanges.get(event.exchange)
+                    if task is not None:
+                        task.cancel()
+                case Send():
+                    self._reply(event.data)
+                case _:
+                    pass
+
+    def _reply(self, data: bytes) -> None:
+        """Send a response of the link itself."""
+        if len(self._courtesies) < MAX_COURTESIES:
+            self._spawn_courtesy(data)
+        elif not self._overwhelmed:  # once: a server must not fill the log
+            self._overwhelmed = True
+            log.warning("%s sends too many requests at once; some get no response", self._where)
+
+    def _keep_open(self, subscription: RequestId) -> None:
+        """An acknowledged subscription has no timeout."""
+        call = self._calls.get(subscription)
+        if call is not None and call.method == LISTEN:
+            call.ends(self.link.ends_at(call.id))
+
+    async def _answer(self, exchange: Exchange, own: PendingRequest | None) -> None:
+        """Handle a request of the server, which belongs to the call on whose stream it came, if
+        any."""
+        turn = HttpClientTurn(exchange, self._say)
+        held: tuple[int, ...] = ()
+        if exchange.input_request is not None:
+            held = self.link.pause_timeouts(_now(), own.id if own is not None else None)
+            self._reset(held)
+        try:
+            data = await self._hearer.answer(turn)
+            if data is not None and self._closed is None:
+                await self._tell(data, f"the response to {exchange.method.name}")
+        except asyncio.CancelledError:
+            exchange.abandon()
+        except ColonnadeError as error:
+            log.warning("a response did not arrive: %s", error)
+        finally:
+            self._exchanges.pop(exchange, None)
+            self.link.resume_timeouts(held, _now())
+            self._reset(held)
+
+    def _reset(self, ids: Iterable[RequestId]) -> None:
+        """Apply the timeouts of these calls, which were paused or resumed."""
+        for id in ids:
+            call = self._calls.get(id)
+            if call is not None:
+                call.ends(self.link.ends_at(id))
+
+    @contextlib.contextmanager
+    def _held(self) -> Generator[None, None, None]:
+        """Pause all timeouts while a user logs in, which has a timeout of its own."""
+        held = self.link.pause_timeouts(_now())
+        self._reset(held)
+        try:
+            yield
+        finally:
+            self.link.resume_timeouts(held, _now())
+            self._reset(held)
+
+    async def _say(self, data: bytes) -> None:
+        await self._tell(data, "a message")
+
+    # ------------------------------------------------------------ closing
+
+    def _close(self, why: str) -> None:
+        """Fail all pending requests; nothing is sent from here on."""
+        if self._closed is not None:
+            return
+        self._closed = why
+        now = _now()
+        for event in self.link.close(why):
+            call = self._calls.get(event.id) if isinstance(event, RequestFinished) else None
+            if call is not None and isinstance(event, RequestFinished):
+                call.outcome = event.outcome
+        for call in list(self._calls.values()):
+            if call.task is not None:
+                call.task.cancel()
+            else:
+                call.wake(now)
+
+    async def leave(self, why: str) -> None:
+        """Close it: fail pending requests, delete the session. May be called twice."""
+        self._close(why)
+        if self._leaving is None:
+            loop = asyncio.get_running_loop()
+            self._leaving = loop.create_task(self._finish(asyncio.current_task()))
+        if self._leaving is not asyncio.current_task():
+            await asyncio.wait([self._leaving])
+
+    async def _finish(self, asking: "asyncio.Task[Any] | None") -> None:
+        """Wait for all tasks, but for the one that waits for this."""
+        tasks = self._tasks - {asking}
+        for task in tasks:
+            task.cancel()
+        if tasks or self._courtesies:
+            await asyncio.wait(tasks | self._courtesies, timeout=COURTESY_S)
+        session, self._session = self._session, None
+        if session is not None and not self._over:
+            with contextlib.suppress(ColonnadeError, TimeoutError):
+                async with asyncio.timeout(COURTESY_S):
+                    lines = rules.headers_for_session(self._revision, session)  # R0290
+                    (await self._endpoint.send("DELETE", lines)).linger()
+        self._say_gone()
+
+    def _say_gone(self) -> None:
+        if not self._gone:
+            self._gone = True
+            self._hearer.gone()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _spawn_courtesy(self, data: bytes) -> None:
+        task = asyncio.get_running_loop().create_task(self._courtesy(data))
+        self._courtesies.add(task)
+        task.add_done_callback(self._courtesies.discard)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

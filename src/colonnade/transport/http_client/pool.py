@@ -1,0 +1,625 @@
+"""The HTTP client's connection pool: HTTP/1.1 connections, and the responses read from them.
+
+Rules: knows no JSON-RPC. A response is read as fast as its reader takes it, and what is buffered is
+bounded. A connection that sent anything out of turn is not used again.
+"""
+
+import asyncio
+import os
+import select
+import socket
+import ssl
+from collections.abc import Iterable, Mapping
+from typing import Protocol, cast
+
+import httptools
+
+from colonnade.errors import CannotConnect, ColonnadeError, ConnectionLost, RemoteProtocolError
+from colonnade.transport.http_client.connect import (
+    HappyEyeballs,
+    Origin,
+    RequestTarget,
+    encode_request,
+)
+
+# All headers of a response, and whatever else is between two chunks of a body; servers allow 16 KiB
+# in requests.
+HEAD_BYTES = 64 * 1024
+# Added to the length of each header, so that there are not many empty ones.
+HEADER_BYTES = 32
+# With more unread bytes, reading from the server pauses.
+UNREAD_BYTES = 256 * 1024
+# How long a response whose rest is not needed may take to end, before its connection is closed.
+LINGER_S = 1.0
+
+
+class ConnectionPool(Protocol):
+    """What a connection needs of its pool."""
+
+    def forget(self, connection: "ClientConnection") -> None:
+        """A connection was closed."""
+        ...
+
+    def keep(self, connection: "ClientConnection") -> None:
+        """A connection is free: keep it for the next request."""
+        ...
+
+
+class ClientConnection(asyncio.Protocol):
+    """One connection of a pool, and the response that is being read from it."""
+
+    def __init__(self, pool: ConnectionPool, origin: Origin) -> None:
+        self.origin = origin
+        self.transport: asyncio.Transport | None = None
+        self.response: ClientResponse | None = None
+        self.lost: ColonnadeError | None = None
+        self.reusable = False
+        self.used_at: float = 0.0
+        self._pool = pool
+        self._parser: httptools.HttpResponseParser | None = None
+        self._head = 0
+        self._between = 0
+        self._by_length = False
+
+    # ------------------------------------------------------------ asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse bytes of a response; data without a request closes the connection."""
+        parser = self._parser
+        if parser is None:
+            self.abort(RemoteProtocolError("the server sent data without a request"))
+            return
+        self._between += len(data)
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.abort(
+                RemoteProtocolError("the server wants to switch to another protocol than HTTP")
+            )
+        except httptools.HttpParserError as error:
+            why = error.__context__ if isinstance(error.__context__, RemoteProtocolError) else None
+            self.abort(why or RemoteProtocolError(f"the server's response is not HTTP: {error}"))
+        else:
+            if self._between > HEAD_BYTES:
+                self.abort(_too_large())
+
+    def eof_received(self) -> bool | None:
+        """The server sends no more."""
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection was closed: a response without a length ends with it, any other fails."""
+        # Not used any more: asyncio's transport raises AttributeError for `abort` after its own
+        # close.
+        self.transport = None
+        self.reusable = False
+        self._pool.forget(self)
+        if self.lost is None:
+            self.lost = ConnectionLost("the server closed the connection")
+        response, self.response, self._parser = self.response, None, None
+        if response is None:
+            return
+        if response.begun and not self._by_length and exc is None:
+            response.finish()
+        else:
+            response.fail(self.lost)
+
+    # ------------------------------------------------------------ one request
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing to read, such as the end of the connection."""
+        sock = self.transport.get_extra_info("socket") if self.transport is not None else None
+        return sock is not None and not _readable(sock.fileno())
+
+    def send(self, request: bytes, response: "ClientResponse") -> None:
+        """Write a request; what comes back goes to this response."""
+        if self.lost is not None or self.transport is None:
+            response.fail(self.lost or ConnectionLost("there is no connection"))
+            return
+        self.response = response
+        self.reusable = False
+        self._head = self._between = 0
+        self._by_length = False
+        self._parser = httptools.HttpResponseParser(self)
+        self.transport.write(request)
+
+    def abort(self, why: ColonnadeError) -> None:
+        """Close it at once."""
+        self.reusable = False
+        if self.lost is None:
+            self.lost = why
+        if self.transport is not None:
+            self.transport.abort()
+        response, self.response, self._parser = self.response, None, None
+        if response is not None:
+            response.fail(self.lost)
+
+    # ------------------------------------------------------------ callbacks of httptools
+
+    def on_message_begin(self) -> None:
+        """A response begins, or an informational one (1xx) before it."""
+        if self.response is None:
+            raise RemoteProtocolError("the server sent more than one response")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header; trailers are ignored."""
+        response = self.response
+        if response is None or response.begun:
+            return
+        name = name.lower()
+        if name == b"content-length" or (
+            name == b"transfer-encoding" and value.lower().endswith(b"chunked")
+        ):
+            self._by_length = True
+        self._head += len(name) + len(value) + HEADER_BYTES
+        if self._head > HEAD_BYTES:
+            raise _too_large()
+        response.add_header(name.decode("latin-1"), value.decode("latin-1"))
+
+    def on_headers_complete(self) -> None:
+        """All headers are there; after an informational response (1xx) others follow."""
+        response, parser = self.response, self._parser
+        if response is None or parser is None:
+            return
+        status = parser.get_status_code()
+        if status < 100:
+            raise RemoteProtocolError(f"the server's response is not HTTP: its status is {status}")
+        if status < 200:
+            response.headers.clear()
+            self._by_length = False
+            return
+        if status in (204, 304):
+            self._by_length = True
+        self._between = 0
+        response.begin(status)
+
+    def on_body(self, data: bytes) -> None:
+        """A chunk of the body."""
+        self._between = 0
+        if self.response is not None:
+            self.response.feed(data)
+
+    def on_message_complete(self) -> None:
+        """The response is complete."""
+        response, parser = self.response, self._parser
+        if response is None or parser is None or not response.begun:
+            return
+        self.response = self._parser = None
+        self.reusable: bool = parser.should_keep_alive() and self.lost is None
+        response.finish()
+
+
+def _readable(descriptor: int) -> bool:
+    if not hasattr(select, "poll"):  # on Windows, where `select` takes any descriptor
+        return bool(select.select([descriptor], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _too_large() -> RemoteProtocolError:
+    return RemoteProtocolError(f"the server's headers are larger than {HEAD_BYTES} bytes")
+
+
+class ClientResponse:
+    """The response of a server: status, headers, and a body that is read in chunks."""
+
+    __slots__ = (
+        "_closed",
+        "_connection",
+        "_error",
+        "_linger_timer",
+        "_over",
+        "_paused",
+        "_pieces",
+        "_pool",
+        "_size",
+        "_waiter",
+        "headers",
+        "status",
+        "where",
+    )
+
+    def __init__(
+        self, pool: ConnectionPool, connection: ClientConnection, where: str = "the server"
+    ) -> None:
+        self.where: str = where
+        self.status: int = 0
+        self.headers: dict[str, str] = {}
+        self._pool = pool
+        self._connection = connection
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._over = False
+        self._closed = False
+        self._error: ColonnadeError | None = None
+        self._paused = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"ClientResponse({self.status or 'none yet'})"
+
+    async def __aenter__(self) -> "ClientResponse":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def begun(self) -> bool:
+        """Whether its headers have arrived."""
+        return bool(self.status)
+
+    def header(self, name: str) -> str | None:
+        """A header by its name in lower case; one that was sent twice is joined by commas."""
+        return self.headers.get(name)
+
+    @property
+    def media(self) -> str:
+        """The media type, without parameters; empty if there is none."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    # ------------------------------------------------------------ called by the connection
+
+    def add_header(self, name: str, value: str) -> None:
+        """Add a header."""
+        value = value.strip(" \t")
+        before = self.headers.get(name)
+        self.headers[name] = value if before is None else f"{before}, {value}"
+
+    def begin(self, status: int) -> None:
+        """All headers are there."""
+        self.status = status
+        self._wake()
+
+    def feed(self, data: bytes) -> None:
+        """A chunk of the body."""
+        if self._closed:
+            return
+        self._pieces.append(data)
+        self._size += len(data)
+        transport = self._connection.transport
+        if self._size > UNREAD_BYTES and not self._paused and transport is not None:
+            self._paused = True
+            transport.pause_reading()
+        self._wake()
+
+    def finish(self) -> None:
+        """The body is complete."""
+        self._over = True
+        self._wake()
+        if self._closed:
+            self._release()
+
+    def fail(self, why: ColonnadeError) -> None:
+        """The response was cut off."""
+        if not self._over:
+            self._over, self._error = True, why
+        self._wake()
+        self._cancel_linger()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # ------------------------------------------------------------ reading
+
+    async def started(self) -> None:
+        """Wait for its headers. Raises the reason if there are none; a cancellation closes the
+        connection."""
+        try:
+            while not self.status and not self._over:
+                await self._wait()
+        except BaseException:
+            self.close()
+            raise
+        if not self.status:
+            self.close()
+            lost = self._error or ConnectionLost("the server closed the connection")
+            raise type(lost)(f"{self.where}: {lost}")
+
+    async def read(self) -> bytes:
+        """The next bytes of the body; empty at the end. Raises `ConnectionLost` if it was cut
+        off."""
+        while not self._pieces and not self._over:
+            self._resume()
+            await self._wait()
+        if self._pieces:
+            data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            self._pieces.clear()
+            self._size = 0
+            return data
+        if self._error is not None:
+            raise type(self._error)(f"{self.where}: the response was cut off: {self._error}")
+        return b""
+
+    async def whole(self, limit: int) -> bytes:
+        """The whole body. Raises `RemoteProtocolError` if it is larger than a limit, before it is
+        read if possible."""
+        pieces: list[bytes] = []
+        size = int(self.headers.get("content-length", "0"))
+        if size <= limit:
+            size = 0
+            while data := await self.read():
+                size += len(data)
+                if size > limit:
+                    break
+                pieces.append(data)
+        if size > limit:
+            raise RemoteProtocolError(f"{self.where}: the response is larger than {limit} bytes")
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _resume(self) -> None:
+        transport = self._connection.transport
+        if self._paused and transport is not None:
+            self._paused = False
+            if not transport.is_closing():
+                transport.resume_reading()
+
+    def close(self) -> None:
+        """Stop reading: the connection is kept if the response was read to its end, else closed."""
+        if self._closed:
+            return
+        self._closed = True
+        self._pieces.clear()
+        if self._over and self._error is None:
+            self._release()
+        else:
+            self._connection.abort(ConnectionLost("the response was closed"))
+
+    def linger(self) -> None:
+        """Discard the rest, which ends in a moment; the connection is kept if it does."""
+        if self._over or self._closed:
+            self.close()
+            return
+        self._closed = True
+        self._pieces.clear()
+        self._resume()
+        self._linger_timer = asyncio.get_running_loop().call_later(
+            LINGER_S, self._connection.abort, ConnectionLost("the response was closed")
+        )
+
+    def _cancel_linger(self) -> None:
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._linger_timer = None
+
+    def _release(self) -> None:
+        self._cancel_linger()
+        self._resume()
+        self._pool.keep(self._connection)
+
+
+# For DNS, TCP and TLS together: each network hop takes a second at worst.
+CONNECT_S = 15.0
+# Servers close idle connections after 5 to 60 seconds, and a request sent at that moment is lost.
+IDLE_S = 4.0
+# Idle connections to one server.
+IDLE_CONNECTIONS = 64
+# Iterations of the loop until what was closed is released: TLS, then the socket, then its reader.
+CLOSING_TURNS = 16
+# Parsed URLs that are cached; a client has one or two.
+MAX_TARGETS = 256
+
+
+class HttpPool:
+    """A pool of HTTP/1.1 connections, for one event loop.
+
+    `context` is for TLS; without one the certificates of the system are trusted, or those in the
+    file of `SSL_CERT_FILE`. `environ` has the variables of proxies.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect_s: float = CONNECT_S,
+        idle_s: float = IDLE_S,
+        context: ssl.SSLContext | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._connect_s = connect_s
+        self._idle_s = idle_s
+        self._context = context
+        self._environ = environ
+        self._routes = HappyEyeballs()
+        self._targets: dict[str, RequestTarget] = {}
+        self._all: set[ClientConnection] = set()
+        self._idle: dict[Origin, list[ClientConnection]] = {}
+        self._connecting: set[asyncio.Timeout] = set()
+        self._reaper_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"HttpPool({len(self._all)} connections, {self.idle} idle)"
+
+    @property
+    def idle(self) -> int:
+        """The number of idle connections."""
+        return sum(map(len, self._idle.values()))
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        headers: Iterable[tuple[str, str]],
+        body: bytes = b"",
+        *,
+        address: str | None = None,
+    ) -> ClientResponse:
+        """Send a request and wait for the headers of its response.
+
+        `address` is the one to connect to, whatever others the host has; TLS is with the host.
+        Raises `CannotConnect`, `ConnectionLost` if the request may have arrived,
+        `RemoteProtocolError` if the response is not HTTP, `InvalidArgument` for a URL or a header
+        that cannot be sent.
+        """
+        if self._closed:
+            raise ConnectionLost("the client was closed")
+        if address is None:
+            target = self._targets.get(url) or self._target(url)
+        else:
+            target = RequestTarget(url, self._environ, address)
+        request = encode_request(method, target, headers, body)
+        connection = self._take(target.origin) or await self._connect(target)
+        response = ClientResponse(self, connection, target.authority)
+        connection.send(request, response)
+        await response.started()
+        return response
+
+    def _target(self, url: str) -> RequestTarget:
+        target = RequestTarget(url, self._environ)
+        if len(self._targets) >= MAX_TARGETS:
+            self._targets.clear()
+        self._targets[url] = target
+        return target
+
+    # ------------------------------------------------------------ connections
+
+    def forget(self, connection: ClientConnection) -> None:
+        """A connection was closed."""
+        self._all.discard(connection)
+        idle = self._idle.get(connection.origin)
+        if idle and connection in idle:
+            idle.remove(connection)
+            self._forget_empty(connection.origin)
+
+    def _take(self, origin: Origin) -> ClientConnection | None:
+        """An idle connection that is still usable."""
+        idle = self._idle.get(origin)
+        now = asyncio.get_running_loop().time()
+        while idle:
+            connection = idle.pop()
+            fresh = connection.reusable and now - connection.used_at < self._idle_s
+            if fresh and connection.is_quiet:
+                return connection
+            connection.abort(ConnectionLost("it was idle"))
+        return None
+
+    def keep(self, connection: ClientConnection) -> None:
+        """A connection is free: keep it for the next request."""
+        transport = connection.transport
+        idle = self._idle.setdefault(connection.origin, [])
+        if (
+            not connection.reusable
+            or self._closed
+            or len(idle) >= IDLE_CONNECTIONS
+            or transport is None
+            or transport.get_write_buffer_size()  # it responded before it read all of the request
+        ):
+            self._forget_empty(connection.origin)
+            connection.abort(ConnectionLost("it is not needed"))
+            return
+        loop = asyncio.get_running_loop()
+        connection.used_at = loop.time()
+        idle.append(connection)
+        if self._reaper_timer is None:
+            self._reaper_timer = loop.call_later(self._idle_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Close connections that were idle for too long."""
+        self._reaper_timer = None
+        loop = asyncio.get_running_loop()
+        latest = loop.time() - self._idle_s
+        for origin, idle in list(self._idle.items()):
+            while idle and idle[0].used_at <= latest:
+                idle.pop(0).abort(ConnectionLost("it was idle"))
+            self._forget_empty(origin)
+        if self._idle:
+            oldest = min(idle[0].used_at for idle in self._idle.values())
+            self._reaper_timer = loop.call_at(oldest + self._idle_s, self._close_idle)
+
+    def _forget_empty(self, origin: Origin) -> None:
+        if not self._idle.get(origin):
+            self._idle.pop(origin, None)
+
+    async def _connect(self, target: RequestTarget) -> ClientConnection:
+        limit = asyncio.timeout(self._connect_s)
+        try:
+            async with limit:
+                self._connecting.add(limit)
+                connection = await self._connected(target)
+        except TimeoutError:
+            if self._closed:
+                raise ConnectionLost("the client was closed") from None
+            words = f"did not answer within {self._connect_s:g} s"
+        except ssl.SSLCertVerificationError as error:
+            raise CannotConnect(
+                f"the certificate of {target.authority} is not trusted: {error.verify_message}"
+            ) from None
+        except (OSError, UnicodeError) as error:
+            words = f"cannot be reached: {_reason(error)}"
+        else:
+            # Not before: a loop may drop what was given up without calling `connection_lost`.
+            if connection.lost is None:
+                self._all.add(connection)
+            if self._closed:
+                connection.abort(ConnectionLost("the client was closed"))
+            return connection
+        finally:
+            self._connecting.discard(limit)
+        raise CannotConnect(f"{target.authority} {words}", server=target.authority)
+
+    async def _connected(self, target: RequestTarget) -> ClientConnection:
+        scheme, _, port = target.origin
+
+        def make() -> ClientConnection:
+            return ClientConnection(self, target.origin)
+
+        if target.proxy is not None:
+            origin = (scheme, target.address, port)
+            return await target.proxy.connect(origin, make, self._tls, self._routes, target.host)
+        context = self._tls() if scheme == "https" else None
+        _, connection = await self._routes.connect(make, target.address, port, context, target.host)
+        return connection
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._context is None:
+            self._context = default_tls()
+        return self._context
+
+    async def close(self) -> None:
+        """Close all connections; waiting requests and readers get `ConnectionLost`."""
+        self._closed = True
+        now = asyncio.get_running_loop().time()
+        for limit in self._connecting:
+            if not limit.expired():
+                limit.reschedule(now)
+        if self._reaper_timer is not None:
+            self._reaper_timer.cancel()
+            self._reaper_timer = None
+        for connection in list(self._all):
+            connection.abort(ConnectionLost("the client was closed"))
+        self._idle.clear()
+        for _ in range(CLOSING_TURNS):
+            if not self._all:
+                break
+            await asyncio.sleep(0)
+
+
+def default_tls() -> ssl.SSLContext:
+    """The default TLS context. To make it takes as long as a request."""
+    context = ssl.create_default_context()  # which honours SSL_CERT_FILE
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no connection, as the system says it: messages of a loop show addresses."""
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or 'no reason given').lower().replace('_', ' ')}"
+    if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

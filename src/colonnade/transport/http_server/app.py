@@ -1,0 +1,752 @@
+"""The Streamable HTTP server transport as an ASGI application: routing, POST, GET and DELETE.
+
+A request that stands for itself (2026-07-28) is handled in the task that the web server made for
+it: security checks, body, JSON-RPC request, protocol rules, handler, one JSON response. Only a
+handler that sends notifications turns its response into an event stream. Requests of a session go
+to `session_registry`, those of the HTTP+SSE transport (2024-11-05) to `legacy_sse`.
+
+    app = HttpApp(service)                            # POST /mcp, can be mounted anywhere
+    app = HttpApp(service, around=fastapi_app)        # other paths go to the other application
+
+Rules: every request for one of our paths passes one gate before anything is read or kept. A refused
+request leaves nothing behind. Limits on connections, which no application can see, are those of
+`runner`.
+"""
+
+import asyncio
+import inspect
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import Raw
+
+from colonnade.errors import (
+    AuthError,
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    InvalidArgument,
+    InvalidArgumentType,
+    LocalProtocolError,
+    LoginRequired,
+)
+from colonnade.ports import Caller, Guard, Service, Verify
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
+from colonnade.protocol.http import rules
+from colonnade.protocol.http.param_headers import check_params
+from colonnade.protocol.http.security import (
+    CONTENT_TOO_LARGE,
+    NOT_FOUND,
+    EndpointChecks,
+    Headers,
+    HostPolicy,
+    HttpError,
+    RouteChecks,
+    combine_headers,
+    cors_headers,
+    endpoint_methods,
+    name_list,
+    preflight_headers,
+    require_events,
+)
+from colonnade.protocol.http.sse import encode_event
+from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.jsonrpc import Batch, Frame, Request, decode, encode_error
+from colonnade.protocol.link.link import PING
+from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, PeerDetector
+from colonnade.protocol.revision import HttpBinding, Revision, error_code
+from colonnade.protocol.types import CallToolRequestParams
+from colonnade.transport.http_server.authentication import (
+    RefusalLog,
+    admit,
+    respond_metadata,
+    unverified_words,
+)
+from colonnade.transport.http_server.custom_routes import Route
+from colonnade.transport.http_server.legacy_sse import MESSAGES_PATH, SSE_PATH, SseSessions
+from colonnade.transport.http_server.lifespan import Lifespan, OnDemandLifespan
+from colonnade.transport.http_server.request import (
+    CLOSE_HEADER,
+    CONNECTION_KEY,
+    DEFAULT_LIMITS,
+    READING_BODY,
+    SMALL_BODY_BYTES,
+    App,
+    BufferedBodies,
+    ClientDisconnected,
+    IncomingRequest,
+    Limits,
+    Pairs,
+    Receive,
+    RequestReaper,
+    Scope,
+    Send,
+    overload,
+    too_slow,
+    unexpected,
+)
+from colonnade.transport.http_server.session import HttpSession
+from colonnade.transport.http_server.session_registry import SessionRegistry
+from colonnade.transport.http_server.stateless import (
+    NO_BATCHES,
+    answer_initialize,
+    answer_ping,
+    peers_without_session,
+)
+from colonnade.transport.signals import Signals
+
+log: logging.Logger = logging.getLogger("colonnade.transport")
+# `middleware.log` writes there, too.
+access: logging.Logger = logging.getLogger("colonnade.requests")
+
+# How long cancelled calls may clean up at shutdown.
+ENDING_S = 1.0
+# Of the protected resource metadata (RFC 9728); the path of the endpoint follows.
+WELL_KNOWN = "/.well-known/oauth-"
+METADATA_PATH = "/.well-known/oauth-protected-resource"
+
+
+class HttpTurn(IncomingRequest, RequestFields):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """The context of a request that stands for itself: the HTTP request and its exchange."""
+
+    exchange: Exchange
+    fault: Fault | None = None
+    root: str = ""
+    # The address of a client that sent credentials; empty if it sent none.
+    client: str = ""
+
+    @property
+    def wire(self) -> "HttpTurn":
+        """Notifications go into the response, so it is this object itself."""
+        return self
+
+    @property
+    def session(self) -> None:
+        """There is none."""
+        return None
+
+    async def send(self, frame: bytes) -> None:
+        """Send a notification; it is left out if the client accepts no event stream."""
+        if self.accept.events:
+            await self.write(encode_event(frame))
+
+    def post(self, frame: bytes) -> bool:
+        """Send it if that needs no waiting; False if it was not sent."""
+        return self.accept.events and self.try_write(encode_event(frame))
+
+    async def ask(self, question: InputRequest) -> Raw:
+        """R0858: a server sends no requests to the client in this revision."""
+        raise LocalProtocolError(
+            f"{question.kind.method} is sent in an input_required result in this revision"
+        )
+
+    async def hang_up(self) -> None:
+        """Nothing: a stream that cannot be resumed stays open."""
+
+
+class HttpApp:
+    """A service as an ASGI application, for clients of every revision that it accepts."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        path: str = "/mcp",
+        policy: HostPolicy | None = None,
+        around: App | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        verify: Verify | None = None,
+        guard: Guard | None = None,
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
+        stateless: bool = False,
+        routes: Callable[[], Sequence[Route]] = tuple,
+        access_log: bool = False,
+    ) -> None:
+        named, pages = name_list("hosts", hosts), name_list("origins", origins)
+        # Whether host names were given, and not only origins.
+        self.has_names: bool = bool(named) or policy is not None
+        if named or pages:
+            policy = HostPolicy.for_mount(*named, origins=pages)
+        if not path.startswith("/"):
+            raise InvalidArgument(f"{path!r} is not a path; begin it with a slash", argument="path")
+        if not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentType(
+                "limits= takes Limits(...); RunLimits(...) are run_limits=", argument="limits"
+            )
+        self.service = service
+        self.path: str = path.rstrip("/") or "/"
+        # Answered with 404 also where another application would answer with a page of its own.
+        self._metadata = METADATA_PATH + path.rstrip("/")
+        self.limits = limits
+        self.reaper: RequestReaper = RequestReaper()
+        self._buffered_bodies = BufferedBodies()
+        self.draining: bool = False
+        # Whether SIGTERM and SIGINT are handled here; our own server handles them itself.
+        self.heeds_signals = True
+        self._around = around
+        self._verify = verify
+        self._guard = guard
+        self.is_guarded: bool = guard is not None or verify is not None
+        self._given_policy = policy
+        self._recogniser = PeerDetector(service.accepts)
+        self.stateless: bool = stateless
+        # The peers of the handshake revisions without a session, by their version header.
+        self._stateless_peers = peers_without_session(service.accepts) if stateless else {}
+        self._set_gates(policy or HostPolicy.for_mount())
+        self._identity: Identity | None = None
+        self._logs = False
+        self._extensions: frozenset[str] = frozenset()
+        self._shapers: dict[Revision, Encoder] = {}
+        self._routes = routes
+        self._access_log = access_log
+        self._load: dict[str, int] = {}
+        self._refusals = RefusalLog()
+        self._sessions = SessionRegistry(service, limits, self.reaper)
+        # Around another application only paths below our own are taken from it.
+        below = self.path.rstrip("/") if around is not None else ""
+        self._sse_path = below + SSE_PATH
+        self._messages_path = below + MESSAGES_PATH
+        self._sse = SseSessions(service, limits, self._messages_path, self._sessions.shared)
+        self._open = (
+            partial(answer_initialize, service=service) if stateless else self._sessions.open
+        )
+        self._has_sessions = bool(service.accepts.handshakes) and not stateless
+        self._has_sse = not stateless and any(
+            r.http.binding is HttpBinding.HTTP_SSE for r in service.accepts
+        )
+        self._check_routes()
+        self._on_demand = OnDemandLifespan(self.start, self.stop)
+        self._signals = Signals(self._begin_shutdown)
+        self._shutting_down: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------ ASGI
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan."""
+        kind = scope["type"]
+        if kind == "http":
+            path = whole = scope["path"]
+            root: str = scope.get("root_path", "")
+            if root and path.startswith(root):
+                path = path[len(root) :]
+            if path == self.path:
+                await self._serve(scope, receive, send, self._gate, self._endpoint)
+                return
+            path = path.rstrip("/") or "/"
+            # `app.mount("/mcp", …)` at its own path serves it there, too.
+            if self.path in (path, whole.rstrip("/")):
+                await self._serve(scope, receive, send, self._gate, self._endpoint)
+                return
+            if self._has_sse and path == self._sse_path:
+                await self._serve(scope, receive, send, self._gate_get, self._sse_get)
+                return
+            if self._has_sse and path == self._messages_path:
+                await self._serve(scope, receive, send, self._gate_post, self._sse_post)
+                return
+            if path.startswith(WELL_KNOWN) and await self._serve_metadata(
+                path, scope, receive, send
+            ):
+                return
+        await self._elsewhere(kind, scope, receive, send)
+
+    async def _elsewhere(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if kind == "lifespan":
+            await Lifespan(self.start, self.stop, receive, send).run(scope, self._around)
+        elif kind == "http" and (found := self.route_for(scope)) is not None:
+            await self._serve_route(*found, scope, receive, send)
+        elif self._around is not None:
+            await self._around(scope, receive, send)
+        elif kind == "http":
+            await self._not_found(receive, send, f"not found; the MCP endpoint is {self.path}")
+        elif kind == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    def route_for(self, scope: Scope) -> tuple[Route, str] | None:
+        """The custom route for a request, and its path below the mount point."""
+        routes = self._routes()
+        if not routes:
+            return None
+        path, root = scope["path"], scope.get("root_path", "")
+        path = path[len(root) :] if root and path.startswith(root) else path
+        path = path.rstrip("/") or "/"
+        fitting = [route for route in routes if route.match(path) is not None]
+        answered = [route for route in fitting if scope["method"] in route.methods]
+        return ((answered or fitting)[0], path) if fitting else None
+
+    def _check_routes(self) -> None:
+        """Refuse a route that would never be reached. One with a parameter in the place of our path
+        is reached by all other paths."""
+        for path in {route.path for route in self._routes()}:
+            if path == self.path:
+                raise InvalidArgument(f"a route is at {path}, the path of the endpoint; move one")
+            if self._has_sse and path in (self._sse_path, self._messages_path):
+                raise InvalidArgument(
+                    f"a route is at {path}, which this server uses for clients of 2024-11-05; "
+                    "move it"
+                )
+
+    async def _serve_route(
+        self, route: Route, path: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        def answer(turn: HttpTurn, scope: Scope) -> Awaitable[None]:
+            return route.serve(turn, scope, path, (receive, send), self._access_log)
+
+        gate = RouteChecks(self._gate.policy, route.methods)
+        await self._serve(scope, receive, send, gate, answer)
+
+    async def _serve_metadata(self, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Serve the protected resource metadata; False if the path is not ours."""
+        incoming = IncomingRequest(receive, send, {}, self.limits)
+        if self._guard is not None:
+            try:
+                if await respond_metadata(incoming, self._guard, path, scope):
+                    return True
+            except (ClientDisconnected, ConnectionLost):
+                return True
+            except Exception as error:
+                await self._refuse(incoming, _unverified("guard", error))
+                return True
+        if path == self._metadata:
+            await self._not_found(receive, send, "this resource has no metadata document")
+        return path == self._metadata
+
+    async def _not_found(self, receive: Receive, send: Send, words: str) -> None:
+        await self._refuse(
+            IncomingRequest(receive, send, {}, self.limits), HttpError(NOT_FOUND, words)
+        )
+
+    async def _serve(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        gate: EndpointChecks,
+        serve: "Callable[[HttpTurn, Scope], Awaitable[None]]",
+    ) -> None:
+        """Check a request, and serve it until its response is complete."""
+        headers = combine_headers(scope["headers"])
+        turn = HttpTurn(receive, send, headers, self.limits, scope.get(CONNECTION_KEY))
+        turn.buffered_bodies = self._buffered_bodies
+        turn.before_stream_end = self._shutdown_task
+        try:
+            if b"origin" in headers:  # which only browsers send
+                turn.extra_headers = cors_headers(headers, gate.policy)
+                allowed = preflight_headers(scope["method"], headers, gate.policy, gate.methods)
+                if allowed is not None:
+                    turn.extra_headers = allowed
+                    await turn.respond(rules.OK, b"")
+                    return
+            turn.accept = gate.check(scope["method"], headers)
+            if self.draining:
+                raise overload("this server is shutting down; try another one")
+            if self.reaper.count >= self.limits.max_concurrent_requests:
+                raise overload("too many requests at once; try again later")
+            if self.is_guarded and not gate.public:
+                await self._authenticate(turn, scope, gate)
+            if self._identity is None:
+                await self._on_demand.started()
+        except (Fault, AuthError) as refused:
+            await self._refuse(turn, refused)
+            return
+        self.reaper.add(turn)
+        if turn.principal:
+            self._count(turn.principal, 1)
+        try:
+            await serve(turn, scope)
+        except asyncio.CancelledError:
+            if not turn.absorb_cancellation():
+                raise
+            if turn.abort_with_response:
+                await self._respond_aborted(turn)
+            turn.drop_connection()
+        except (ClientDisconnected, ConnectionLost):
+            turn.drop_connection()
+        finally:
+            self.reaper.remove(turn)
+            if turn.principal or turn.counted_body_bytes:
+                self._uncount(turn)
+
+    async def _authenticate(self, turn: HttpTurn, scope: Scope, gate: EndpointChecks) -> None:
+        """Authenticate the client. Raises `AuthError` or `Refusal`."""
+        if b"authorization" in turn.headers:
+            turn.client = _address(scope.get("client"))
+        if self._guard is not None:
+            turn.root = scope.get("root_path", "")
+            place = "" if gate is self._gate else scope["path"]
+            try:
+                await admit(turn, self._guard, scope["method"], place, turn.root)
+            except (Fault, AuthError):
+                raise
+            except Exception as error:
+                raise _unverified("guard", error) from None
+        else:
+            caller = await self._verified(turn.headers)
+            turn.principal, turn.scopes = caller.principal, caller.scopes
+            turn.claims = caller.claims
+        if self._load.get(turn.principal, 0) >= self.limits.max_concurrent_requests_per_principal:
+            raise overload("too many concurrent requests of this principal; wait for some")
+
+    async def _verified(self, headers: Headers) -> Caller:
+        """The principal of a request. Raises `AuthError` or `Refusal`."""
+        assert self._verify is not None
+        try:
+            found: object = self._verify(headers)
+            caller = await found if inspect.isawaitable(found) else found
+        except (Fault, AuthError):
+            raise
+        except Exception as error:
+            raise _unverified("verifier", error) from None
+        name = caller.principal if isinstance(caller, Caller) else caller
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            # A lookup returns None for an unknown token, which must not authenticate anything.
+            log.error("the verifier returned %s, and not a name", type(name).__name__)
+            raise LoginRequired("authentication required")
+        return caller if isinstance(caller, Caller) else Caller(name)
+
+    def _count(self, principal: str, step: int) -> None:
+        """Count the running requests of a principal."""
+        load = self._load.get(principal, 0) + step
+        if load:
+            self._load[principal] = load
+        else:
+            del self._load[principal]
+
+    def _uncount(self, turn: HttpTurn) -> None:
+        """A request is over: neither it nor its body counts any more."""
+        if turn.principal:
+            self._count(turn.principal, -1)
+        if turn.counted_body_bytes:
+            self._sessions.shared.bodies.release(turn.principal, turn.counted_body_bytes)
+
+    async def _respond_aborted(self, turn: HttpTurn) -> None:
+        """Tell a client that is still connected why its request was aborted."""
+        if turn.state is READING_BODY:
+            await self._refuse(turn, too_slow(f"{turn.abort_reason}; send it again"))
+        elif not turn.has_started:
+            await self._refuse(turn, overload(turn.abort_reason))
+        elif turn.is_streaming:
+            await turn.end_stream()
+
+    def _endpoint(self, turn: "HttpTurn", scope: Scope) -> Awaitable[None]:
+        method: str = scope["method"]
+        return self._post(turn) if method == "POST" else self._without_body(turn, method)
+
+    # ------------------------------------------------------------ POST
+
+    async def _post(self, turn: HttpTurn) -> None:
+        headers = turn.headers
+        session: HttpSession | None = None
+        known: Peer | None = None
+        raw_id = b""
+        try:
+            body = await turn.body()
+            if len(body) > SMALL_BODY_BYTES:
+                self._sessions.shared.hold_body(turn, len(body))
+            if b"mcp-session-id" in headers and self._has_sessions:
+                session = self._sessions.named(headers, turn.principal)
+                known = session.peer if session is not None else rules.ENDED
+            frame = decode(body)
+            if not isinstance(frame, Request):
+                await self._post_other(turn, frame, session, known)
+                return
+            raw_id = frame.raw_id
+            if self._guard is not None:
+                self._guard.check(frame, turn.scopes or frozenset(), turn.root)
+            if self._stateless_peers and frame.method != HANDSHAKE_METHOD:  # nothing of it is kept
+                known = self._stateless_peers.get(headers.get(b"mcp-protocol-version"))
+            admission = rules.admit(frame, headers, self._recogniser, known, self._extensions)
+            if admission is None:
+                await self._open(turn, frame)
+                return
+            peer = admission.peer
+            if session is not None and peer is known:
+                if admission.warning:
+                    session.note(admission.warning)
+                await session.post(turn, frame, admission.params)
+                return
+            row, head = admission.method, admission.params
+            if (
+                peer is not known
+                and row.params is CallToolRequestParams
+                and isinstance(head.name, str)
+            ):
+                check_params(self.service.param_headers(head.name), headers, head.arguments)
+            elif row.name == LISTEN:
+                require_events(turn.accept)
+                turn.ends_at = turn.token_expires_at
+            shaper = self._shaper(peer.revision)
+            logs = self._logs and peer is not known
+            exchange = Exchange(frame, head, row, peer, shaper, turn.principal, logs=logs)
+            if turn.scopes is not None:
+                exchange.scopes = turn.scopes
+        except Fault as fault:
+            known_revision = known.revision if known not in (None, rules.ENDED) else None
+            await self._refuse(turn, fault, fault.raw_id or raw_id, known_revision)
+            return
+        turn.exchange = exchange
+        turn.handled_here = True
+        if peer is known and row.name == PING:
+            await answer_ping(turn, frame)
+            return
+        # So that what the exchange releases while it is handled is freed.
+        del body, frame, admission, head, exchange
+        await self._answer(turn)
+
+    async def _answer(self, turn: HttpTurn) -> None:
+        exchange = turn.exchange
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            data = await self.service.answer(turn)
+        except asyncio.CancelledError as error:
+            if turn.cancelled:
+                if turn.abort_with_response and turn.is_streaming:
+                    data = exchange.fail(Fault(FaultKind.INTERNAL, turn.abort_reason))
+                    await turn.end_stream(encode_event(data) if data is not None else b"")
+                exchange.abandon()  # R0862: the client has disconnected, and gets no response
+                raise
+            # The client waits, and we cancelled nothing: a handler cancelled its own task, or the
+            # web server did. Either gets a response, and the task is cancelled all the same.
+            cancelled = error
+            turn.fault = unexpected(error)
+            data = exchange.fail(turn.fault)
+        except Exception as error:
+            if isinstance(error, ConnectionLost):
+                raise
+            turn.fault = unexpected(error)
+            data = exchange.fail(turn.fault)
+        status = rules.status_of(turn.fault, exchange.peer.revision)
+        if turn.is_streaming:
+            await turn.end_stream(encode_event(data) if data is not None else b"")
+        elif data is None:
+            await turn.respond(rules.ACCEPTED, b"")
+        elif turn.accept.json or status != rules.OK:
+            more = _own_headers(turn.fault) if turn.fault else None
+            if not turn.try_respond(status, data, more):
+                await turn.respond(status, data, more)
+        else:
+            await turn.end_stream(encode_event(data))
+        if cancelled is not None:
+            raise cancelled
+
+    async def _post_other(
+        self,
+        turn: HttpTurn,
+        frame: Frame | Batch,
+        session: HttpSession | None,
+        known: Peer | None,
+    ) -> None:
+        """A batch, a notification or a response."""
+        if known is rules.ENDED:
+            raise rules.unknown_session()
+        revision = session.peer.revision if session is not None else None
+        if isinstance(frame, Batch):
+            if self.stateless:
+                raise Fault(FaultKind.INVALID_REQUEST, NO_BATCHES)
+            rules.admit_batch(frame, revision)
+            if self._guard is not None:
+                self._guard.check(frame, turn.scopes or frozenset(), turn.root)
+            assert session is not None
+            await session.post(turn, frame)
+            return
+        assert not isinstance(frame, Request)
+        ruling = rules.session_revision(turn.headers, self._recogniser.accepts, revision)
+        status = rules.accept_post(frame, ruling.revision)
+        if session is not None:
+            session.take(frame)
+        elif ruling.revision.handshake and not self.stateless:
+            rules.require_session(turn.headers)
+        await turn.respond(status, b"")
+
+    def _shaper(self, revision: Revision) -> Encoder:
+        shaper = self._shapers.get(revision)
+        if shaper is None:
+            assert self._identity is not None
+            shaper = self._shapers[revision] = self._identity.encoder(revision)
+        return shaper
+
+    # ------------------------------------------------------------ GET and DELETE
+
+    async def _without_body(self, turn: HttpTurn, method: str) -> None:
+        try:
+            named = rules.require_session(turn.headers)
+            session = self._sessions.find(named, turn.principal)
+            if session is None:
+                raise rules.unknown_session()
+            revision = session.peer.revision
+            rules.session_revision(turn.headers, self._recogniser.accepts, revision)
+            if method == "DELETE":
+                self._sessions.end(session, "the client ended the session")
+                await turn.respond(rules.OK, b"")
+                return
+            after = rules.last_event_id(turn.headers, revision)
+            await session.listen(turn, after)
+        except Fault as fault:
+            await self._refuse(turn, fault)
+
+    # ------------------------------------------------------------ HTTP+SSE (2024-11-05)
+
+    async def _sse_get(self, turn: HttpTurn, scope: Scope) -> None:
+        try:
+            await self._sse.listen(turn, turn.principal, scope.get("root_path", ""))
+        except Fault as fault:
+            await self._refuse(turn, fault)
+
+    async def _sse_post(self, turn: HttpTurn, scope: Scope) -> None:
+        try:
+            await self._sse.post(turn, turn.principal, scope.get("query_string", b""))
+        except Fault as fault:
+            await self._refuse(turn, fault, fault.raw_id)
+
+    # ------------------------------------------------------------ refusals
+
+    async def _refuse(
+        self,
+        incoming: IncomingRequest,
+        refused: Fault | AuthError,
+        raw_id: bytes = b"",
+        revision: Revision | None = None,
+    ) -> None:
+        """Respond with the status of a refusal, and its JSON-RPC error if it has one."""
+        status = rules.status_of(refused, revision, admitted=False)
+        if self._access_log:
+            reason = unverified_words(refused) if isinstance(refused, AuthError) else str(refused)
+            facts = {"outcome": "refused", "status": status, "reason": reason}
+            access.info("refused with %d: %s", status, reason, extra={"request": facts})
+        if isinstance(incoming, HttpTurn) and incoming.client:
+            self._refusals.note(refused, incoming.client, self._sessions.shared.clock())
+        headers = _own_headers(refused) or []
+        body = b""
+        if isinstance(refused, Fault):
+            null_id = revision is not None and revision.error_id_required  # D2
+            code = error_code(refused, revision)
+            body = encode_error(raw_id, code, refused.message, refused.data, null_id=null_id)
+        if self.draining or status == CONTENT_TOO_LARGE:
+            headers.append(CLOSE_HEADER)
+        if not incoming.has_started:
+            await incoming.respond(status, body, headers)
+
+    # ------------------------------------------------------------ startup and shutdown
+
+    def use_policy(self, policy: HostPolicy) -> None:
+        """Set the allowed host names if none were given; the runner knows the bound address."""
+        if self._given_policy is None:
+            self._set_gates(policy)
+
+    def _set_gates(self, policy: HostPolicy) -> None:
+        methods = ("POST",) if self.stateless else endpoint_methods(self.service.accepts)
+        self._gate = EndpointChecks(policy, methods)
+        self._gate_get = EndpointChecks(policy, ("GET",))
+        self._gate_post = EndpointChecks(policy, ("POST",))
+
+    @property
+    def policy(self) -> HostPolicy:
+        """The allowed hosts and origins."""
+        return self._gate.policy
+
+    @property
+    def has_policy(self) -> bool:
+        """Whether hosts or origins were given, so that `use_policy` changes nothing."""
+        return self._given_policy is not None
+
+    @property
+    def has_around(self) -> bool:
+        """Whether other paths go to another application."""
+        return self._around is not None
+
+    async def start(self) -> None:
+        """Start the service, once."""
+        await self.service.start()
+        identity = self.service.identity
+        self._extensions = frozenset(identity.capabilities.extensions or ())
+        self._logs = identity.logs
+        self._identity = identity
+        self.draining = False
+        if self.heeds_signals:
+            # Web servers wait for open streams before they send the shutdown event: for ever.
+            self._signals.listen()
+
+    def _begin_shutdown(self) -> None:
+        if self._shutting_down is None:
+            self._shutting_down = asyncio.get_running_loop().create_task(self._shut_down())
+
+    async def _shut_down(self) -> None:
+        await self.drain()
+        self._on_demand.end()
+
+    def _shutdown_task(self) -> asyncio.Task[None] | None:
+        """The task that must end before the last stream does, once a shutdown has begun, if this
+        application is mounted.
+
+        With the last stream a web server ends its loop, whatever else still runs there.
+        """
+        return self._on_demand.task if self._shutting_down is not None else None
+
+    async def drain(self, deadline_s: float | None = None) -> None:
+        """Refuse new requests, end streams that wait for notifications, and let calls finish until
+        the deadline."""
+        self.draining = True
+        self.service.drain()
+        self._sessions.drain()
+        self._sse.drain()
+        await _settled(
+            self._running(), self.limits.drain_timeout_s if deadline_s is None else deadline_s
+        )
+        await self._abort_all()
+
+    async def _abort_all(self) -> None:
+        """Abort all requests; clients that are still connected get an error."""
+        words = "the server is shutting down; try again"
+        self._sessions.close(words)
+        for incoming in self.reaper:
+            if incoming.handled_here:
+                incoming.abort(words, respond=True)
+        await _settled(self._running(), ENDING_S)  # streams of the sessions end by themselves
+        for incoming in self.reaper:
+            incoming.abort(words, respond=True)
+        await _settled(self._running(), ENDING_S)
+
+    def _running(self) -> set[asyncio.Future[Any]]:
+        handled = (incoming.handled() for incoming in self.reaper)
+        return {one for one in handled if one is not None} | self._sessions.shared.tasks
+
+    async def stop(self) -> None:
+        """Abort all requests, then stop the service."""
+        self._signals.stop()
+        await self._abort_all()
+        if self._shutting_down is not None:
+            self._shutting_down.cancel()
+            self._shutting_down = None
+        self.reaper.stop()
+        self._identity = None
+        await self.service.stop()
+
+
+def _own_headers(refused: Fault | AuthError | None) -> Pairs | None:
+    """The headers of a refusal."""
+    if isinstance(refused, HttpError):
+        return [(name.lower().encode(), value.encode()) for name, value in refused.headers]
+    return [(b"www-authenticate", b"Bearer")] if isinstance(refused, LoginRequired) else None
+
+
+def _address(client: Any) -> str:
+    """The address of the client in an ASGI scope; that of the proxy, if there is one."""
+    return str(client[0])[:64] if client else "an unknown address"
+
+
+def _unverified(what: str, error: Exception) -> HttpError:
+    """503 for a guard or a verifier that raised. Its message may contain a token: the log has the
+    type of the error and the place where it was raised."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    place = f"{last.filename}:{last.lineno or 0}"
+    log.error("the %s raised %s at %s", what, type(error).__name__, place)
+    return overload("the credentials cannot be verified now; try again later")
+
+
+async def _settled(tasks: set[asyncio.Future[Any]], timeout_s: float) -> None:
+    if tasks:
+        await asyncio.wait(tasks, timeout=timeout_s)

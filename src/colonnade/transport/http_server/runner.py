@@ -1,0 +1,401 @@
+"""Our own HTTP server: a bound port, what is served there, and how it ends.
+
+    run(app, port=8000)                            # until SIGTERM or SIGINT, then drained
+    await serve(app, "127.0.0.1", 8000)            # the same in a loop that runs already
+    async with listening(app, port=0) as runner:   # in a test: runner.url
+
+Rules: nothing is served before the application has started. SIGTERM and SIGINT refuse new requests
+at once and let those that run finish until the deadline. If `serve` is cancelled, nothing of it is
+left.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from email.utils import formatdate
+from typing import Any, Final
+
+from colonnade.errors import InvalidArgument, InvalidArgumentType
+from colonnade.protocol.http.security import (
+    HostPolicy,
+    combine_headers,
+    is_health_check_allowed,
+    is_loopback_host,
+    name_list,
+)
+from colonnade.protocol.negotiation import name_and_version
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.asgi_cycle import ServerState
+from colonnade.transport.http_server.connection import DEFAULT_LIMITS, RunLimits, ServerConnection
+from colonnade.transport.http_server.lifespan import LifespanRunner
+from colonnade.transport.http_server.listener import bind
+from colonnade.transport.http_server.request import Receive, Scope, Send
+from colonnade.transport.http_server.settings import tls_context
+from colonnade.transport.signals import Signals, close
+
+log: logging.Logger = logging.getLogger("colonnade.transport")
+
+# How often the timeouts of connections are checked.
+CHECK_S = 1.0
+# After the drain, for so long responses may still be read; less at the second signal.
+FLUSH_S = 1.0
+HURRIED_FLUSH_S = 0.2
+# After the second signal: four times what the application gives to handlers that do not stop
+# (`ENDING_S`, twice for the drain and twice for the end), and two seconds for the lifespan.
+HURRY_S = 6.0
+
+# Threads that handlers left behind may finish for so long, at the end of the process.
+THREADS_S = 1.0
+
+# What the C library may keep of the memory that large messages leave, instead of giving it back to
+# the system and asking for it again, page by page: a result of 1 MiB would take twice as long, and
+# a read under asyncio's own loop, which has 256 KiB ready for each, some 18 µs longer.
+KEPT_BYTES: Final = 8 * 1024 * 1024
+
+HEALTH: Final = "/health"
+READY: Final = "/ready"
+PROBES: Final = frozenset({HEALTH, READY})
+
+
+class Shutdown:
+    """How often the end was requested: the first time is graceful, the second immediate."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.graceful: asyncio.Future[None] = self._loop.create_future()
+        self.immediate: asyncio.Future[None] = self._loop.create_future()
+
+    def request(self) -> None:
+        """Request it once more."""
+        for requested in (self.graceful, self.immediate):
+            if not requested.done():
+                requested.set_result(None)
+                return
+
+    def request_threadsafe(self) -> None:
+        """Request it once more, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            self._loop.call_soon_threadsafe(self.request)
+
+
+class HttpRunner:
+    """A bound port, and what is served there."""
+
+    def __init__(
+        self,
+        app: HttpApp,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        *,
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
+        run_limits: RunLimits = DEFAULT_LIMITS,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+    ) -> None:
+        self.app = app
+        self._tls = tls_context(ssl_certfile, ssl_keyfile)
+        app.heeds_signals = False
+        self.host = host
+        self.port: int = port
+        if not isinstance(run_limits, RunLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentType(
+                "run_limits= takes RunLimits(...); Limits(...) are limits=", argument="run_limits"
+            )
+        self.limits = run_limits
+        self.is_ready: bool = False
+        self._hosts = name_list("hosts", hosts)
+        self._origins = name_list("origins", origins)
+        self._span = LifespanRunner(self._serve)
+        self._state = ServerState(self._serve, self._span.state)
+        self._connections: set[ServerConnection] = set()
+        self.shutdown: Shutdown | None = None
+        self._drains = False
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the endpoint is."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{host}:{self.port}{self.app.path}"
+
+    # ------------------------------------------------------------ start
+
+    async def start(self) -> None:
+        """Bind, start the application, accept connections.
+
+        Raises `AddressError` where the address cannot be bound, `LocalProtocolError` where others
+        can reach it and no names (`hosts`) are given, or where the application has names of its
+        own and others are given here, and what the application raised.
+        """
+        bound = bind(self.host, self.port)
+        loop = asyncio.get_running_loop()
+        try:
+            self.port = int(bound.getsockname()[1])
+            self._name()
+            if not self.app.is_guarded and not is_loopback_host(self.host):
+                log.warning(
+                    "listening on %s:%d without authentication: every client that reaches it may "
+                    "use this server; give it auth=, or put a proxy that authenticates before it",
+                    self.host,
+                    self.port,
+                )
+            # glibc learns from the first block of this size that it gets back; no page is used.
+            bytes(KEPT_BYTES)
+            await self._span.enter()
+            self._server = await loop.create_server(
+                self._connect, sock=bound, backlog=2048, ssl=self._tls
+            )
+        except BaseException:
+            bound.close()
+            await self._span.leave()
+            raise
+        self._check(loop)
+        self.is_ready = True
+        log.info("serving %s on %s (process %d)", self._named, self.url, os.getpid())
+
+    def _name(self) -> None:
+        """Tell the application by which names it is reached, unless it was told before."""
+        app, named, pages = self.app, self._hosts, self._origins
+        if app.has_policy and (named or pages):
+            raise InvalidArgument(
+                "the application has hosts or origins of its own, and those given with the address "
+                "would not count; say them all in server.asgi(…)",
+                argument="hosts",
+            )
+        if not app.has_names:
+            app.use_policy(HostPolicy.for_bind(self.host, self.port, hosts=named, origins=pages))
+
+    def _connect(self) -> ServerConnection:
+        return ServerConnection(self._state, self.limits, self._connections)
+
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        self._state.set_date(formatdate(usegmt=True))
+        for connection in list(self._connections):
+            connection.check(now)
+        self._timer = loop.call_later(CHECK_S, self._check, loop)
+
+    # ------------------------------------------------------------ requests
+
+    def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        path = scope.get("path")
+        if path in PROBES and scope["type"] == "http" and self._answers_probes(scope):
+            if not is_health_check_allowed(combine_headers(scope["headers"]), self.app.policy):
+                return _say(send, 403, b"this Host or Origin is not admitted; add it to hosts")
+            fine = path == HEALTH or (self.is_ready and not self.app.draining)
+            words = b"ok" if fine else b"not ready"
+            return _say(send, 200 if fine else 503, words, closing=self.app.draining)
+        if self.app.draining and scope["type"] == "http" and self.app.has_around:
+            # Another application's paths: what is ours is refused by our own.
+            return _say(send, 503, b"this server is shutting down", closing=True)
+        return self.app(scope, receive, send)
+
+    @property
+    def _named(self) -> str:
+        return " ".join(name_and_version(self.app.service.identity.info).split())
+
+    def _answers_probes(self, scope: Scope) -> bool:
+        """Whether /health and /ready are ours: the program may have routes of its own there."""
+        return not self.app.has_around and self.app.route_for(scope) is None
+
+    # ------------------------------------------------------------ end
+
+    def end(self) -> None:
+        """Request the end of `serve`, from any thread, as a signal does: again is immediate."""
+        if self.shutdown is not None:
+            self.shutdown.request_threadsafe()
+
+    async def stop(self, drain_s: float | None = None) -> None:
+        """Refuse new requests, let those that run finish until the deadline, end the lifespan.
+
+        New connections are accepted until then, and answered 503 with `Retry-After`: a balancer
+        reads that of /ready, and a refused connection would look like a crash.
+        Raises what the application raised when its lifespan ended.
+        """
+        if self._server is None:
+            return
+        began = asyncio.get_running_loop().time()
+        self.is_ready = False
+        delay_s = self.limits.shutdown_delay_s if drain_s is None and not self._drains else 0.0
+        if delay_s:
+            log.info("stopping %s in %g s; /ready says so", self._named, delay_s)
+            await asyncio.sleep(delay_s)
+        self.app.draining = True  # from here on no connection outlives its response
+        self._shut_connections()
+        if not self._drains:  # the second signal does not wait for what the first one began
+            self._drains = True
+            log.info("stopping %s; %d requests are running", self._named, len(self.app.reaper))
+            await self.app.drain(drain_s)
+        self._close_listener()
+        failure: Exception | None = None
+        try:
+            await self._span.leave()
+        except Exception as error:
+            failure = error
+        await self._flush(FLUSH_S if drain_s != 0 else HURRIED_FLUSH_S)
+        self.abort()
+        took_s = asyncio.get_running_loop().time() - began
+        log.info("stopped %s after %.1f s", self._named, took_s)
+        if failure is not None:
+            raise failure
+
+    def _close_listener(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    def abort(self) -> None:
+        """Close everything, now."""
+        self._close_listener()
+        self._server = None
+        self._span.abort()
+        for connection in list(self._connections):
+            connection.transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _shut_connections(self) -> None:
+        for connection in list(self._connections):
+            connection.shutdown()
+
+    async def _flush(self, timeout_s: float) -> None:
+        """Let clients read what was written."""
+        self._shut_connections()
+        if self._state.running:
+            await asyncio.wait(list(self._state.running.values()), timeout=timeout_s)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while self._connections and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def listening(app: HttpApp, **settings: Any) -> AsyncGenerator[HttpRunner]:
+    """Serve for as long as this is entered; `port=0` takes a free port, which is `runner.port`."""
+    runner = HttpRunner(app, **settings)
+    await runner.start()
+    try:
+        yield runner
+    finally:
+        await runner.stop()
+
+
+def announce(runner: HttpRunner) -> None:
+    """Print one line: what is served, and where."""
+    info = runner.app.service.identity.info
+    line = " ".join(f"{name_and_version(info)} on {runner.url}".split()) + "\n"
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stdout is closed
+        encoding = sys.stdout.encoding or "utf-8"
+        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+
+
+async def serve(
+    app: HttpApp,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    hosts: Iterable[str] = (),
+    origins: Iterable[str] = (),
+    run_limits: RunLimits = DEFAULT_LIMITS,
+    ssl_certfile: str | None = None,
+    ssl_keyfile: str | None = None,
+    started: Callable[[HttpRunner], None] | None = None,
+) -> bool:
+    """Serve until SIGTERM, SIGINT or `runner.end()`, drain, and return; a second one is immediate.
+
+    `started` is called once the port is bound and the application runs. Returns whether Ctrl-C
+    ended it. Cancelled, it ends as by a second signal.
+    """
+    runner = HttpRunner(
+        app,
+        host,
+        port,
+        hosts=hosts,
+        origins=origins,
+        run_limits=run_limits,
+        ssl_certfile=ssl_certfile,
+        ssl_keyfile=ssl_keyfile,
+    )
+    shutdown = runner.shutdown = Shutdown()
+    loop = asyncio.get_running_loop()
+    signals = Signals(shutdown.request, alone=True)
+    signals.listen()
+    step = loop.create_task(runner.start())
+    try:
+        if await _done(step, shutdown.graceful):
+            if started is not None:
+                started(runner)
+            await shutdown.graceful
+            step = loop.create_task(runner.stop())
+            await _done(step, shutdown.immediate)
+    finally:
+        try:
+            await _hurry(runner, step)
+        finally:
+            signals.stop()
+    return signals.interrupted
+
+
+async def _done(step: "asyncio.Task[None]", requested: "asyncio.Future[None]") -> bool:
+    """Whether a step was done before it was requested not to wait for it."""
+    await asyncio.wait({step, requested}, return_when=asyncio.FIRST_COMPLETED)
+    if step.done():
+        step.result()
+    return step.done()
+
+
+async def _hurry(runner: HttpRunner, step: "asyncio.Task[None]") -> None:
+    """End what has not ended yet."""
+    try:
+        async with asyncio.timeout(HURRY_S):
+            if not step.done():
+                step.cancel()
+                await asyncio.wait({step})
+            await runner.stop(0.0)
+    except TimeoutError:
+        log.warning("what is served did not end within %g s, and is left", HURRY_S)
+    finally:
+        runner.abort()
+
+
+def run(
+    app: HttpApp,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    started: Callable[[HttpRunner], None] = announce,
+    **settings: Any,
+) -> bool:
+    """`serve` in a loop of its own, uvloop's where it is installed.
+
+    Once it serves, one line on standard output says where, unless `started` does otherwise.
+    Returns whether Ctrl-C ended it.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        try:
+            interrupted = runner.run(serve(app, host, port, started=started, **settings))
+        except KeyboardInterrupt:  # before `serve` handled it
+            interrupted = True
+        close(runner, interrupted=interrupted, wait_s=THREADS_S)
+    return interrupted
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # Windows and PyPy have none
+        return None
+    return uvloop.new_event_loop
+
+
+async def _say(send: Send, status: int, body: bytes, *, closing: bool = False) -> None:
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
+    if closing:
+        headers += [(b"connection", b"close"), (b"retry-after", b"1")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,1 @@
+"""Child processes as servers: start, pipes, output, shutdown."""
