@@ -101,17 +101,17 @@ class FakeService:
 
     # ------------------------------------------------------------ the port
 
-    async def answer(self, turn: RequestContext) -> bytes | None:
-        exchange = turn.exchange
+    async def answer(self, request: RequestContext) -> bytes | None:
+        exchange = request.exchange
         self.running += 1
-        self.turns.append(turn)
+        self.turns.append(request)
         self.principals.append(exchange.principal)
         try:
             if exchange.method.name == LISTEN:
-                return await self._listen(turn)
-            return exchange.settle(await self._handle(turn))
+                return await self._listen(request)
+            return exchange.settle(await self._handle(request))
         except Fault as fault:
-            turn.fault = fault
+            request.fault = fault
             return exchange.fail(fault)
         finally:
             self.running -= 1
@@ -154,18 +154,18 @@ class FakeService:
             if frame is not None:
                 queue.put_nowait([frame])
 
-    async def _listen(self, turn: RequestContext) -> bytes | None:
-        subscription = Subscription(turn.exchange, OFFERED)
+    async def _listen(self, request: RequestContext) -> bytes | None:
+        subscription = Subscription(request.exchange, OFFERED)
         first = subscription.acknowledge()
         queue = self._subscriptions[subscription] = asyncio.Queue()
         try:
-            await turn.wire.send(first or b"")
+            await request.send(first or b"")
             self.marks.mark("listening")
-            while not turn.exchange.settled:
+            while not request.exchange.settled:
                 frames = await queue.get()
-                last = frames.pop() if turn.exchange.settled else None
+                last = frames.pop() if request.exchange.settled else None
                 for frame in frames:
-                    await turn.wire.send(frame)
+                    await request.send(frame)
                 if last is not None:
                     return last
             return None
@@ -175,8 +175,8 @@ class FakeService:
         finally:
             del self._subscriptions[subscription]
 
-    async def _handle(self, turn: RequestContext) -> t.ProtocolType:
-        exchange = turn.exchange
+    async def _handle(self, request: RequestContext) -> t.ProtocolType:
+        exchange = request.exchange
         name = exchange.method.name
         if name == "server/discover":
             return self.identity.discover_result(self.accepts)
@@ -184,8 +184,8 @@ class FakeService:
             return t.ListToolsResult(tools=[t.Tool(name="echo", input_schema={"type": "object"})])
         if name == "resources/subscribe":
             uri = decode_as(t.SubscribeRequestParams, exchange.request.params).uri
-            assert turn.session is not None
-            turn.session.subscriptions.add(uri)
+            assert request.session is not None
+            request.session.subscriptions.add(uri)
             return t.EmptyResult()
         if name == "tools/call":
             params = decode_as(t.CallToolRequestParams, exchange.request.params)
@@ -193,24 +193,28 @@ class FakeService:
             tool = getattr(self, f"tool_{params.name}", None)
             if tool is None:
                 raise Fault(FaultKind.INVALID_PARAMS, f"there is no tool {params.name}")
-            return await tool(turn, arguments)
+            return await tool(request, arguments)
         raise Fault(FaultKind.METHOD_NOT_FOUND, f"{name} is not offered")
 
-    async def tool_echo(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_echo(self, request: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         return text(str(arguments.get("say", "hello")))
 
     tool_mirrored = tool_echo
 
-    async def tool_large(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_large(
+        self, request: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
         return text("x" * int(arguments["size"]))
 
-    async def tool_report(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_report(
+        self, request: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
         """Report `steps` times; before each step after the first wait for `go`, if asked to."""
         for step in range(1, int(arguments.get("steps", 2)) + 1):
-            frame = turn.exchange.progress(step, message="." * int(arguments.get("size", 1)))
+            frame = request.exchange.progress(step, message="." * int(arguments.get("size", 1)))
             if frame is None:
                 frame = encode_notification("notifications/message", b'{"level":"info","data":1}')
-            await turn.wire.send(frame)
+            await request.send(frame)
             self.marks.mark(f"step {step}")
             if arguments.get("wait"):
                 await self.go.reached(f"step {step}")
@@ -218,7 +222,7 @@ class FakeService:
             raise Fault(FaultKind.INTERNAL, "it failed")
         return text("done")
 
-    async def tool_wait(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_wait(self, request: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         name = str(arguments.get("name", "wait"))
         try:
             self.marks.mark(f"{name} begun")
@@ -229,7 +233,7 @@ class FakeService:
         self.marks.mark(f"{name} done")
         return text("waited")
 
-    async def tool_ask(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_ask(self, request: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         question = InputRequest(
             t.ElicitRequestParams(
                 message="Which one?",
@@ -239,7 +243,7 @@ class FakeService:
             )
         )
         try:
-            raw = await turn.wire.ask(question)
+            raw = await request.ask(question)
         except RemoteError as error:
             return text(f"refused: {error.message}", error=True)
         except ChannelError as error:
@@ -248,32 +252,40 @@ class FakeService:
         answer = msgspec.json.decode(raw)
         return text(f"answer: {answer['content']['name']}")
 
-    async def tool_roots(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_roots(
+        self, request: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
         try:
-            raw = await turn.wire.ask(InputRequest(t.ListRootsRequestParams()))
+            raw = await request.ask(InputRequest(t.ListRootsRequestParams()))
         except ChannelError as error:
             return text(f"lost: {error}", error=True)
         return text(f"{len(msgspec.json.decode(raw)['roots'])} roots")
 
     async def tool_reconnect(
-        self, turn: RequestContext, arguments: dict[str, Any]
+        self, request: RequestContext, arguments: dict[str, Any]
     ) -> t.ProtocolType:
-        await turn.wire.hang_up()
+        await request.hang_up()
         self.marks.mark("hung up")
         await self.go.reached("reconnect")
         return text("here is the rest")
 
     async def tool_needs_sampling(
-        self, turn: RequestContext, arguments: dict[str, Any]
+        self, request: RequestContext, arguments: dict[str, Any]
     ) -> t.ProtocolType:
         raise missing_capability("this tool samples", sampling={})
 
-    async def tool_crash(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_crash(
+        self, request: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
         raise ZeroDivisionError("a secret of the service")
 
-    async def tool_silent(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
-        turn.exchange.abandon()
+    async def tool_silent(
+        self, request: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
+        request.exchange.abandon()
         return text("nobody hears this")
 
-    async def tool_broken(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_broken(
+        self, request: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
         raise Fault(FaultKind.INTERNAL, "broken failed (id 4f2a91)")

@@ -297,9 +297,9 @@ async def test_a_call_that_fails_or_is_given_up_makes_room_too(revision: Revisio
     gate = Gate()
     left = asyncio.Event()
 
-    async def watch(turn: RequestContext, handler: Handler) -> t.ProtocolType:
+    async def watch(request: RequestContext, handler: Handler) -> t.ProtocolType:
         try:
-            return await handler(turn)
+            return await handler(request)
         except asyncio.CancelledError:
             left.set()
             raise
@@ -383,8 +383,8 @@ def test_a_refusal_takes_nothing_from_a_bucket() -> None:
 async def test_a_session_that_is_gone_is_not_kept_by_its_bucket() -> None:
     seen: list[Any] = []
 
-    def each(turn: RequestContext) -> Any:
-        seen.append(by_caller(turn))
+    def each(request: RequestContext) -> Any:
+        seen.append(by_caller(request))
         return seen[-1]
 
     server = serving(rate_limit(0.001, each=each, clock=Clock()))
@@ -475,15 +475,15 @@ async def test_a_subscription_has_no_time_out() -> None:
 async def test_the_time_stands_still_while_a_person_answers(revision: Revision) -> None:
     deadlines: list[float | None] = []
 
-    async def spy(turn: RequestContext, handler: Handler) -> t.ProtocolType:
-        deadline: asyncio.Timeout | None = getattr(turn, "_deadline", None)
+    async def spy(request: RequestContext, handler: Handler) -> t.ProtocolType:
+        deadline: asyncio.Timeout | None = getattr(request, "_deadline", None)
 
         def note() -> None:
             if deadline is not None:
                 deadlines.append(deadline.when())
 
         server.state = note
-        return await handler(turn)
+        return await handler(request)
 
     def answer(method: str, params: JSON) -> JSON:
         server.state()
@@ -527,9 +527,9 @@ async def test_a_caller_who_goes_is_no_time_out(revision: Revision) -> None:
     gate = Gate()
     outcomes: list[str] = []
 
-    async def watch(turn: RequestContext, handler: Handler) -> t.ProtocolType:
+    async def watch(request: RequestContext, handler: Handler) -> t.ProtocolType:
         try:
-            return await handler(turn)
+            return await handler(request)
         except BaseException as error:
             outcomes.append(type(error).__name__)
             raise
@@ -580,9 +580,9 @@ class Log:
 async def test_one_record_says_who_what_how_long_and_what_became_of_it(revision: Revision) -> None:
     clock = Clock()
 
-    async def later(turn: RequestContext, handler: Handler) -> t.ProtocolType:
+    async def later(request: RequestContext, handler: Handler) -> t.ProtocolType:
         clock.now += 0.0125
-        return await handler(turn)
+        return await handler(request)
 
     server = serving(log(clock=clock), later)
     info = {"io.modelcontextprotocol/clientInfo": {"name": "talk", "version": "1"}}
@@ -614,10 +614,10 @@ async def test_every_outcome_has_its_word_and_no_argument_is_ever_logged(
     secret = "hunter2-and-more"
     gate = Gate()
 
-    async def crash(turn: RequestContext, handler: Handler) -> t.ProtocolType:
-        if turn.exchange.params.name == "crash":
+    async def crash(request: RequestContext, handler: Handler) -> t.ProtocolType:
+        if request.exchange.params.name == "crash":
             raise ZeroDivisionError(secret)
-        return await handler(turn)
+        return await handler(request)
 
     server = serving(log(), crash, gate=gate)
 

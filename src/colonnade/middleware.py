@@ -18,7 +18,7 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Generator, Hashable
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping
 from math import ceil, isfinite
 from typing import Any, TypeAlias, cast
 from weakref import ref
@@ -34,10 +34,10 @@ from colonnade.errors import (
     Refused,
     ToolError,
 )
-from colonnade.ports import Handler, Middleware, RequestContext, Session, Wire
+from colonnade.ports import Handler, Middleware, RequestContext, Session
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
-from colonnade.protocol.http.security import TOO_MANY_REQUESTS, HttpError
+from colonnade.protocol.http.security import TOO_MANY_REQUESTS, Headers, HttpError
 from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.revision import InputRequests, error_code
 
@@ -56,20 +56,20 @@ Each: TypeAlias = Callable[[RequestContext], Hashable]
 # ---------------------------------------------------------------- limits
 
 
-def by_caller(turn: RequestContext) -> Hashable:
+def by_caller(request: RequestContext) -> Hashable:
     """Count by principal; without one by session or connection, and all others together.
 
     Requests without a session or a principal cannot be told apart. Any client can open sessions: if
     clients are not authenticated, put `limits(..., each=everybody)` around it.
     """
-    principal = turn.exchange.principal
+    principal = request.exchange.principal
     if principal:
         return principal
-    session = turn.session
+    session = request.session
     return ref(session) if session is not None else ""
 
 
-def everybody(turn: RequestContext) -> Hashable:
+def everybody(request: RequestContext) -> Hashable:
     """Count all callers together."""
     return ""
 
@@ -169,19 +169,19 @@ def rate_limit(
     counting = _Limits(per_s, burst, at_once, places, clock)
     chosen = frozenset(methods) if methods is not None else None
 
-    async def limited(turn: RequestContext, handler: Handler) -> t.ProtocolType:
-        name = turn.exchange.method.name
+    async def limited(request: RequestContext, handler: Handler) -> t.ProtocolType:
+        name = request.exchange.method.name
         if chosen is not None and name not in chosen:
-            return await handler(turn)
+            return await handler(request)
         holds = at_once is not None and (name != LISTEN or chosen is not None)
         if not holds and per_s is None:
-            return await handler(turn)
-        key = each(turn)
+            return await handler(request)
+        key = each(request)
         bucket = counting.enter(key, holds=holds)
         if isinstance(bucket, _Wait):
-            return _refused(turn.exchange, bucket)
+            return _refused(request.exchange, bucket)
         try:
-            return await handler(turn)
+            return await handler(request)
         finally:
             counting.leave(key, bucket, holds=holds)
 
@@ -275,17 +275,17 @@ def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middle
         raise InvalidArgument(f"timeout({seconds}): give seconds above 0", argument="seconds")
     chosen = frozenset(methods) if methods is not None else None
 
-    async def timed(turn: RequestContext, handler: Handler) -> t.ProtocolType:
-        exchange = turn.exchange
+    async def timed(request: RequestContext, handler: Handler) -> t.ProtocolType:
+        exchange = request.exchange
         name = exchange.method.name
         if name == LISTEN or (chosen is not None and name not in chosen):
-            return await handler(turn)
+            return await handler(request)
         deadline = asyncio.timeout(seconds)
         if exchange.peer.revision.input_requests is InputRequests.AS_REQUEST:
-            turn = _Paused(turn, deadline)
+            request = _Paused(request, deadline)
         try:
             async with deadline:
-                return await handler(turn)
+                return await handler(request)
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -300,37 +300,42 @@ def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middle
 class _Paused(RequestFields):
     """A request whose timeout is paused while a request to the client is open."""
 
-    def __init__(self, turn: RequestContext, deadline: asyncio.Timeout) -> None:
+    def __init__(self, request: RequestContext, deadline: asyncio.Timeout) -> None:
         self.fault: Fault | None = None  # set on the request that the transport made
-        self.exchange: Exchange = turn.exchange
-        self._turn = turn
+        self.exchange: Exchange = request.exchange
+        self._request = request
         self._deadline = deadline
         self._asking = 0
         self._left_s = 0.0
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._turn, name)  # what else a transport's turn has
-
     @property
     def session(self) -> Session | None:
-        return self._turn.session
+        return self._request.session
 
     @property
-    def wire(self) -> Wire:
-        return self
+    def claims(self) -> Mapping[str, Any]:
+        return self._request.claims
+
+    @property
+    def headers(self) -> Headers:
+        return self._request.headers
+
+    @property
+    def debug(self) -> bool:
+        return self._request.debug
 
     async def send(self, frame: bytes) -> None:
-        await self._turn.wire.send(frame)
+        await self._request.send(frame)
 
     def post(self, frame: bytes) -> bool:
-        return self._turn.wire.post(frame)
+        return self._request.post(frame)
 
     async def hang_up(self) -> None:
-        await self._turn.wire.hang_up()
+        await self._request.hang_up()
 
     async def ask(self, question: InputRequest) -> Raw:
         with self._paused():
-            return await self._turn.wire.ask(question)
+            return await self._request.ask(question)
 
     @contextlib.contextmanager
     def _paused(self) -> Generator[None]:
@@ -364,13 +369,13 @@ def log(
     """
     said = logging.getLogger(logger) if isinstance(logger, str) else logger
 
-    async def logged(turn: RequestContext, handler: Handler) -> t.ProtocolType:
+    async def logged(request: RequestContext, handler: Handler) -> t.ProtocolType:
         if not said.isEnabledFor(level):
-            return await handler(turn)
+            return await handler(request)
         began = clock()
         outcome, fault = "crash", Fault(FaultKind.INTERNAL, "")
         try:
-            result = await handler(turn)
+            result = await handler(request)
             outcome, fault = _outcome(result), None
             return result
         except Fault as found:
@@ -384,11 +389,11 @@ def log(
             raise
         except (Refused, ToolError):  # of middleware further in; a tool call has a result then
             outcome = "refused"
-            fault = None if turn.method == "tools/call" else fault
+            fault = None if request.method == "tools/call" else fault
             raise
         finally:
             took_ms = round((clock() - began) * 1000, 3)
-            facts = _facts(turn.exchange, outcome, fault, took_ms)
+            facts = _facts(request.exchange, outcome, fault, took_ms)
             said.log(level, "%s", _Words(facts), extra={"request": facts})
 
     return logged

@@ -26,29 +26,6 @@ if TYPE_CHECKING:  # whoever has one of these has loaded it
     from colonnade.protocol.types import ProgressNotificationParams
 
 
-class Wire(Protocol):
-    """The way back to whoever asked, beside the answer itself. One for each exchange."""
-
-    async def send(self, frame: bytes) -> None:
-        """Write a notification that belongs to this exchange."""
-        ...
-
-    def post(self, frame: bytes) -> bool:
-        """Write it at once, if the other side has kept up; False where somebody must wait."""
-        ...
-
-    async def ask(self, question: "InputRequest") -> Raw:
-        """Put a question by request and wait for its raw answer, where the revision does that.
-
-        Raises `RemoteError` where the answer is an error, `ChannelError` where there is none.
-        """
-        ...
-
-    async def hang_up(self) -> None:
-        """Let the connection go; the caller comes back for the rest. Nothing where it cannot."""
-        ...
-
-
 class Session(Protocol):
     """What outlives a request where the revision has sessions, or a pipe is one."""
 
@@ -59,40 +36,87 @@ class Session(Protocol):
 
 
 class RequestContext(Protocol):
-    """One exchange as a handler sees it: the protocol's record, and the way back.
+    """One request as handlers and middleware see it: its fields, its caller, and the connection
+    back to the caller for what is sent beside the response.
 
-    `fault` is set where the answer is an error, for shells that say so in a status, too.
+    `fault` is set if the response is an error, for transports that also send a status.
     """
 
     fault: Fault | None
 
     @property
-    def exchange(self) -> Exchange: ...
+    def exchange(self) -> Exchange:
+        """The protocol's record of the request."""
+        ...
 
     @property
-    def method(self) -> str: ...
+    def method(self) -> str:
+        """The method: `tools/call`."""
+        ...
 
     @property
-    def params(self) -> dict[str, Any]: ...
+    def params(self) -> dict[str, Any]:
+        """The params, decoded on each access; empty if there are none."""
+        ...
 
     @property
-    def tool(self) -> str | None: ...
+    def tool(self) -> str | None:
+        """The name of the tool that is called; None for other methods."""
+        ...
 
     @property
-    def arguments(self) -> dict[str, Any]: ...
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a tool or a prompt, not validated yet; empty if there are none."""
+        ...
 
     @property
-    def principal(self) -> str: ...
+    def principal(self) -> str:
+        """The authenticated caller; empty without authentication."""
+        ...
 
     @property
-    def peer(self) -> Peer: ...
+    def claims(self) -> Mapping[str, Any]:
+        """The claims of the caller's verified token; empty without one."""
+        ...
 
     @property
-    def wire(self) -> Wire: ...
+    def headers(self) -> "Headers":
+        """The headers of the HTTP request; empty without HTTP."""
+        ...
+
+    @property
+    def peer(self) -> Peer:
+        """The client: its revision, its implementation info and its capabilities."""
+        ...
 
     @property
     def session(self) -> Session | None:
-        """None where each request stands for itself."""
+        """The session; None in revisions where each request is independent."""
+        ...
+
+    @property
+    def debug(self) -> bool:
+        """Whether the caller is sent the exception of a handler that failed."""
+        ...
+
+    async def send(self, frame: bytes) -> None:
+        """Send a notification that belongs to this request."""
+        ...
+
+    def post(self, frame: bytes) -> bool:
+        """Send it without waiting; False if that is not possible, and nothing was sent."""
+        ...
+
+    async def ask(self, question: "InputRequest") -> Raw:
+        """Send a request to the caller and wait for its raw result, in revisions that have such
+        requests.
+
+        Raises `RemoteError` if the response is an error, `ChannelError` if there is none.
+        """
+        ...
+
+    async def hang_up(self) -> None:
+        """Close the connection; the caller resumes. Does nothing where it could not."""
         ...
 
 
@@ -114,8 +138,8 @@ def stack(handler: Handler, layers: Sequence[Middleware]) -> Handler:
 
 def _wrapped(layer: Middleware, inner: Handler) -> Handler:
     # A plain function that hands out the layer's coroutine: cheaper than one more coroutine.
-    def wrapped(turn: RequestContext) -> Awaitable[ProtocolType]:
-        return layer(turn, inner)
+    def wrapped(request: RequestContext) -> Awaitable[ProtocolType]:
+        return layer(request, inner)
 
     return wrapped
 
@@ -123,7 +147,7 @@ def _wrapped(layer: Middleware, inner: Handler) -> Handler:
 class Hearer(Protocol):
     """Who holds a conversation as a client: what the server asks, tells and reports comes here."""
 
-    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
+    def answer(self, request: RequestContext) -> Awaitable[bytes | None]:
         """The bytes of the answer to a question that went by request."""
         ...
 
@@ -209,7 +233,7 @@ class Service(Protocol):
         """Capabilities are computed from what is registered now."""
         ...
 
-    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
+    def answer(self, request: RequestContext) -> Awaitable[bytes | None]:
         """The bytes of the answer, errors included; None for silence. Raises nothing but
         `CancelledError` and `ConnectionLost`."""
         ...

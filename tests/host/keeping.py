@@ -24,7 +24,7 @@ from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Session
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import Encoder
-from colonnade.protocol.exchange import Exchange, RequestFields
+from colonnade.protocol.exchange import Exchange, NonHttpRequestFields
 from colonnade.protocol.input_requests import InputRequest, InputRequestKind
 from colonnade.protocol.jsonrpc import NOTHING, Request, SplitParams, encode
 from colonnade.protocol.negotiation import Peer
@@ -39,7 +39,7 @@ assert EVERY.handshakes[0].input_requests is InputRequests.AS_REQUEST
 OnAsk = Callable[[InputRequest], Any | Awaitable[Any]]
 
 
-class Call(RequestFields):
+class Call(NonHttpRequestFields):
     """One call, and the way back to whoever made it: what they are asked and told is kept."""
 
     def __init__(self, method: str, params: t.RequestParams, caller: str, on_ask: OnAsk) -> None:
@@ -57,10 +57,6 @@ class Call(RequestFields):
         self.asked: list[str] = []
         self.told: list[Any] = []
         self._on_ask = on_ask
-
-    @property
-    def wire(self) -> "Call":
-        return self
 
     @property
     def session(self) -> Session | None:

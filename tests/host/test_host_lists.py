@@ -36,9 +36,9 @@ class Counted(Server):
 
     listed = 0
 
-    async def answer(self, turn: Any) -> bytes | None:
-        self.listed += turn.exchange.method.name == "tools/list"
-        return await super().answer(turn)
+    async def answer(self, request: Any) -> bytes | None:
+        self.listed += request.exchange.method.name == "tools/list"
+        return await super().answer(request)
 
 
 def counted() -> Counted:
@@ -70,8 +70,8 @@ async def test_a_hung_server_costs_whoever_looks_a_bounded_wait_and_then_none() 
 class Mute(Counted):
     """One that does not tell when they change."""
 
-    async def answer(self, turn: Any) -> bytes | None:
-        found = await super().answer(turn)
+    async def answer(self, request: Any) -> bytes | None:
+        found = await super().answer(request)
         return found and found.replace(b'"listChanged":true', b'"listChanged":false')
 
 
@@ -111,10 +111,10 @@ class Meeting(Server):
 
     barrier: asyncio.Barrier
 
-    async def answer(self, turn: Any) -> bytes | None:
-        if turn.exchange.method.name == "tools/list":
+    async def answer(self, request: Any) -> bytes | None:
+        if request.exchange.method.name == "tools/list":
             await self.barrier.wait()
-        return await super().answer(turn)
+        return await super().answer(request)
 
 
 @live
@@ -278,9 +278,9 @@ def odd() -> Server:
 
 
 class Odd(Server):
-    async def answer(self, turn: Any) -> bytes | None:
-        if turn.exchange.method.name != "tools/list":
-            return await super().answer(turn)
+    async def answer(self, request: Any) -> bytes | None:
+        if request.exchange.method.name != "tools/list":
+            return await super().answer(request)
         names = [
             "",
             " ",
@@ -297,7 +297,7 @@ class Odd(Server):
         said = "long " * 100_000
         tools = [t.Tool(name=name, input_schema={"type": "object"}) for name in names]
         tools.append(t.Tool(name="wordy", description=said, input_schema={"type": "object"}))
-        return turn.exchange.settle(t.ListToolsResult(tools=tools))
+        return request.exchange.settle(t.ListToolsResult(tools=tools))
 
 
 @live
@@ -321,10 +321,10 @@ async def test_what_is_odd_about_a_list_breaks_no_other_and_has_good_names() -> 
 
 
 class Broken(Server):
-    async def answer(self, turn: Any) -> bytes | None:
-        if turn.exchange.method.name != "tools/list":
-            return await super().answer(turn)
-        return b'{"jsonrpc":"2.0","id":%b,"result":{"tools":7}}' % (turn.exchange.request.raw_id)
+    async def answer(self, request: Any) -> bytes | None:
+        if request.exchange.method.name != "tools/list":
+            return await super().answer(request)
+        return b'{"jsonrpc":"2.0","id":%b,"result":{"tools":7}}' % (request.exchange.request.raw_id)
 
 
 @live

@@ -22,10 +22,10 @@ from colonnade.errors import Fault
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
 from colonnade.host.input_requests import InputRequestHandler
-from colonnade.host.router import LocalTurn, local_exchange
+from colonnade.host.router import LocalRequestContext, local_exchange
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
-from host.wrapped_turn import wrapping
+from host.wrapped_request import wrapping
 from live import live
 
 OLD, NEW = "2025-06-18", "2026-07-28"
@@ -43,10 +43,10 @@ class Recorded(Server):
         super().__init__(name)
         self.params: list[dict[str, Any]] = []
 
-    async def answer(self, turn: RequestContext) -> bytes | None:
-        if turn.exchange.method.name == "tools/call":
-            self.params.append(decode_as(dict[str, Any], turn.exchange.request.params))
-        return await super().answer(turn)
+    async def answer(self, request: RequestContext) -> bytes | None:
+        if request.exchange.method.name == "tools/call":
+            self.params.append(decode_as(dict[str, Any], request.exchange.request.params))
+        return await super().answer(request)
 
 
 def recorded() -> Recorded:
@@ -138,15 +138,15 @@ async def test_layers_are_around_everything_and_what_they_refuse_never_reaches_a
     server = recorded()
     seen: list[tuple[str, Any, str]] = []
 
-    async def audit(turn: RequestContext, handler: Handler) -> t.ProtocolType:
-        exchange = turn.exchange
+    async def audit(request: RequestContext, handler: Handler) -> t.ProtocolType:
+        exchange = request.exchange
         seen.append((exchange.method.name, exchange.params.name, exchange.principal))
-        return await handler(turn)
+        return await handler(request)
 
-    async def policy(turn: RequestContext, handler: Handler) -> t.ProtocolType:
-        if turn.exchange.params.name == "s__rest":
+    async def policy(request: RequestContext, handler: Handler) -> t.ProtocolType:
+        if request.exchange.params.name == "s__rest":
             raise Refused("resting is not allowed")
-        result = await handler(turn)
+        result = await handler(request)
         if isinstance(result, t.ListToolsResult):
             return t.ListToolsResult(tools=[one for one in result.tools if one.name != "s__rest"])
         return result
@@ -168,8 +168,8 @@ async def test_layers_are_around_everything_and_what_they_refuse_never_reaches_a
 
 @live
 async def test_a_layer_may_change_what_is_said_of_a_tool() -> None:
-    async def louder(turn: RequestContext, handler: Handler) -> t.ProtocolType:
-        result = await handler(turn)
+    async def louder(request: RequestContext, handler: Handler) -> t.ProtocolType:
+        result = await handler(request)
         if not isinstance(result, t.ListToolsResult):
             return result
         tools = [t.Tool(name=one.name, input_schema={}, description="!") for one in result.tools]
@@ -234,10 +234,10 @@ def test_middleware_that_wraps_a_turn_changes_nothing_that_a_program_sees(revisi
 async def test_what_a_cache_of_lists_answers_still_has_its_servers() -> None:
     kept: dict[str, t.ProtocolType] = {}
 
-    async def cache(turn: RequestContext, handler: Handler) -> t.ProtocolType:
-        method = turn.exchange.method.name
+    async def cache(request: RequestContext, handler: Handler) -> t.ProtocolType:
+        method = request.exchange.method.name
         if method not in kept:
-            kept[method] = await handler(turn)
+            kept[method] = await handler(request)
         return kept[method]
 
     async with Host({"s": recorded()}, middleware=[cache]) as host:
@@ -291,10 +291,10 @@ class Front(Server):
         self.tool(_nothing)
         self.prompt(_nothing)
 
-    async def answer(self, turn: RequestContext) -> bytes | None:
-        if turn.exchange.method.name not in ("tools/list", "tools/call"):
-            return await super().answer(turn)
-        return turn.exchange.settle(await self.host.handler(turn))
+    async def answer(self, request: RequestContext) -> bytes | None:
+        if request.exchange.method.name not in ("tools/list", "tools/call"):
+            return await super().answer(request)
+        return request.exchange.settle(await self.host.handler(request))
 
 
 def _nothing() -> None: ...
@@ -364,10 +364,12 @@ async def test_a_question_goes_back_the_way_the_call_came() -> None:
 async def test_the_handler_refuses_what_is_no_request_to_a_catalogue() -> None:
     async with Host({"s": recorded()}) as host:
         desk = InputRequestHandler()
-        other = LocalTurn(local_exchange("server/discover", t.RequestParams(), desk.peer), desk)
+        other = LocalRequestContext(
+            local_exchange("server/discover", t.RequestParams(), desk.peer), desk
+        )
         with pytest.raises(Fault, match="method not found: server/discover"):
             await host.handler(other)
         cursor = t.PaginatedRequestParams(cursor="x")
-        page = LocalTurn(local_exchange("tools/list", cursor, desk.peer), desk)
+        page = LocalRequestContext(local_exchange("tools/list", cursor, desk.peer), desk)
         with pytest.raises(Fault, match="cursor"):
             await host.handler(page)

@@ -25,7 +25,7 @@ from colonnade.host.config.settings import Settings, Sharing
 from colonnade.host.input_requests import InputRequestHandler
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest
-from host.wrapped_turn import wrapping
+from host.wrapped_request import wrapping
 from live import Records, live, live_for
 
 OLD, NEW = "2025-06-18", "2026-07-28"
@@ -348,17 +348,17 @@ class Curious(Server):
 
     said: str = ""
 
-    async def answer(self, turn: RequestContext) -> bytes | None:
-        if turn.exchange.method.name == "tools/list":
+    async def answer(self, request: RequestContext) -> bytes | None:
+        if request.exchange.method.name == "tools/list":
             form = t.ElicitSchema(properties={})
             asked = InputRequest(
                 t.ElicitRequestParams(message="Who are you?", requested_schema=form)
             )
             try:
-                self.said = bytes(await turn.wire.ask(asked)).decode()
+                self.said = bytes(await request.ask(asked)).decode()
             except ColonnadeError as error:
                 self.said = str(error)
-        return await super().answer(turn)
+        return await super().answer(request)
 
 
 @live

@@ -144,17 +144,17 @@ def test_a_server_may_be_called_servers() -> None:
     assert Host({"servers": {"command": "colonnade"}, "mcpServers": hello()}).servers
 
 
-async def forgetful(turn: RequestContext, handler: Handler) -> ProtocolType:
-    await handler(turn)
+async def forgetful(request: RequestContext, handler: Handler) -> ProtocolType:
+    await handler(request)
     return cast("ProtocolType", None)
 
 
-def hasty(turn: RequestContext, handler: Handler) -> Any:
+def hasty(request: RequestContext, handler: Handler) -> Any:
     return None
 
 
-async def honest(turn: RequestContext, handler: Handler) -> ProtocolType:
-    return await handler(turn)
+async def honest(request: RequestContext, handler: Handler) -> ProtocolType:
+    return await handler(request)
 
 
 @pytest.mark.parametrize("middleware", [forgetful, hasty])

@@ -490,10 +490,10 @@ async def test_how_a_call_is_getting_on_is_told_with_the_call() -> None:
 
 @live
 async def test_what_a_layer_refuses_is_told_to_the_model() -> None:
-    async def never(turn: RequestContext, handler: Handler) -> ProtocolType:
-        if turn.exchange.method.name == "tools/call":
+    async def never(request: RequestContext, handler: Handler) -> ProtocolType:
+        if request.exchange.method.name == "tools/call":
             raise Refused("not on Sundays")
-        return await handler(turn)
+        return await handler(request)
 
     model = Scripted([calls(("shop__price", {"fruit": "plum"})), "Well."])
     async with hosted(middleware=[never]) as host:

@@ -192,13 +192,13 @@ def listing(*templates: str) -> Server:
         return name
 
     @server.middleware
-    async def answer(turn: RequestContext, handler: Handler) -> t.ProtocolType:
-        if turn.exchange.method.name == "resources/templates/list":
+    async def answer(request: RequestContext, handler: Handler) -> t.ProtocolType:
+        if request.exchange.method.name == "resources/templates/list":
             found = [t.ResourceTemplate(uri_template=text, name="r") for text in templates]
             return t.ListResourceTemplatesResult(resource_templates=found)
-        if turn.exchange.method.name == "resources/read":
+        if request.exchange.method.name == "resources/read":
             return t.ReadResourceResult(contents=[t.ResourceContents(uri="a:b", text="read")])
-        return await handler(turn)
+        return await handler(request)
 
     _ = read, answer
     return server

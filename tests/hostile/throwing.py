@@ -30,10 +30,10 @@ class Thrower:
         self.caller = Caller(port)
         self.calls = 0
 
-    async def count(self, turn: RequestContext, handler: Handler) -> ProtocolType:
+    async def count(self, request: RequestContext, handler: Handler) -> ProtocolType:
         """A layer of the server: whatever gets this far has been let in."""
         self.calls += 1
-        return await handler(turn)
+        return await handler(request)
 
     async def open(self) -> None:
         if not self.era.modern:

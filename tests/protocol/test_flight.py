@@ -17,8 +17,7 @@ def sent(
     method: str = "tools/call",
     now: float = 100.0,
 ) -> OutgoingRequest:
-    id = flight.reserve(method, timeout_s, max_s)
-    return flight.open(id, method, now, timeout_s, max_s, progress)
+    return flight.open(method, now, timeout_s, max_s, progress)
 
 
 def test_ids_count_up_and_are_never_used_again() -> None:
@@ -31,12 +30,6 @@ def test_ids_count_up_and_are_never_used_again() -> None:
     assert ids == [1, 2, 3, 4, 5]
     assert len(flight) == 0
     assert sent(OutgoingRequests(next_id=9)).id == 9
-
-
-def test_an_id_that_was_reserved_is_gone_though_nobody_waits_for_an_answer() -> None:
-    flight = OutgoingRequests()
-    assert [flight.reserve("tools/call", 1, 1) for _ in range(3)] == [1, 2, 3]
-    assert (len(flight), sent(flight).id) == (0, 4)
 
 
 def test_an_answer_settles_its_own_call_once() -> None:

@@ -13,7 +13,6 @@ from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol.jsonrpc import (
     MAX_MESSAGE_CHARS,
     LineSplitter,
-    ResultResponse,
     decode,
     encode,
     encode_batch,
@@ -21,8 +20,6 @@ from colonnade.protocol.jsonrpc import (
     encode_notification,
     encode_request,
     encode_result,
-    is_trivially_valid,
-    plain_result,
 )
 from colonnade.protocol.revision import Revision
 from frames import CALL, INVALID, PARSE, answer, fault_of, plain
@@ -189,39 +186,3 @@ def test_a_line_break_inside_a_string_cuts_a_message_in_two_that_are_not_json() 
     assert isinstance(first, bytes)
     assert isinstance(second, bytes)
     assert [fault_of(first).kind, fault_of(second).kind] == [PARSE, PARSE]
-
-
-# ---------------------------------------------------------------- what needs no reading
-
-
-@given(ids, objects)
-def test_a_result_that_needs_no_reading_is_the_one_that_is_read(id: Any, value: Any) -> None:
-    reply = encode_result(encode(id), encode(value))
-    found = plain_result(reply, encode(id))
-    if found is None:
-        assert not is_trivially_valid(reply)
-    else:
-        assert decode(reply) == ResultResponse(id, found)
-
-
-@pytest.mark.parametrize("levels", [1, 20, 60, 61, 62, 63, 64, 80])
-@pytest.mark.parametrize("opening", [b"[", b'{"":'])
-def test_what_may_be_too_deep_needs_reading(levels: int, opening: bytes) -> None:
-    closing = b"]" if opening == b"[" else b"}"
-    inner = opening * levels + b"1" + closing * levels
-    arguments = b'{"a":%b}' % inner
-    frame = encode_request(b"1", "tools/call", b'{"name":"x","arguments":%b}' % arguments)
-    if is_trivially_valid(arguments):
-        assert plain(decode(frame))
-    elif levels < 40:
-        assert len(arguments) >= 200
-
-
-def test_what_is_no_plain_reply_needs_reading() -> None:
-    reply = encode_result(b"17", b'{"content":[]}')
-    assert bytes(plain_result(reply, b"17") or b"") == b'{"content":[]}'
-    assert plain_result(reply, b"1") is None
-    assert plain_result(encode_error(b"17", -1, "no"), b"17") is None
-    assert plain_result(encode_result(b"17", '{"a":"ä"}'.encode()), b"17") is None
-    assert plain_result(encode_result(b"17", b'{"a":"%b"}' % (b"x" * 2000)), b"17") is None
-    assert plain_result(encode_result(b"17", b'{"a":"%b"}' % (b"x" * 500)), b"17") is not None

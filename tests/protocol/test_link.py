@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from msgspec import Raw
 
 from colonnade.errors import (
     ConnectionLost,
@@ -25,7 +24,6 @@ from colonnade.protocol.link.events import (
     Send,
 )
 from colonnade.protocol.link.handshake import Phase
-from colonnade.protocol.link.in_flight import MAX_RUNNING
 from colonnade.protocol.link.link import DuplexLink, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer
@@ -626,92 +624,3 @@ def test_two_sides_of_ours_understand_each_other_in_every_pair_of_revisions() ->
                     ours.date,
                     theirs.date,
                 )
-
-
-# ---------------------------------------------------------------- requests that need no reading
-
-
-def drafted(client: DuplexLink, name: str = "add", **more: Any) -> Request:
-    params = t.CallToolRequestParams(name=name, arguments=Raw(b'{"a":1}'), **more)
-    made, _ = client.draft("tools/call", params, 10, 20, False, None)
-    return made
-
-
-def modern() -> tuple[DuplexLink, DuplexLink]:
-    client = client_of(MODERN)
-    client.adopt(MODERN)
-    return client, server_of(MODERN)
-
-
-def test_a_call_that_was_never_written_is_the_one_that_would_have_been() -> None:
-    client, server = modern()
-    made = drafted(client)
-    assert not made.raw
-    id, data = client.request(
-        "tools/call", t.CallToolRequestParams(name="add", arguments=Raw(b'{"a":1}')), now=0.0
-    )
-    written = decode(data)
-    assert isinstance(written, Request)
-    assert (made.params, made.split_params) == (written.params, written.split_params)
-    assert [made.id, id] == [1, 2]
-    (event,) = server.take(made, 0.0)
-    assert isinstance(event, RequestReceived)
-    assert (event.exchange.params.name, event.exchange.request) == ("add", made)
-
-
-@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
-def test_the_token_of_an_unwritten_call_is_its_id(revision: Revision) -> None:
-    client, server = opened(revision)
-    params = t.CallToolRequestParams(name="add", arguments=Raw(b'{"a":1}'))
-    made, _ = client.draft("tools/call", params, 10, 20, True, None)
-    (event,) = server.take(made, 0.0)
-    assert isinstance(event, RequestReceived)
-    assert event.exchange.progress_token == made.id
-    quiet, _ = client.draft("tools/call", params, 10, 20, False, None)
-    (event,) = server.take(quiet, 0.0)
-    assert isinstance(event, RequestReceived)
-    assert event.exchange.progress_token is None
-
-
-def test_only_a_plain_call_goes_unwritten() -> None:
-    client, _ = modern()
-    assert drafted(client, meta={"own": 1}).split_params is None
-    assert drafted(client, request_state="s").split_params is None
-    assert drafted(client, "n\u00e4me").split_params is None
-    made, _ = client.draft("tools/list", t.PaginatedRequestParams(), 10, 20, True, None)
-    assert made.split_params is None
-
-
-def test_who_is_known_is_not_asked_again_and_all_else_is() -> None:
-    client, server = modern()
-    (event,) = server.take(drafted(client), 0.0)
-    assert isinstance(event, RequestReceived)
-    peer = event.exchange.peer
-    server.principal, server.scopes = "ada", frozenset({"read"})
-    again = drafted(client)
-    exchange = server.take_again(again, peer)
-    assert exchange is not None
-    assert (exchange.request, exchange.method, exchange.peer) == (
-        again,
-        event.exchange.method,
-        peer,
-    )
-    assert (exchange.principal, exchange.scopes) == ("ada", frozenset({"read"}))
-    assert said(exchange.settle(DONE))["id"] == again.id
-    assert server.take_again(drafted(client, meta={"own": 1}), peer) is None
-
-
-def test_a_request_that_cannot_be_served_is_looked_at_once_more_and_refused_there() -> None:
-    client, server = modern()
-    first = drafted(client)
-    (event,) = server.take(first, 0.0)
-    assert isinstance(event, RequestReceived)
-    peer = event.exchange.peer
-    assert server.take_again(first, peer) is None  # its id is in use
-    while len(server._incoming) < MAX_RUNNING:
-        assert server.take_again(drafted(client), peer) is not None
-    one_more = drafted(client)
-    assert server.take_again(one_more, peer) is None
-    assert "too many" in refusal(server.take(one_more, 0.0))["message"]
-    server.close()
-    assert server.take_again(drafted(client), peer) is None

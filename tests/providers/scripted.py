@@ -68,7 +68,7 @@ def check_strict(schema: Any, fills: bool) -> None:
 # ---------------------------------------------------------------- the three interfaces
 
 
-def chat(body: JSON, turn: RequestContext, turns: int) -> JSON:
+def chat(body: JSON, request: RequestContext, turns: int) -> JSON:
     need(body.get("tools") != [], "[] is too short - 'tools'")
     for tool in body.get("tools", ()):
         function = tool["function"]
@@ -85,8 +85,8 @@ def chat(body: JSON, turn: RequestContext, turns: int) -> JSON:
             need(not waiting, f"tool_calls must be followed by tool messages: {waiting}")
         waiting += [call["id"] for call in message.get("tool_calls") or []]
     need(not waiting, f"tool_calls must be followed by tool messages: {waiting}")
-    if isinstance(turn, str):
-        message: JSON = {"role": "assistant", "content": turn}
+    if isinstance(request, str):
+        message: JSON = {"role": "assistant", "content": request}
     else:
         calls = [
             {
@@ -94,13 +94,13 @@ def chat(body: JSON, turn: RequestContext, turns: int) -> JSON:
                 "type": "function",
                 "function": {"name": name, "arguments": written(arguments)},
             }
-            for n, (name, arguments) in enumerate(turn)
+            for n, (name, arguments) in enumerate(request)
         ]
         message = {"role": "assistant", "content": None, "tool_calls": calls}
     return {"choices": [{"index": 0, "message": message}]}
 
 
-def responses(body: JSON, turn: RequestContext, turns: int) -> JSON:
+def responses(body: JSON, request: RequestContext, turns: int) -> JSON:
     for tool in body["tools"]:
         check_schema(tool["name"], tool["parameters"])
         if tool["strict"]:
@@ -111,8 +111,8 @@ def responses(body: JSON, turn: RequestContext, turns: int) -> JSON:
     for one in outputs:
         for part in one["output"] if isinstance(one["output"], list) else []:
             need(part["type"] in ("input_text", "input_image", "input_file"), "invalid part")
-    if isinstance(turn, str):
-        content = [{"type": "output_text", "text": turn}]
+    if isinstance(request, str):
+        content = [{"type": "output_text", "text": request}]
         return {"output": [{"type": "message", "role": "assistant", "content": content}]}
     return {
         "output": [
@@ -122,12 +122,12 @@ def responses(body: JSON, turn: RequestContext, turns: int) -> JSON:
                 "name": name,
                 "arguments": written(arguments),
             }
-            for n, (name, arguments) in enumerate(turn)
+            for n, (name, arguments) in enumerate(request)
         ]
     }
 
 
-def messages(body: JSON, turn: RequestContext, turns: int) -> JSON:
+def messages(body: JSON, request: RequestContext, turns: int) -> JSON:
     need(isinstance(body.get("max_tokens"), int), "max_tokens: Field required")
     for tool in body["tools"]:
         check_schema(tool["name"], tool["input_schema"])
@@ -146,11 +146,11 @@ def messages(body: JSON, turn: RequestContext, turns: int) -> JSON:
                 need(part["source"]["media_type"] in PICTURES, "invalid media type")
         waiting = {block["id"] for block in blocks if block["type"] == "tool_use"}
     need(not waiting, "tool_use ids without tool_result blocks")
-    if isinstance(turn, str):
-        return {"content": [{"type": "text", "text": turn}], "stop_reason": "end_turn"}
+    if isinstance(request, str):
+        return {"content": [{"type": "text", "text": request}], "stop_reason": "end_turn"}
     calls = [
         {"type": "tool_use", "id": f"toolu_{turns}_{n}", "name": name, "input": arguments}
-        for n, (name, arguments) in enumerate(turn)
+        for n, (name, arguments) in enumerate(request)
     ]
     said = [{"type": "text", "text": "I shall look."}, *calls]
     return {"content": said, "stop_reason": "tool_use"}

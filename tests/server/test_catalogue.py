@@ -329,9 +329,9 @@ def test_a_mounted_server_never_takes_the_place_of_what_the_outer_one_offers(
 def noting(
     seen: list[str], name: str
 ) -> Callable[[RequestContext, Handler], Awaitable[t.ProtocolType]]:
-    async def layer(turn: RequestContext, inner: Handler) -> t.ProtocolType:
-        seen.append(f"{name} {turn.exchange.method.name}")
-        return await inner(turn)
+    async def layer(request: RequestContext, inner: Handler) -> t.ProtocolType:
+        seen.append(f"{name} {request.exchange.method.name}")
+        return await inner(request)
 
     return layer
 
@@ -347,10 +347,10 @@ async def test_layers_stand_around_every_handler_the_first_outermost(revision: R
     other.add_middleware(noting(seen, "inner"))
 
     @server.middleware
-    async def guard(turn: RequestContext, inner: Handler) -> t.ProtocolType:
-        if turn.exchange.method.name == "prompts/list":
+    async def guard(request: RequestContext, inner: Handler) -> t.ProtocolType:
+        if request.exchange.method.name == "prompts/list":
             raise Fault(FaultKind.INVALID_REQUEST, "not today")
-        result = await inner(turn)
+        result = await inner(request)
         if isinstance(result, t.CallToolResult) and result.is_error is None:
             return t.CallToolResult(content=[*result.content, t.TextContent(text="!")])
         return result
@@ -372,10 +372,10 @@ async def test_the_words_of_a_layer_reach_whoever_asked(revision: Revision) -> N
     server.prompt(name="p")(lambda: "x")
 
     @server.middleware
-    async def closed(turn: RequestContext, inner: Handler) -> t.ProtocolType:
-        if turn.exchange.method.name in ("tools/call", "prompts/get"):
+    async def closed(request: RequestContext, inner: Handler) -> t.ProtocolType:
+        if request.exchange.method.name in ("tools/call", "prompts/get"):
             raise ToolError("closed on Sundays")
-        return await inner(turn)
+        return await inner(request)
 
     async with talk(server, revision) as client:
         assert await client.failure("a") == "closed on Sundays"
@@ -394,10 +394,10 @@ async def test_middleware_that_raises_refused_is_no_crash_and_the_caller_reads_w
     server.add_middleware(log())
 
     @server.middleware
-    async def closed(turn: RequestContext, inner: Handler) -> t.ProtocolType:
-        if turn.method in ("tools/call", "prompts/get"):
+    async def closed(request: RequestContext, inner: Handler) -> t.ProtocolType:
+        if request.method in ("tools/call", "prompts/get"):
             raise Refused("not today")
-        return await inner(turn)
+        return await inner(request)
 
     caplog.set_level(logging.INFO, "colonnade")
     async with talk(server, revision) as client:

@@ -413,10 +413,10 @@ async def test_changed_roots_are_taken_note_of_and_the_next_question_finds_them(
 async def test_an_error_whose_data_json_cannot_hold_is_still_an_error(
     data: Any, revision: Revision
 ) -> None:
-    async def strange(turn: RequestContext, handler: Handler) -> t.ProtocolType:
-        if turn.exchange.params.name == "strange":
+    async def strange(request: RequestContext, handler: Handler) -> t.ProtocolType:
+        if request.exchange.params.name == "strange":
             raise Fault(FaultKind.INVALID_PARAMS, "no", data)
-        return await handler(turn)
+        return await handler(request)
 
     server = Server("s", version="1")
     server.add_middleware(strange)
@@ -433,7 +433,7 @@ async def test_an_error_whose_data_json_cannot_hold_is_still_an_error(
 @pytest.mark.parametrize("data", [None, 0, "words", {"a": None, "b": 1.5}, [1, 2]])
 @live
 async def test_data_that_json_can_hold_goes_out_as_it_is(data: Any, revision: Revision) -> None:
-    async def strange(turn: RequestContext, handler: Handler) -> t.ProtocolType:
+    async def strange(request: RequestContext, handler: Handler) -> t.ProtocolType:
         raise Fault(FaultKind.INVALID_PARAMS, "no", data)
 
     server = Server("s", version="1")

@@ -195,8 +195,8 @@ async def test_a_long_text_is_data_and_words_at_once_and_written_once(revision: 
         return 'a "long" text. ' * 2000
 
     @server.middleware
-    async def look(turn: RequestContext, inner: Handler) -> t.ProtocolType:
-        seen.append(await inner(turn))
+    async def look(request: RequestContext, inner: Handler) -> t.ProtocolType:
+        seen.append(await inner(request))
         return seen[-1]
 
     async with talk(server, revision) as client:

@@ -88,7 +88,7 @@ class Nobody:
     def __init__(self) -> None:
         self.ended = 0
 
-    async def answer(self, turn: RequestContext) -> bytes | None:
+    async def answer(self, request: RequestContext) -> bytes | None:
         return None
 
     def told(self, told: NotificationReceived) -> None: ...

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import contextvars
 import json
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,7 +17,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.link.events import NotificationReceived, PeerIdentified
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import ALL, InputRequests, Revision
+from colonnade.protocol.revision import ALL, NEWEST, InputRequests, Revision
 from colonnade.transport.duplex import ASK_S, Duplex
 from http_service import FakeService
 from live import live, until
@@ -137,8 +138,10 @@ async def test_calls_are_answered_side_by_side(revision: Revision) -> None:
         assert bool(talk.opened) is revision.handshake
 
 
-# ---------------------------------------------------------------- many calls, and one task
+# ---------------------------------------------------------------- a task for each call
 
+# Where Python has eager tasks, a call that never waits is answered while it is read.
+EAGER = sys.version_info >= (3, 12)
 SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("SEEN", default="nothing")
 
 
@@ -150,30 +153,64 @@ class Taskmaster(FakeService):
         self.tasks: list[object] = []
         self.woken = asyncio.Event()
 
-    async def tool_task(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_task(self, request: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         self.tasks.append(asyncio.current_task())
-        return t.CallToolResult(content=[t.TextContent(text=SEEN.get())])
+        return said(SEEN.get())
 
-    async def tool_leave(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_later(
+        self, request: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
+        task = asyncio.current_task()
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            group.create_task(asyncio.sleep(0))
+        assert asyncio.current_task() is task
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        return await self.tool_task(request, arguments)
+
+    async def tool_cancel_itself(
+        self, request: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if arguments.get("wait"):
+            await asyncio.Event().wait()
+        return await self.tool_task(request, arguments)
+
+    async def tool_crash_later(
+        self, request: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
+        await asyncio.sleep(0)
+        raise KeyError("a secret")
+
+    async def tool_leave(
+        self, request: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
         SEEN.set("what another one left")
-        return await self.tool_task(turn, arguments)
+        return await self.tool_task(request, arguments)
 
-    async def tool_rest(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_rest(self, request: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         self.tasks.append(asyncio.current_task())
         await self.woken.wait()
-        return t.CallToolResult(content=[t.TextContent(text="rested")])
+        return said("rested")
 
-    async def tool_wake(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_wake(self, request: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         self.woken.set()
-        return await self.tool_task(turn, arguments)
+        return await self.tool_task(request, arguments)
 
     async def tool_stubborn(
-        self, turn: RequestContext, arguments: dict[str, Any]
+        self, request: RequestContext, arguments: dict[str, Any]
     ) -> t.ProtocolType:
         self.marks.mark("stubborn begun")
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        return await self.tool_task(turn, arguments)
+        return await self.tool_task(request, arguments)
+
+
+def said(text: str) -> t.CallToolResult:
+    return t.CallToolResult(content=[t.TextContent(text=text)])
 
 
 def words(answer: Any) -> str:
@@ -181,14 +218,103 @@ def words(answer: Any) -> str:
 
 
 @live
-async def test_calls_that_never_wait_are_answered_in_one_task(revision: Revision) -> None:
+async def test_each_call_has_a_task_of_its_own_and_answers_keep_their_order(
+    revision: Revision,
+) -> None:
     service = Taskmaster()
     async with talking(revision, service=service) as talk:
+        own = asyncio.current_task()
         for id in range(1, 17):
             talk.say(talk.call(id, "task"))
-        for id in range(1, 17):
+        assert asyncio.current_task() is own
+        await talk.answer(16)
+        results = [one for one in talk.wrote if one.get("id")]
+        assert [one["id"] for one in results] == list(range(1, 17))
+        assert {words(one) for one in results} == {"nothing"}
+        assert len({*service.tasks, own}) == 17
+
+
+@live
+async def test_a_call_that_never_waits_is_answered_at_once_where_python_can(
+    revision: Revision,
+) -> None:
+    async with talking(revision, service=Taskmaster()) as talk:
+        talk.say(talk.call(1, "task"))
+        assert (talk.wrote[-1:] != [] and talk.wrote[-1]["id"] == 1) is EAGER
+        await talk.answer(1)
+        assert not talk.duplex._tasks
+
+
+@live
+async def test_a_loop_with_a_task_factory_makes_the_tasks(revision: Revision) -> None:
+    made: list[str | None] = []
+
+    def factory(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> Any:
+        task = asyncio.Task(work, loop=loop, **more)
+        made.append(more.get("name"))
+        return task
+
+    loop = asyncio.get_running_loop()
+    async with talking(revision, service=Taskmaster()) as talk:
+        # Python 3.11 has no eager tasks, and takes None for its own.
+        for id, chosen in ((1, factory), (3, getattr(asyncio, "eager_task_factory", None))):
+            loop.set_task_factory(chosen)
+            talk.say(talk.call(id, "task"))
+            talk.say(talk.call(id + 1, "later"))
+            await talk.answer(id + 1)
+            loop.set_task_factory(None)
+            assert [one["id"] for one in talk.wrote[-2:]] == [id, id + 1]
+    assert len(made) > 1
+
+
+@live
+async def test_what_a_call_waits_for_and_how_long_concerns_its_own_task(
+    revision: Revision,
+) -> None:
+    service = Taskmaster()
+    async with talking(revision, service=service) as talk:
+        for id in (1, 2):
+            talk.say(talk.call(id, "later"))
+        talk.say(talk.call(3, "task"))
+        for id in (1, 2, 3):
             assert words(await talk.answer(id)) == "nothing"
-        assert len(set(service.tasks)) == 1
+        assert len(set(service.tasks)) == 3
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@live
+async def test_a_handler_that_cancels_its_own_task_ends_that_alone(
+    revision: Revision, wait: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with talking(revision, service=Taskmaster()) as talk:
+        talk.say(talk.call(1, "cancel_itself", wait=wait))
+        talk.say(talk.call(2, "task"))
+        answer = await talk.answer(1)
+        assert ("error" in answer) is wait
+        assert ("CancelledError" in caplog.text) is wait
+        assert words(await talk.answer(2)) == "nothing"
+
+
+@live
+async def test_a_handler_that_crashes_after_a_while_is_answered_and_logged(
+    revision: Revision, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with talking(revision, service=Taskmaster()) as talk:
+        talk.say(talk.call(1, "crash_later"))
+        assert "secret" not in (await talk.answer(1))["error"]["message"]
+        assert "KeyError" in caplog.text
+
+
+@live
+async def test_each_call_sees_the_context_in_which_it_was_read(revision: Revision) -> None:
+    async with talking(revision, service=Taskmaster()) as talk:
+        for id, note in enumerate(("a", "b", "b", "c"), 1):
+            context = contextvars.copy_context()
+            context.run(SEEN.set, note)
+            context.run(talk.say, talk.call(id, "task"))
+            context.run(talk.say, talk.call(10 * id, "later"))
+        found = [words(await talk.answer(id)) for id in (1, 2, 3, 4, 10, 20, 30, 40)]
+        assert found == ["a", "b", "b", "c"] * 2
 
 
 @live
@@ -201,7 +327,6 @@ async def test_one_that_waits_holds_up_nobody_even_if_it_waits_for_a_later_one(
             talk.say(talk.call(id, tool))
         for id in (1, 2, 3, 4):
             await talk.answer(id)
-        assert len(set(service.tasks)) == 3
 
 
 @live
@@ -212,7 +337,6 @@ async def test_no_call_sees_what_another_left_in_its_context(revision: Revision)
             talk.say(talk.call(id, tool))
         assert words(await talk.answer(2)) == "what another one left"
         assert words(await talk.answer(3)) == "nothing"
-        assert len(set(service.tasks)) == 2
 
 
 @live
@@ -249,8 +373,13 @@ async def test_at_the_end_of_the_input_those_are_answered_who_came_behind_one_th
 
 
 @live
-async def test_a_call_that_is_cancelled_before_it_began_never_begins(revision: Revision) -> None:
+async def test_a_call_that_is_cancelled_before_its_task_begins_never_begins(
+    revision: Revision,
+) -> None:
     service = Taskmaster()
+    loop = asyncio.get_running_loop()
+    # Tasks that begin in a later turn of the loop, in every Python.
+    loop.set_task_factory(lambda loop, work, **more: asyncio.Task(work, loop=loop, **more))
     async with talking(revision, service=service) as talk:
         talk.say(talk.call(1, "task"))
         talk.say(talk.call(2, "task"))
@@ -259,6 +388,19 @@ async def test_a_call_that_is_cancelled_before_it_began_never_begins(revision: R
         talk.say(talk.call(3, "task"))
         await talk.answer(3)
         assert len(service.tasks) == 2
+    loop.set_task_factory(None)
+
+
+@live
+async def test_a_subscription_does_not_hold_up_the_end_of_the_input() -> None:
+    listening = {"notifications": {"toolsListChanged": True}}
+    async with talking(NEWEST) as talk:
+        talk.say(talk.request(1, "subscriptions/listen", **listening))
+        await talk.said("notifications/subscriptions/acknowledged")
+        talk.say(talk.call(2, "echo"))
+        async with asyncio.timeout(30):
+            await talk.duplex.finish("the input ended", 60)
+        assert words(await talk.answer(2)) == "hello"
 
 
 def cancelling(id: int) -> dict[str, Any]:
@@ -405,7 +547,7 @@ async def test_at_the_end_everything_is_stopped_and_what_does_not_stop_is_left(
     gate, begun = asyncio.Event(), asyncio.Event()
 
     class Stubborn(FakeService):
-        async def answer(self, turn: RequestContext) -> bytes | None:
+        async def answer(self, request: RequestContext) -> bytes | None:
             begun.set()
             while not gate.is_set():
                 try:

@@ -302,11 +302,11 @@ async def test_no_request_ever_goes_to_the_client() -> None:
         await s.caller.call("echo")
         turn = s.service.turns[-1]
         with pytest.raises(LocalProtocolError, match="in an input_required result"):
-            await turn.wire.ask(InputRequest(t.ListRootsRequestParams()))
-        await turn.wire.hang_up()
+            await turn.ask(InputRequest(t.ListRootsRequestParams()))
+        await turn.hang_up()
         assert turn.session is None
         with pytest.raises(ConnectionLost):
-            await turn.wire.send(b"{}")
+            await turn.send(b"{}")
 
 
 @live

@@ -158,7 +158,7 @@ async def test_a_handler_that_lets_go_of_nobody_changes_nothing() -> None:
         first = (await stream.rest())[0]
         wire.close()
         turn = s.service.turns[-1]
-        await turn.wire.hang_up()
+        await turn.hang_up()
         _, resumed = await s.caller.get(last_event_id=first.id)
         s.service.go.mark("reconnect")
         assert (await resumed.message())["result"]
@@ -173,8 +173,8 @@ async def test_a_call_whose_client_can_never_come_back_can_ask_nothing() -> None
         wire.abort()
         await s.lost()
         with pytest.raises(ConnectionLost, match="cannot resume"):
-            await turn.wire.ask(InputRequest(t.ListRootsRequestParams()))
-        await turn.wire.send(b"{}")
+            await turn.ask(InputRequest(t.ListRootsRequestParams()))
+        await turn.send(b"{}")
         assert not next(iter(s.sessions))._streams
         s.service.go.mark("wait")
         await s.settled()

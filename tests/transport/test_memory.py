@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
 from colonnade import Server
 from colonnade.client.client import Client
-from colonnade.errors import ConnectionLost, LocalProtocolError
+from colonnade.errors import ConnectionLost, LocalProtocolError, RemoteError
 from colonnade.protocol import types as t
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.link.in_flight import MAX_RUNNING
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import Revision
+from colonnade.protocol.revision import NEWEST, Revision
 from colonnade.transport import memory
 from colonnade.transport.memory import End, pair, serve_end
 from http_service import FakeService
@@ -98,10 +102,14 @@ async def test_messages_arrive_in_order_and_at_once_where_nobody_is_reading() ->
     for frame in frames:
         near.write(frame)
         far.write(frame + b"!")
-        assert at_far.heard[-1:] == [frame]
-        assert at_near.heard[-1:] == [frame + b"!"]
-    assert at_far.heard == frames
-    assert at_near.heard == [frame + b"!" for frame in frames]
+        if len(at_far.heard) < memory.FRAMES_A_TURN:
+            assert at_far.heard[-1:] == [frame]
+            assert at_near.heard[-1:] == [frame + b"!"]
+    assert len(at_far.heard) == memory.FRAMES_A_TURN  # the rest is for later turns of the loop
+    await until(lambda: at_far.heard == frames)
+    await until(lambda: at_near.heard == [frame + b"!" for frame in frames])
+    near.write(b"at once again")
+    assert at_far.heard[-1] == b"at once again"
 
 
 @live
@@ -299,7 +307,7 @@ async def test_what_crashed_is_shown_to_the_connection_that_wants_it_and_to_no_o
     def prompt() -> str:
         raise KeyError("secret")
 
-    async def connected(*, debug: bool) -> Client:
+    async def connect(*, debug: bool) -> Client:
         near, far = pair()
         client = Client(near.carry, info=INFO)
         serve_end(far, server, debug=debug)
@@ -315,7 +323,7 @@ async def test_what_crashed_is_shown_to_the_connection_that_wants_it_and_to_no_o
         return found
 
     await server.start()
-    insider, stranger = await connected(debug=True), await connected(debug=False)
+    insider, stranger = await connect(debug=True), await connect(debug=False)
     for said in await words(insider):
         assert "KeyError('secret')" in said
     for said in await words(stranger):
@@ -325,3 +333,216 @@ async def test_what_crashed_is_shown_to_the_connection_that_wants_it_and_to_no_o
     await insider.close()
     await stranger.close()
     await server.stop()
+
+
+# ---------------------------------------------------------------- calls
+
+
+def zoo() -> Server:
+    server = Server("zoo", version="1")
+
+    @server.tool
+    async def echo(value: Any) -> Any:
+        return value
+
+    @server.tool
+    async def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    return server
+
+
+@asynccontextmanager
+async def connected(server: Server, **who: Any) -> AsyncGenerator[Served]:
+    near, far = pair()
+    client = Client(near.carry, info=INFO)
+    await server.start()
+    serve_end(far, server, **who)
+    await client.open(NEWEST)
+    try:
+        yield Served(client, near, far, asyncio.Event())
+    finally:
+        await client.close()
+        await server.stop()
+
+
+@live
+async def test_a_client_that_calls_again_and_again_lets_other_tasks_run() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with connected(zoo()) as one:
+        counting = asyncio.ensure_future(count())
+        for number in range(10 * memory.FRAMES_A_TURN):
+            assert (await one.client.call_tool("add", {"a": number})).data == number + 1
+        assert turns >= 10
+        assert not one.client.conversation.link.snapshot().sent
+        counting.cancel()
+        await asyncio.wait([counting])
+
+
+@live
+async def test_not_even_servers_that_are_clients_of_servers_fill_the_stack() -> None:
+    depth = 150  # more than Python's stack would take
+    clients: list[Client] = []
+
+    def link(number: int) -> Server:
+        server = Server(f"link {number}")
+
+        @server.tool
+        async def deeper() -> int:
+            inner = clients[number + 1 :]
+            return 1 + (await inner[0].call_tool("deeper")).data if inner else 1
+
+        return server
+
+    async with AsyncExitStack() as stack:
+        for number in range(depth):
+            one = await stack.enter_async_context(connected(link(number)))
+            clients.append(one.client)
+        async with asyncio.timeout(60):
+            assert (await clients[0].call_tool("deeper")).data == depth
+
+
+@live
+async def test_each_call_is_answered_in_the_context_of_its_caller() -> None:
+    server = zoo()
+    note: ContextVar[str] = ContextVar("note")
+    clients: list[Client] = []
+
+    @server.tool
+    async def look() -> str:
+        return note.get()
+
+    @server.tool
+    async def look_inside() -> str:
+        note.set("inside")
+        return (await clients[0].call_tool("look")).text
+
+    async with connected(server) as one:
+        clients.append(one.client)
+
+        async def caller(name: str, tool: str, turns: int) -> str:
+            note.set(name)
+            await one.client.call_tool("look")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            return (await one.client.call_tool(tool)).text
+
+        for turns in range(6):
+            first, second = caller("one", "look_inside", 1), caller("two", "look", turns)
+            assert await asyncio.gather(first, second) == ["inside", "two"]
+
+
+@live
+async def test_a_tool_may_call_its_own_server_through_the_client_that_called_it() -> None:
+    server = zoo()
+    clients: list[Client] = []
+
+    @server.tool
+    async def twice(n: int) -> int:
+        if n == 0:
+            return 1
+        return 2 * (await clients[0].call_tool("twice", {"n": n - 1})).data
+
+    async with connected(server) as one:
+        clients.append(one.client)
+        for _ in range(2):
+            assert (await one.client.call_tool("twice", {"n": 20})).data == 2**20
+        assert not one.client.conversation.link.snapshot().sent
+
+
+@live
+async def test_a_call_that_ends_its_own_conversation_is_told_so_and_does_not_hang() -> None:
+    server, ends = zoo(), []
+
+    @server.tool
+    async def leave() -> str:
+        ends[0]._end("the line was cut")
+        return "too late"
+
+    async with connected(server) as one:
+        await one.client.call_tool("add", {"a": 1})
+        await asyncio.sleep(0)
+        ends.append(one.near)
+        with pytest.raises(ConnectionLost, match="the line was cut during 'leave'"):
+            await one.client.call_tool("leave")
+
+
+@live
+async def test_a_timeout_that_is_none_is_refused() -> None:
+    async with connected(zoo()) as one:
+        for seconds in (0.0, -1.0, float("inf"), float("nan")):
+            with pytest.raises(LocalProtocolError, match="a number of seconds above 0"):
+                await one.client.call_tool("add", {"a": 1}, timeout_s=seconds)
+        assert (await one.client.call_tool("add", {"a": 1})).data == 2
+
+
+@live
+async def test_an_argument_that_is_no_number_is_refused_and_not_sent_as_nothing() -> None:
+    async with connected(zoo()) as one:
+        for strange in (float("nan"), float("inf")):
+            with pytest.raises(LocalProtocolError, match=r"at `a\.x`: JSON has no NaN"):
+                await one.client.call_tool("echo", {"value": None, "a": {"x": strange}})
+
+
+@live
+async def test_one_request_more_than_may_run_is_refused_in_its_own_words() -> None:
+    server, gate = zoo(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        await gate.wait()
+        return "done"
+
+    async with connected(server) as one:
+        waiting = [asyncio.ensure_future(one.client.call_tool("wait")) for _ in range(MAX_RUNNING)]
+        while len(one.client.conversation.link.snapshot().sent) < MAX_RUNNING:
+            await asyncio.sleep(0)
+        with pytest.raises(RemoteError, match="too many requests at once"):
+            await one.client.call_tool("add", {"a": 1})
+        gate.set()
+        assert {(await call).data for call in waiting} == {"done"}
+
+
+@live
+async def test_a_log_level_that_changes_counts_from_the_next_call_on() -> None:
+    server, seen = zoo(), []
+
+    @server.middleware
+    async def look(turn: Any, call: Any) -> Any:
+        seen.append(turn.exchange.log_level)
+        return await call(turn)
+
+    async with connected(server) as one:
+        await one.client.call_tool("add", {"a": 1})
+        await one.client.call_tool("add", {"a": 1})
+        await one.client.set_log_level("debug")
+        await one.client.call_tool("add", {"a": 1})
+        await one.client.set_log_level("error")
+        await one.client.call_tool("add", {"a": 1})
+    assert seen[-4:] == [None, None, "debug", "error"]
+
+
+@live
+async def test_scopes_that_change_count_from_the_next_call_on() -> None:
+    server, seen = zoo(), []
+
+    @server.middleware
+    async def look(turn: Any, call: Any) -> Any:
+        exchange: Exchange = turn.exchange
+        seen.append((exchange.principal, exchange.scopes))
+        return await call(turn)
+
+    async with connected(server, principal="ada", scopes=["read"]) as one:
+        await one.client.call_tool("add", {"a": 1})
+        await one.client.call_tool("add", {"a": 1})
+        served_link = one.far._reader.link  # type: ignore[union-attr]
+        served_link.scopes = frozenset({"read", "write"})
+        await one.client.call_tool("add", {"a": 1})
+    assert seen[-2:] == [("ada", frozenset({"read"})), ("ada", frozenset({"read", "write"}))]

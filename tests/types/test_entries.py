@@ -165,9 +165,9 @@ def test_overrides_and_mounts_are_typed() -> None:
 # ---------------------------------------------------------------- layers and transports
 
 
-async def layer(turn: RequestContext, handler: Handler) -> ProtocolType:
-    assert_type(turn.exchange.principal, str)
-    return await handler(turn)
+async def layer(request: RequestContext, handler: Handler) -> ProtocolType:
+    assert_type(request.exchange.principal, str)
+    return await handler(request)
 
 
 async def around(scope: Scope, receive: Receive, send: Send) -> None: ...

@@ -88,9 +88,9 @@ class Ear:
         self._hearer = hearer
         self.deaf = False
 
-    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
+    def answer(self, request: RequestContext) -> Awaitable[bytes | None]:
         """The answer to a question of the server."""
-        return self._hearer.answer(turn)
+        return self._hearer.answer(request)
 
     def told(self, told: NotificationReceived) -> None:
         """Pass on what the server tells."""

@@ -105,21 +105,21 @@ class Answers:
             roots=t.RootsCapability(list_changed=True) if self.roots is not None else None,
         )
 
-    async def answer(self, turn: RequestContext) -> bytes | None:
+    async def answer(self, request: RequestContext) -> bytes | None:
         """The bytes of an answer to a question that went by request."""
-        exchange = turn.exchange
+        exchange = request.exchange
         try:
             if exchange.input_request is None:
                 raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {exchange.method.name} here")
             return exchange.settle(await self.to(exchange.input_request))
         except Declined as no:
-            turn.fault = Fault(FaultKind.USER_REJECTED, str(no) or "the user said no")
+            request.fault = Fault(FaultKind.USER_REJECTED, str(no) or "the user said no")
         except Fault as fault:
-            turn.fault = fault
+            request.fault = fault
         except Exception as error:
             self.failed(exchange.method.name, error)
-            turn.fault = Fault(FaultKind.INTERNAL, "the client could not answer")
-        return exchange.fail(turn.fault)
+            request.fault = Fault(FaultKind.INTERNAL, "the client could not answer")
+        return exchange.fail(request.fault)
 
     async def to_all(self, questions: Mapping[str, InputRequest]) -> dict[str, AnyInputResponse]:
         """The answers to questions that came by result, one after the other: there is one user."""

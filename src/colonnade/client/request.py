@@ -531,20 +531,22 @@ class Asker:
 
     # ------------------------------------------------------------ news
 
-    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
+    def answer(self, request: RequestContext) -> Awaitable[bytes | None]:
         """The answer to a question that the server sent by request."""
-        return self._answered(turn)
+        return self._answered(request)
 
-    async def _answered(self, turn: RequestContext) -> bytes | None:
-        size = len(turn.exchange.request.params or b"")
+    async def _answered(self, request: RequestContext) -> bytes | None:
+        size = len(request.exchange.request.params or b"")
         if self._asked_bytes and self._asked_bytes + size > MAX_ASKED_BYTES:
             words = f"the questions that are open have more than {MAX_ASKED_BYTES} bytes"
-            turn.fault = Fault(FaultKind.TOO_MANY, f"{words}; ask again when others are answered")
-            return turn.exchange.fail(turn.fault)
+            request.fault = Fault(
+                FaultKind.TOO_MANY, f"{words}; ask again when others are answered"
+            )
+            return request.exchange.fail(request.fault)
         self._asked_bytes += size
         self._speaker.busy += 1  # who asks one thing at a time answers no ping meanwhile
         try:
-            return await self._answers.answer(turn)
+            return await self._answers.answer(request)
         finally:
             self._asked_bytes -= size
             self._speaker.busy -= 1

@@ -32,7 +32,7 @@ from colonnade.host.router import (
     PROGRESS_TOKEN,
     HostResult,
     LocalOptions,
-    LocalTurn,
+    LocalRequestContext,
     local_exchange,
 )
 from colonnade.host.runtime import HostRuntime, OnChange, OnEvent
@@ -234,10 +234,10 @@ class Host:
             given = (given or {}) | {t.PROGRESS_TOKEN_KEY: PROGRESS_TOKEN}
         params = t.CallToolRequestParams(name=name, arguments=raw, meta=given)
         options = NO_OPTIONS if timeout_s is None else LocalOptions(timeout_s)
-        turn = self._turn("tools/call", params, caller, on_progress, on_log)
+        request = self._context("tools/call", params, caller, on_progress, on_log)
         found = None
         try:
-            routed = await self._send(turn, options)
+            routed = await self._send(request, options)
             result, found = cast("t.CallToolResult", routed.result), routed.tool
         except ToolError as error:  # of a middleware, with a message for the caller
             text = [t.TextContent(text=str(error))]
@@ -247,7 +247,7 @@ class Host:
         listings, own = found
         structured, wrapped = result.structured_content, False
         if structured is not UNSET and not result.is_error:
-            await listings.learn_schemas(turn.exchange.principal)
+            await listings.learn_schemas(request.exchange.principal)
             wrapped = may_be_wrapped(structured) and listings.is_wrapped(own, result)
         return ToolResult(name, result, returns, listings.output(own), wrapped=wrapped)
 
@@ -524,8 +524,8 @@ class Host:
     async def _list(
         self, method: str, kind: ListKind, fresh: bool, caller: str | None
     ) -> HostResult:
-        turn = self._turn(method, t.PaginatedRequestParams(), caller)
-        found = await self._send(turn, LocalOptions(fresh=fresh))
+        request = self._context(method, t.PaginatedRequestParams(), caller)
+        found = await self._send(request, LocalOptions(fresh=fresh))
         if not found.lists:  # a middleware returned a result of its own, perhaps a cached one
             lists = self._runtime.generation.cached_lists(kind, caller or "")
             return found._replace(lists=lists)
@@ -534,42 +534,42 @@ class Host:
     async def _request(
         self, method: str, params: t.RequestParams, caller: str | None, options: LocalOptions
     ) -> t.ProtocolType:
-        return (await self._send(self._turn(method, params, caller), options)).result
+        return (await self._send(self._context(method, params, caller), options)).result
 
-    def _turn(
+    def _context(
         self,
         method: str,
         params: t.RequestParams,
         caller: str | None,
         on_progress: OnProgress | None = None,
         on_log: OnLog | None = None,
-    ) -> LocalTurn:
+    ) -> LocalRequestContext:
         input_requests = self._runtime.input_requests
         peer = input_requests.peer if on_log is None else input_requests.peer_with_logs
         exchange = local_exchange(method, params, peer, caller or "")
-        return LocalTurn(exchange, input_requests, on_progress, on_log)
+        return LocalRequestContext(exchange, input_requests, on_progress, on_log)
 
-    async def _send(self, turn: LocalTurn, options: LocalOptions) -> HostResult:
+    async def _send(self, request: LocalRequestContext, options: LocalOptions) -> HostResult:
         try:
-            result = await self._runtime.request(turn, options)
-            await turn.caught_up()
+            result = await self._runtime.request(request, options)
+            await request.caught_up()
             return result
         except Fault as fault:
-            await turn.caught_up()
+            await request.caught_up()
             code = error_code(fault, NEWEST)
             raise RemoteError(code, fault.message, fault.data, hint=fault.hint) from fault
         except RemoteError as error:
             hint = self._input_hint(error)
             if not hint:
                 raise
-            head = turn.exchange.params
+            head = request.exchange.params
             what = head.name if head.name is not None else head.uri
             words = f"{what!r} of server {error.server!r} needs input that it cannot request"
             explained = RemoteError(error.code, f"{words}; {hint} ({error.message})", error.data)
             explained.server = error.server
             raise explained from error
         finally:
-            turn.exchange.settled = True
+            request.exchange.settled = True
 
     def _input_hint(self, error: RemoteError) -> str:
         """What to change in this program, so that a server can send its input request."""

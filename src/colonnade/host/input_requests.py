@@ -76,7 +76,7 @@ class RoutedInputRequest(InputRequest, frozen=True):
     """An input request on its way to the caller, with the key of the server and the calls."""
 
     server: str = ""
-    turns: tuple[RequestContext, ...] = ()
+    requests: tuple[RequestContext, ...] = ()
 
 
 class InputRequestHandler:
@@ -104,14 +104,14 @@ class InputRequestHandler:
 
     async def answer(self, request: InputRequest) -> Raw:
         """The result, encoded. Raises `RemoteError` where there is none."""
-        server, turns = "", ()
+        server, contexts = "", ()
         if isinstance(request, RoutedInputRequest):
-            server, turns = request.server, request.turns
+            server, contexts = request.server, request.requests
         params = request.params
         if isinstance(params, t.ListRootsRequestParams):
             raise _refusal("roots are set in the configuration")
         kind = "elicit" if isinstance(params, t.ElicitRequestParams) else "sample"
-        calls = tuple(call for turn in turns if (call := _pending_call(turn)) is not None)
+        calls = tuple(call for context in contexts if (call := _pending_call(context)) is not None)
         try:
             returned = await self._call_back(HostInputRequest(server, kind, params, calls))
             result = Raw(encode(_result(params, returned)))
@@ -163,9 +163,9 @@ def _refusal(words: str) -> RemoteError:
     return RemoteError(NEWEST.codes[FaultKind.USER_REJECTED], words)
 
 
-def _pending_call(turn: RequestContext) -> PendingCall | None:
+def _pending_call(request: RequestContext) -> PendingCall | None:
     """The call of a request, for people; None for a list."""
-    exchange = turn.exchange
+    exchange = request.exchange
     name = exchange.params.name if exchange.params.name is not None else exchange.params.uri
     if not isinstance(name, str):
         return None
@@ -181,9 +181,9 @@ def input_request_sender(server: str) -> SendInputRequest:
     """A function that sends the input requests of a server to the caller of the calls that they may
     belong to."""
 
-    async def send(turns: tuple[RequestContext, ...], request: InputRequest) -> Raw:
+    async def send(contexts: tuple[RequestContext, ...], request: InputRequest) -> Raw:
         # A list is made by the host itself, so there is no caller to send anything to.
-        calls = tuple(turn for turn in turns if turn.exchange.method.may_require_input)
+        calls = tuple(context for context in contexts if context.exchange.method.may_require_input)
         if not calls:
             raise _refusal("no call is in flight that this input request could belong to")
         # All are of one caller; the latest is the most likely.
@@ -196,6 +196,6 @@ def input_request_sender(server: str) -> SendInputRequest:
         if not is_supported(request, capabilities, peer.revision):
             code = peer.revision.codes[FaultKind.METHOD_NOT_FOUND]
             raise RemoteError(code, f"the caller does not support {request.kind.method}")
-        return await calls[-1].wire.ask(RoutedInputRequest(request.params, server, calls))
+        return await calls[-1].ask(RoutedInputRequest(request.params, server, calls))
 
     return send

@@ -32,7 +32,7 @@ from colonnade.ports import RequestContext, Session
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.codec.encode import Encoder
-from colonnade.protocol.exchange import Exchange, RequestFields
+from colonnade.protocol.exchange import Exchange, NonHttpRequestFields
 from colonnade.protocol.jsonrpc import (
     NOTHING,
     Notification,
@@ -73,7 +73,7 @@ NO_OPTIONS = LocalOptions()
 # ---------------------------------------------------------------- requests of this program
 
 
-class LocalTurn(RequestFields):
+class LocalRequestContext(NonHttpRequestFields):
     """One request of this program, and the callbacks for what belongs to it."""
 
     __slots__ = (
@@ -98,11 +98,6 @@ class LocalTurn(RequestFields):
         self._on_progress = on_progress
         self._on_log = on_log
         self._callbacks: Hearing | None = None
-
-    @property
-    def wire(self) -> "LocalTurn":
-        """Itself: there is no connection."""
-        return self
 
     @property
     def session(self) -> Session | None:
@@ -226,49 +221,53 @@ class HostRouter:
             "completion/complete": self._complete,
         }
 
-    async def handle(self, turn: RequestContext) -> t.ProtocolType:
+    async def handle(self, request: RequestContext) -> t.ProtocolType:
         """The result of a request of a client that connected. Raises as `route` does."""
-        return (await self.route(turn, None)).result
+        return (await self.route(request, None)).result
 
-    def route(self, turn: RequestContext, options: LocalOptions | None) -> Awaitable[HostResult]:
+    def route(self, request: RequestContext, options: LocalOptions | None) -> Awaitable[HostResult]:
         """The result of a request, and where it comes from. Raises `Fault` for an invalid request,
         and what the request to the server raises."""
-        route = self._routes.get(turn.exchange.method.name)
+        route = self._routes.get(request.exchange.method.name)
         if route is None:
-            words = f"method not found: {turn.exchange.method.name}"
+            words = f"method not found: {request.exchange.method.name}"
             raise Fault(FaultKind.METHOD_NOT_FOUND, words)
-        return route(turn, options)
+        return route(request, options)
 
     # ------------------------------------------------------------ lists
 
-    async def _list_tools(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
-        lists = await self._gather(turn, "tools", options)
+    async def _list_tools(
+        self, request: RequestContext, options: LocalOptions | None
+    ) -> HostResult:
+        lists = await self._gather(request, "tools", options)
         return HostResult(t.ListToolsResult(tools=_items(lists)), lists)
 
-    async def _list_prompts(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
-        lists = await self._gather(turn, "prompts", options)
+    async def _list_prompts(
+        self, request: RequestContext, options: LocalOptions | None
+    ) -> HostResult:
+        lists = await self._gather(request, "prompts", options)
         return HostResult(t.ListPromptsResult(prompts=_items(lists)), lists)
 
     async def _list_resources(
-        self, turn: RequestContext, options: LocalOptions | None
+        self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
-        lists = await self._gather(turn, "resources", options)
+        lists = await self._gather(request, "resources", options)
         return HostResult(t.ListResourcesResult(resources=_items(lists)), lists)
 
     async def _list_templates(
-        self, turn: RequestContext, options: LocalOptions | None
+        self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
-        lists = await self._gather(turn, "templates", options)
+        lists = await self._gather(request, "templates", options)
         found = _items(lists)
         return HostResult(t.ListResourceTemplatesResult(resource_templates=found), lists)
 
     async def _gather(
-        self, turn: RequestContext, kind: ListKind, options: LocalOptions | None
+        self, request: RequestContext, kind: ListKind, options: LocalOptions | None
     ) -> list[ListedItems[Any, Any]]:
         """One list of all servers. It is one page, so every cursor is invalid."""
-        if decode_as(t.PaginatedRequestParams, turn.exchange.request.params).cursor is not None:
+        if decode_as(t.PaginatedRequestParams, request.exchange.request.params).cursor is not None:
             raise Fault(FaultKind.INVALID_PARAMS, "unknown cursor; list from the beginning")
-        generation, caller = self._current(), turn.exchange.principal
+        generation, caller = self._current(), request.exchange.principal
         with _hold_all(generation):
             fresh = options is not None and options.fresh
             listings = await generation.gather(kind, caller, self._wait_s, fresh=fresh)
@@ -276,8 +275,8 @@ class HostRouter:
 
     # ------------------------------------------------------------ calls
 
-    async def _call_tool(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
-        head, request = turn.exchange.params, turn.exchange.request
+    async def _call_tool(self, context: RequestContext, options: LocalOptions | None) -> HostResult:
+        head, request = context.exchange.params, context.exchange.request
         if options is not None:  # this program has just encoded it
             name, arguments = str(head.name), head.arguments
         elif is_bare_call(request, head):  # as nearly all are: the params are decoded already
@@ -286,7 +285,7 @@ class HostRouter:
         else:
             params = decode_as(t.CallToolRequestParams, request.params)
             name, arguments = params.name, params.arguments
-        generation, caller = self._current(), turn.exchange.principal
+        generation, caller = self._current(), context.exchange.principal
         server = generation.server_for("tools", name, caller)
         server.hold()
         try:
@@ -297,45 +296,47 @@ class HostRouter:
             forwarded = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
             listings = server.listings(caller)
             return HostResult(
-                await _forward(turn, options, server, CALL, forwarded), (), (listings, own)
+                await _forward(context, options, server, CALL, forwarded), (), (listings, own)
             )
         finally:
             server.release()
 
-    async def _get_prompt(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
-        params = decode_as(t.GetPromptRequestParams, turn.exchange.request.params)
+    async def _get_prompt(
+        self, request: RequestContext, options: LocalOptions | None
+    ) -> HostResult:
+        params = decode_as(t.GetPromptRequestParams, request.exchange.request.params)
         generation = self._current()
-        server = generation.server_for("prompts", params.name, turn.exchange.principal)
+        server = generation.server_for("prompts", params.name, request.exchange.principal)
         server.hold()
         try:
-            own = await self._prompt_name(generation, params.name, server, turn)
-            meta = forwarded_meta(turn.exchange.params.meta)
+            own = await self._prompt_name(generation, params.name, server, request)
+            meta = forwarded_meta(request.exchange.params.meta)
             forwarded = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
-            return HostResult(await _forward(turn, options, server, "prompts/get", forwarded))
+            return HostResult(await _forward(request, options, server, "prompts/get", forwarded))
         finally:
             server.release()
 
     async def _prompt_name(
-        self, generation: Generation, name: str, server: HostedServer, turn: RequestContext
+        self, generation: Generation, name: str, server: HostedServer, request: RequestContext
     ) -> str:
-        caller = turn.exchange.principal
+        caller = request.exchange.principal
         own = generation.listed_name("prompts", name, server, caller)
         if own is not None:
             return own
         return await generation.fetch_name("prompts", name, server, caller)
 
     async def _read_resource(
-        self, turn: RequestContext, options: LocalOptions | None
+        self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
-        params = decode_as(t.ReadResourceRequestParams, turn.exchange.request.params)
+        params = decode_as(t.ReadResourceRequestParams, request.exchange.request.params)
         forwarded = t.ReadResourceRequestParams(
-            uri=params.uri, meta=forwarded_meta(turn.exchange.params.meta)
+            uri=params.uri, meta=forwarded_meta(request.exchange.params.meta)
         )
-        return await self._forward_by_uri(turn, options, params.uri, "resources/read", forwarded)
+        return await self._forward_by_uri(request, options, params.uri, "resources/read", forwarded)
 
     async def _forward_by_uri(
         self,
-        turn: RequestContext,
+        request: RequestContext,
         options: LocalOptions | None,
         uri: str,
         method: str,
@@ -348,28 +349,28 @@ class HostRouter:
             server.hold()
         else:
             with _hold_all(generation):
-                caller = turn.exchange.principal
+                caller = request.exchange.principal
                 server = await generation.server_for_uri(uri, caller, self._wait_s)
                 server.hold()
         try:
-            return HostResult(await _forward(turn, options, server, method, params))
+            return HostResult(await _forward(request, options, server, method, params))
         finally:
             server.release()
 
-    async def _complete(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
-        params = decode_as(t.CompleteRequestParams, turn.exchange.request.params)
-        params = replace(params, meta=forwarded_meta(turn.exchange.params.meta))
+    async def _complete(self, request: RequestContext, options: LocalOptions | None) -> HostResult:
+        params = decode_as(t.CompleteRequestParams, request.exchange.request.params)
+        params = replace(params, meta=forwarded_meta(request.exchange.params.meta))
         if isinstance(params.ref, t.ResourceTemplateReference):
             uri = params.ref.uri
-            return await self._forward_by_uri(turn, options, uri, "completion/complete", params)
+            return await self._forward_by_uri(request, options, uri, "completion/complete", params)
         generation = self._current()
-        server = generation.server_for("prompts", params.ref.name, turn.exchange.principal)
+        server = generation.server_for("prompts", params.ref.name, request.exchange.principal)
         server.hold()
         try:
-            own = await self._prompt_name(generation, params.ref.name, server, turn)
+            own = await self._prompt_name(generation, params.ref.name, server, request)
             forwarded = replace(params, ref=replace(params.ref, name=own))
             return HostResult(
-                await _forward(turn, options, server, "completion/complete", forwarded)
+                await _forward(request, options, server, "completion/complete", forwarded)
             )
         finally:
             server.release()
@@ -392,17 +393,17 @@ def _items(lists: Sequence[ListedItems[Any, Any]]) -> list[Any]:
 
 
 async def _forward(
-    turn: RequestContext,
+    request: RequestContext,
     options: LocalOptions | None,
     server: HostedServer,
     method: str,
     params: t.RequestParams,
 ) -> t.ProtocolType:
     timeout_s = (options or NO_OPTIONS).timeout_s
-    on_progress = _progress_forwarder(turn)
+    on_progress = _progress_forwarder(request)
     try:
         result = await server.supervisor.request(
-            turn, method, params, timeout_s=timeout_s, on_progress=on_progress
+            request, method, params, timeout_s=timeout_s, on_progress=on_progress
         )
     except Fault as fault:  # the server's response is invalid, not the request
         invalid = RemoteProtocolError(fault.message, server=fault.server).with_server(server.key)
@@ -416,9 +417,9 @@ async def _forward(
     return without_server_info(result)
 
 
-def _progress_forwarder(turn: RequestContext) -> OnProgress | None:
+def _progress_forwarder(request: RequestContext) -> OnProgress | None:
     """Forwards progress to the caller; None if the caller wants none."""
-    exchange, wire = turn.exchange, turn.wire
+    exchange = request.exchange
     if exchange.progress_token is None:
         return None
 
@@ -427,6 +428,6 @@ def _progress_forwarder(turn: RequestContext) -> OnProgress | None:
             frame = exchange.progress(progress, total, message)
         except LocalProtocolError:  # the server's progress decreased
             return None
-        return None if frame is None or wire.post(frame) else wire.send(frame)
+        return None if frame is None or request.post(frame) else request.send(frame)
 
     return report

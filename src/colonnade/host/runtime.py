@@ -16,7 +16,13 @@ from colonnade.errors import LocalProtocolError
 from colonnade.host.agent.search import ToolSearch
 from colonnade.host.config.settings import Config, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, input_request_sender
-from colonnade.host.router import HostResult, HostRouter, LocalOptions, LocalTurn, local_exchange
+from colonnade.host.router import (
+    HostResult,
+    HostRouter,
+    LocalOptions,
+    LocalRequestContext,
+    local_exchange,
+)
 from colonnade.host.servers.generation import Generation, HostedServer, NameClaim
 from colonnade.host.servers.listings import ListKind
 from colonnade.host.servers.naming import NameClaims
@@ -87,24 +93,26 @@ class HostRuntime:
         self._middleware.append(_checked(middleware))
         self.handler = stack(self._router.handle, self._middleware)
 
-    def request(self, turn: RequestContext, options: LocalOptions) -> Awaitable[HostResult]:
+    def request(self, context: RequestContext, options: LocalOptions) -> Awaitable[HostResult]:
         """The result of a request of this program, through all middleware, and where it comes from:
         without `lists` and `tool` where a middleware has returned a result of its own."""
         if not self._middleware:
-            return self._router.route(turn, options)
-        return self._through_middleware(turn, options)
+            return self._router.route(context, options)
+        return self._through_middleware(context, options)
 
-    async def _through_middleware(self, turn: RequestContext, options: LocalOptions) -> HostResult:
+    async def _through_middleware(
+        self, request: RequestContext, options: LocalOptions
+    ) -> HostResult:
         # Middleware may pass on another request and return another result, so where the result
         # comes from is kept by a handler that belongs to this request alone.
         routed: HostResult | None = None
 
-        async def innermost(turn: RequestContext) -> t.ProtocolType:
+        async def innermost(request: RequestContext) -> t.ProtocolType:
             nonlocal routed
-            routed = await self._router.route(turn, options)
+            routed = await self._router.route(request, options)
             return routed.result
 
-        result = await stack(innermost, self._middleware)(turn)
+        result = await stack(innermost, self._middleware)(request)
         return HostResult(result) if routed is None else routed._replace(result=result)
 
     def _current(self) -> Generation:
@@ -155,11 +163,11 @@ class HostRuntime:
             on_change=self._status_changed if self._on_event is not None else None,
         )
 
-    def _list_request(self, method: str, caller: str) -> LocalTurn:
+    def _list_request(self, method: str, caller: str) -> LocalRequestContext:
         """The request for a list, which the host makes in the session of a caller."""
         params = t.PaginatedRequestParams()
         exchange = local_exchange(method, params, self.input_requests.peer, caller)
-        return LocalTurn(exchange, self.input_requests)
+        return LocalRequestContext(exchange, self.input_requests)
 
     def reload(self, config: Config) -> None:
         """Use another configuration from now on. Raises `LocalProtocolError` after `close`."""
@@ -230,8 +238,8 @@ class HostRuntime:
 def _checked(middleware: Middleware) -> Middleware:
     """A middleware whose missing result is an error that names it."""
 
-    async def checked(turn: RequestContext, call_next: Handler) -> t.ProtocolType:
-        returned: object = middleware(turn, call_next)
+    async def checked(request: RequestContext, call_next: Handler) -> t.ProtocolType:
+        returned: object = middleware(request, call_next)
         result = await returned if isawaitable(returned) else None
         if result is None:
             name = getattr(middleware, "__qualname__", type(middleware).__qualname__)

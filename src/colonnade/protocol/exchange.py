@@ -7,8 +7,9 @@ Rules: no I/O, no clock, no tasks. Methods return the bytes to send, or None for
 cannot be encoded is refused before anything has changed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isfinite
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -223,6 +224,9 @@ class Exchange(Struct, eq=False):
         return self.deliver(self, data) if self.deliver is not None else data
 
 
+_EMPTY: Mapping[Any, Any] = MappingProxyType({})
+
+
 class RequestFields:
     """The fields of a request, read-only: for middleware, which gets whatever has an exchange.
 
@@ -265,6 +269,27 @@ class RequestFields:
     def peer(self) -> Peer:
         """The client: its revision, its implementation info and its capabilities."""
         return self.exchange.peer
+
+    @property
+    def debug(self) -> bool:
+        """Whether the caller is sent the exception of a handler that failed."""
+        return False
+
+
+class NonHttpRequestFields(RequestFields):
+    """The fields of a request that did not arrive over HTTP: no headers, and no token."""
+
+    __slots__ = ()
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        """Empty."""
+        return _EMPTY
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """Empty."""
+        return _EMPTY
 
 
 def _is_non_finite(value: float | None) -> bool:

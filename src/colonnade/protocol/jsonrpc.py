@@ -8,7 +8,7 @@ raw: the code that needs them decodes them once, and first calls `refuse_duplica
 import contextlib
 from collections.abc import Container
 from functools import cache, lru_cache
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -16,7 +16,6 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol.json_checks import (
     DECODE_ERRORS,
-    LONG,
     depth,
     duplicate_members,
     invalid_json,
@@ -52,7 +51,7 @@ _QUOTE = b'"'
 _BRACE, _CLOSING_BRACE, _BRACKET, _CR, _LF = b"{}[\r\n"
 
 
-class SplitParams(Struct, frozen=True, gc=False, omit_defaults=True):
+class SplitParams(Struct, frozen=True, gc=False):
     """The members of params that route a request, split off in one pass."""
 
     meta: Raw = msgspec.field(name="_meta", default=NOTHING)
@@ -64,25 +63,24 @@ class SplitParams(Struct, frozen=True, gc=False, omit_defaults=True):
 class Request(Struct, frozen=True, gc=False):
     """A request. `raw_id` is the id as written, to be echoed byte for byte.
 
-    `split_params` is set if the params hold nothing but those members. `raw` is then the whole
-    message, which ends with the params, or empty if this request was never encoded; without
-    `split_params` it is the params alone.
+    `split_params` is set if the params hold nothing but those members. Few handlers need more of
+    them then, so they are not taken out of `frame`, the whole message, which ends with them.
+    Without `split_params` there is no `frame`, and they are in `raw_params`.
     """
 
     id: RequestId
     method: str
-    raw: Raw | bytes = NOTHING
+    raw_params: Raw = NOTHING
     raw_id: bytes = b""
     split_params: SplitParams | None = None
+    frame: bytes = b""
 
     @property
     def params(self) -> Raw:
         """All params, as they were written."""
         if self.split_params is None:
-            return cast("Raw", self.raw)
-        if not self.raw:
-            return Raw(encode(self.split_params))
-        return Raw(self.raw[-1 - _size(self.split_params) : -1])
+            return self.raw_params
+        return Raw(memoryview(self.frame)[-1 - _size(self.split_params) : -1])
 
 
 class Notification(Struct, frozen=True, gc=False):
@@ -205,9 +203,9 @@ def decode(body: bytes) -> Frame | Batch:
                 len(body) == _REQUEST_FRAME + len(raw_id) + len(method) + _size(split)
                 and body[-2] == _CLOSING_BRACE
             ):
-                return Request(id, method, body, raw_id, split)
+                return Request(id, method, NOTHING, raw_id, split, body)
         elif envelope.result and method is UNSET:
-            # The same for a result: of its three members only the result can end with a brace.
+            # The same for a reply: of its three members only the result can end with a brace.
             size = _REPLY_FRAME + len(raw_id) + len(envelope.result)
             if len(body) == size and body[-2] == _CLOSING_BRACE:
                 return ResultResponse(id, envelope.result)
@@ -226,26 +224,6 @@ def _size(split: SplitParams) -> int:
     if split.arguments:
         size += _ARGUMENTS + len(split.arguments)
     return size if size > 1 else 2
-
-
-def is_trivially_valid(body: bytes) -> bool:
-    """Whether `decode` could find nothing wrong with a body that we have encoded ourselves.
-
-    Of a long one that is not known without decoding. Around arguments there are two levels more.
-    """
-    return body.isascii() and (
-        len(body) + 3 * body.count(b"[") < _OPENED - 8
-        or (len(body) < LONG and body.count(b"[") + body.count(b"{") < MAX_DEPTH - 1)
-    )
-
-
-def plain_result(reply: bytes, raw_id: bytes) -> Raw | None:
-    """The result in a response that `encode_result` has written; None for anything else, and if it
-    needs decoding."""
-    at = _ID_AT + len(raw_id)
-    if reply.startswith(b',"result":', at) and is_trivially_valid(reply):
-        return Raw(reply[at + 10 : -1])
-    return None
 
 
 def _check_text(body: bytes) -> None:

@@ -103,58 +103,58 @@ class Dispatch:
 
     # ------------------------------------------------------------ the one way out
 
-    async def answer(self, turn: RequestContext) -> bytes | None:
+    async def answer(self, request: RequestContext) -> bytes | None:
         """The bytes of the answer, errors included."""
-        exchange = turn.exchange
+        exchange = request.exchange
         try:
             handler = self._handlers.get(exchange.method.name)
             if handler is None:
                 raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {exchange.method.name} here")
             try:
-                result = await handler(turn)
+                result = await handler(request)
             except (ToolError, Refused) as error:  # of middleware, in words for the caller
                 if exchange.method.params is not CallToolRequestParams:
                     raise Fault(FaultKind.INTERNAL, str(error)) from error
                 result = failed(str(error))
             if exchange.peer.revision.output_root is _ANY_ROOT:
                 return exchange.settle(result)  # a value is sent as it is there
-            return exchange.settle(result, self._wraps(turn, result))
+            return exchange.settle(result, self._wraps(request, result))
         except Fault as fault:
-            turn.fault = fault
+            request.fault = fault
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            turn.fault = self._crashed(turn, error)  # nobody gave this up: it gave up itself
+            request.fault = self._crashed(request, error)  # nobody gave this up: it gave up itself
         except (ConnectionLost, GeneratorExit):
             raise
         except BaseException as error:  # a handler's own SystemExit, or worse, ends its call alone
-            turn.fault = self._crashed(turn, error)
+            request.fault = self._crashed(request, error)
         try:
-            return exchange.fail(turn.fault)
+            return exchange.fail(request.fault)
         except LocalProtocolError as error:  # its data is nothing that JSON can hold
-            turn.fault = self._crashed(turn, error)
-            return exchange.fail(turn.fault)
+            request.fault = self._crashed(request, error)
+            return exchange.fail(request.fault)
 
-    def _wraps(self, turn: RequestContext, result: t.ProtocolType) -> bool | None:
+    def _wraps(self, request: RequestContext, result: t.ProtocolType) -> bool | None:
         if not isinstance(result, CallToolResult):
             return None
-        entry = self._catalogue.tools.get(str(turn.exchange.params.name))
+        entry = self._catalogue.tools.get(str(request.exchange.params.name))
         return entry.wraps if entry is not None else None
 
-    def _crashed(self, turn: RequestContext, error: BaseException) -> Fault:
-        words = self._crashes.words(turn.exchange.method.name, error, turn)
+    def _crashed(self, request: RequestContext, error: BaseException) -> Fault:
+        words = self._crashes.words(request.exchange.method.name, error, request)
         return Fault(FaultKind.INTERNAL, words)
 
     # ------------------------------------------------------------ lists
 
-    async def _discover(self, turn: RequestContext) -> t.ProtocolType:
+    async def _discover(self, request: RequestContext) -> t.ProtocolType:
         return self._identity().discover_result(self._accepts)
 
-    def _page(self, turn: RequestContext, shelf: Shelf[E]) -> Page[E]:
+    def _page(self, request: RequestContext, shelf: Shelf[E]) -> Page[E]:
         """What this caller may use; a list that is not the same for all is not public (R1029)."""
-        cursor = decode_as(t.PaginatedRequestParams, turn.exchange.request.params).cursor
-        granted = _granted(turn)
+        cursor = decode_as(t.PaginatedRequestParams, request.exchange.request.params).cursor
+        granted = _granted(request)
         shared = self._listing.cache_scope == "public" and not any(entry.scopes for entry in shelf)
 
         def visible(entry: E) -> bool:
@@ -185,31 +185,31 @@ class Dispatch:
             known = self._lists[key] = (nouns, noun)
         return known[1]
 
-    async def _list_tools(self, turn: RequestContext) -> t.ProtocolType:
-        page = self._page(turn, self._catalogue.tools)
+    async def _list_tools(self, request: RequestContext) -> t.ProtocolType:
+        page = self._page(request, self._catalogue.tools)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListToolsResult, "tools")
 
-    async def _list_resources(self, turn: RequestContext) -> t.ProtocolType:
-        page = self._page(turn, self._catalogue.resources)
+    async def _list_resources(self, request: RequestContext) -> t.ProtocolType:
+        page = self._page(request, self._catalogue.resources)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListResourcesResult, "resources")
 
-    async def _list_templates(self, turn: RequestContext) -> t.ProtocolType:
-        page = self._page(turn, self._catalogue.templates)
+    async def _list_templates(self, request: RequestContext) -> t.ProtocolType:
+        page = self._page(request, self._catalogue.templates)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListResourceTemplatesResult, "resource_templates")
 
-    async def _list_prompts(self, turn: RequestContext) -> t.ProtocolType:
-        page = self._page(turn, self._catalogue.prompts)
+    async def _list_prompts(self, request: RequestContext) -> t.ProtocolType:
+        page = self._page(request, self._catalogue.prompts)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListPromptsResult, "prompts")
 
     # ------------------------------------------------------------ calls
 
-    def _call_tool(self, turn: RequestContext) -> Awaitable[t.ProtocolType]:
+    def _call_tool(self, context: RequestContext) -> Awaitable[t.ProtocolType]:
         # No coroutine of its own: this is the hot path, and what it raises is raised in time.
-        exchange = turn.exchange
+        exchange = context.exchange
         head, request = exchange.params, exchange.request
         if is_bare_call(request, head):  # as nearly all are: they were split already
             params = CallToolRequestParams(name=head.name, arguments=head.arguments)
@@ -218,30 +218,32 @@ class Dispatch:
         entry = self._catalogue.tools.get(params.name)
         if entry is None or entry.scopes:
             refuse_duplicate_members(params.arguments)
-            entry = self._found(self._catalogue.tools, params.name, "tool", turn)
-        return entry.run(turn, params)
+            entry = self._found(self._catalogue.tools, params.name, "tool", context)
+        return entry.run(context, params)
 
-    async def _get_prompt(self, turn: RequestContext) -> t.ProtocolType:
-        params = decode_as(t.GetPromptRequestParams, turn.exchange.request.params)
-        entry = self._found(self._catalogue.prompts, params.name, "prompt", turn)
-        return await entry.run(turn, params)
+    async def _get_prompt(self, request: RequestContext) -> t.ProtocolType:
+        params = decode_as(t.GetPromptRequestParams, request.exchange.request.params)
+        entry = self._found(self._catalogue.prompts, params.name, "prompt", request)
+        return await entry.run(request, params)
 
-    def _found(self, shelf: Shelf[E], name: str, kind: str, turn: RequestContext) -> E:
+    def _found(self, shelf: Shelf[E], name: str, kind: str, request: RequestContext) -> E:
         entry = shelf.get(name)
         if entry is None:  # D16: unknown is a protocol error in every revision
-            hint = suggestion(name, _known(shelf, turn)) or f"; list the {kind}s to see their names"
+            hint = (
+                suggestion(name, _known(shelf, request)) or f"; list the {kind}s to see their names"
+            )
             raise Fault(FaultKind.INVALID_PARAMS, f"there is no {kind} {truncate(name)!r}{hint}")
         if entry.scopes:
-            _admit(entry, turn)
+            _admit(entry, request)
         return entry
 
-    async def _read_resource(self, turn: RequestContext) -> t.ProtocolType:
-        params = decode_as(t.ReadResourceRequestParams, turn.exchange.request.params)
-        return await self.read_resource(turn, params)
+    async def _read_resource(self, request: RequestContext) -> t.ProtocolType:
+        params = decode_as(t.ReadResourceRequestParams, request.exchange.request.params)
+        return await self.read_resource(request, params)
 
     async def read_resource(
         self,
-        turn: RequestContext,
+        request: RequestContext,
         params: "t.ReadResourceRequestParams",
         context: "Context | None" = None,
     ) -> t.ProtocolType:
@@ -252,33 +254,33 @@ class Dispatch:
 
             raise missing(params.uri)
         entry, values = found
-        _admit(entry, turn)
-        result = await entry.run(turn, params, values, context)
+        _admit(entry, request)
+        result = await entry.run(request, params, values, context)
         if entry.scopes and isinstance(result, t.ReadResourceResult) and result.cache_scope:
             return replace(result, cache_scope="private")  # R1029: it is not for everybody
         return result
 
-    async def _complete(self, turn: RequestContext) -> t.ProtocolType:
+    async def _complete(self, request: RequestContext) -> t.ProtocolType:
         from colonnade.server.handlers.completion import completion  # on use: few servers complete
 
-        params = decode_as(t.CompleteRequestParams, turn.exchange.request.params)
+        params = decode_as(t.CompleteRequestParams, request.exchange.request.params)
         ref, argument = params.ref, params.argument
         if isinstance(ref, t.PromptReference):
-            entry: Entry = self._found(self._catalogue.prompts, ref.name, "prompt", turn)
+            entry: Entry = self._found(self._catalogue.prompts, ref.name, "prompt", request)
             known = {one.name for one in self._catalogue.prompts[ref.name].noun.arguments or ()}
         else:
             template = self._catalogue.templates.get(ref.uri)
             if template is None:
                 found = self._catalogue.find_resource(ref.uri)
                 if found is None:
-                    hint = suggestion(ref.uri, _known(self._catalogue.templates, turn))
+                    hint = suggestion(ref.uri, _known(self._catalogue.templates, request))
                     words = f"there is no template {truncate(ref.uri)!r}"
                     raise Fault(
                         FaultKind.INVALID_PARAMS, words + (hint or "; list the resource templates")
                     )
-                _admit(found[0], turn)
+                _admit(found[0], request)
                 return completion([])  # an address without variables has nothing to complete
-            _admit(template, turn)
+            _admit(template, request)
             entry, known = template, set(template.template.variables)
         if argument.name not in known:
             words = (
@@ -290,7 +292,7 @@ class Dispatch:
         if completer is None:
             return completion([])
         others = (params.context.arguments if params.context is not None else None) or {}
-        return completion(await completer(turn, argument.value, others))
+        return completion(await completer(request, argument.value, others))
 
     # ------------------------------------------------------------ scopes
 
@@ -320,11 +322,11 @@ class Dispatch:
 
     # ------------------------------------------------------------ subscriptions
 
-    async def _subscribe(self, turn: RequestContext) -> t.ProtocolType:
+    async def _subscribe(self, request: RequestContext) -> t.ProtocolType:
         from colonnade.protocol.subscriptions import MAX_SUBSCRIPTIONS, MAX_URI_CHARACTERS
 
-        uri = decode_as(t.SubscribeRequestParams, turn.exchange.request.params).uri
-        session = turn.session
+        uri = decode_as(t.SubscribeRequestParams, request.exchange.request.params).uri
+        session = request.session
         if session is None:
             words = "a subscription needs a session, and this server keeps none; read it again"
             raise Fault(FaultKind.INVALID_REQUEST, words)
@@ -335,7 +337,7 @@ class Dispatch:
 
             raise missing(uri)
         for entry in followed:  # a session is told of the whole folder
-            _admit(entry, turn)
+            _admit(entry, request)
         if len(uri) > MAX_URI_CHARACTERS:
             words = f"a URI of more than {MAX_URI_CHARACTERS} characters cannot be followed"
             raise Fault(FaultKind.INVALID_PARAMS, words)
@@ -352,13 +354,13 @@ class Dispatch:
         templates = self._catalogue.templates
         return [*fixed, *(one for one in templates if one.noun.uri_template.startswith(start))]
 
-    async def _unsubscribe(self, turn: RequestContext) -> t.ProtocolType:
-        uri = decode_as(t.UnsubscribeRequestParams, turn.exchange.request.params).uri
-        if turn.session is not None:
-            turn.session.subscriptions.discard(uri)
+    async def _unsubscribe(self, request: RequestContext) -> t.ProtocolType:
+        uri = decode_as(t.UnsubscribeRequestParams, request.exchange.request.params).uri
+        if request.session is not None:
+            request.session.subscriptions.discard(uri)
         return t.EmptyResult()
 
-    async def _listen(self, turn: RequestContext) -> t.ProtocolType:
+    async def _listen(self, request: RequestContext) -> t.ProtocolType:
         offered = self._identity().capabilities
         assert isinstance(offered, t.ServerCapabilities)
         resources = offered.resources
@@ -368,7 +370,7 @@ class Dispatch:
             resources_list_changed=resources is not None or None,
             resource_subscriptions=[] if resources is not None else None,
         )
-        granted = _granted(turn)
+        granted = _granted(request)
 
         def allowed(uri: str) -> bool:
             return self.may_hear(uri, granted)
@@ -376,11 +378,11 @@ class Dispatch:
         from colonnade.protocol.subscriptions import Subscription
         from colonnade.server.listener import Listener
 
-        subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)
-        principal, size = turn.exchange.principal, subscription.held_bytes
+        subscription = Subscription(request.exchange, pushed, None if granted is None else allowed)
+        principal, size = request.exchange.principal, subscription.held_bytes
         if not self._listen_bytes.reserve(principal, size):
             raise _too_many_subscriptions()
-        listener = Listener(subscription, turn)
+        listener = Listener(subscription, request)
         self._listeners.add(listener)
         try:
             return await listener.run(self._catalogue.news)
@@ -409,30 +411,30 @@ def _too_many_subscriptions() -> Fault:
     return HttpError(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=retry)
 
 
-def _granted(turn: RequestContext) -> frozenset[str] | None:
+def _granted(request: RequestContext) -> frozenset[str] | None:
     """What the caller's credentials allow; None where nobody looks at any.
 
     Where nobody verifies callers there are no scopes to have; a caller who was verified without
     any has none.
     """
-    exchange = turn.exchange
+    exchange = request.exchange
     if exchange.scopes is None and exchange.principal:
         return frozenset()
     return exchange.scopes
 
 
-def _known(shelf: Shelf[E], turn: RequestContext) -> list[str]:
+def _known(shelf: Shelf[E], request: RequestContext) -> list[str]:
     """The names that this caller may hear of."""
-    granted = _granted(turn)
+    granted = _granted(request)
     if granted is None:
         return shelf.shown
     return [name for name in shelf.shown if shelf[name].scopes <= granted]
 
 
-def _admit(entry: Entry, turn: RequestContext) -> None:
+def _admit(entry: Entry, request: RequestContext) -> None:
     """Let a caller in whose scopes are enough."""
     if entry.scopes:
-        granted = _granted(turn)
+        granted = _granted(request)
         lacking = sorted(entry.scopes - granted) if granted is not None else []
         if lacking:
             from colonnade.protocol.http.security import FORBIDDEN, HttpError

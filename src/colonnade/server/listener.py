@@ -14,9 +14,9 @@ MAX_WAITING = 256
 class Listener:
     """A subscription, and the news that waits for it."""
 
-    def __init__(self, subscription: Subscription, turn: RequestContext) -> None:
+    def __init__(self, subscription: Subscription, request: RequestContext) -> None:
         self._subscription = subscription
-        self._turn = turn
+        self._request = request
         self._waiting: dict[tuple[str, str | None], t.NotificationParams] = {}
         self._ended: str | None = None
         # Whether it was acknowledged and nothing is being told; and what is waited for then.
@@ -36,7 +36,7 @@ class Listener:
                         self._idle = None
                 await self._pass_on()
             for frame in self._subscription.end(self._ended):
-                await self._turn.wire.send(frame)
+                await self._request.send(frame)
         finally:
             unwatch()
         return t.SubscriptionsListenResult()  # which was sent already
@@ -45,14 +45,14 @@ class Listener:
         """In a method of its own: the frame names all resources, and is not held afterwards."""
         frame = self._subscription.acknowledge()
         if frame is not None:
-            await self._turn.wire.send(frame)
+            await self._request.send(frame)
 
     async def _pass_on(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for (method, _), params in waiting.items():
             frame = self._subscription.notification(method, params)
             if frame is not None:
-                await self._turn.wire.send(frame)
+                await self._request.send(frame)
 
     def _hear(self, method: str, params: t.NotificationParams) -> None:
         uri = getattr(params, "uri", None)
@@ -61,7 +61,7 @@ class Listener:
         if self._idle is not None and not self._waiting and not self._idle.done():
             # Most keep up, and there may be thousands: no task is woken for them.
             frame = self._subscription.notification(method, params)
-            if frame is None or self._turn.wire.post(frame):
+            if frame is None or self._request.post(frame):
                 return
         self._waiting[method, uri] = params  # the same news twice is one
         if len(self._waiting) > MAX_WAITING:

@@ -143,10 +143,10 @@ class Mount:
     ) -> Callable[..., Awaitable[t.ProtocolType]]:
         """What runs, inside the layers that the mounted server has by then."""
 
-        def layered(turn: RequestContext, *arguments: Any) -> Awaitable[t.ProtocolType]:
+        def layered(request: RequestContext, *arguments: Any) -> Awaitable[t.ProtocolType]:
             if not self._layers:
-                return run(turn, *arguments)
-            inner: Handler = lambda turn: run(turn, *arguments)  # noqa: E731
-            return stack(inner, self._layers)(turn)
+                return run(request, *arguments)
+            inner: Handler = lambda request: run(request, *arguments)  # noqa: E731
+            return stack(inner, self._layers)(request)
 
         return layered

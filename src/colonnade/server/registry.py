@@ -34,7 +34,7 @@ class RunTool(Protocol):
     """Answers `tools/call`. Who reads the arguments looks whether a member is there twice."""
 
     def __call__(
-        self, turn: RequestContext, params: t.CallToolRequestParams, /
+        self, request: RequestContext, params: t.CallToolRequestParams, /
     ) -> Awaitable[t.ProtocolType]: ...
 
 
@@ -42,7 +42,7 @@ class RunPrompt(Protocol):
     """Answers `prompts/get`."""
 
     def __call__(
-        self, turn: RequestContext, params: "t.GetPromptRequestParams", /
+        self, request: RequestContext, params: "t.GetPromptRequestParams", /
     ) -> Awaitable[t.ProtocolType]: ...
 
 
@@ -51,7 +51,7 @@ class RunResource(Protocol):
 
     def __call__(
         self,
-        turn: RequestContext,
+        request: RequestContext,
         params: "t.ReadResourceRequestParams",
         values: Values,
         context: "Context | None" = None,

@@ -186,12 +186,12 @@ class Server(Offering):
 
     def _interviewed(
         self,
-        turn: RequestContext,
+        request: RequestContext,
         params: t.InputResponseRequestParams,
         body: Body,
         once: bool = False,
     ) -> Awaitable[t.ProtocolType]:
-        return self._interviewer.run(turn, params, body, once)
+        return self._interviewer.run(request, params, body, once)
 
     @cached_property
     def _keys(self) -> "Keys":
@@ -420,14 +420,14 @@ class Server(Offering):
         """Whether it says that it sends log messages (R0153)."""
         return self.identity.logs
 
-    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
+    def answer(self, request: RequestContext) -> Awaitable[bytes | None]:
         """The bytes of the answer to a request."""
-        return self._dispatch.answer(turn)
+        return self._dispatch.answer(request)
 
     async def read(self, context: "Context", uri: str) -> "t.ReadResourceResult":
         """One of the server's own resources, for a handler and as its caller."""
         params = t.ReadResourceRequestParams(uri=uri)
-        result = await self._dispatch.read_resource(context.turn, params, context)
+        result = await self._dispatch.read_resource(context.request, params, context)
         if not isinstance(result, t.ReadResourceResult):
             raise LocalProtocolError(f"{uri} cannot be read from a handler")
         return result
@@ -642,12 +642,12 @@ def _limited(per_s: float) -> Middleware:
     """So many completions a second for each caller; what counts them is loaded with the first."""
     made: list[Middleware] = []
 
-    def limited(turn: RequestContext, handler: Handler) -> Awaitable[t.ProtocolType]:
+    def limited(request: RequestContext, handler: Handler) -> Awaitable[t.ProtocolType]:
         if not made:
             from colonnade.middleware import rate_limit
 
             made.append(rate_limit(per_s))
-        return made[0](turn, handler)
+        return made[0](request, handler)
 
     return limited
 

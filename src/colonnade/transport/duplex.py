@@ -1,18 +1,19 @@
 """One conversation over a channel that carries everything both ways: a pipe, or memory.
 
-It runs a `DuplexLink`: what the link wants sent is written, what it wants answered is answered in a
-task of its own, and what it waits for is a future.
+It drives a `DuplexLink`: what the link sends is written, each request that it receives is handled
+in a task of its own, and each response that it waits for is a future.
 
 Rules: one owner: everything here happens in the loop that runs it. No message is decoded or
-judged here. A task never raises, and whoever runs the conversation waits for its end: but only for
+judged here. A task never raises, and the end of the conversation waits for the tasks: but only for
 so long, because a handler may refuse to stop.
 """
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Set
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Raw, Struct
 
@@ -26,8 +27,8 @@ from colonnade.errors import (
     Output,
 )
 from colonnade.ports import Answer, Hearer, Progressing
-from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
-from colonnade.protocol.jsonrpc import Request, RequestId, encode_request
+from colonnade.protocol.exchange import LISTEN, Exchange, NonHttpRequestFields
+from colonnade.protocol.jsonrpc import RequestId
 from colonnade.protocol.link.events import (
     LinkEvent,
     MessageIgnored,
@@ -40,12 +41,10 @@ from colonnade.protocol.link.events import (
     Send,
 )
 from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
-from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink, SendContext
-from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink
 from colonnade.protocol.revision import Revision
 from colonnade.protocol.types import NotificationParams, RequestParams
 from colonnade.protocol.uris import is_covered
-from colonnade.transport.eager_tasks import Crew
 
 # What is the same for every client, and has nothing of one caller in it.
 BROADCASTS: Final = frozenset(
@@ -84,9 +83,6 @@ if TYPE_CHECKING:
 
 # A person must find the window, read the question and decide.
 ASK_S = 600.0
-# So many calls may be answered at once, in memory, before everybody else in the loop has a turn:
-# some two milliseconds.
-AT_ONCE = 128
 # An alarm may ring that much early, by the last digit of the time alone.
 ROUNDING_S = 1e-6
 
@@ -111,17 +107,12 @@ class Line(Channel, Protocol):
         ...
 
 
-class DuplexTurn(RequestFields, Struct, eq=False, gc=False):
+class DuplexRequestContext(NonHttpRequestFields, Struct, eq=False, gc=False):
     """One exchange on a duplex conversation, with its way back."""
 
     exchange: Exchange
     duplex: "Duplex"
     fault: Fault | None = None
-
-    @property
-    def wire(self) -> "DuplexTurn":
-        """Everything shares one channel, so the way back is the turn itself."""
-        return self
 
     @property
     def debug(self) -> bool:
@@ -176,15 +167,10 @@ class Duplex:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.subscriptions: set[str] = set()
-        self._tasks: dict[Exchange, asyncio.Task[None]] = {}
-        # Who sent what was last taken unread, and on which terms.
-        self._known: tuple[SendContext | None, Peer | None] = None, None
-        self._crew = Crew(self._run, channel.write)
-        # Whoever waits for an answer; None while it is being asked for, and what came meanwhile.
-        self._waiting: dict[RequestId, asyncio.Future[Raw] | None] = {}
-        self._early: dict[RequestId, Raw | ColonnadeError] = {}
-        # Answers that were there before anybody had to wait for them.
-        self._at_once = 0
+        # The requests that are being answered, each by a task that enters and removes itself.
+        self._tasks: dict[Exchange, asyncio.Task[Any]] = {}
+        # Our own requests that wait for a response.
+        self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float = 0.0
         self._deaf: str = ""
@@ -197,40 +183,17 @@ class Duplex:
         now = self._clock() if self._progressing else 0.0
         for event in self.link.receive(frame, now):
             if type(event) is RequestReceived:
-                self._call(event.exchange)
+                self._start(event.exchange)
             else:
                 self._act(event)
 
-    def take(self, request: Request, terms: SendContext) -> bytes | None:
-        """A plain call has arrived that needs no reading. Its answer, where it is there at once: it
-        is for whoever calls this.
-
-        On the same terms nothing else than its id and its arguments differ from the last one, and
-        nothing else is looked at again.
-        """
-        known, peer = self._known
-        exchange = self.link.take_again(request, peer) if peer and known is terms else None
-        if exchange is None:
-            events = self.link.take(request, 0.0)
-            first = events[0] if events else None
-            if type(first) is not RequestReceived:
-                for event in events:
-                    self._act(event)
-                return None
-            exchange = first.exchange
-            if not exchange.peer.revision.handshake:
-                self._known = terms, exchange.peer
-        return self._crew.begin(exchange)
-
     def receive_all(self, frames: Iterable[bytes | Fault]) -> None:
-        """Messages that have arrived together, or what was none: all are read, then answered."""
-        self._crew.hold()
+        """Messages that have arrived together, or what was none."""
         for frame in frames:
             if isinstance(frame, Fault):
                 self.refuse(frame)
             else:
                 self.receive(frame)
-        self._crew.release()
 
     def refuse(self, fault: Fault) -> None:
         """What arrived was no message at all."""
@@ -244,7 +207,7 @@ class Duplex:
             case Send():
                 self.channel.write(event.data)
             case RequestReceived():
-                self._call(event.exchange)
+                self._start(event.exchange)
             case RequestCancelled():
                 task = self._tasks.get(event.exchange)
                 if task is not None:
@@ -265,55 +228,58 @@ class Duplex:
             case MessageIgnored():
                 log.debug("ignored: %s", event.why)
 
-    def _call(self, exchange: Exchange) -> None:
-        if exchange.method.name == LISTEN:  # which waits, and for that only
-            work = self._stay(exchange)
-            task = self._tasks[exchange] = asyncio.get_running_loop().create_task(work)
-            task.add_done_callback(lambda _: self._tasks.pop(exchange, None))
+    def _start(self, exchange: Exchange) -> None:
+        """Answer a request in a task of its own, in the current context. The loop holds the task
+        until it has begun; then it is in `_tasks`.
+
+        Where Python has eager tasks, it begins at once: most handlers never wait, and are done
+        without another turn of the loop. A loop with a task factory decides for itself.
+        """
+        loop, work, name = self._loop, self._run(exchange), exchange.method.name
+        if loop.get_task_factory() is not None:
+            loop.create_task(work, name=name)
+        elif sys.version_info >= (3, 12):
+            asyncio.Task(work, loop=loop, name=name, eager_start=True)
+        else:
+            asyncio.Task(work, loop=loop, name=name)
+
+    async def _run(self, exchange: Exchange) -> None:
+        """Answer one request, in a task of its own."""
+        if exchange.settled:  # it was cancelled before its task had begun
             return
-        self._crew.call(exchange)
-
-    async def _stay(self, exchange: Exchange) -> None:
-        data = await self._run(exchange, None)
-        if data is not None:
-            self.channel.write(data)
-
-    async def _run(self, exchange: Exchange, task: "asyncio.Task[None] | None") -> bytes | None:
-        """What is to be written in the end."""
-        if exchange.settled:  # it was cancelled before it had begun
-            return None
-        if task is not None:
-            self._tasks[exchange] = task
-        turn = DuplexTurn(exchange, self)
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        self._tasks[exchange] = task
+        request = DuplexRequestContext(exchange, self)
         held = self.link.pause_timeouts(self._clock()) if exchange.input_request is not None else ()
         if held:
             self._set_alarm()
         try:
-            return await self._answer(turn)
+            data = await self._answer(request)
         except ConnectionLost:
-            return None
+            data = None
         except (Exception, asyncio.CancelledError) as error:
-            if exchange.settled:  # its sender cancelled it, or the conversation has ended
-                return None
-            # A handler that cancels its own task is a failure like any other; the task then ends.
-            log.error("the service raised %s", type(error).__name__, exc_info=error)
-            fault = Fault(FaultKind.INTERNAL, "the server failed; its log says why")
-            return exchange.fail(fault)
+            data = self._failed(exchange, error)
         finally:
-            self._tasks.pop(exchange, None)
+            del self._tasks[exchange]
             if held:
                 self.link.resume_timeouts(held, self._clock())
                 self._set_alarm()
+        if data is not None:
+            self.channel.write(data)
+
+    def _failed(self, exchange: Exchange, error: BaseException) -> bytes | None:
+        if exchange.settled:  # its sender cancelled it, or the conversation has ended
+            return None
+        # A handler that cancels its own task is a failure like any other; the task then ends.
+        log.error("the service raised %s", type(error).__name__, exc_info=error)
+        return exchange.fail(Fault(FaultKind.INTERNAL, "the server failed; its log says why"))
 
     def _settle(self, id: RequestId, outcome: Raw | ColonnadeError) -> None:
-        if id not in self._waiting:
+        future = self._waiting.pop(id, None)
+        if future is None or future.done():
             return
-        future = self._waiting.pop(id)
-        if future is None:
-            self._early[id] = outcome
-        elif future.done():
-            return
-        elif isinstance(outcome, ColonnadeError):
+        if isinstance(outcome, ColonnadeError):
             future.set_exception(outcome)
         else:
             future.set_result(outcome)
@@ -334,82 +300,48 @@ class Duplex:
 
         `progressed` hears how it is getting on. There are no `headers` here.
         """
-        if self._at_once >= AT_ONCE:  # before it is sent: whoever gives up here has asked nothing
-            self._at_once = 0
-            await asyncio.sleep(0)
-        request = self._ask(method, params, timeout_s, None, progressed, probing)
-        self._put(request)
-        return await self._answer_to(request.id)
-
-    async def _answer_to(self, id: RequestId) -> Raw:
-        outcome = self._early.pop(id, None)
-        if outcome is not None:  # in memory: there was nothing to wait for
-            self._at_once += 1
-            self._progressing.pop(id, None)
-            if isinstance(outcome, ColonnadeError):
-                raise outcome
-            return outcome
-        answer = self._waiting[id] = self._loop.create_future()
+        id, answer = self._begin(method, params, timeout_s, progressed, probing)
         try:
             return await answer
         finally:
             self._progressing.pop(id, None)
             self.give_up(id)
             if answer.done() and not answer.cancelled():
-                answer.exception()  # whoever was cancelled meanwhile has not looked
+                answer.exception()  # the caller may have been cancelled meanwhile
 
     def begin(
-        self,
-        method: str,
-        params: RequestParams,
-        timeout_s: float,
+        self, method: str, params: RequestParams, timeout_s: float
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
-        """Ask the peer: the id of the request, and its raw answer to come.
+        """Ask the peer: the id of the request, and its raw answer to come. The caller calls
+        `give_up` in the end."""
+        return self._begin(method, params, timeout_s)
 
-        Whoever begins calls `give_up` in the end.
-        """
-        answer: asyncio.Future[Raw] = self._loop.create_future()
-        request = self._ask(method, params, timeout_s, answer)
-        self._put(request)
-        return request.id, answer
-
-    def _ask(
+    def _begin(
         self,
         method: str,
         params: RequestParams,
         timeout_s: float,
-        answer: "asyncio.Future[Raw] | None",
         progressed: Progressing | None = None,
         probing: Revision | None = None,
-    ) -> Request:
-        """A request that is about to be sent; `probing` is a revision that the peer may not speak.
-        Without a future for the answer, one that comes at once is in `_early`."""
+    ) -> tuple[RequestId, asyncio.Future[Raw]]:
+        """Send a request; `probing` is a revision that the peer may not speak."""
         if self._deaf:
             raise ConnectionLost(self._deaf)
-        max_s = MAX_S if timeout_s < MAX_S else timeout_s
-        wanted = progressed is not None
-        request, _ = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
-        self._expect(request, params, timeout_s, answer, progressed)
-        return request
-
-    def _expect(
-        self,
-        request: Request,
-        params: RequestParams,
-        timeout_s: float,
-        answer: "asyncio.Future[Raw] | None",
-        progressed: Progressing | None,
-    ) -> None:
-        """Somebody waits for the answer to a request, from now on."""
         now = self._clock()
-        max_s = MAX_S if timeout_s < MAX_S else timeout_s
-        self.link.expect(request, params, now, timeout_s, max_s, progressed is not None)
+        id, data = self.link.request(
+            method,
+            params,
+            now=now,
+            timeout_s=timeout_s,
+            max_s=max(MAX_S, timeout_s),
+            progress=progressed is not None,
+            revision=probing,
+        )
         if progressed is not None:
-            self._progressing[request.id] = progressed
-        self._wait_for(request.id, now + timeout_s, answer)
-
-    def _put(self, request: Request) -> None:
-        self.channel.write(encode_request(request.raw_id, request.method, request.params))
+            self._progressing[id] = progressed
+        answer = self._wait_for(id, now + timeout_s)
+        self.channel.write(data)
+        return id, answer
 
     def give_up(self, id: RequestId) -> None:
         """Nobody waits for this answer any more: the peer is told, if it has not given it."""
@@ -423,8 +355,7 @@ class Duplex:
         id = self.link.snapshot().next_id
         now = self._clock()
         data = self.link.initialize(now, timeout_s, revision).data
-        answer: asyncio.Future[Raw] = self._loop.create_future()
-        self._wait_for(id, now + timeout_s, answer)
+        answer = self._wait_for(id, now + timeout_s)
         self.channel.write(data)
         try:
             return await answer
@@ -432,12 +363,13 @@ class Duplex:
             if self._waiting.pop(id, None) is not None:
                 self.close("the handshake was given up")
 
-    def _wait_for(self, id: RequestId, until: float, answer: "asyncio.Future[Raw] | None") -> None:
-        self._waiting[id] = answer
+    def _wait_for(self, id: RequestId, until: float) -> asyncio.Future[Raw]:
+        answer = self._waiting[id] = self._loop.create_future()
         # One alarm rings for all: it is set anew only where it would come too late for this one,
         # and where it comes too early it finds nothing to do.
         if self._alarm is None or until < self._alarm_at:
             self._set_alarm()
+        return answer
 
     async def notify(self, method: str, params: NotificationParams | None = None) -> None:
         """Tell the peer something."""
@@ -471,17 +403,13 @@ class Duplex:
         """The peer says no more: what needs no further word of it may still be answered."""
         self._deaf = why
         for future in self._waiting.values():
-            if future is not None and not future.done():
+            if not future.done():
                 future.set_exception(ConnectionLost(why))
-        loop = asyncio.get_running_loop()
-        latest = loop.time() + timeout_s
-        self._crew.end()
-        # One that has to wait is followed by another, so that there may be more of them than now.
-        while left := self._crew.busy:
-            seconds = latest - loop.time()
-            if seconds <= 0:
-                break
-            await asyncio.wait(left, timeout=seconds)
+        await asyncio.sleep(0)  # what was read last may not have begun
+        # A subscription waits for changes only, and would never be finished.
+        calls = [task for exchange, task in self._tasks.items() if exchange.method.name != LISTEN]
+        if calls:
+            await asyncio.wait(calls, timeout=timeout_s)
 
     def close(
         self, why: str, more: str = "", *, server: str | None = None, output: Output = NO_OUTPUT
@@ -492,18 +420,13 @@ class Duplex:
             self._alarm = None
         for event in self.link.close(why, more, server=server, output=output):
             self._act(event)
-        self._crew.end()
-        for task in self._running:
+        for task in self._tasks.values():
             task.cancel()
-
-    @property
-    def _running(self) -> set[asyncio.Task[None]]:
-        return {*self._tasks.values(), *self._crew.tasks}
 
     async def ended(self, timeout_s: float) -> None:
         """Wait for the last handler, if it ends in time."""
-        if self._running:
-            _, left = await asyncio.wait(self._running, timeout=timeout_s)
+        if self._tasks:
+            _, left = await asyncio.wait(list(self._tasks.values()), timeout=timeout_s)
             if left:
                 log.warning("%d handlers do not stop, and are left alone", len(left))
 

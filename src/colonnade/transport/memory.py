@@ -1,51 +1,42 @@
 """Two duplex conversations joined in one process: no process between them, and no socket.
 
 What one end writes the other reads at once, where it has read all that came before and is not
-reading now; else in a later turn of the loop, in order. Nothing is lost by that: whoever reads only
-takes note, and what is to be done runs in tasks. Rules: one owner: everything here happens in the
-loop that runs both ends. There is no task: whatever is on its way is a callback of the loop.
-Closing either end ends both, and what was written before arrives before the end.
+reading now; else in a later turn of the loop, in order, in the context in which it was written.
+
+Rules: one owner: everything here happens in the loop that runs both ends. There is no task: what is
+on its way is a callback of the loop. Closing either end ends both, and what was written before
+arrives before the end.
 """
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
 from typing import Protocol, TypeAlias
 
-from msgspec import Raw
-
-from colonnade.errors import NO_OUTPUT, ConnectionLost, LocalProtocolError, Output
-from colonnade.ports import Hearer, Progressing, Service
-from colonnade.protocol.jsonrpc import (
-    Request,
-    encode_request,
-    is_trivially_valid,
-    plain_result,
-)
+from colonnade.errors import ConnectionLost, LocalProtocolError
+from colonnade.ports import Hearer, Service
 from colonnade.protocol.link.events import NotificationReceived
-from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink, SendContext
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import Revision
-from colonnade.protocol.types import RequestParams
-from colonnade.transport.duplex import AT_ONCE, Duplex, Held
+from colonnade.transport.duplex import Duplex, Held
 
 # What may be on its way to an end. Both read in every turn of the loop, so only a handler that
 # writes this much without a pause gets here, and it would never stop.
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 # Above this, whoever sends notices waits for the other side to read.
 DRAIN_BYTES = 1024 * 1024
-# Messages that an end reads in one turn, before everybody else has theirs.
+# Messages that an end reads in one turn of the loop, so that other tasks have theirs.
 FRAMES_A_TURN = 64
+# Messages that are read at once inside of each other, where a handler is itself the client of
+# another server in memory: each call is two, and takes a dozen frames of Python's stack.
+MAX_NESTED = 16
 # For handlers that were stopped to clean up.
 CLEAN_UP_S = 5.0
 
 # Hears every message as it is written: who says it, and what.
 Listener: TypeAlias = Callable[[Side, bytes], None]
-
-
-# Takes a request as it is, and gives its answer where it is there at once.
-Take: TypeAlias = Callable[[Request, SendContext], bytes | None]
 
 
 class FrameReceiver(Protocol):
@@ -58,6 +49,15 @@ class FrameReceiver(Protocol):
     async def ended(self, timeout_s: float) -> None: ...
 
 
+class Nesting(threading.local):
+    """How deep messages are being read inside of each other, in this thread."""
+
+    depth: int = 0
+
+
+_nesting = Nesting()
+
+
 class End:
     """One end of a pair: the channel of one duplex. `join` says of which."""
 
@@ -67,13 +67,12 @@ class End:
         self._overhear = overhear
         self._reader: FrameReceiver | None = None
         self._leave: Callable[[], None] | None = None
-        # Who takes requests unread at the other end, as long as there is nothing between them.
-        self._direct: Take | None = None
         # What is still to be read, each in the context of whoever wrote it.
         self._arrived: deque[tuple[bytes, Context]] = deque()
         self._unread = 0
         self._reading: asyncio.Handle | None = None
         self._busy = False
+        self._at_once = 0
         self._room = asyncio.Event()
         self._ending: str | None = None
         self._over: str | None = None
@@ -82,24 +81,16 @@ class End:
     def __repr__(self) -> str:
         return f"End({self.side.value}, {self._over or 'open'})"
 
-    def join(
-        self,
-        reader: FrameReceiver,
-        leave: Callable[[], None] | None = None,
-        take: Take | None = None,
-    ) -> None:
-        """Hand what arrives here to this reader; at the end call `leave`. `take` is for requests
-        that need no reading."""
+    def join(self, reader: FrameReceiver, leave: Callable[[], None] | None = None) -> None:
+        """Hand what arrives here to this reader; at the end call `leave`."""
         if self._reader is not None:
             raise LocalProtocolError(f"this end is joined already: {self!r}")
         self._reader, self._leave = reader, leave
-        if self._overhear is None and self._ending is None:
-            self.other._direct = take
         self._wake()
 
-    def carry(self, link: DuplexLink, hearer: Hearer) -> "Joined":
+    def carry(self, link: DuplexLink, hearer: Hearer) -> Held:
         """Carry a client's conversation."""
-        held = Joined(link, self, hearer)
+        held = Held(link, self, hearer, loop_time)
         self.join(held, hearer.gone)
         return held
 
@@ -112,31 +103,17 @@ class End:
             return
         if self._overhear is not None:
             self._overhear(self.side, frame)
-        if other._busy or other._arrived or other._reader is None:
-            other._keep(frame)
-        else:
-            other._read_now(other._reader, frame)
-
-    def hand(self, request: Request, terms: SendContext) -> bytes | None:
-        """Send a request on its way: a plain call as it is, where the other side would read it now
-        and find nothing wrong with how it is written. The answer, where it is there at once."""
-        other, take, head = self.other, self._direct, request.split_params
+        reader = other._reader
         if (
-            take is None
-            or head is None
+            reader is None
             or other._busy
             or other._arrived
-            or not is_trivially_valid(bytes(head.arguments))
+            or other._at_once >= FRAMES_A_TURN
+            or _nesting.depth >= MAX_NESTED
         ):
-            self.write(encode_request(request.raw_id, request.method, request.params))
-            return None
-        other._busy = True
-        try:
-            return take(request, terms)
-        finally:
-            other._busy = False
-            if other._arrived or other._ending is not None:
-                other._wake()
+            other._keep(frame)
+        else:
+            other._read_now(reader, frame)
 
     async def drain(self) -> None:
         """Wait while the other side has much to read."""
@@ -158,12 +135,15 @@ class End:
 
     def _read_now(self, reader: FrameReceiver, frame: bytes) -> None:
         self._busy = True
+        self._at_once += 1
+        _nesting.depth += 1
         try:
             reader.receive(frame)
         except Exception as error:  # it is not the writer's
             told = {"message": f"the {self.side.value} could not read", "exception": error}
             asyncio.get_running_loop().call_exception_handler(told)
         finally:
+            _nesting.depth -= 1
             self._busy = False
             if self._arrived or self._ending is not None:
                 self._wake()
@@ -174,6 +154,7 @@ class End:
 
     def _read(self) -> None:
         self._reading = None
+        self._at_once = 0
         self._busy = True
         try:
             for _ in range(min(FRAMES_A_TURN, len(self._arrived))):
@@ -211,7 +192,6 @@ class End:
     def _hang_up(self, why: str) -> None:
         """The end is on its way to both, behind what is."""
         for end in (self, self.other):
-            end._direct = None
             if end._ending is None:
                 end._ending = why
                 end._wake()
@@ -220,7 +200,6 @@ class End:
         if self._over is not None:
             return
         self._over = why
-        self._direct = None
         self._arrived.clear()
         self._unread = 0
         self._room.set()
@@ -233,70 +212,6 @@ class End:
             self._leave()
         if self._reader is not None:
             self._reader.close(why)
-
-
-# A request that may be answered before anybody has to wait for it, and what it was asked with.
-Draft: TypeAlias = tuple[Request, RequestParams, float, Progressing | None]
-
-
-class Joined(Held):
-    """A client's conversation with a server in this loop. What is asked is handed over as it is,
-    and nobody begins to wait for an answer that is there at once: only where anything else comes
-    first does the call go on as all others do."""
-
-    def __init__(self, link: DuplexLink, end: End, hearer: Hearer) -> None:
-        super().__init__(link, end, hearer, loop_time)
-        self._end = end
-        self._draft: Draft | None = None
-
-    async def request(
-        self,
-        method: str,
-        params: RequestParams,
-        timeout_s: float = TIMEOUT_S,
-        *,
-        progressed: Progressing | None = None,
-        headers: Iterable[tuple[str, str]] = (),
-        probing: Revision | None = None,
-    ) -> Raw:
-        """Ask the server for its raw answer, and wait for it where that is needed."""
-        if self._draft is not None or self._at_once >= AT_ONCE or self._deaf:
-            return await super().request(
-                method, params, timeout_s, progressed=progressed, probing=probing
-            )
-        max_s = MAX_S if timeout_s < MAX_S else timeout_s
-        wanted = progressed is not None
-        request, terms = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
-        self._draft = draft = (request, params, timeout_s, progressed)
-        data = self._end.hand(request, terms)
-        if data is not None:
-            result = plain_result(data, request.raw_id)
-            if result is not None and self._draft is draft:
-                self._draft = None
-                self._at_once += 1
-                return result
-            self.receive(data)
-        self._keep()
-        return await self._answer_to(request.id)
-
-    def _keep(self) -> None:
-        """Something has come that is not the answer, or nothing: the call has to wait."""
-        if self._draft is not None:
-            request, params, timeout_s, progressed = self._draft
-            self._draft = None
-            self._expect(request, params, timeout_s, None, progressed)
-
-    def receive(self, frame: bytes) -> None:
-        """One message has arrived."""
-        self._keep()
-        super().receive(frame)
-
-    def close(
-        self, why: str, more: str = "", *, server: str | None = None, output: Output = NO_OUTPUT
-    ) -> None:
-        """The channel is gone."""
-        self._keep()
-        super().close(why, more, server=server, output=output)
 
 
 def pair(overhear: Listener | None = None) -> tuple[End, End]:
@@ -328,7 +243,7 @@ def serve_end(
         service.told(event, link.peer)
 
     duplex = Duplex(link, end, service.answer, told=told, clock=loop_time, debug=debug)
-    end.join(duplex, service.watch(duplex.news), duplex.take)
+    end.join(duplex, service.watch(duplex.news))
     return duplex
 
 

@@ -77,16 +77,16 @@ class Outlet:
             self._gathered.clear()
         self._write(frame)
 
-    @contextlib.contextmanager
-    def gathering(self) -> Generator[None]:
-        """What is written meanwhile leaves in groups."""
-        self._gathered = []
-        try:
-            yield
-        finally:
-            rest, self._gathered = self._gathered, None
-            if rest:
-                self._write(b"\n".join(rest))
+    def gather(self) -> None:
+        """What is written from now on leaves in groups, until `release`."""
+        if self._gathered is None:
+            self._gathered = []
+
+    def release(self) -> None:
+        """Write what was gathered, and each line by itself again."""
+        rest, self._gathered = self._gathered, None
+        if rest:
+            self._write(b"\n".join(rest))
 
     def _write(self, frame: bytes) -> None:
         if self._lost is not None:
@@ -157,6 +157,7 @@ class Outlet:
 
     async def flush(self, timeout_s: float) -> None:
         """Give the other side a last chance to read."""
+        self.release()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._unread and self._drained is not None:
@@ -191,7 +192,8 @@ class Pipe(Outlet):
     async def read(self, receive: Callable[[list[bytes | Fault]], None]) -> None:
         """Hand all lines to `receive`, as they came together, until the other side is done."""
         lines = LineSplitter()
-        done = self._done = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        done = self._done = loop.create_future()
 
         def take(chunk: bytes) -> None:
             if done.done():
@@ -200,8 +202,11 @@ class Pipe(Outlet):
             if len(found) < TOGETHER:
                 receive(found)
                 return
-            with self.gathering():
+            self.gather()
+            try:
                 receive(found)
+            finally:
+                loop.call_soon(self.release)  # after the first step of each task
 
         if _watchable(self._reading):
             await self._watch(take, done)

@@ -61,9 +61,9 @@ def remove_output(error: ChannelError) -> None:
     error.__cause__ = error.__context__ = None
 
 
-async def send_to_latest_call(turns: tuple[RequestContext, ...], request: InputRequest) -> Raw:
+async def send_to_latest_call(contexts: tuple[RequestContext, ...], request: InputRequest) -> Raw:
     """Send an input request to the caller of the latest call."""
-    return await turns[-1].wire.ask(request)
+    return await contexts[-1].ask(request)
 
 
 # ---------------------------------------------------------------- state
@@ -184,9 +184,9 @@ class SessionHearer:
         self._client = client
         self._session = session
 
-    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
+    def answer(self, request: RequestContext) -> Awaitable[bytes | None]:
         """Answer a request of the server."""
-        return self._client.answer(turn)
+        return self._client.answer(request)
 
     def told(self, told: NotificationReceived) -> None:
         """Handle a notification of the server."""
@@ -245,14 +245,14 @@ class SessionInputRequests(Answers):
             raise Fault(FaultKind.INVALID_REQUEST, words)
         if request.kind is InputRequestKind.SAMPLE:
             self._count()
-        turns = tuple(call.turn for call in session_calls)
-        pending = asyncio.ensure_future(self._send(turns, request))
+        contexts = tuple(call.context for call in session_calls)
+        pending = asyncio.ensure_future(self._send(contexts, request))
         pending.add_done_callback(_retrieve_exception)
         for call in session_calls:
             call.input_requests.append(pending)
         try:
             raw = await pending
-            return request.decode_response(raw, turns[-1].exchange.peer.revision)
+            return request.decode_response(raw, contexts[-1].exchange.peer.revision)
         except Fault as fault:
             words = "the caller's result does not fit the input request"
             raise Fault(FaultKind.INTERNAL, words) from fault
@@ -264,7 +264,7 @@ class SessionInputRequests(Answers):
             words = "the call that this input request belongs to was cancelled"
             raise Fault(FaultKind.INTERNAL, words) from None
         except RemoteError as error:
-            if error.code == turns[-1].exchange.peer.revision.codes[FaultKind.USER_REJECTED]:
+            if error.code == contexts[-1].exchange.peer.revision.codes[FaultKind.USER_REJECTED]:
                 raise Declined("the user declined") from None
             raise Fault(FaultKind.INTERNAL, "the caller could not answer") from error
         except ChannelError as error:
@@ -292,9 +292,9 @@ def _advertised(params: Any) -> Any:
 class SessionCall:
     """One call on a session, from when it was given the session until it is done."""
 
-    def __init__(self, session: "HostedSession", turn: RequestContext) -> None:
+    def __init__(self, session: "HostedSession", request: RequestContext) -> None:
         self.session: HostedSession = session
-        self.turn: RequestContext = turn
+        self.context: RequestContext = request
         # The input requests that its caller has not answered yet.
         self.input_requests: list[asyncio.Future[Raw]] = []
         self._callbacks: Hearing | None = None
@@ -317,7 +317,7 @@ class SessionCall:
         Progress that was received before the result is delivered before it, within
         `FINAL_PROGRESS_S`.
         """
-        exchange = self.turn.exchange
+        exchange = self.context.exchange
         try:
             result = await self.client.ask(
                 method,
@@ -359,9 +359,9 @@ class SessionCall:
 
     async def send_notification(self, frame: bytes) -> None:
         """Send a notification to the caller, unless it has disconnected."""
-        if not self.turn.wire.post(frame):
+        if not self.context.post(frame):
             with contextlib.suppress(ColonnadeError):
-                await self.turn.wire.send(frame)
+                await self.context.send(frame)
 
     async def to(self, question: InputRequest) -> AnyInputResponse:
         """Return the caller's result of an input request that belongs to this call."""
@@ -465,9 +465,9 @@ class HostedSession:
         return not self.calls and not (self.start is not None and self.start.has_waiters)
 
     @property
-    def turns(self) -> tuple[RequestContext, ...]:
+    def contexts(self) -> tuple[RequestContext, ...]:
         """The calls in flight, oldest first."""
-        return tuple(call.turn for call in self.calls)
+        return tuple(call.context for call in self.calls)
 
     @property
     def is_lost(self) -> bool:
@@ -487,14 +487,14 @@ class HostedSession:
 
     # ------------------------------------------------------------ calls
 
-    def add_call(self, turn: RequestContext) -> SessionCall:
+    def add_call(self, request: RequestContext) -> SessionCall:
         """Add a call."""
-        caller = turn.exchange.principal
+        caller = request.exchange.principal
         if self._first_caller is None:
             self._first_caller = caller
         elif self._first_caller != caller:
             self.served_several = True
-        call = SessionCall(self, turn)
+        call = SessionCall(self, request)
         self.calls[call] = None
         return call
 
@@ -522,7 +522,7 @@ class HostedSession:
         if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
             return
         call = next(reversed(self.calls))
-        frame = call.turn.exchange.log(message.level, message.data, message.logger)
+        frame = call.context.exchange.log(message.level, message.data, message.logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
 

@@ -274,10 +274,10 @@ class ServerSupervisor:
     # ------------------------------------------------------------ calls
 
     @asynccontextmanager
-    async def acquire(self, turn: RequestContext) -> AsyncGenerator[SessionCall]:
+    async def acquire(self, request: RequestContext) -> AsyncGenerator[SessionCall]:
         """A session for one call, opened if there is none. Raises `CannotConnect` at once while the
         server may not be started, and the error of a start that failed."""
-        call = await self._acquire(turn)
+        call = await self._acquire(request)
         error: BaseException | None = None
         try:
             yield call
@@ -290,7 +290,7 @@ class ServerSupervisor:
 
     async def request(
         self,
-        turn: RequestContext,
+        context: RequestContext,
         method: str,
         params: t.RequestParams,
         *,
@@ -303,15 +303,15 @@ class ServerSupervisor:
         def send(call: SessionCall) -> Awaitable[t.ProtocolType]:
             return call.request(method, params, timeout_s=timeout_s, on_progress=on_progress)
 
-        return await self._with_retry(turn, send, lambda error: may_repeat(method, error))
+        return await self._with_retry(context, send, lambda error: may_repeat(method, error))
 
     async def run_read_only(
-        self, turn: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
+        self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
     ) -> T:
         """Do some work that changes nothing, such as reading a list; done once more where the
         connection was lost. Its errors may be shown to every caller."""
         try:
-            return await self._with_retry(turn, work, lambda error: error.status is None)
+            return await self._with_retry(request, work, lambda error: error.status is None)
         except ChannelError as error:
             last = self._restarts.last
             if not isinstance(error, CannotConnect) or (last and last.caller is not None):
@@ -320,24 +320,24 @@ class ServerSupervisor:
 
     async def _with_retry(
         self,
-        turn: RequestContext,
+        request: RequestContext,
         work: Callable[[SessionCall], Awaitable[T]],
         is_safe: Callable[[ConnectionLost], bool],
     ) -> T:
         try:
-            async with self.acquire(turn) as call:
+            async with self.acquire(request) as call:
                 return await work(call)
         except ConnectionLost as error:
             if self.draining or not is_safe(error):
                 raise
-        async with self.acquire(turn) as call:
+        async with self.acquire(request) as call:
             return await work(call)
 
-    async def _acquire(self, turn: RequestContext) -> SessionCall:
+    async def _acquire(self, request: RequestContext) -> SessionCall:
         if self.draining:
             why = "its configuration has changed; try again" if self._draining else self._closed
             raise CannotConnect(why).with_server(self.key)
-        caller = turn.exchange.principal
+        caller = request.exchange.principal
         session = self._available(caller)
         if session is None:
             self._waiting += 1
@@ -348,7 +348,7 @@ class ServerSupervisor:
                 self._changes.notify_all()
         if not session.is_shared:
             session.caller = caller
-        return session.add_call(turn)
+        return session.add_call(request)
 
     def _release(self, call: SessionCall, error: BaseException | None) -> None:
         session = call.session

@@ -26,9 +26,9 @@ from colonnade.protocol.codec.downgrade import (
     downgrader,
     wraps,
 )
-from colonnade.protocol.jsonrpc import NOTHING, SplitParams, encode, encode_result, line
+from colonnade.protocol.jsonrpc import NOTHING, encode, encode_result, line
 from colonnade.protocol.revision import Revision
-from colonnade.protocol.types import CallToolRequestParams, CallToolResult, TextContent
+from colonnade.protocol.types import CallToolResult, TextContent
 
 # The cache hints of a result that has none, where every result must have them.
 STALE_MS = 0
@@ -224,23 +224,6 @@ class Encoder:
         if progress_token is None:
             return self._meta
         return Raw(b"%b%d}" % (self._token_meta, progress_token))
-
-    def call(self, obj: t.ProtocolType, progress_token: int | None) -> SplitParams | None:
-        """The split params of a tool call with nothing but name and arguments, before they are
-        encoded. None for any other, and for a name that is not plain: no error may be found
-        later, when a caller waits already."""
-        if (
-            type(obj) is not CallToolRequestParams
-            or type(obj.name) is not str
-            or not obj.name.isascii()
-            or not obj.arguments
-            or obj.meta is not None
-            or obj.task is not None
-            or obj.request_state is not None
-            or obj.input_responses is not None
-        ):
-            return None
-        return SplitParams(self._own_meta(progress_token), obj.name, None, obj.arguments)
 
     def _with_envelope(
         self, params: t.RequestParams, progress_token: int | None

@@ -98,19 +98,8 @@ class OutgoingRequests:
         """Those in flight, oldest first; copies, so that no other code moves a deadline."""
         return tuple(replace(call) for call in self._sent.values())
 
-    def reserve(self, method: str, timeout_s: float, max_s: float) -> int:
-        """The id of a new request, which is never used again."""
-        if not (0 < timeout_s <= max_s < inf or (isfinite(timeout_s) and 0 < max_s < timeout_s)):
-            # R0237: a request without a timeout might never end.
-            raise LocalProtocolError(f"{method}: a timeout is a number of seconds above 0")
-        if len(self._sent) >= MAX_SENT:
-            raise LocalProtocolError(f"more than {MAX_SENT} requests in flight")
-        self.next_id += 1
-        return self.next_id - 1
-
     def open(
         self,
-        id: int,
         method: str,
         now: float,
         timeout_s: float,
@@ -118,7 +107,15 @@ class OutgoingRequests:
         wants_progress: bool,
         name: str | None = None,
     ) -> OutgoingRequest:
-        """Add a request under a reserved id. `name` is the tool or prompt that it is about."""
+        """Add a request under a new id. `name` is the tool or prompt that it is about. Raises
+        `LocalProtocolError` if it may not be sent."""
+        if not (0 < timeout_s <= max_s < inf or (isfinite(timeout_s) and 0 < max_s < timeout_s)):
+            # R0237: a request without a timeout might never end.
+            raise LocalProtocolError(f"{method}: a timeout is a number of seconds above 0")
+        if len(self._sent) >= MAX_SENT:
+            raise LocalProtocolError(f"more than {MAX_SENT} requests in flight")
+        id = self.next_id
+        self.next_id += 1
         least = timeout_s if timeout_s < max_s else max_s
         until, limit = now + least, now + max_s
         call = OutgoingRequest(id, method, now, until, limit, timeout_s, wants_progress, None, name)

@@ -9,7 +9,7 @@ changes nothing.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
 
@@ -29,7 +29,6 @@ from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import LISTEN, Exchange
 from colonnade.protocol.jsonrpc import (
-    NOTHING,
     Batch,
     ErrorResponse,
     Frame,
@@ -261,30 +260,6 @@ class DuplexLink:
         except Fault as fault:
             return self._fault(fault, request.raw_id, peer.revision if peer else None)
 
-    def take_again(self, request: Request, peer: Peer) -> Exchange | None:
-        """Receive a request whose `_meta` is that of an earlier one of this peer, byte for byte.
-        None if it must take the slow path, or be refused."""
-        incoming, parts = self._incoming, request.split_params
-        if parts is None or self._handshake.phase is CLOSED or incoming.uses(request.id):
-            return None
-        try:
-            exchange = Exchange(
-                request,
-                parts,
-                self._method_rules.receivable(request.method, peer),
-                peer,
-                self._encoders[peer.revision],
-                self.principal,
-                None,
-                self._closed,
-                self._logs,
-                self.scopes,
-            )
-            incoming.open(exchange)
-        except Fault:
-            return None
-        return exchange
-
     def _detect_peer(self, request: Request, meta: Raw) -> Peer | None:
         if self._serving:
             known = self._handshake.peer
@@ -465,8 +440,7 @@ class DuplexLink:
         """Begin the handshake, with our newest revision that has one or with a chosen one."""
         revision = self._handshake.begin(revision)
         body = self.encoder(revision).params(self.identity.initialize_params(revision))
-        id = self._outgoing.reserve(HANDSHAKE_METHOD, timeout_s, timeout_s)
-        self._outgoing.open(id, HANDSHAKE_METHOD, now, timeout_s, timeout_s, False)
+        id = self._outgoing.open(HANDSHAKE_METHOD, now, timeout_s, timeout_s, False).id
         self._handshake.step("initialize")
         return Send(encode_request(encode(id), HANDSHAKE_METHOD, body))
 
@@ -494,21 +468,6 @@ class DuplexLink:
         `revision` is for a probe, before the peer is known. Raises `LocalProtocolError` for what
         may not be sent now, to this peer, at this revision; nothing is in flight then.
         """
-        made, _ = self.draft(method, params, timeout_s, max_s, progress, revision)
-        self.expect(made, params, now, timeout_s, max_s, progress)
-        return made.id, encode_request(made.raw_id, method, made.params)
-
-    def draft(
-        self,
-        method: str,
-        params: t.RequestParams | None,
-        timeout_s: float,
-        max_s: float,
-        progress: bool,
-        revision: Revision | None,
-    ) -> tuple[Request, SendContext]:
-        """Create a request without encoding it and without waiting for its response: call
-        `expect` for that. Also returns the context in which it is sent."""
         handshake, context = self._handshake, self._send_contexts.get(method)
         if context is None or context.peer is not handshake.peer or handshake.phase is not OPEN:
             context = self._send_context(method, revision)
@@ -519,28 +478,11 @@ class DuplexLink:
             raise LocalProtocolError("pass progress=True; the link chooses the token")
         if self._serving:
             _check_input_request(value, context.peer)
-        id, body = self._outgoing.next_id, NOTHING
-        token = id if progress else None
-        split = context.encoder.call(value, token)
-        if split is None:
-            body = Raw(context.encoder.params(value, token))
-        self._outgoing.reserve(method, timeout_s, max_s)
-        return Request(id, method, body, b"%d" % id, split), context
-
-    def expect(
-        self,
-        made: Request,
-        params: t.RequestParams | None,
-        now: float,
-        timeout_s: float,
-        max_s: float,
-        progress: bool,
-    ) -> None:
-        """Wait for the response to a request that was drafted with these arguments."""
+        id = self._outgoing.next_id
+        body = context.encoder.params(value, id if progress else None)
         name = getattr(params, "name", None)
-        self._outgoing.open(
-            cast("int", made.id), made.method, now, timeout_s, max_s, progress, name
-        )
+        self._outgoing.open(method, now, timeout_s, max_s, progress, name)
+        return id, encode_request(b"%d" % id, method, body)
 
     def _send_context(self, method: str, probed: Revision | None) -> SendContext:
         """The context in which a request may be sent now; it holds while its peer is ours."""

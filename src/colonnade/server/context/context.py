@@ -130,8 +130,8 @@ class Context(Situation):
     `async` gets a `BlockingContext`, which has the same names and waits.
     """
 
-    def __init__(self, turn: RequestContext, interview: InputRounds, home: Home) -> None:
-        self._turn = turn
+    def __init__(self, request: RequestContext, interview: InputRounds, home: Home) -> None:
+        self._request = request
         self._interview = interview
         self._home = home
         self._loop = asyncio.get_running_loop()
@@ -162,7 +162,7 @@ class Context(Situation):
     @property
     def principal(self) -> str:
         """Who is calling, as the verifier said; empty without one."""
-        return self._turn.exchange.principal
+        return self._request.exchange.principal
 
     @property
     def claims(self) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class Context(Situation):
         empty without a token. Over Streamable HTTP only: not on `/sse`."""
         from copy import deepcopy  # on use
 
-        return deepcopy(dict(getattr(self._turn, "claims", None) or {}))
+        return deepcopy(dict(self._request.claims))
 
     @property
     def headers(self) -> "RequestHeaders":
@@ -181,37 +181,37 @@ class Context(Situation):
         """
         from colonnade.server.auth import RequestHeaders  # on use
 
-        return RequestHeaders(getattr(self._turn, "headers", None) or {})
+        return RequestHeaders(self._request.headers)
 
     @property
     def request_id(self) -> RequestId:
         """The id of the request, as the client chose it: the same again only by its will."""
-        return self._turn.exchange.request.id
+        return self._request.exchange.request.id
 
     @property
     def client(self) -> t.Implementation | None:
         """What the client says it is: for people and logs, never for decisions."""
-        return self._turn.exchange.peer.info
+        return self._request.exchange.peer.info
 
     @property
     def capabilities(self) -> t.ClientCapabilities:
         """What the client declared."""
-        return cast("t.ClientCapabilities", self._turn.exchange.peer.capabilities)
+        return cast("t.ClientCapabilities", self._request.exchange.peer.capabilities)
 
     @property
     def revision(self) -> str:
         """The revision that this client speaks."""
-        return self._turn.exchange.peer.revision.date
+        return self._request.exchange.peer.revision.date
 
     @property
     def session(self) -> Session | None:
         """Where the revision has sessions; None where each request stands for itself."""
-        return self._turn.session
+        return self._request.session
 
     @property
-    def turn(self) -> RequestContext:
+    def request(self) -> RequestContext:
         """The exchange itself, for those who know the protocol."""
-        return self._turn
+        return self._request
 
     @property
     def state(self) -> Any:
@@ -227,7 +227,7 @@ class Context(Situation):
 
         Of more than some hundred at once the caller sees a part, the last of `total` always.
         """
-        exchange = self._turn.exchange
+        exchange = self._request.exchange
         last = exchange.last_progress
         if last is not None and progress <= last:
             self._warn_of_progress(last, progress)
@@ -243,7 +243,7 @@ class Context(Situation):
             self._fell_back = True
             log.warning(
                 "%s: progress went from %g to %g; it must go up, and what does not is left out",
-                self._turn.exchange.params.name or self._turn.exchange.method.name,
+                self._request.exchange.params.name or self._request.exchange.method.name,
                 last,
                 progress,
             )
@@ -254,7 +254,7 @@ class Context(Situation):
 
         What JSON cannot carry is sent as its words; what looks like a credential is left out.
         """
-        exchange = self._turn.exchange
+        exchange = self._request.exchange
         if not exchange.logs and not exchange.peer.revision.handshake:
             exchange.logs = self._home.logs  # what counts is what is declared by now
         if not exchange.wants(level) or not self._may_say("log messages"):
@@ -313,16 +313,16 @@ class Context(Situation):
             self._ration = Ration()
         may = self._ration.take(self._loop.time())
         if not may and self._ration.missed == 1:
-            method = self._turn.exchange.method.name
+            method = self._request.exchange.method.name
             log.warning(
                 "a %s sends more %s than a client can follow; some are left out", method, what
             )
         return may
 
     async def _send(self, frame: bytes | None) -> None:
-        if frame is not None and not self._turn.wire.post(frame):
+        if frame is not None and not self._request.post(frame):
             try:
-                await self._turn.wire.send(frame)
+                await self._request.send(frame)
             except ConnectionLost as lost:
                 raise CallerLost(str(lost)) from lost
 
@@ -338,7 +338,7 @@ class Context(Situation):
 
     async def hang_up(self) -> None:
         """Let a long call's connection go; a client that can comes back for the rest."""
-        await self._turn.wire.hang_up()
+        await self._request.hang_up()
 
     # ------------------------------------------------------------ questions
 
@@ -378,7 +378,7 @@ class Context(Situation):
 
     def visit_by_error(self, visit: AskVisit) -> None:
         """End the call with an error that asks for a visit, where the revision has one."""
-        peer = self._turn.exchange.peer
+        peer = self._request.exchange.peer
         question = visit.question()
         able = is_supported(question, self.capabilities, peer.revision)
         if able and peer.revision.elicitation.url_required_error:
@@ -386,7 +386,7 @@ class Context(Situation):
 
     async def visited(self, id: str) -> None:
         """Tell the client that the visit of this id is over, where a revision can say so."""
-        exchange = self._turn.exchange
+        exchange = self._request.exchange
         method = "notifications/elicitation/complete"
         if method in exchange.peer.revision.methods and not exchange.settled:
             params = t.ElicitationCompleteNotificationParams(elicitation_id=id)
@@ -451,7 +451,7 @@ class Context(Situation):
         absent = inspect.Parameter.empty
         if asked is None:
             return None if parameter.default is absent else parameter.default
-        peer = self._turn.exchange.peer
+        peer = self._request.exchange.peer
         if not is_supported(asked.question(), self.capabilities, peer.revision):
             if parameter.default is not absent:  # D10
                 return parameter.default
@@ -466,7 +466,7 @@ class Context(Situation):
 
     async def _pose(self, asked: Asked[Any], threaded: bool) -> AnyInputResponse:
         """Put one question, in whichever way the revision asks."""
-        exchange = self._turn.exchange
+        exchange = self._request.exchange
         if self.unwinding:
             raise asyncio.CancelledError
         if exchange.settled or self.over:
@@ -479,7 +479,7 @@ class Context(Situation):
             await self._unwind(threaded)
         try:
             with self._paused(), self._open():
-                raw = await self._turn.wire.ask(question)
+                raw = await self._request.ask(question)
             return self._interview.receive_response(key, raw)
         except RemoteError as error:
             refused = self._interview.receive_error(key, error)
@@ -610,7 +610,7 @@ async def put_all(
     context: Context, questions: Sequence[Asked[Any]], *, threaded: bool = False
 ) -> tuple[Any, ...]:
     """Ask several in one round; where one cannot be put, nobody is asked the others."""
-    revision = context.turn.exchange.peer.revision
+    revision = context.request.exchange.peer.revision
     for one in questions if revision.input_requests is InputRequests.AS_REQUEST else ():
         if not is_supported(one.question(), context.capabilities, revision):
             await context.put(one, threaded=threaded)  # which says why

@@ -19,7 +19,7 @@ class CompletionFunction(Protocol):
     """Offers values for what was typed, with what else was filled in already."""
 
     def __call__(
-        self, turn: RequestContext, typed: str, others: Mapping[str, str], /
+        self, request: RequestContext, typed: str, others: Mapping[str, str], /
     ) -> Awaitable[list[str]]: ...
 
 
@@ -32,7 +32,7 @@ def listed(parameter: Parameter) -> CompletionFunction | None:
     if not options:
         return None
 
-    async def complete(turn: RequestContext, typed: str, others: Mapping[str, str]) -> list[str]:
+    async def complete(request: RequestContext, typed: str, others: Mapping[str, str]) -> list[str]:
         return [option for option in ranked(options, typed) if closeness(option, typed) < NO_MATCH]
 
     return complete
@@ -70,7 +70,7 @@ def from_function(bound: Bound) -> CompletionFunction:
                 f"{bound.name}: parameter {parameter.name!r} may be unknown yet; give it a default"
             )
 
-    async def complete(turn: RequestContext, typed: str, others: Mapping[str, str]) -> list[str]:
+    async def complete(request: RequestContext, typed: str, others: Mapping[str, str]) -> list[str]:
         arguments: dict[str, Any] = {first: typed}
         for parameter in others_wanted:
             if parameter.wire_name in others:
@@ -85,7 +85,7 @@ def from_function(bound: Bound) -> CompletionFunction:
             await body(None)
         else:
             params = t.InputResponseRequestParams()
-            await bound.surroundings.interviewed(turn, params, body)
+            await bound.surroundings.interviewed(request, params, body)
         return ranked(list(dict.fromkeys(found)), typed)
 
     return complete

@@ -51,7 +51,7 @@ class Interviewed(Protocol):
 
     def __call__(
         self,
-        turn: RequestContext,
+        request: RequestContext,
         params: t.InputResponseRequestParams,
         body: Body,
         once: bool = False,
@@ -68,7 +68,7 @@ class Crashes:
         self._since = 0.0
         self._count = 0
 
-    def words(self, what: str, error: BaseException, turn: RequestContext | None = None) -> str:
+    def words(self, what: str, error: BaseException, request: RequestContext | None = None) -> str:
         """What the caller is told; the log gets the rest. A turn may be of one who sees it all."""
         now = self._clock()
         if now - self._since > TRACEBACKS_S:
@@ -78,7 +78,7 @@ class Crashes:
         shown = error if self._count <= MAX_TRACEBACKS else None
         log.error("%s failed (id %s): %s", what, id, type(error).__name__, exc_info=shown)
         words = f"{what} failed (id {id})"
-        shows = self.debug or getattr(turn, "debug", False)
+        shows = self.debug or (request is not None and request.debug)
         return f"{words}: {error!r}" if shows else words
 
 

@@ -42,7 +42,7 @@ class Interviewer:
 
     async def run(
         self,
-        turn: RequestContext,
+        request: RequestContext,
         params: t.InputResponseRequestParams,
         body: Body,
         once: bool = False,
@@ -51,8 +51,8 @@ class Interviewer:
 
         With `once` the answers to a round are taken only once, however often they are sent.
         """
-        interview = await self._interview(turn, params, once)
-        context = Context(turn, interview, self._home)
+        interview = await self._interview(request, params, once)
+        context = Context(request, interview, self._home)
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         before = task.cancelling()
         result: t.ProtocolType | None = None
@@ -75,12 +75,12 @@ class Interviewer:
             task.uncancel()
         if result is not None and not context.asked:
             return result
-        return await self._demand(turn, interview)
+        return await self._demand(request, interview)
 
     async def _interview(
-        self, turn: RequestContext, params: t.InputResponseRequestParams, once: bool
+        self, request: RequestContext, params: t.InputResponseRequestParams, once: bool
     ) -> InputRounds:
-        exchange = turn.exchange
+        exchange = request.exchange
         memory = None
         if exchange.peer.revision.input_requests is not InputRequests.IN_RESULT:
             return InputRounds(exchange.peer, exchange.method)
@@ -99,8 +99,10 @@ class Interviewer:
                 await spent.spend(params.request_state, memory, now=self._clock())
         return InputRounds(exchange.peer, exchange.method, memory, params.input_responses)
 
-    async def _demand(self, turn: RequestContext, interview: InputRounds) -> t.InputRequiredResult:
-        exchange = turn.exchange
+    async def _demand(
+        self, request: RequestContext, interview: InputRounds
+    ) -> t.InputRequiredResult:
+        exchange = request.exchange
         if interview.unused:
             log.warning(
                 "%s asks something else than last time: %d answers were not asked for; freeze "

@@ -145,7 +145,7 @@ def missing(uri: str) -> Fault:
 
 
 async def guarded(
-    bound: Bound, turn: RequestContext, run: Awaitable[t.ProtocolType], name: str = ""
+    bound: Bound, request: RequestContext, run: Awaitable[t.ProtocolType], name: str = ""
 ) -> t.ProtocolType:
     """Run a function whose failures are protocol errors; `name` is what the caller calls it."""
     name = name or bound.name
@@ -159,7 +159,7 @@ async def guarded(
             raise cause from None
         if isinstance(cause, ToolError):
             raise Fault(FaultKind.INTERNAL, f"{name}: {cause}") from error
-        words = bound.surroundings.crashes.words(name, error, turn)
+        words = bound.surroundings.crashes.words(name, error, request)
         raise Fault(FaultKind.INTERNAL, words) from error
 
 
@@ -189,7 +189,7 @@ class ResourceReader:
 
     async def run(
         self,
-        turn: RequestContext,
+        request: RequestContext,
         params: "t.ReadResourceRequestParams",
         values: Values,
         context: "Context | None" = None,
@@ -203,11 +203,11 @@ class ResourceReader:
             raise missing(params.uri) from None  # such an address is nobody's
 
         if bound.alone or context is not None:
-            return await guarded(bound, turn, self._read(arguments, context, params.uri))
+            return await guarded(bound, request, self._read(arguments, context, params.uri))
         run = bound.surroundings.interviewed(
-            turn, params, lambda context: self._read(arguments, context, params.uri)
+            request, params, lambda context: self._read(arguments, context, params.uri)
         )
-        result = await guarded(bound, turn, run)
+        result = await guarded(bound, request, run)
         answered = params.request_state is not None or params.input_responses is not None
         if answered and isinstance(result, t.ReadResourceResult):
             # R1003: it depends on more than its address, so nobody may keep it.
@@ -272,7 +272,7 @@ def _content(value: Any, uri: str, mime_type: str | None) -> t.ResourceContents:
 def prompter(bound: Bound, description: str | None) -> RunPrompt:
     """What answers `prompts/get` for a function."""
 
-    async def run(turn: RequestContext, params: "t.GetPromptRequestParams", /) -> t.ProtocolType:
+    async def run(request: RequestContext, params: "t.GetPromptRequestParams", /) -> t.ProtocolType:
         try:
             arguments = bound.decode(msgspec.json.encode(params.arguments or {}))
         except Fault as fault:
@@ -284,9 +284,9 @@ def prompter(bound: Bound, description: str | None) -> RunPrompt:
             return result
 
         if bound.alone:
-            return await guarded(bound, turn, prompt(None), params.name)
-        asked = bound.surroundings.interviewed(turn, params, prompt)
-        return await guarded(bound, turn, asked, params.name)
+            return await guarded(bound, request, prompt(None), params.name)
+        asked = bound.surroundings.interviewed(request, params, prompt)
+        return await guarded(bound, request, asked, params.name)
 
     return run
 

@@ -89,7 +89,7 @@ class BoundTool(Bound):
         """What its structured results look like, if it has any."""
         return self._promise.document if self._promise is not None else None
 
-    async def run(self, turn: RequestContext, params: t.CallToolRequestParams) -> t.ProtocolType:
+    async def run(self, request: RequestContext, params: t.CallToolRequestParams) -> t.ProtocolType:
         """Answer a call. Errors call it what the caller does: mounted, it has another name."""
         name = params.name
         arguments = self.signature.decode_plain(params.arguments) if self._glances else None
@@ -102,7 +102,7 @@ class BoundTool(Bound):
                 arguments = self.decode(raw)
                 del raw  # a copy, which is not held while the function runs
             except Fault as fault:
-                if turn.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
+                if request.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
                     return failed(f"{name}: {fault.message}")
                 raise Fault(fault.kind, f"{name}: {fault.message}") from None
         try:
@@ -112,7 +112,7 @@ class BoundTool(Bound):
             if self.alone:
                 return await self._timed(arguments, None, name)
             return await self.surroundings.interviewed(
-                turn,
+                request,
                 params,
                 lambda context: self._timed(arguments, context, name),
                 self._single_use,
@@ -120,13 +120,13 @@ class BoundTool(Bound):
         except GeneratorExit:
             raise
         except BaseException as error:  # whatever a function raises, it ends its own call alone
-            told = self._told(turn, error, name)
+            told = self._told(request, error, name)
             if told is None:
                 raise
             return told
 
     def _told(
-        self, turn: RequestContext, error: BaseException, name: str
+        self, request: RequestContext, error: BaseException, name: str
     ) -> t.CallToolResult | None:
         """What the caller hears of an error; None where nobody is left to hear of it."""
         if isinstance(error, asyncio.CancelledError):
@@ -134,13 +134,13 @@ class BoundTool(Bound):
             if task is None or task.cancelling():
                 return None
             # Nobody gave this up: it gave up itself, or awaited something that was cancelled.
-            return failed(self.surroundings.crashes.words(name, error, turn))
+            return failed(self.surroundings.crashes.words(name, error, request))
         cause = single(error)
         if isinstance(cause, ToolError):
             return failed(str(cause))
         if isinstance(cause, Fault | CallerLost):
             raise cause from None
-        return failed(self.surroundings.crashes.words(name, error, turn))
+        return failed(self.surroundings.crashes.words(name, error, request))
 
     async def _timed(
         self, arguments: dict[str, Any], context: "Context | None", name: str

@@ -28,7 +28,7 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.ports import Credentials, Hearer, Progressing
-from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
+from colonnade.protocol.exchange import LISTEN, Exchange, NonHttpRequestFields
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
 from colonnade.protocol.http.sse import EventStreamParser
@@ -105,7 +105,7 @@ class PendingRequest:
             self.limit.reschedule(when)
 
 
-class HttpClientTurn(RequestFields):
+class ClientRequestContext(NonHttpRequestFields):
     """The context of one request of the server; its response and notifications are POSTs."""
 
     __slots__ = ("_tell", "exchange", "fault")
@@ -114,11 +114,6 @@ class HttpClientTurn(RequestFields):
         self.exchange: Exchange = exchange
         self.fault: Fault | None = None
         self._tell = tell
-
-    @property
-    def wire(self) -> "HttpClientTurn":
-        """It is this object itself."""
-        return self
 
     @property
     def session(self) -> None:
@@ -609,13 +604,13 @@ class HttpConversation:
     async def _answer(self, exchange: Exchange, own: PendingRequest | None) -> None:
         """Handle a request of the server, which belongs to the call on whose stream it came, if
         any."""
-        turn = HttpClientTurn(exchange, self._say)
+        request = ClientRequestContext(exchange, self._say)
         held: tuple[int, ...] = ()
         if exchange.input_request is not None:
             held = self.link.pause_timeouts(_now(), own.id if own is not None else None)
             self._reset(held)
         try:
-            data = await self._hearer.answer(turn)
+            data = await self._hearer.answer(request)
             if data is not None and self._closed is None:
                 await self._tell(data, f"the response to {exchange.method.name}")
         except asyncio.CancelledError:

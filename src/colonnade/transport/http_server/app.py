@@ -110,7 +110,7 @@ WELL_KNOWN = "/.well-known/oauth-"
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 
-class HttpTurn(IncomingRequest, RequestFields):  # pyright: ignore[reportIncompatibleVariableOverride]
+class HttpRequestContext(IncomingRequest, RequestFields):  # pyright: ignore[reportIncompatibleVariableOverride]
     """The context of a request that stands for itself: the HTTP request and its exchange."""
 
     exchange: Exchange
@@ -118,11 +118,6 @@ class HttpTurn(IncomingRequest, RequestFields):  # pyright: ignore[reportIncompa
     root: str = ""
     # The address of a client that sent credentials; empty if it sent none.
     client: str = ""
-
-    @property
-    def wire(self) -> "HttpTurn":
-        """Notifications go into the response, so it is this object itself."""
-        return self
 
     @property
     def session(self) -> None:
@@ -293,8 +288,8 @@ class HttpApp:
     async def _serve_route(
         self, route: Route, path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        def answer(turn: HttpTurn, scope: Scope) -> Awaitable[None]:
-            return route.serve(turn, scope, path, (receive, send), self._access_log)
+        def answer(request: HttpRequestContext, scope: Scope) -> Awaitable[None]:
+            return route.serve(request, scope, path, (receive, send), self._access_log)
 
         gate = RouteChecks(self._gate.policy, route.methods)
         await self._serve(scope, receive, send, gate, answer)
@@ -326,69 +321,74 @@ class HttpApp:
         receive: Receive,
         send: Send,
         gate: EndpointChecks,
-        serve: "Callable[[HttpTurn, Scope], Awaitable[None]]",
+        serve: "Callable[[HttpRequestContext, Scope], Awaitable[None]]",
     ) -> None:
         """Check a request, and serve it until its response is complete."""
         headers = combine_headers(scope["headers"])
-        turn = HttpTurn(receive, send, headers, self.limits, scope.get(CONNECTION_KEY))
-        turn.buffered_bodies = self._buffered_bodies
-        turn.before_stream_end = self._shutdown_task
+        request = HttpRequestContext(receive, send, headers, self.limits, scope.get(CONNECTION_KEY))
+        request.buffered_bodies = self._buffered_bodies
+        request.before_stream_end = self._shutdown_task
         try:
             if b"origin" in headers:  # which only browsers send
-                turn.extra_headers = cors_headers(headers, gate.policy)
+                request.extra_headers = cors_headers(headers, gate.policy)
                 allowed = preflight_headers(scope["method"], headers, gate.policy, gate.methods)
                 if allowed is not None:
-                    turn.extra_headers = allowed
-                    await turn.respond(rules.OK, b"")
+                    request.extra_headers = allowed
+                    await request.respond(rules.OK, b"")
                     return
-            turn.accept = gate.check(scope["method"], headers)
+            request.accept = gate.check(scope["method"], headers)
             if self.draining:
                 raise overload("this server is shutting down; try another one")
             if self.reaper.count >= self.limits.max_concurrent_requests:
                 raise overload("too many requests at once; try again later")
             if self.is_guarded and not gate.public:
-                await self._authenticate(turn, scope, gate)
+                await self._authenticate(request, scope, gate)
             if self._identity is None:
                 await self._on_demand.started()
         except (Fault, AuthError) as refused:
-            await self._refuse(turn, refused)
+            await self._refuse(request, refused)
             return
-        self.reaper.add(turn)
-        if turn.principal:
-            self._count(turn.principal, 1)
+        self.reaper.add(request)
+        if request.principal:
+            self._count(request.principal, 1)
         try:
-            await serve(turn, scope)
+            await serve(request, scope)
         except asyncio.CancelledError:
-            if not turn.absorb_cancellation():
+            if not request.absorb_cancellation():
                 raise
-            if turn.abort_with_response:
-                await self._respond_aborted(turn)
-            turn.drop_connection()
+            if request.abort_with_response:
+                await self._respond_aborted(request)
+            request.drop_connection()
         except (ClientDisconnected, ConnectionLost):
-            turn.drop_connection()
+            request.drop_connection()
         finally:
-            self.reaper.remove(turn)
-            if turn.principal or turn.counted_body_bytes:
-                self._uncount(turn)
+            self.reaper.remove(request)
+            if request.principal or request.counted_body_bytes:
+                self._uncount(request)
 
-    async def _authenticate(self, turn: HttpTurn, scope: Scope, gate: EndpointChecks) -> None:
+    async def _authenticate(
+        self, request: HttpRequestContext, scope: Scope, gate: EndpointChecks
+    ) -> None:
         """Authenticate the client. Raises `AuthError` or `Refusal`."""
-        if b"authorization" in turn.headers:
-            turn.client = _address(scope.get("client"))
+        if b"authorization" in request.headers:
+            request.client = _address(scope.get("client"))
         if self._guard is not None:
-            turn.root = scope.get("root_path", "")
+            request.root = scope.get("root_path", "")
             place = "" if gate is self._gate else scope["path"]
             try:
-                await admit(turn, self._guard, scope["method"], place, turn.root)
+                await admit(request, self._guard, scope["method"], place, request.root)
             except (Fault, AuthError):
                 raise
             except Exception as error:
                 raise _unverified("guard", error) from None
         else:
-            caller = await self._verified(turn.headers)
-            turn.principal, turn.scopes = caller.principal, caller.scopes
-            turn.claims = caller.claims
-        if self._load.get(turn.principal, 0) >= self.limits.max_concurrent_requests_per_principal:
+            caller = await self._verified(request.headers)
+            request.principal, request.scopes = caller.principal, caller.scopes
+            request.claims = caller.claims
+        if (
+            self._load.get(request.principal, 0)
+            >= self.limits.max_concurrent_requests_per_principal
+        ):
             raise overload("too many concurrent requests of this principal; wait for some")
 
     async def _verified(self, headers: Headers) -> Caller:
@@ -416,58 +416,58 @@ class HttpApp:
         else:
             del self._load[principal]
 
-    def _uncount(self, turn: HttpTurn) -> None:
+    def _uncount(self, request: HttpRequestContext) -> None:
         """A request is over: neither it nor its body counts any more."""
-        if turn.principal:
-            self._count(turn.principal, -1)
-        if turn.counted_body_bytes:
-            self._sessions.shared.bodies.release(turn.principal, turn.counted_body_bytes)
+        if request.principal:
+            self._count(request.principal, -1)
+        if request.counted_body_bytes:
+            self._sessions.shared.bodies.release(request.principal, request.counted_body_bytes)
 
-    async def _respond_aborted(self, turn: HttpTurn) -> None:
+    async def _respond_aborted(self, request: HttpRequestContext) -> None:
         """Tell a client that is still connected why its request was aborted."""
-        if turn.state is READING_BODY:
-            await self._refuse(turn, too_slow(f"{turn.abort_reason}; send it again"))
-        elif not turn.has_started:
-            await self._refuse(turn, overload(turn.abort_reason))
-        elif turn.is_streaming:
-            await turn.end_stream()
+        if request.state is READING_BODY:
+            await self._refuse(request, too_slow(f"{request.abort_reason}; send it again"))
+        elif not request.has_started:
+            await self._refuse(request, overload(request.abort_reason))
+        elif request.is_streaming:
+            await request.end_stream()
 
-    def _endpoint(self, turn: "HttpTurn", scope: Scope) -> Awaitable[None]:
+    def _endpoint(self, request: "HttpRequestContext", scope: Scope) -> Awaitable[None]:
         method: str = scope["method"]
-        return self._post(turn) if method == "POST" else self._without_body(turn, method)
+        return self._post(request) if method == "POST" else self._without_body(request, method)
 
     # ------------------------------------------------------------ POST
 
-    async def _post(self, turn: HttpTurn) -> None:
-        headers = turn.headers
+    async def _post(self, request: HttpRequestContext) -> None:
+        headers = request.headers
         session: HttpSession | None = None
         known: Peer | None = None
         raw_id = b""
         try:
-            body = await turn.body()
+            body = await request.body()
             if len(body) > SMALL_BODY_BYTES:
-                self._sessions.shared.hold_body(turn, len(body))
+                self._sessions.shared.hold_body(request, len(body))
             if b"mcp-session-id" in headers and self._has_sessions:
-                session = self._sessions.named(headers, turn.principal)
+                session = self._sessions.named(headers, request.principal)
                 known = session.peer if session is not None else rules.ENDED
             frame = decode(body)
             if not isinstance(frame, Request):
-                await self._post_other(turn, frame, session, known)
+                await self._post_other(request, frame, session, known)
                 return
             raw_id = frame.raw_id
             if self._guard is not None:
-                self._guard.check(frame, turn.scopes or frozenset(), turn.root)
+                self._guard.check(frame, request.scopes or frozenset(), request.root)
             if self._stateless_peers and frame.method != HANDSHAKE_METHOD:  # nothing of it is kept
                 known = self._stateless_peers.get(headers.get(b"mcp-protocol-version"))
             admission = rules.admit(frame, headers, self._recogniser, known, self._extensions)
             if admission is None:
-                await self._open(turn, frame)
+                await self._open(request, frame)
                 return
             peer = admission.peer
             if session is not None and peer is known:
                 if admission.warning:
                     session.note(admission.warning)
-                await session.post(turn, frame, admission.params)
+                await session.post(request, frame, admission.params)
                 return
             row, head = admission.method, admission.params
             if (
@@ -477,65 +477,65 @@ class HttpApp:
             ):
                 check_params(self.service.param_headers(head.name), headers, head.arguments)
             elif row.name == LISTEN:
-                require_events(turn.accept)
-                turn.ends_at = turn.token_expires_at
+                require_events(request.accept)
+                request.ends_at = request.token_expires_at
             shaper = self._shaper(peer.revision)
             logs = self._logs and peer is not known
-            exchange = Exchange(frame, head, row, peer, shaper, turn.principal, logs=logs)
-            if turn.scopes is not None:
-                exchange.scopes = turn.scopes
+            exchange = Exchange(frame, head, row, peer, shaper, request.principal, logs=logs)
+            if request.scopes is not None:
+                exchange.scopes = request.scopes
         except Fault as fault:
             known_revision = known.revision if known not in (None, rules.ENDED) else None
-            await self._refuse(turn, fault, fault.raw_id or raw_id, known_revision)
+            await self._refuse(request, fault, fault.raw_id or raw_id, known_revision)
             return
-        turn.exchange = exchange
-        turn.handled_here = True
+        request.exchange = exchange
+        request.handled_here = True
         if peer is known and row.name == PING:
-            await answer_ping(turn, frame)
+            await answer_ping(request, frame)
             return
         # So that what the exchange releases while it is handled is freed.
         del body, frame, admission, head, exchange
-        await self._answer(turn)
+        await self._answer(request)
 
-    async def _answer(self, turn: HttpTurn) -> None:
-        exchange = turn.exchange
+    async def _answer(self, request: HttpRequestContext) -> None:
+        exchange = request.exchange
         cancelled: asyncio.CancelledError | None = None
         try:
-            data = await self.service.answer(turn)
+            data = await self.service.answer(request)
         except asyncio.CancelledError as error:
-            if turn.cancelled:
-                if turn.abort_with_response and turn.is_streaming:
-                    data = exchange.fail(Fault(FaultKind.INTERNAL, turn.abort_reason))
-                    await turn.end_stream(encode_event(data) if data is not None else b"")
+            if request.cancelled:
+                if request.abort_with_response and request.is_streaming:
+                    data = exchange.fail(Fault(FaultKind.INTERNAL, request.abort_reason))
+                    await request.end_stream(encode_event(data) if data is not None else b"")
                 exchange.abandon()  # R0862: the client has disconnected, and gets no response
                 raise
             # The client waits, and we cancelled nothing: a handler cancelled its own task, or the
             # web server did. Either gets a response, and the task is cancelled all the same.
             cancelled = error
-            turn.fault = unexpected(error)
-            data = exchange.fail(turn.fault)
+            request.fault = unexpected(error)
+            data = exchange.fail(request.fault)
         except Exception as error:
             if isinstance(error, ConnectionLost):
                 raise
-            turn.fault = unexpected(error)
-            data = exchange.fail(turn.fault)
-        status = rules.status_of(turn.fault, exchange.peer.revision)
-        if turn.is_streaming:
-            await turn.end_stream(encode_event(data) if data is not None else b"")
+            request.fault = unexpected(error)
+            data = exchange.fail(request.fault)
+        status = rules.status_of(request.fault, exchange.peer.revision)
+        if request.is_streaming:
+            await request.end_stream(encode_event(data) if data is not None else b"")
         elif data is None:
-            await turn.respond(rules.ACCEPTED, b"")
-        elif turn.accept.json or status != rules.OK:
-            more = _own_headers(turn.fault) if turn.fault else None
-            if not turn.try_respond(status, data, more):
-                await turn.respond(status, data, more)
+            await request.respond(rules.ACCEPTED, b"")
+        elif request.accept.json or status != rules.OK:
+            more = _own_headers(request.fault) if request.fault else None
+            if not request.try_respond(status, data, more):
+                await request.respond(status, data, more)
         else:
-            await turn.end_stream(encode_event(data))
+            await request.end_stream(encode_event(data))
         if cancelled is not None:
             raise cancelled
 
     async def _post_other(
         self,
-        turn: HttpTurn,
+        request: HttpRequestContext,
         frame: Frame | Batch,
         session: HttpSession | None,
         known: Peer | None,
@@ -549,18 +549,18 @@ class HttpApp:
                 raise Fault(FaultKind.INVALID_REQUEST, NO_BATCHES)
             rules.admit_batch(frame, revision)
             if self._guard is not None:
-                self._guard.check(frame, turn.scopes or frozenset(), turn.root)
+                self._guard.check(frame, request.scopes or frozenset(), request.root)
             assert session is not None
-            await session.post(turn, frame)
+            await session.post(request, frame)
             return
         assert not isinstance(frame, Request)
-        ruling = rules.session_revision(turn.headers, self._recogniser.accepts, revision)
+        ruling = rules.session_revision(request.headers, self._recogniser.accepts, revision)
         status = rules.accept_post(frame, ruling.revision)
         if session is not None:
             session.take(frame)
         elif ruling.revision.handshake and not self.stateless:
-            rules.require_session(turn.headers)
-        await turn.respond(status, b"")
+            rules.require_session(request.headers)
+        await request.respond(status, b"")
 
     def _shaper(self, revision: Revision) -> Encoder:
         shaper = self._shapers.get(revision)
@@ -571,36 +571,36 @@ class HttpApp:
 
     # ------------------------------------------------------------ GET and DELETE
 
-    async def _without_body(self, turn: HttpTurn, method: str) -> None:
+    async def _without_body(self, request: HttpRequestContext, method: str) -> None:
         try:
-            named = rules.require_session(turn.headers)
-            session = self._sessions.find(named, turn.principal)
+            named = rules.require_session(request.headers)
+            session = self._sessions.find(named, request.principal)
             if session is None:
                 raise rules.unknown_session()
             revision = session.peer.revision
-            rules.session_revision(turn.headers, self._recogniser.accepts, revision)
+            rules.session_revision(request.headers, self._recogniser.accepts, revision)
             if method == "DELETE":
                 self._sessions.end(session, "the client ended the session")
-                await turn.respond(rules.OK, b"")
+                await request.respond(rules.OK, b"")
                 return
-            after = rules.last_event_id(turn.headers, revision)
-            await session.listen(turn, after)
+            after = rules.last_event_id(request.headers, revision)
+            await session.listen(request, after)
         except Fault as fault:
-            await self._refuse(turn, fault)
+            await self._refuse(request, fault)
 
     # ------------------------------------------------------------ HTTP+SSE (2024-11-05)
 
-    async def _sse_get(self, turn: HttpTurn, scope: Scope) -> None:
+    async def _sse_get(self, request: HttpRequestContext, scope: Scope) -> None:
         try:
-            await self._sse.listen(turn, turn.principal, scope.get("root_path", ""))
+            await self._sse.listen(request, request.principal, scope.get("root_path", ""))
         except Fault as fault:
-            await self._refuse(turn, fault)
+            await self._refuse(request, fault)
 
-    async def _sse_post(self, turn: HttpTurn, scope: Scope) -> None:
+    async def _sse_post(self, request: HttpRequestContext, scope: Scope) -> None:
         try:
-            await self._sse.post(turn, turn.principal, scope.get("query_string", b""))
+            await self._sse.post(request, request.principal, scope.get("query_string", b""))
         except Fault as fault:
-            await self._refuse(turn, fault, fault.raw_id)
+            await self._refuse(request, fault, fault.raw_id)
 
     # ------------------------------------------------------------ refusals
 
@@ -617,7 +617,7 @@ class HttpApp:
             reason = unverified_words(refused) if isinstance(refused, AuthError) else str(refused)
             facts = {"outcome": "refused", "status": status, "reason": reason}
             access.info("refused with %d: %s", status, reason, extra={"request": facts})
-        if isinstance(incoming, HttpTurn) and incoming.client:
+        if isinstance(incoming, HttpRequestContext) and incoming.client:
             self._refusals.note(refused, incoming.client, self._sessions.shared.clock())
         headers = _own_headers(refused) or []
         body = b""

@@ -145,31 +145,33 @@ class SseSession:
         if uri is None or self._service.may_hear(uri, self._scopes):
             self.duplex.news(method, params)
 
-    async def _answer(self, turn: RequestContext) -> bytes | None:
-        size = len(turn.exchange.request.raw)
+    async def _answer(self, request: RequestContext) -> bytes | None:
+        size = len(request.exchange.request.params)
         if size <= SMALL_BODY_BYTES:
-            return await self._handle(turn)
+            return await self._handle(request)
         # Its POST is over already, so its body is counted here.
         principal = self.link.principal
         if not self._bodies.reserve(principal, size):
-            return turn.exchange.fail(overload("too many large requests at once; try again later"))
+            return request.exchange.fail(
+                overload("too many large requests at once; try again later")
+            )
         try:
-            return await self._handle(turn)
+            return await self._handle(request)
         finally:
             self._bodies.release(principal, size)
 
-    async def _handle(self, turn: RequestContext) -> bytes | None:
+    async def _handle(self, request: RequestContext) -> bytes | None:
         self._running += 1
-        self._calls.add(turn)
+        self._calls.add(request)
         try:
-            data = await self._service.answer(turn)
+            data = await self._service.answer(request)
         except ConnectionLost:
-            data = turn.exchange.abandon()
+            data = request.exchange.abandon()
         except Exception as error:
-            data = turn.exchange.fail(unexpected(error))
+            data = request.exchange.fail(unexpected(error))
         finally:
             self._running -= 1
-            self._calls.discard(turn)
+            self._calls.discard(request)
         if data is not None:
             self.channel.write(data)
         if self._draining and not self._running:

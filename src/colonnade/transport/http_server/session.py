@@ -138,7 +138,7 @@ class SessionResources:
                 response.evict()
 
 
-class SessionTurn(RequestFields):
+class SessionRequestContext(RequestFields):
     """The context of one request in a session, with the response to its POST.
 
     `task` handles it, if that is not the task of its POST; `begun` is whether that task has run its
@@ -173,11 +173,6 @@ class SessionTurn(RequestFields):
     def claims(self) -> Mapping[str, Any]:
         """The claims of the token of its POST."""
         return self.response.incoming.claims
-
-    @property
-    def wire(self) -> "SessionTurn":
-        """It is this object itself."""
-        return self
 
     async def send(self, frame: bytes) -> None:
         """Send a notification of this request; it is left out if the client accepts no stream."""
@@ -318,7 +313,7 @@ class HttpSession:
         self._ledger = ResumableBytes(shared.ledger)
         self._listeners: list[Stream] = []
         self._backlog: dict[tuple[str, str | None], bytes] = {}
-        self._running: dict[Exchange, SessionTurn] = {}
+        self._running: dict[Exchange, SessionRequestContext] = {}
         self._ids: dict[RequestId, Exchange] = {}
         self._waiting: dict[RequestId, tuple[asyncio.Future[Raw], Stream]] = {}
         self._unwatch = self._service.watch(self._notify)
@@ -433,13 +428,13 @@ class HttpSession:
     async def _handle_here(self, exchange: Exchange, response: PostResponse) -> None:
         """Handle a request in the task of its POST, whether or not its client stays connected."""
         incoming = response.incoming
-        turn = SessionTurn(exchange, self, response)
+        request = SessionRequestContext(exchange, self, response)
         incoming.disconnect_handler = response
-        self._add_running(turn)
+        self._add_running(request)
         cancelled: asyncio.CancelledError | None = None
         try:
             try:
-                data = await self._service.answer(turn)
+                data = await self._service.answer(request)
             except asyncio.CancelledError as error:
                 if incoming.cancelled:
                     exchange.abandon()
@@ -472,17 +467,17 @@ class HttpSession:
     def _call(self, exchange: Exchange, response: PostResponse) -> None:
         """Handle one request of a batch, concurrently with the others."""
         response.stream().pending += 1
-        turn = SessionTurn(exchange, self, response)
-        turn.task = self.shared.spawn(self._handle_beside(turn))
-        self._add_running(turn)
+        request = SessionRequestContext(exchange, self, response)
+        request.task = self.shared.spawn(self._handle_beside(request))
+        self._add_running(request)
 
-    async def _handle_beside(self, turn: SessionTurn) -> None:
+    async def _handle_beside(self, request: SessionRequestContext) -> None:
         data: bytes | None = None
-        exchange, stream = turn.exchange, turn.response.stream()
-        turn.begun = True
+        exchange, stream = request.exchange, request.response.stream()
+        request.begun = True
         try:
             if not exchange.settled:  # else it was cancelled by its own batch
-                data = await self._service.answer(turn)
+                data = await self._service.answer(request)
         except (Exception, asyncio.CancelledError) as error:
             data = _failed(exchange, error)
         finally:
@@ -492,11 +487,11 @@ class HttpSession:
             stream.pending -= 1
             if not stream.pending:
                 stream.finish()
-                turn.response.release_body()
+                request.response.release_body()
 
-    def _add_running(self, turn: SessionTurn) -> None:
-        exchange = turn.exchange
-        self._running[exchange] = turn
+    def _add_running(self, request: SessionRequestContext) -> None:
+        exchange = request.exchange
+        self._running[exchange] = request
         self._ids[exchange.request.id] = exchange
 
     def _remove_running(self, exchange: Exchange) -> None:
@@ -725,8 +720,8 @@ class HttpSession:
     def close(self, why: str) -> None:
         """Respond to what runs, and end every stream."""
         self._unwatch()
-        for exchange, turn in list(self._running.items()):
-            self._stop_call(exchange, turn, why)
+        for exchange, request in list(self._running.items()):
+            self._stop_call(exchange, request, why)
         self._act(self.link.close(why), None)
         for stream in [*self._streams.values(), *self._resumable.values()]:
             self._forget(stream)
@@ -734,15 +729,15 @@ class HttpSession:
 
     def stop(self, response: PostResponse, why: str) -> None:
         """Cancel the calls of one POST, and respond with an error."""
-        for exchange, turn in list(self._running.items()):
-            if turn.response is response:
-                self._stop_call(exchange, turn, why)
+        for exchange, request in list(self._running.items()):
+            if request.response is response:
+                self._stop_call(exchange, request, why)
 
-    def _stop_call(self, exchange: Exchange, turn: SessionTurn, why: str) -> None:
+    def _stop_call(self, exchange: Exchange, request: SessionRequestContext, why: str) -> None:
         data = exchange.fail(Fault(FaultKind.INTERNAL, why))
         if data is not None:
-            turn.response.stream().answer(data)
-        turn.stop()
+            request.response.stream().answer(data)
+        request.stop()
 
 
 def _failed(exchange: Exchange, error: BaseException) -> bytes | None:
