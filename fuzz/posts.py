@@ -24,7 +24,8 @@ from colonnade.protocol.http import rules as http
 from colonnade.protocol.http import security as gates
 from colonnade.protocol.http.param_headers import check_params, headers_for_call, param_headers
 from colonnade.protocol.jsonrpc import Batch, Request, decode, encode_error
-from colonnade.protocol.negotiation import MAX_REMEMBERED, Peer, PeerDetector
+from colonnade.protocol.negotiation import Peer, PeerDetector
+from colonnade.protocol.negotiation_cache import MAX_REMEMBERED
 from colonnade.protocol.revision import ALL, EVERY, NEWEST, Revision, error_code
 from fuzz.corpus import CLIENT_CAN, EVERY_MESSAGE, JSON, TOOL_SCHEMA, Seed
 from fuzz.corpus_wire import HEADER_NAMES, HEADER_VALUES, POSTS, Post
@@ -108,7 +109,7 @@ class Posts:
             return f"{http.status_of(fault, admitted=False)}: {fault.message}"
         finally:
             held(len(self._gate._passed) <= gates.MAX_REMEMBERED, "too much is remembered")
-            held(len(self._recogniser._remembered) <= MAX_REMEMBERED, "too much is remembered")
+            held(len(self._recogniser._cache) <= MAX_REMEMBERED, "too much is remembered")
 
     def _judge_inside(self, method: str, pairs: Pairs, body: bytes, known: Peer | None) -> str:
         headers = gates.lowercase_headers(pairs)

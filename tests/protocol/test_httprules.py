@@ -470,7 +470,7 @@ def test_the_signs_are_the_version_and_whether_the_request_is_routed(version: st
 
 
 def test_params_that_cannot_be_read_are_a_bad_request() -> None:
-    bad = replace(request(), raw=Raw(b'{"name":1e999}'), split_params=None)
+    bad = replace(request(), raw_params=Raw(b'{"name":1e999}'), split_params=None)
     assert answer(admit, bad, modern(), PeerDetector())[0] == 400
 
 

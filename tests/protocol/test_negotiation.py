@@ -14,14 +14,13 @@ from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import Request, encode
 from colonnade.protocol.negotiation import (
     MAX_QUOTED,
-    MAX_REMEMBERED,
-    MAX_REMEMBERED_BYTES,
     UNVERSIONED,
     Peer,
     PeerDetector,
     VersionHeaders,
     name_and_version,
 )
+from colonnade.protocol.negotiation_cache import MAX_REMEMBERED, MAX_REMEMBERED_BYTES
 from colonnade.protocol.revision import (
     ALL,
     EVERY,
@@ -369,7 +368,7 @@ def test_peers_of_many_envelopes_are_not_mixed_up() -> None:
             assert peer is not None
             assert peer.capabilities.experimental == {f"x{n}": {}}
             assert peer.info == t.Implementation(name=f"n{n}", version="1")
-    assert len(recogniser._remembered) <= MAX_REMEMBERED
+    assert len(recogniser._cache) <= MAX_REMEMBERED
 
 
 def info(n: int) -> dict[str, str]:
@@ -380,9 +379,9 @@ def test_a_large_envelope_is_read_and_not_kept() -> None:
     recogniser = PeerDetector()
     large = meta(**{"com.example__x": "y" * MAX_REMEMBERED_BYTES})
     assert recogniser.detect(request(), large) is not None
-    assert recogniser._remembered == {}
+    assert len(recogniser._cache) == 0
     assert recogniser.detect(request(), meta()) is not None
-    assert len(recogniser._remembered) == 1
+    assert len(recogniser._cache) == 1
 
 
 def test_a_number_to_report_progress_under_makes_no_other_peer() -> None:
@@ -392,7 +391,7 @@ def test_a_number_to_report_progress_under_makes_no_other_peer() -> None:
     for count in (0, 7, 10**14):
         counted = Raw(bytes(plain)[:-1] + b',"progressToken":%d}' % count)
         assert recogniser.detect(request(), counted) is first
-    assert len(recogniser._remembered) == 1
+    assert len(recogniser._cache) == 1
     other = PeerDetector()
     counted = Raw(bytes(plain)[:-1] + b',"progressToken":1}')
     found = other.detect(request(), counted)
@@ -408,7 +407,7 @@ def test_no_other_token_is_taken_off(token: str) -> None:
     said = Raw(bytes(meta())[:-1] + f',"progressToken":{token}}}'.encode())
     with contextlib.suppress(Fault):
         recogniser.detect(request(), said)
-    assert recogniser._remembered == {}
+    assert len(recogniser._cache) == 0
 
 
 @pytest.mark.parametrize("before", ['"progressToken":1', '"progress\\u0054oken":1'])
@@ -419,6 +418,47 @@ def test_a_token_that_is_there_twice_is_refused_whatever_was_seen_before(before:
     for _ in range(2):
         with pytest.raises(Fault, match="duplicate"):
             recogniser.detect(request(), Raw(once[:-1] + b',"progressToken":2}'))
+
+
+PAIRS = [
+    f'"{VERSION}":"{MODERN}"',
+    f'"{CAPABILITIES}":{{}}',
+    f'"{CAPABILITIES}":{{"roots":{{}}}}',
+    f'"{t.CLIENT_INFO_KEY}":{{"name":"a","version":"1"}}',
+    f'"{t.CLIENT_INFO_KEY}":{{"name":"b","version":"1"}}',
+    f'"{t.LOG_LEVEL_KEY}":"debug"',
+    '"progressToken":1',
+    '"progressToken":22',
+    '"progressToken":"a"',
+    '"progress\\u0054oken":3',
+    '"com.example/a":{"progressToken":1}',
+]
+
+
+@settings(max_examples=300, derandomize=True)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.sampled_from(PAIRS), max_size=6), st.sampled_from([",", " , "])),
+        min_size=2,
+        max_size=8,
+    )
+)
+def test_what_was_seen_before_never_changes_who_is_recognised(
+    several: list[tuple[list[str], str]],
+) -> None:
+    recogniser = PeerDetector()
+    base = PAIRS[:2]
+    for pairs, comma in several:
+        for members in (pairs, base + pairs):
+            said = Raw(f"{{{comma.join(members)}}}".encode())
+            assert outcome(recogniser, said) == outcome(PeerDetector(), said)
+
+
+def outcome(recogniser: PeerDetector, said: Raw) -> Any:
+    try:
+        return recogniser.detect(request(), said, None, peer_of(NOVEMBER_2025))
+    except Fault as fault:
+        return fault.kind, fault.message
 
 
 @pytest.mark.parametrize(
@@ -437,7 +477,7 @@ def test_a_member_that_is_there_twice_is_refused_in_any_envelope(said: str) -> N
     recogniser = PeerDetector()
     with pytest.raises(Fault, match="duplicate"):
         recogniser.detect(request(), Raw(said.encode()), None, peer_of(NOVEMBER_2025))
-    assert recogniser._remembered == {}
+    assert len(recogniser._cache) == 0
 
 
 def test_what_was_refused_is_refused_again_and_leaves_nothing_behind() -> None:
@@ -446,7 +486,7 @@ def test_what_was_refused_is_refused_again_and_leaves_nothing_behind() -> None:
         for bad in (meta(UNKNOWN), Raw(encode({VERSION: MODERN})), Raw(b"[]")):
             with pytest.raises(Fault):
                 recogniser.detect(request(), bad)
-    assert recogniser._remembered == {}
+    assert len(recogniser._cache) == 0
 
 
 KEYS = st.text(max_size=3) | st.sampled_from(

@@ -25,10 +25,10 @@ from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.jsonrpc import NOTHING, Request, encode, has_duplicate_members
 from colonnade.protocol.methods import Side, declares
+from colonnade.protocol.negotiation_cache import EnvelopeCache
 from colonnade.protocol.revision import EVERY, Revision, Revisions
 from colonnade.protocol.types import (
     CLIENT_CAPABILITIES_KEY,
-    PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
     ClientCapabilities,
     Envelope,
@@ -120,14 +120,6 @@ class Identity(Struct, frozen=True):
         return self.capabilities
 
 
-# Clients repeat their `_meta` on every request, so it is decoded once. Larger ones and more of them
-# are decoded each time: a client must not fill our memory.
-MAX_REMEMBERED = 256
-MAX_REMEMBERED_BYTES = 4096
-
-# A counter of requests stays below this; every JSON decoder reads it exactly.
-MAX_DIGITS = 15
-
 # A token is written into every progress notification; those in use are shorter than an id.
 MAX_TOKEN_CHARACTERS = 512
 # What is quoted of an unknown version; ours have ten characters.
@@ -136,12 +128,6 @@ MAX_QUOTED = 80
 MAX_QUOTED_VERSIONS = 10
 
 HANDSHAKE_METHOD = "initialize"
-
-_TOKEN = PROGRESS_TOKEN_KEY.encode()
-_LAST_TOKEN = b',"%b":' % _TOKEN
-# No `_meta` begins like this.
-_NO_PREFIX = b"\0"
-_BACKSLASH = ord("\\")
 
 
 class Peer(Struct, frozen=True):
@@ -169,9 +155,8 @@ class VersionHeaders(Struct, frozen=True):
     routed: bool = False
 
 
-# A `_meta` as it was written, the version that it names, and the peer if that version is accepted.
-KnownPeer: TypeAlias = tuple[Raw, str, Peer | None]
-_NO_PEER: KnownPeer = (NOTHING, "", None)
+# The version that a `_meta` names, and the peer if that version is accepted.
+NamedPeer: TypeAlias = tuple[str, Peer | None]
 
 
 class PeerDetector:
@@ -189,15 +174,12 @@ class PeerDetector:
             if not any(name in old.methods for old in older)
         )
         self._accepts_envelopes = bool(accepts.enveloped)
-        self._remembered: dict[bytes, KnownPeer] = {}
-        # The peer that was detected last, and how its `_meta` begins, up to a progress token.
-        self._latest: KnownPeer = _NO_PEER
-        self._before_token = _NO_PREFIX
+        self._cache: EnvelopeCache[NamedPeer] = EnvelopeCache()
 
     def detect_repeated(self, meta: Raw) -> Peer | None:
         """The peer of the last request, if this one has the very same `_meta`."""
-        latest = self._latest
-        return latest[2] if meta == latest[0] else None
+        found = self._cache.last(meta)
+        return found[1] if found is not None else None
 
     def detect(
         self,
@@ -212,13 +194,9 @@ class PeerDetector:
         order of D4: `_meta`, the version header, the version.
         """
         if meta:
-            found: KnownPeer | None = self._latest
-            if meta != found[0]:  # the comparison stops at the first difference
-                raw, before = bytes(meta), self._before_token
-                if not (raw.startswith(before) and _is_token(raw[len(before) : -1])):
-                    found = self._look_up(raw)
+            found = self._cache.get(meta) or self._enveloped(meta)
             if found is not None:
-                _, version, peer = found
+                version, peer = found
                 if headers is not None and headers.version != version:
                     raise header_mismatch("MCP-Protocol-Version", headers.version, version)
                 if peer is None:
@@ -226,22 +204,13 @@ class PeerDetector:
                 return peer
         return self._without_envelope(request, headers, known)
 
-    def _look_up(self, raw: bytes) -> KnownPeer | None:
-        stable = _without_token(raw) if raw[-2:-1].isdigit() else raw
-        found = self._remembered.get(stable) or self._enveloped(raw, stable)
-        if found is not None and found[0]:
-            self._latest = found
-            taken_off = stable is not raw
-            self._before_token = stable[:-1] + _LAST_TOKEN if taken_off else _NO_PREFIX
-        return found
-
-    def _enveloped(self, raw: bytes, stable: bytes) -> KnownPeer | None:
+    def _enveloped(self, meta: Raw) -> NamedPeer | None:
         """Decode a `_meta`; None if it has no envelope."""
         try:
-            keys = _envelope_keys.decode(raw)
+            keys = _envelope_keys.decode(meta)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Fault(FaultKind.INVALID_PARAMS, f"_meta cannot be decoded: {error}") from None
-        if has_duplicate_members(raw):
+        if has_duplicate_members(meta):
             # Another decoder may take the other member, and so see another peer.
             raise Fault(FaultKind.INVALID_PARAMS, "_meta has a duplicate member")
         version = keys.version
@@ -257,18 +226,14 @@ class PeerDetector:
             # D11: a revision with a handshake cannot be used with an envelope. What else the
             # envelope of an unknown revision holds is not checked.
             if revision is None or revision.handshake:
-                return NOTHING, version, None
-        envelope = decode_as(Envelope, raw)
+                return version, None
+        envelope = decode_as(Envelope, meta)
         check_progress_token(envelope.progress_token)
         revision = self._by_date[envelope.version]
         peer = Peer(revision, envelope.capabilities, envelope.client_info, envelope.log_level)
-        # With a token that cannot be removed, no other request has the same `_meta`.
-        if len(stable) > MAX_REMEMBERED_BYTES or _TOKEN in stable:
-            return NOTHING, envelope.version, peer
-        if len(self._remembered) >= MAX_REMEMBERED:
-            self._remembered.clear()
-        known = self._remembered[stable] = (Raw(stable), envelope.version, peer)
-        return known
+        found = envelope.version, peer
+        self._cache.put(meta, found)
+        return found
 
     def _without_envelope(
         self, request: Request, headers: VersionHeaders | None, known: Peer | None
@@ -306,23 +271,6 @@ class PeerDetector:
         if headers.routed:
             return True
         return headers.version in self._by_date and headers.version not in self._older
-
-
-def _without_token(raw: bytes) -> bytes:
-    """A `_meta` without the progress token at its end.
-
-    The token is another number in each request. Only digits stand between the key and the closing
-    brace, so that nothing else is removed; and with an escape in it, the key could be there twice.
-    What still contains the key is not remembered.
-    """
-    at = raw.rfind(_LAST_TOKEN)
-    if at < 0 or not _is_token(raw[at + len(_LAST_TOKEN) : -1]) or _BACKSLASH in raw:
-        return raw
-    return raw[:at] + b"}"
-
-
-def _is_token(digits: bytes) -> bool:
-    return digits.isdigit() and len(digits) <= MAX_DIGITS
 
 
 class _EnvelopeKeys(Struct):

@@ -9,11 +9,11 @@ arrives before the end.
 """
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
 from typing import Protocol, TypeAlias
+from weakref import WeakKeyDictionary
 
 from colonnade.errors import ConnectionLost, LocalProtocolError
 from colonnade.ports import Hearer, Service
@@ -49,13 +49,14 @@ class FrameReceiver(Protocol):
     async def ended(self, timeout_s: float) -> None: ...
 
 
-class Nesting(threading.local):
-    """How deep messages are being read inside of each other, in this thread."""
+class Nesting:
+    """How deep messages are being read inside of each other, in one loop."""
 
-    depth: int = 0
+    def __init__(self) -> None:
+        self.depth = 0
 
 
-_nesting = Nesting()
+_nestings: "WeakKeyDictionary[asyncio.AbstractEventLoop, Nesting]" = WeakKeyDictionary()
 
 
 class End:
@@ -66,6 +67,8 @@ class End:
         self.other: End = self  # `pair` knows better
         self._overhear = overhear
         self._reader: FrameReceiver | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._nesting = Nesting()
         self._leave: Callable[[], None] | None = None
         # What is still to be read, each in the context of whoever wrote it.
         self._arrived: deque[tuple[bytes, Context]] = deque()
@@ -86,6 +89,8 @@ class End:
         if self._reader is not None:
             raise LocalProtocolError(f"this end is joined already: {self!r}")
         self._reader, self._leave = reader, leave
+        self._loop = asyncio.get_running_loop()
+        self._nesting = _nestings.setdefault(self._loop, self._nesting)
         self._wake()
 
     def carry(self, link: DuplexLink, hearer: Hearer) -> Held:
@@ -109,7 +114,7 @@ class End:
             or other._busy
             or other._arrived
             or other._at_once >= FRAMES_A_TURN
-            or _nesting.depth >= MAX_NESTED
+            or other._nesting.depth >= MAX_NESTED
         ):
             other._keep(frame)
         else:
@@ -134,23 +139,24 @@ class End:
         self._wake()
 
     def _read_now(self, reader: FrameReceiver, frame: bytes) -> None:
+        nesting = self._nesting
         self._busy = True
         self._at_once += 1
-        _nesting.depth += 1
+        nesting.depth += 1
         try:
             reader.receive(frame)
         except Exception as error:  # it is not the writer's
             told = {"message": f"the {self.side.value} could not read", "exception": error}
             asyncio.get_running_loop().call_exception_handler(told)
         finally:
-            _nesting.depth -= 1
+            nesting.depth -= 1
             self._busy = False
             if self._arrived or self._ending is not None:
                 self._wake()
 
     def _wake(self) -> None:
-        if self._reading is None and self._reader is not None:
-            self._reading = asyncio.get_running_loop().call_soon(self._read)
+        if self._reading is None and self._loop is not None:
+            self._reading = self._loop.call_soon(self._read)
 
     def _read(self) -> None:
         self._reading = None
@@ -248,5 +254,5 @@ def serve_end(
 
 
 def loop_time() -> float:
-    """The time by which this loop rings its alarms."""
+    """The time by which this loop rings its alarms, which a test may have replaced."""
     return asyncio.get_running_loop().time()
