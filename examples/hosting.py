@@ -26,7 +26,7 @@ import travel
 from colonnade import Declined, Host
 from colonnade.host.agent.loop import ModelCall
 from colonnade.host.input_requests import HostInputRequest
-from colonnade.host.servers.status import Status
+from colonnade.host.servers.session import Status
 
 HERE = Path(__file__).parent
 WIDTH = 98

@@ -34,10 +34,11 @@ ROWS: tuple[frozenset[str], ...] = (
 
 # The same inside protocol/, where a unit is a file or a folder, and the order is the path of data.
 PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
-    frozenset({"byte_budget", "json_checks", "schema", "types", "uris", "uritemplate"}),
+    frozenset({"byte_budget", "json_checks", "schema", "types", "uritemplate"}),
     frozenset({"elicitation", "jsonrpc", "methods"}),
     frozenset({"revision"}),
     frozenset({"codec"}),
+    frozenset({"negotiation_cache"}),
     frozenset({"negotiation"}),
     frozenset({"http", "input_requests"}),
     frozenset({"exchange", "input_rounds"}),
@@ -56,7 +57,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "redis": ("store.redis",),
     "joserfc": ("auth",),
     "cryptography": ("auth",),
-    "keyring": ("auth.client.keyring",),
+    "keyring": ("auth.client.storage",),
     "opentelemetry": ("middleware",),
     "pytest": ("testing",),
     "click": ("cli",),
@@ -73,8 +74,6 @@ DOCUMENTED: dict[str, tuple[str, ...]] = {
     "msgspec": ("inspect", "json", "msgpack", "structs"),
     "pydantic": ("json_schema",),
 }
-# Where a private name is still used; to go.
-PRIVATE_STILL: tuple[str, ...] = ("transport.eager_tasks",)
 PRIVATE_NAME = re.compile(r"_[^_]\w*")
 
 # Modules that do I/O, read a clock, roll dice, or run something beside the caller.
@@ -302,8 +301,6 @@ def private(modules: dict[str, Module]) -> Iterator[str]:
     """Names of asyncio and of third-party libraries that they do not promise to keep: imported,
     used through their modules, or overridden."""
     for module in modules.values():
-        if module.within(*PRIVATE_STILL):
-            continue
         for found in imports(module):
             if _is_private(found.target):
                 yield f"{module.at(found.line)}: imports {found.target}, which is private"

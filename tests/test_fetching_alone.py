@@ -34,7 +34,7 @@ CALLS = {"create_connection", "open_connection", "sock_connect", "connect_ex", "
 CALLS_OF = {
     "auth.fetcher": {"getaddrinfo"},
     "cli.doctor.network": {"getaddrinfo"},  # of a user's URL, to say what is wrong with its name
-    "transport.http_server.listener": {"getaddrinfo"},  # to serve on
+    "transport.http_server.runner": {"getaddrinfo"},  # to serve on
     "transport.http_client.connect": {
         "create_connection",
         "getaddrinfo",

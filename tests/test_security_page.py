@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from colonnade.client import cache as list_limits
-from colonnade.client import callback_queue as hearing
 from colonnade.client import client
+from colonnade.client import input_callbacks as hearing
 from colonnade.client import request as asking
 from colonnade.client import subscriptions as listening
 from colonnade.host.agent import search

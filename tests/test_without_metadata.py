@@ -54,7 +54,7 @@ async def ask():
 if sys.argv[1:] == ["serve"]:
     serve().run()
 elif sys.argv[1:]:
-    from colonnade.cli.main import main
+    from colonnade.__main__ import main
 
     main()
 else:

@@ -36,7 +36,7 @@ _HOMES = {
     "HttpResponse": "transport.http_server.custom_routes",
     "Icon": "protocol.types",
     "Image": "server.handlers.content",
-    "Introspection": "auth.server.introspection",
+    "Introspection": "auth.server.verifier",
     "InvalidArgument": "errors",
     "InvalidArgumentType": "errors",
     "Jwt": "auth.server.jwt",
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> object:
         import sys
         from importlib import import_module
 
-        # Behind this line is grammar that older ones cannot read; see also cli/main.py.
+        # Behind this line is grammar that older ones cannot read; see also __main__.py.
         if sys.hexversion < 0x030B0000:
             mine = ".".join(map(str, sys.version_info[:2]))
             words = f"this is Python {mine}, and colonnade needs 3.11; start it with a newer one"

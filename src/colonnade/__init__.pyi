@@ -2,9 +2,9 @@ from colonnade.auth.client.login import ClientCredentials as ClientCredentials
 from colonnade.auth.client.login import EnterpriseLogin as EnterpriseLogin
 from colonnade.auth.client.login import Login as Login
 from colonnade.auth.client.login import WorkloadIdentity as WorkloadIdentity
-from colonnade.auth.server.introspection import Introspection as Introspection
 from colonnade.auth.server.jwt import Jwt as Jwt
 from colonnade.auth.server.protection import Protection as Protection
+from colonnade.auth.server.verifier import Introspection as Introspection
 from colonnade.auth.server.verifier import StaticTokens as StaticTokens
 from colonnade.client.client import Client as Client
 from colonnade.client.connect import connect as connect

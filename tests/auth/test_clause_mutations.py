@@ -301,7 +301,7 @@ CUTS: dict[str, Cut] = {
         "token_endpoint",
     ),
     "SF-01 around the fetcher": Cut(
-        "auth/server/introspection.py",
+        "auth/server/verifier.py",
         "from colonnade.errors",
         "from colonnade.ports import HttpSend\nfrom colonnade.errors",
         ALONE,

@@ -15,10 +15,8 @@ from auth.minting import Issuer, Pen, issuing
 from auth.watching import connects, dns
 from colonnade.auth.fetcher import Fetcher
 from colonnade.auth.jose import InvalidToken, parse_jwk
-from colonnade.auth.server.introspection import Introspection
-from colonnade.auth.server.jwks import FRESH_S, RETRY_S, STALE_S, UNKNOWN_KEY_RETRY_S
-from colonnade.auth.server.jwt import Jwt
-from colonnade.auth.server.verifier import VerifiedToken, parse_if_jwt
+from colonnade.auth.server.jwt import FRESH_S, RETRY_S, STALE_S, UNKNOWN_KEY_RETRY_S, Jwt
+from colonnade.auth.server.verifier import Introspection, VerifiedToken, parse_if_jwt
 from colonnade.auth.urls import issuer_metadata_urls
 from colonnade.errors import ChannelError
 from http_hand import pooled

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.auth.client.keyring import keyring_key
+from colonnade.auth.client.storage import keyring_key
 from colonnade.client.auth import machine_key
 
 

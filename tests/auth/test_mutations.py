@@ -17,21 +17,21 @@ DOOR, APART = "test_protection.py", "test_protected_isolation.py"
 CUTS: dict[str, Cut] = {
     # SF-02 to SF-07
     "SF-02 address": Cut(
-        "auth/ssrf.py",
+        "auth/fetcher.py",
         'in network), "")\n    if address not in _GLOBAL_UNICAST',
         "in network and words == 'x'), \"\")\n    if address not in _GLOBAL_UNICAST",
         DENIED,
         "leads_to_a_denied",
     ),
     "SF-02 IPv6": Cut(
-        "auth/ssrf.py",
+        "auth/fetcher.py",
         "    if address not in _GLOBAL_UNICAST:",
         "    if False:",
         DENIED,
         "leads_to_a_denied",
     ),
     "SF-02 ISATAP": Cut(
-        "auth/ssrf.py", 'return "ISATAP"', 'return ""', DENIED, "leads_to_a_denied"
+        "auth/fetcher.py", 'return "ISATAP"', 'return ""', DENIED, "leads_to_a_denied"
     ),
     "SF-02 every address": Cut(
         "auth/fetcher.py",
@@ -231,31 +231,31 @@ CUTS: dict[str, Cut] = {
     ),
     # RS-15
     "RS-15 once for all": Cut(
-        "auth/server/jwks.py",
+        "auth/server/jwt.py",
         "                    if self._is_due(key_id, now):\n",
         "                    if True:\n",
         KEYS,
         "once_for_all",
     ),
     "RS-15 so often": Cut(
-        "auth/server/jwks.py",
+        "auth/server/jwt.py",
         "and now - self._loaded_at > UNKNOWN_KEY_RETRY_S",
         "",
         KEYS,
         "only_so_often",
     ),
     "RS-15 stale": Cut(
-        "auth/server/jwks.py",
+        "auth/server/jwt.py",
         "self._loaded_at is not None and now - self._loaded_at <= STALE_S",
         "self._loaded_at is not None",
         KEYS,
         "then_no_more",
     ),
     "RS-15 taken back": Cut(
-        "auth/server/jwks.py", "or now - self._loaded_at > FRESH_S", "", KEYS, "forgotten"
+        "auth/server/jwt.py", "or now - self._loaded_at > FRESH_S", "", KEYS, "forgotten"
     ),
     "CL-05 issuer of a document": Cut(
-        "auth/server/issuer_metadata.py",
+        "auth/server/verifier.py",
         'if same_issuer(found.get("issuer"), self._issuer):',
         "if True:",
         KEYS,
@@ -263,21 +263,21 @@ CUTS: dict[str, Cut] = {
     ),
     # RS-16
     "RS-16 active": Cut(
-        "auth/server/introspection.py",
+        "auth/server/verifier.py",
         'if claims.get("active") is not True:',
         "if False:",
         TOKENS,
         "issuer_says",
     ),
     "RS-16 issuer said": Cut(
-        "auth/server/introspection.py",
+        "auth/server/verifier.py",
         'if not same_issuer(claims.get("iss", self.issuer), self.issuer):',
         "if False:",
         TOKENS,
         "issuer_says",
     ),
     "RS-16 taken back": Cut(
-        "auth/server/introspection.py",
+        "auth/server/verifier.py",
         "cache_ttl_s: float = 20.0",
         "cache_ttl_s: float = 600.0",
         TOKENS,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 WAIT_S = 60.0
-COMMAND = [sys.executable, "-m", "colonnade.cli.main"]
+COMMAND = [sys.executable, "-m", "colonnade"]
 # The same as it is installed; `python -m` would find what is called colonnade in its own folder.
 SCRIPT = [sys.executable, str(Path(sys.executable).with_name("colonnade"))]
 NEWEST = "2026-07-28"

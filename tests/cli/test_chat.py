@@ -80,7 +80,7 @@ def listed() -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     folder = written(tmp_path_factory.mktemp("chat"), desk=DESK)
-    run = [sys.executable, "-P", "-m", "colonnade.cli.main", "run", str(folder / "desk.py")]
+    run = [sys.executable, "-P", "-m", "colonnade", "run", str(folder / "desk.py")]
     entry = {"command": run[0], "args": run[1:]}
     broken = {"command": sys.executable, "args": ["-c", "raise SystemExit('no such luck')"]}
     both = {"mcpServers": {"fruit": entry, "broken": broken}}
@@ -200,7 +200,7 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
     (folder / "colonnade.toml").write_text(
         "[servers.desk]\n"
         f'command = "{sys.executable}"\n'
-        'args = ["-P", "-m", "colonnade.cli.main", "run", "desk.py"]\n'
+        'args = ["-P", "-m", "colonnade", "run", "desk.py"]\n'
         "sampling = true\n"
     )
     assert command(folder, "config", "trust", "colonnade.toml", "--yes").returncode == 0

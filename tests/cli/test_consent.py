@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from colonnade import Refused
-from colonnade.cli.commands.chat_consent import CallApproval
+from colonnade.cli.commands.chat import CallApproval
 from colonnade.cli.terminal import Terminal
 from colonnade.host.agent.loop import ModelCall
 from colonnade.host.servers.listings import HostTool
@@ -94,7 +94,7 @@ async def test_the_time_of_a_call_begins_when_it_is_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("colonnade.cli.commands.chat_consent.monotonic", lambda: now[0])
+    monkeypatch.setattr("colonnade.cli.commands.chat.monotonic", lambda: now[0])
 
     class Slow(Person):
         async def ask(self, words: str) -> str | None:

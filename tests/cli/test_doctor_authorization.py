@@ -15,7 +15,7 @@ from auth.issuer import Issuer, issuing
 from auth.test_login import Browser, serving
 from cli.test_doctor_address import SECRET, failure, looked_at, row, states
 from colonnade import connect
-from colonnade.cli.credentials import CommandLogin
+from colonnade.cli.connections import CommandLogin
 from colonnade.cli.doctor.network import SentCredentials, authorization_check
 from colonnade.errors import AuthError, LoginRequired, ScopeRequired
 from http_hand import Hand, Play, Visitor, by_hand, whole

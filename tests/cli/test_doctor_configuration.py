@@ -39,7 +39,7 @@ def started(*args: str, **more: Any) -> dict[str, Any]:
     return {"command": PYTHON, "args": [*args], **more}
 
 
-RUN = ("-m", "colonnade.cli.main", "run", "server.py")
+RUN = ("-m", "colonnade", "run", "server.py")
 
 
 def written(name: str, **servers: Any) -> str:
@@ -167,7 +167,7 @@ def test_trust_is_asked_for_once_at_a_terminal_and_again_when_the_file_changes(
     with PseudoTerminal(folder, "doctor", file, COLONNADE_HOME=home) as terminal:
         shown = terminal.answer("Trust it? [y/N] ", "yes")
         code, rest = terminal.end()
-    assert f"starts: {PYTHON} -m colonnade.cli.main run server.py" in shown
+    assert f"starts: {PYTHON} -m colonnade run server.py" in shown
     assert (code, "all checks passed" in rest) == (0, True)
     assert "you have just trusted it" in rest
     assert command(folder, "doctor", file, COLONNADE_HOME=home).returncode == 0

@@ -11,7 +11,7 @@ import pytest
 
 import colonnade
 from cli.process import WEATHER, command, written
-from colonnade.cli.main import too_old
+from colonnade.__main__ import too_old
 
 BROKEN = "def broken(:\n    pass\n"
 TWO = 'from colonnade import Server\n\nmaps = Server("maps")\nweather = Server("weather")\n'
@@ -351,7 +351,7 @@ def test_an_old_python_is_told_so() -> None:
 
 def test_nothing_heavy_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
     words = (
-        "import sys, colonnade.cli.main; print(sorted({n.partition('.')[0] for n in sys.modules}))"
+        "import sys, colonnade.__main__; print(sorted({n.partition('.')[0] for n in sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     found = set(ast.literal_eval(done.stdout))

@@ -10,7 +10,7 @@ from cli.process import WEATHER, command, written
 from host.endpoint import Endpoint
 from host.endpoint import said as hello
 
-RUN = ["-P", "-m", "colonnade.cli.main", "run"]
+RUN = ["-P", "-m", "colonnade", "run"]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from cli.process import COMMAND, command, written
 from cli.terminal import PseudoTerminal
 from cli.test_consent import Person
 from cli.test_listing import EXAMPLES
-from colonnade.cli.config_session import input_request_handler
+from colonnade.cli.connections import input_request_handler
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.protocol import types as t
 from live import live
@@ -387,7 +387,7 @@ def test_a_file_is_not_started_before_somebody_trusts_it(folder: Path, name: str
         shown = terminal.answer("Trust it? [y/N] ", "n")
         assert terminal.end()[0] == 2
     for one in ("mine", "other"):
-        line = f"starts: {PYTHON} -m colonnade.cli.main run {one}.py"
+        line = f"starts: {PYTHON} -m colonnade run {one}.py"
         assert f"  {one}\n    {line}\n" in shown
     assert were_started(folder) == []
     with PseudoTerminal(folder, "ls", name) as terminal:

@@ -23,8 +23,8 @@ import pytest
 import colonnade as package
 from cli.process import WAIT_S, WEATHER, Process, call, command, environment, written
 from cli.terminal import INTERRUPT, PseudoTerminal
+from colonnade.__main__ import OLDEST
 from colonnade.cli.app import COMMANDS
-from colonnade.cli.main import OLDEST
 
 VERBS = list(COMMANDS)
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -179,7 +179,7 @@ def test_8_an_address_that_is_a_web_page(folder: Path, page: int) -> None:
 
 START = {
     "python -m colonnade": "import runpy; runpy.run_module('colonnade', run_name='__main__')",
-    "colonnade": "from colonnade.cli.main import main; raise SystemExit(main())",
+    "colonnade": "from colonnade.__main__ import main; raise SystemExit(main())",
 }
 
 
@@ -209,7 +209,7 @@ def _with_code(folder: Path, code: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("name", ["__init__", "__main__", "cli/__init__", "cli/main"])
+@pytest.mark.parametrize("name", ["__init__", "__main__"])
 def test_9_an_old_python_can_read_what_tells_it_so(name: str) -> None:
     source = Path(package.__file__).parent / f"{name}.py"
     tree = ast.parse(source.read_text(), feature_version=(3, 7))

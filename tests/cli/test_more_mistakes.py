@@ -107,7 +107,7 @@ def test_a_crash_in_a_tool_is_found_in_the_log_of_its_server(
     tmp_path: Path, typed: list[str]
 ) -> None:
     written(tmp_path, crash=CRASH)
-    run = ["-m", "colonnade.cli.main", "run", "crash.py"]
+    run = ["-m", "colonnade", "run", "crash.py"]
     configured(tmp_path, x={"command": PYTHON, "args": run})
     first, *_, error, last = told(tmp_path, "call", *typed).splitlines()
     assert re.fullmatch(r"colonnade: server \S+ \(pid \d+\) logged:", first)

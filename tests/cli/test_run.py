@@ -98,7 +98,7 @@ def test_nothing_that_a_file_prints_while_it_is_loaded_reaches_the_wire(tmp_path
 
 
 def test_without_an_open_input_there_is_nothing_to_serve(folder: Path) -> None:
-    line = f"exec {sys.executable} -m colonnade.cli.main run server.py <&-"
+    line = f"exec {sys.executable} -m colonnade run server.py <&-"
     done = subprocess.run(
         ["/bin/sh", "-c", line],
         cwd=folder,

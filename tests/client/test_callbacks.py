@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from colonnade import Context, Host, Server, connect
-from colonnade.client import callback_queue as hearing_module
+from colonnade.client import input_callbacks as hearing_module
 from colonnade.client.client import Client
 from colonnade.errors import ColonnadeError
 from colonnade.protocol.revision import ALL, Revision

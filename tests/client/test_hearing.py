@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from colonnade.client import callback_queue as hearing_module
-from colonnade.client.callback_queue import Hearing
+from colonnade.client import input_callbacks as hearing_module
+from colonnade.client.input_callbacks import Hearing
 from live import Records, live, until
 
 

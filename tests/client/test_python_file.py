@@ -7,7 +7,7 @@ import pytest
 
 from colonnade import Host, connect
 from colonnade.errors import ColonnadeError, LocalProtocolError
-from colonnade.transport.process.python_file import imports_colonnade, python_command, split_name
+from colonnade.transport.process.command import imports_colonnade, python_command, split_name
 from live import live
 
 SERVER = """

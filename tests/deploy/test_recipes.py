@@ -29,7 +29,7 @@ from deploy.recipes import (
 )
 
 START_S = 60.0
-COLONNADE = [sys.executable, "-m", "colonnade.cli.main"]
+COLONNADE = [sys.executable, "-m", "colonnade"]
 NGINX = (DEPLOY / "nginx.conf").read_text("utf-8")
 
 

@@ -49,7 +49,7 @@ _KNOWN = "pip uv uvx uvicorn granian git cd curl python docker nginx systemctl c
 KNOWN = frozenset(_KNOWN.split())
 # What is typed at a prompt that is run.
 TYPED = {
-    "colonnade": [sys.executable, "-m", "colonnade.cli.main"],
+    "colonnade": [sys.executable, "-m", "colonnade"],
     "python": [sys.executable],
     "pytest": [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
     "cat": ["cat"],

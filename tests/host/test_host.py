@@ -11,7 +11,7 @@ import pytest
 from colonnade import CannotConnect, Context, Host, RemoteError, Server, ToolError
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Config, HostProblem, Settings
-from colonnade.host.servers.status import Status
+from colonnade.host.servers.session import Status
 from colonnade.transport.http_server.runner import HttpRunner
 from live import live
 

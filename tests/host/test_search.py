@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.host.agent.search import MAX_QUERY, MAX_TEXT, Index
-from colonnade.host.agent.tokenizer import synonyms, terms_of
+from colonnade.host.agent.search import MAX_QUERY, MAX_TEXT, Index, synonyms, terms_of
 from colonnade.protocol import types as t
 
 

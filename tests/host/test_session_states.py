@@ -2,8 +2,13 @@
 
 import pytest
 
-from colonnade.host.servers.session import TRANSITIONS, HostedSession, SessionEvent, SessionState
-from colonnade.host.servers.status import StderrBuffer
+from colonnade.host.servers.session import (
+    TRANSITIONS,
+    HostedSession,
+    SessionEvent,
+    SessionState,
+    StderrBuffer,
+)
 
 OPENED, MISSING = SessionEvent.OPENED, SessionEvent.RESPONSE_MISSING
 STARTED, ENDED = SessionEvent.PROBE_STARTED, SessionEvent.PROBE_ENDED

@@ -54,7 +54,7 @@ class Desk(Shell):
 
     async def colonnade(self, *words: str, **env: str) -> tuple[int | None, str, str]:
         given = {**self.surroundings, **env}
-        return await self.run(self.python, "-m", "colonnade.cli.main", *words, **given)
+        return await self.run(self.python, "-m", "colonnade", *words, **given)
 
     def files(self) -> set[str]:
         return {file.name.partition("-")[0] for file in self.home.iterdir()}

@@ -31,7 +31,7 @@ MAX_FILES = 2
 # Guesses of one question that count.
 MAX_GUESSES = 2
 
-# By the number of a question: the files that hold its answer, or the paths that somebody guessed.
+# By the number of a question: the files that hold its answer, or the paths that were guessed.
 Places: TypeAlias = dict[int, list[str]]
 
 
@@ -89,7 +89,7 @@ def check(questions: list[Question], found: Places) -> list[str]:
 
 
 def read_answers(path: Path) -> Places:
-    """What somebody guessed. Raises `ValueError` for what is no file of answers."""
+    """The guesses in a file. Raises `ValueError` for what is no file of answers."""
     text = path.read_text("utf-8")
     given: object = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     if not isinstance(given, dict):

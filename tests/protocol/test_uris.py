@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.protocol.uris import is_covered
+from colonnade.protocol.subscriptions import is_covered
 
 
 class Counted(Set[str]):

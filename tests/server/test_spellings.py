@@ -21,7 +21,7 @@ from colonnade import (
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from colonnade.server.options import ATTRIBUTES, KEYWORDS, SERVED
-from colonnade.transport.http_server.listener import AddressError, bind
+from colonnade.transport.http_server.runner import AddressError, bind
 from live import live
 from server.talk import talk, words
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from colonnade.errors import LocalProtocolError
-from colonnade.transport.http_server.listener import AddressError, bind
+from colonnade.transport.http_server.runner import AddressError, bind
 
 
 def test_a_free_port_is_bound_and_does_not_listen_yet() -> None:

@@ -10,7 +10,7 @@ from colonnade.host.agent.openai_model import Message
 from colonnade.host.config.settings import HostProblem
 from colonnade.host.host import HostCaller
 from colonnade.host.servers.listings import HostPrompt, HostResource, HostResourceTemplate
-from colonnade.host.servers.status import Status
+from colonnade.host.servers.session import Status
 from colonnade.protocol import types as t
 from live import live
 

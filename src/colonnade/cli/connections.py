@@ -6,16 +6,41 @@ command needs, and an error of one server does not affect the others.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+import shlex
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
+from colonnade.auth.client.discovery import DiscoveryResult
+from colonnade.auth.client.login import Auth, Login
+from colonnade.auth.client.registration import RegisteredClient
+from colonnade.auth.client.steps import Flow, FlowContext
+from colonnade.auth.client.tokens import Tokens
+from colonnade.auth.fetcher import is_loopback_host
+from colonnade.auth.jose import SigningKey
+from colonnade.auth.urls import display_url
+from colonnade.cli.commands.config import problem_to_json
+from colonnade.cli.config_target import TrustPrompt, configuration
+from colonnade.cli.elicitation import elicitation_handler
+from colonnade.cli.errors import TOKEN_OPTION, USAGE, CliError, exit_code
+from colonnade.cli.options import FOUND_FILES, ConnectionOptions, shown_configuration
+from colonnade.cli.terminal import Terminal
 from colonnade.client.client import Client
 from colonnade.client.request import OnLog, OnProgress
 from colonnade.client.results import ToolResult
-from colonnade.errors import Fault, FaultKind, RemoteError
-from colonnade.host.config.settings import HostProblem
+from colonnade.errors import ColonnadeError, Declined, Fault, FaultKind, LoginRequired, RemoteError
+from colonnade.host.config.explain import line
+from colonnade.host.config.settings import Config, HostProblem
+from colonnade.host.host import Host
+from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.servers.listings import describe_error
+from colonnade.host.servers.naming import BETWEEN, qualified_name
+from colonnade.host.servers.supervisor import url_of
 from colonnade.protocol import types as t
+from colonnade.text import clean, one_line
 
 if TYPE_CHECKING:  # most commands use a single server
     from colonnade.host.host import Host
@@ -227,3 +252,161 @@ def _server_option_hint() -> Generator[None]:
         if error.hint and isinstance(error.__cause__, Fault):
             error.hint = "choose the server with --server KEY"
         raise
+
+
+# ---------------------------------------------------------------- credentials
+
+
+class CommandLogin(Login):
+    """The login of the command: one for each URL, whichever OAuth client it was made with."""
+
+    @property
+    def account(self) -> str:
+        """One account for each URL."""
+        return ""
+
+
+class NonInteractiveLogin(CommandLogin):
+    """The same without a user: the stored login is used and refreshed."""
+
+    def grant(
+        self,
+        discovery: DiscoveryResult,
+        context: FlowContext,
+        dpop_key: SigningKey | None,
+        scopes: Sequence[str],
+    ) -> Flow[tuple[RegisteredClient, Tokens]]:
+        """Refuse a new login."""
+        where = display_url(discovery.server)
+        hint = f"log in: colonnade login {where}, or send a token: {TOKEN_OPTION}"
+        raise LoginRequired(f"{where} requires authentication", hint=hint)
+        yield
+
+
+def login_for(url: str, terminal: Terminal, *, ask: bool = True) -> Auth | None:
+    """How commands log in to a URL, if it asks for it; None for a URL that credentials are never
+    sent to. Without `ask` no browser is opened."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not is_loopback_host(parts.hostname or ""):
+        return None
+    if not terminal.can_ask or not ask:
+        return NonInteractiveLogin(keep=True)
+    return CommandLogin(keep=True, on_show=lambda url: show_login_url(terminal, url))
+
+
+def show_login_url(terminal: Terminal, url: str) -> None:
+    """Print the URL of the login page."""
+    terminal.note(f"colonnade: to log in, open this page if it does not open by itself:\n{url}\n")
+
+
+# ---------------------------------------------------------------- config session
+
+
+# A listing of all servers waits longer than each server's own timeout, whose message says more.
+EXTRA_WAIT_S: Final = 5.0
+
+if TYPE_CHECKING:  # most servers need no login
+    from colonnade.auth.client.login import Auth
+
+
+def load_config_for(options: ConnectionOptions, terminal: Terminal, name: str = "") -> Config:
+    """The servers of a file that a command needs: all, or the one that has the tool or prompt
+    `name`. Raises `CliError`. Call it outside of an event loop: it may prompt the user."""
+    config = configuration(options, terminal, TrustPrompt())
+    if name:
+        return _config_for_name(config, name, shown_configuration(options))
+    if not any(one.settings.enabled for one in config.entries.values()):
+        problems = map(clean, _problem_lines(config.problems))
+        empty = f"{one_line(shown_configuration(options))} has no servers"
+        raise CliError("; ".join(problems) or empty, USAGE)
+    return config
+
+
+def _config_for_name(config: Config, name: str, file: str) -> Config:
+    """Only the server that has a name; names in a host do not depend on other servers."""
+    host = Host(config)  # starts nothing
+    key = host.server_of(name)
+    if key is not None:
+        return replace(config, entries={key: config.entries[key]}, problems=())
+    for problem in config.problems:
+        first = qualified_name(problem.server, "x").partition(BETWEEN)[0]
+        if problem.server and name.partition(BETWEEN)[0] == first:
+            raise CliError(clean(line(problem)), USAGE)
+    prefixes = ", ".join(f"{one_line(prefix)}{BETWEEN}…" for prefix in host.prefixes)
+    summary = f"there is no {clean(name)} in {one_line(file)}"
+    if not prefixes:
+        raise CliError(f"{one_line(file)} has no servers", USAGE)
+    listing = f"colonnade ls {shlex.quote(file)}" if file != FOUND_FILES else "colonnade ls"
+    hint = f"names start with the server: {prefixes}; {listing} lists them"
+    raise CliError(summary, USAGE, hint=hint)
+
+
+def open_configured_servers(
+    config: Config, options: ConnectionOptions, terminal: Terminal, on_log: OnLog
+) -> ConfiguredServers:
+    """A host of these servers, which starts each when it is needed."""
+    alone = len(config.entries) == 1
+
+    def auth(url: str) -> "Auth | None":
+        return login_for(url, terminal, ask=alone)
+
+    wait_s = options.timeout_s + EXTRA_WAIT_S
+    host = Host(config, on_input_request=input_request_handler(terminal), auth=auth, wait_s=wait_s)
+    return ConfiguredServers(
+        host,
+        server=options.server,
+        on_progress=terminal.progress,
+        on_log=on_log if options.debug else None,
+    )
+
+
+def input_request_handler(terminal: Terminal) -> Callable[[HostInputRequest], Awaitable[Any]]:
+    """The handler of input requests of all servers: it prompts the user."""
+    one_at_a_time = asyncio.Lock()
+
+    async def answer(question: HostInputRequest) -> Any:
+        if not isinstance(question.params, t.ElicitRequestParams):
+            raise Declined("the command has no model for sampling")
+        calls = ", ".join(one_line(call.name) for call in question.calls)
+        server_name = f"{one_line(question.server)}{f' (for {calls})' if calls else ''}"
+        async with one_at_a_time:
+            return await elicitation_handler(terminal, lambda: server_name)(question.params)
+
+    return answer
+
+
+async def url_in(config: Config, key: str) -> str:
+    """The URL of a server; empty for one that is started as a process. Raises `CliError`."""
+    entry = config.entries.get(key)
+    if entry is None:  # it has a problem
+        raise CliError("; ".join(clean(line(one)) for one in config.problems), USAGE)
+    return url_of(await entry.resolve())
+
+
+# ---------------------------------------------------------------- problems
+
+
+def show_problems(problems: Sequence[HostProblem], terminal: Terminal) -> None:
+    """Report problems on stderr."""
+    for problem in _problem_lines(problems):
+        terminal.note(f"colonnade: {clean(problem, lines=True)}\n")
+
+
+def _problem_lines(problems: Sequence[HostProblem]) -> list[str]:
+    """A line for each problem; that a file is not trusted is said once for all of its servers."""
+    counts = Counter(one.words for one in problems if one.untrusted)
+    lines = [
+        line(one) if one.place is not None and counts[one.words] < 2 else one.words
+        for one in problems
+    ]
+    return list(dict.fromkeys(lines))
+
+
+def problems_to_json(problems: Sequence[HostProblem]) -> list[dict[str, Any]]:
+    """Problems as JSON."""
+    return [problem_to_json(one) for one in problems]
+
+
+def combined_exit_code(found: Collection[object], errors: Iterable[ColonnadeError]) -> int:
+    """0 if any server works, else the exit code of the first failure."""
+    return 0 if found else next(map(exit_code, errors), 0)

@@ -226,7 +226,7 @@ def resolve_target(options: ConnectionOptions) -> ResolvedTarget:
     else:
         keywords["env"] = env
         if own:
-            from colonnade.transport.process.python_file import search_path
+            from colonnade.transport.process.command import search_path
 
             keywords["server_name"] = shown
             keywords["env"] = {**search_path(), **env}
@@ -269,7 +269,7 @@ def locate_target(options: ConnectionOptions) -> tuple[str | list[str], str, boo
         )
     if suffix in SCRIPT_SUFFIXES and os.path.isfile(target):
         return target, target, False
-    from colonnade.transport.process.python_file import (
+    from colonnade.transport.process.command import (
         imports_colonnade,
         run_command,
     )  # `run` needs neither

@@ -71,13 +71,13 @@ def run_connected(
     terminal = Terminal()
     configure_logging(options.debug)
     if is_configuration(options.target):
-        from colonnade.cli.config_session import load_config_for
+        from colonnade.cli.connections import load_config_for
 
         config = load_config_for(options, terminal, name)
         return run_async(options, terminal, _run_configured(config, options, terminal, action))
     found = resolve_target(options)
     if found.may_log_in and auth is None:
-        from colonnade.cli.credentials import login_for
+        from colonnade.cli.connections import login_for
 
         auth = login_for(found.target, terminal)
     return run_async(options, terminal, _run_single(found, options, terminal, action, auth))
@@ -164,7 +164,7 @@ def _path_hint(url: str) -> str:
 async def _run_configured(
     config: "Config", options: ConnectionOptions, terminal: Terminal, action: ConnectedAction
 ) -> int:
-    from colonnade.cli.config_session import open_configured_servers
+    from colonnade.cli.connections import open_configured_servers
 
     on_log = log_printer(terminal, lambda: "a server")
     servers = open_configured_servers(config, options, terminal, on_log)

@@ -16,9 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from colonnade.auth.client.credentials import ServerCredentials
-from colonnade.auth.client.keyring import keyring_key
 from colonnade.auth.client.login import Auth
-from colonnade.auth.client.storage import StoredLogin, TokenStorage
+from colonnade.auth.client.storage import StoredLogin, TokenStorage, keyring_key
 from colonnade.auth.seal import KEY_BYTES
 from colonnade.errors import Refused
 from colonnade.ports import HttpSend

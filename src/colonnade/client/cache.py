@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from colonnade.errors import RemoteProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.uris import is_covered
+from colonnade.protocol.subscriptions import is_covered
 
 # All answers of one server, and one of them. A list of a thousand tools takes a megabyte.
 MAX_BYTES = 16 * 1024 * 1024

@@ -35,7 +35,7 @@ from colonnade.ports import Carry, Service
 from colonnade.protocol import types as t
 from colonnade.protocol.link.link import TIMEOUT_S
 from colonnade.protocol.revision import EVERY, Revisions
-from colonnade.transport.process.python_file import python_command, search_path, split_name
+from colonnade.transport.process.command import python_command, search_path, split_name
 
 if TYPE_CHECKING:  # most clients are asked by nobody who they are
     from colonnade.auth.client.login import Auth

@@ -16,9 +16,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS, Cache, ListBudget
-from colonnade.client.callback_queue import Hearing
 from colonnade.client.connection import Speaker
-from colonnade.client.input_callbacks import Answering, Answers, Visits
+from colonnade.client.input_callbacks import Answering, Answers, Hearing, Visits
 from colonnade.client.probe import Opening
 from colonnade.client.roots import Watching
 from colonnade.client.subscriptions import LISTS, UPDATED, Listenings

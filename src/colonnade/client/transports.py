@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 from urllib.parse import urlsplit
 
-from colonnade.client.callback_queue import Hearing
+from colonnade.client.input_callbacks import Hearing
 from colonnade.errors import ConnectionLost
 from colonnade.ports import Carry, Conversation, Credentials, Hearer, HttpSend, Service
 from colonnade.protocol.link.link import DuplexLink

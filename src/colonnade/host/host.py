@@ -45,7 +45,7 @@ from colonnade.host.servers.listings import (
     ListedItems,
     ListKind,
 )
-from colonnade.host.servers.status import Status
+from colonnade.host.servers.session import Status
 from colonnade.ports import Handler, Middleware
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import encode_finite

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from colonnade.client.callback_queue import Hearing
+from colonnade.client.input_callbacks import Hearing
 from colonnade.client.request import OnLog, OnProgress
 from colonnade.errors import (
     ChannelError,

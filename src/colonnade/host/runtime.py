@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from colonnade.client.callback_queue import Hearing
+from colonnade.client.input_callbacks import Hearing
 from colonnade.client.request import running_loop
 from colonnade.errors import LocalProtocolError
 from colonnade.host.agent.search import ToolSearch
@@ -26,8 +26,7 @@ from colonnade.host.router import (
 from colonnade.host.servers.generation import Generation, HostedServer, NameClaim
 from colonnade.host.servers.listings import ListKind
 from colonnade.host.servers.naming import NameClaims
-from colonnade.host.servers.session import HostedSession
-from colonnade.host.servers.status import State, Status
+from colonnade.host.servers.session import HostedSession, State, Status
 from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t

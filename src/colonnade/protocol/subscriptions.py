@@ -3,7 +3,7 @@
 Rules: as in `exchange`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from msgspec import Raw
@@ -15,7 +15,29 @@ from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.jsonrpc import Request, RequestId, SplitParams, encode_notification
 from colonnade.protocol.negotiation import require_extension
-from colonnade.protocol.uris import is_covered
+
+# A URI is cut at each slash to find its parents; one with more is compared with all subscribed URIs
+# instead.
+MAX_CUTS = 64
+
+
+def is_covered(uri: str, own: Set[str]) -> bool:
+    """Whether a URI or a parent of it is subscribed: the update of a part is an update of the
+    whole."""
+    if uri in own:
+        return True
+    if uri.count("/") > MAX_CUTS:
+        return any(_is_below(uri, one) for one in own)
+    ends = (at for at, sign in enumerate(uri) if sign == "/")
+    return any(uri[:at] in own or uri[: at + 1] in own for at in ends)
+
+
+def _is_below(uri: str, one: str) -> bool:
+    return uri.startswith(one) and (one.endswith("/") or uri.startswith("/", len(one)))
+
+
+# ---------------------------------------------------------------- subscriptions
+
 
 # Resources that one subscription, or one session, subscribes to; and tasks. All are kept while it
 # lasts.

@@ -36,7 +36,7 @@ from colonnade.server.registry import PAGE_SIZE, Catalogue, Entry, Page, Shelf
 
 if TYPE_CHECKING:
     from colonnade.server.context.context import Context
-    from colonnade.server.listener import Listener
+    from colonnade.server.notifications import Listener
 
 # Pages of lists that are kept while they are asked for again.
 MAX_LISTS = 64
@@ -376,7 +376,7 @@ class Dispatch:
             return self.may_hear(uri, granted)
 
         from colonnade.protocol.subscriptions import Subscription
-        from colonnade.server.listener import Listener
+        from colonnade.server.notifications import Listener
 
         subscription = Subscription(request.exchange, pushed, None if granted is None else allowed)
         principal, size = request.exchange.principal, subscription.held_bytes

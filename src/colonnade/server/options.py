@@ -4,9 +4,12 @@ and what to write instead of the names that other libraries have.
 Rules: facts only. Nothing here is loaded by a server that uses no keywords.
 """
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
+from colonnade.errors import ConnectionLost, InvalidArgumentType
 from colonnade.ports import Verify
 from colonnade.protocol import types as t
 
@@ -277,3 +280,94 @@ def _member(given: Any, name: str) -> Any:
     else:
         value = getattr(given, name, None)
     return value if isinstance(value, bool | str) else None
+
+
+# ---------------------------------------------------------------- hints
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def hinted(function: F) -> F:
+    """A function whose unknown keywords are refused with what to write instead."""
+
+    @wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        try:
+            return function(*args, **keywords)
+        except TypeError:
+            wrong = _unknown(function, keywords)
+            if wrong is None:
+                raise  # it is about something else
+        raise InvalidArgumentType(_keyword_words(function, wrong), argument=wrong) from None
+
+    return call  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+
+def _unknown(function: Callable[..., Any], keywords: dict[str, Any]) -> str | None:
+    known = inspect.signature(function).parameters
+    return next((name for name in keywords if name not in known), None)
+
+
+def _keyword_words(function: Callable[..., Any], name: str) -> str:
+    from colonnade.server.options import KEYWORDS
+
+    called = function.__qualname__.removesuffix(".__init__").replace("BlockingContext", "Context")
+    known = list(inspect.signature(function).parameters)[1:]
+    hint = KEYWORDS.get(called, {}).get(name) or KEYWORDS.get(called.split(".")[0], {}).get(name)
+    return f"{called}() has no keyword {name!r}{_said(hint, name, known)}"
+
+
+def check_options(called: str, transport: str, options: Mapping[str, Any]) -> None:
+    """Refuse the options that `server.run`, `serve` or `asgi` does not have on this transport, with
+    what to write instead. Raises `TypeError`."""
+    from colonnade.server.options import SERVED, HttpRunOptions, known_options
+
+    known = known_options(called, transport)
+    for name in options:
+        if name not in known:
+            hint = SERVED.get(name)
+            if hint is None and name in HttpRunOptions.__optional_keys__:
+                hint = f"write server.run('http', {name}=...)"
+            raise InvalidArgumentType(
+                f"{called}() has no keyword {name!r}{_said(hint, name, known)}", argument=name
+            )
+
+
+def no_attribute(owner: object, name: str) -> AttributeError:
+    """What to raise for an attribute that is not there."""
+    from colonnade.server.options import ATTRIBUTES
+
+    kind = type(owner).__name__.replace("BlockingContext", "Context")
+    table = ATTRIBUTES.get(kind, {})
+    known = [one for one in dir(type(owner)) if not one.startswith("_")]
+    words = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    hint = _said(table.get(name), name, known, listed=False)
+    return AttributeError(words + hint, name=name, obj=owner)
+
+
+def _said(hint: str | None, name: str, known: list[str], *, listed: bool = True) -> str:
+    if hint:
+        return f"; {hint}"
+    from colonnade.protocol.schema.error_messages import suggestion
+
+    options = f"; there are {', '.join(known)}" if listed else ""
+    return suggestion(name, known) or options
+
+
+# ---------------------------------------------------------------- markers
+
+
+class Mark:
+    """Marks a parameter: with a question, or with what provides its value."""
+
+
+class Situation:
+    """A type that marks a parameter by itself: `Context` and `BlockingContext`, and no others."""
+
+
+SITUATIONS = frozenset({"Context", "BlockingContext"})
+
+
+class CallerLost(ConnectionLost):
+    """It is our caller who has gone, and not somebody whom the handler talks to."""

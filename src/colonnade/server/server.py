@@ -24,7 +24,7 @@ from colonnade.server.decorators import Offering, checked_ttls
 from colonnade.server.dispatch import Dispatch, ListOptions
 from colonnade.server.handlers.function import Body, Crashes, HandlerEnvironment
 from colonnade.server.handlers.threads import THREADS, Workers
-from colonnade.server.hints import check_options, hinted, no_attribute
+from colonnade.server.options import check_options, hinted, no_attribute
 from colonnade.server.registry import PAGE_SIZE, Catalogue, Shelf
 from colonnade.signatures.type_hints import signature_of
 
@@ -299,7 +299,7 @@ class Server(Offering):
                 f"{other!r} has a lifespan, which nobody would enter any more: {self!r} is served "
                 "already; mount it before that"
             )
-        from colonnade.server.mount import Mount
+        from colonnade.server.registry import Mount
 
         Mount(other._catalogue, self._catalogue, other._layers, namespace)
         if other._keys.private:

@@ -24,14 +24,16 @@ from colonnade.protocol.schema.error_messages import (
 from colonnade.protocol.schema.validate import Schema, Validator, inline_references
 from colonnade.signatures.coerce import parse
 from colonnade.signatures.json_schema import schema_of
-from colonnade.signatures.string_types import (
+from colonnade.signatures.type_hints import (
     CHECKS,
+    MsgspecVisitor,
+    Namespace,
+    UnsupportedByMsgspec,
     has_endless_decimal,
     read_text,
     with_texts,
     write_text,
 )
-from colonnade.signatures.type_hints import MsgspecVisitor, Namespace, UnsupportedByMsgspec
 
 ENDLESS = "NaN and Infinity are not JSON; return None or a string for them"
 

@@ -17,8 +17,12 @@ from msgspec import inspect as mi
 from colonnade.protocol.schema.bounds import Schema, tuple_items
 from colonnade.protocol.schema.error_messages import json_type
 from colonnade.protocol.schema.validate import Types, admitted_types
-from colonnade.signatures.string_types import text_format
-from colonnade.signatures.type_hints import SchemaNotes, UnsupportedByMsgspec, literal_key
+from colonnade.signatures.type_hints import (
+    SchemaNotes,
+    UnsupportedByMsgspec,
+    literal_key,
+    text_format,
+)
 
 _Fields: TypeAlias = mi.StructType | mi.DataclassType | mi.TypedDictType | mi.NamedTupleType
 

@@ -43,8 +43,8 @@ from colonnade.protocol.link.events import (
 from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
 from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink
 from colonnade.protocol.revision import Revision
+from colonnade.protocol.subscriptions import is_covered
 from colonnade.protocol.types import NotificationParams, RequestParams
-from colonnade.protocol.uris import is_covered
 
 # What is the same for every client, and has nothing of one caller in it.
 BROADCASTS: Final = frozenset(

@@ -9,13 +9,14 @@ log or an error.
 """
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -24,8 +25,8 @@ from colonnade.auth.client.discovery import DiscoveryResult
 from colonnade.auth.client.registration import RegisteredClient
 from colonnade.auth.client.steps import DeleteRecord, Flow, LoadRecord, SaveRecord
 from colonnade.auth.client.tokens import Tokens
-from colonnade.auth.seal import KeyRing
-from colonnade.errors import ColonnadeError, Fault
+from colonnade.auth.seal import KEY_BYTES, KeyRing
+from colonnade.errors import ColonnadeError, Fault, Refused
 from colonnade.ports import Store
 
 T = TypeVar("T")
@@ -200,3 +201,50 @@ class TokenStorage:
             if await self._store.get(self._principal, name) != owner:
                 return  # it expired, and another process has it
             await self._store.put(self._principal, name, owner, LEASE_S)
+
+
+# ---------------------------------------------------------------- keyring
+
+
+log: logging.Logger = logging.getLogger("colonnade.auth")
+
+SERVICE: Final = "colonnade"
+
+
+def keyring_key(account: str) -> bytes | None:
+    """The encryption key of an account, created on first use; None without a keyring."""
+    try:
+        import keyring  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+    except ImportError:
+        return None
+    ring: Any = keyring
+    try:
+        text = ring.get_password(SERVICE, account)
+        if text is None:
+            text = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+            ring.set_password(SERVICE, account, text)
+            text = ring.get_password(SERVICE, account)
+        key = base64.b64decode(text or "", validate=True)
+    except Exception as error:  # every backend has errors of its own
+        log.debug("the system keyring is not available: %s", type(error).__name__)
+        return None
+    return key if len(key) == KEY_BYTES else None
+
+
+def keyring_password(service: str, name: str) -> str:
+    """A password that the user stored in the keyring. Raises `Refused` with what to do."""
+    try:
+        import keyring  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+    except ImportError:
+        words = "the library for the system keyring is not installed"
+        raise Refused(f"{words}; pip install keyring") from None
+    ring: Any = keyring
+    try:
+        found = ring.get_password(service, name)
+    except Exception as error:  # every backend has errors of its own
+        words = f"the system keyring is not available ({type(error).__name__})"
+        raise Refused(f"{words}; use ${{env:NAME}} or ${{file:path}} instead") from None
+    if found is None:
+        words = f"the system keyring has no entry {service!r} {name!r}"
+        raise Refused(f"{words}; add it: keyring set {service} {name}")
+    return str(found)

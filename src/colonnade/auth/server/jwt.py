@@ -5,22 +5,111 @@
 Rules: a key is found by the configured issuer, never by a header of the token.
 """
 
-from collections.abc import Iterable
-from typing import Final, TypeGuard
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, TypeGuard, cast
 
 from colonnade.auth.fetcher import Fetcher
 from colonnade.auth.jose import (
     ALGORITHMS,
     InvalidToken,
+    JsonWebKey,
     UnverifiedJwt,
     check_algorithms,
+    decode_json_object,
+    parse_jwk,
     quote_claim,
     verify_signature,
 )
-from colonnade.auth.server.issuer_metadata import check_url
-from colonnade.auth.server.jwks import KeySet
-from colonnade.auth.server.verifier import SKEW_S, IssuerVerifier, VerifiedToken
+from colonnade.auth.server.verifier import (
+    OK,
+    SKEW_S,
+    IssuerVerifier,
+    LoopLock,
+    VerifiedToken,
+    check_url,
+)
 from colonnade.auth.urls import same_issuer
+from colonnade.errors import CannotFetch, ChannelError
+
+log: logging.Logger = logging.getLogger("colonnade.auth")
+
+# A key that the issuer has withdrawn is trusted for this long at most.
+FRESH_S: Final = 600.0
+# If the issuer does not respond, its keys are used for this long; then its tokens are rejected.
+STALE_S: Final = 3600.0
+# An unknown key id causes a refresh, this often at most: RS-15.
+UNKNOWN_KEY_RETRY_S: Final = 30.0
+# After a failed fetch.
+RETRY_S: Final = 5.0
+# Multi-tenant issuers publish some dozens.
+MAX_KEYS: Final = 256
+
+
+class KeySet:
+    """The keys of one issuer. `find` returns the URL of the key set."""
+
+    def __init__(self, find: Callable[[float, Fetcher], Awaitable[str]]) -> None:
+        self._find = find
+        self._keys: tuple[JsonWebKey, ...] = ()
+        self._loaded_at: float | None = None
+        self._asked_at: float | None = None
+        self._failed = False
+        self._lock = LoopLock()
+
+    async def matching(
+        self, key_id: str, algorithm: str, now: float, fetcher: Fetcher
+    ) -> list[JsonWebKey]:
+        """Keys that fit a key id and an algorithm. Raises `ChannelError` if no keys are known."""
+        if self._is_due(key_id, now):
+            lock = self._lock()
+            # A token whose key is cached does not wait for a refresh that is under way.
+            if not (lock.locked() and self._is_known(key_id) and self._is_usable(now)):
+                async with lock:
+                    if self._is_due(key_id, now):
+                        await self._load(now, fetcher)
+                        self._asked_at = now
+        if not self._is_usable(now):
+            raise ChannelError("the keys of the issuer are not available")
+        named = [key for key in self._keys if not key_id or key.id == key_id]
+        return [key for key in named if key.fits(algorithm)]
+
+    def _is_due(self, key_id: str, now: float) -> bool:
+        if self._asked_at is not None and now - self._asked_at < RETRY_S:
+            return False
+        if self._loaded_at is None or self._failed or now - self._loaded_at > FRESH_S:
+            return True
+        return not self._is_known(key_id) and now - self._loaded_at > UNKNOWN_KEY_RETRY_S
+
+    def _is_known(self, key_id: str) -> bool:
+        return not key_id or any(key.id == key_id for key in self._keys)
+
+    def _is_usable(self, now: float) -> bool:
+        return self._loaded_at is not None and now - self._loaded_at <= STALE_S
+
+    async def _load(self, now: float, fetcher: Fetcher) -> None:
+        self._failed = True
+        try:
+            url = await self._find(now, fetcher)
+            fetched = await fetcher.fetch("GET", url, [("accept", "application/json")])
+            if fetched.status != OK:
+                raise ChannelError(
+                    f"the issuer responded {fetched.status} to the request for its keys"
+                )
+            listed = decode_json_object(fetched.body).get("keys")
+            if not isinstance(listed, list):
+                raise InvalidToken("the key set has no array of keys")
+        except (ChannelError, InvalidToken) as error:
+            why = error.why if isinstance(error, CannotFetch) else error
+            log.warning("cannot fetch the keys of an issuer: %s: %s", error, why)
+            return
+        found = [parse_jwk(one) for one in cast("list[Any]", listed)[:MAX_KEYS]]
+        self._keys = tuple(key for key in found if key is not None)
+        self._loaded_at, self._failed = now, False
+
+
+# ---------------------------------------------------------------- jwt
+
 
 # A token without a key id is verified with this many keys at most: each attempt takes time.
 MAX_KEYS_TRIED: Final = 8

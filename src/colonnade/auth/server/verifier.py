@@ -7,18 +7,126 @@ is valid now (`exp`, `nbf`, `iat`), and is an access token. If the issuer cannot
 token is rejected. No token and no client secret appears in an error, a log line or a `repr`.
 """
 
+import asyncio
+import base64
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol, cast
-from urllib.parse import urlsplit
+from urllib.parse import quote_plus, urlsplit
 
 from msgspec import Struct
 
-from colonnade.auth.fetcher import Fetcher
-from colonnade.auth.jose import InvalidToken, Json, UnverifiedJwt, is_jwt, parse_jwt, quote_claim
-from colonnade.auth.server.issuer_metadata import IssuerMetadata, check_url
-from colonnade.auth.ssrf import is_loopback_host, parse_networks
-from colonnade.errors import InvalidArgument
+from colonnade.auth.fetcher import Fetcher, is_loopback_host, parse_networks
+from colonnade.auth.jose import (
+    InvalidToken,
+    Json,
+    UnverifiedJwt,
+    decode_json_object,
+    is_jwt,
+    parse_jwt,
+    quote_claim,
+)
+from colonnade.auth.urls import issuer_metadata_urls, same_issuer
+from colonnade.errors import CannotFetch, ChannelError, InvalidArgument
+
+log: logging.Logger = logging.getLogger("colonnade.auth")
+
+FRESH_S: Final = 3600.0
+RETRY_S: Final = 5.0
+OK: Final = 200
+
+
+class LoopLock:
+    """An `asyncio.Lock` of the running event loop: `async with lock():`."""
+
+    def __init__(self) -> None:
+        self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    def __call__(self) -> asyncio.Lock:
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._lock[0] is not loop:
+            self._lock = (loop, asyncio.Lock())
+        return self._lock[1]
+
+
+def check_url(url: str, what: str) -> str:
+    """A configured URL. Raises `LocalProtocolError` if it is invalid or not https."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+        parts = urlsplit("")
+    plain = url.isascii() and url.isprintable() and set(url).isdisjoint(' "<>\\^`{|}#@')
+    secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback_host(host))
+    if not host or not plain or not secure or port == 0:
+        raise InvalidArgument(
+            f"{what} {url[:200]!r} is not a valid URL: it must begin with https:// (http:// only "
+            "for a loopback host), and have no fragment and no password"
+        )
+    return url
+
+
+class IssuerMetadata:
+    """The metadata document of one issuer, fetched on first use and cached."""
+
+    def __init__(self, issuer: str) -> None:
+        self._issuer = issuer
+        self._found: dict[str, Any] = {}
+        self._raw = b""
+        self._found_at: float | None = None
+        self._asked_at: float | None = None
+        self._lock = LoopLock()
+
+    async def read(self, now: float, fetcher: Fetcher) -> dict[str, Any]:
+        """The decoded document. Raises `ChannelError` if it is not available."""
+        if self._is_due(now):
+            async with self._lock():
+                if self._is_due(now):
+                    await self._fetch(now, fetcher)
+                    self._asked_at = now
+        if self._found_at is None:
+            raise ChannelError(f"{self._issuer} publishes no metadata with itself as the issuer")
+        return self._found
+
+    def _is_due(self, now: float) -> bool:
+        if self._found_at is not None and now - self._found_at < FRESH_S:
+            return False
+        return self._asked_at is None or now - self._asked_at >= RETRY_S
+
+    async def raw(self, now: float, fetcher: Fetcher) -> bytes:
+        """The document as it was published. Raises `ChannelError` if it is not available."""
+        await self.read(now, fetcher)
+        return self._raw
+
+    async def endpoint(self, name: str, now: float, fetcher: Fetcher) -> str:
+        """An endpoint URL of the document. Raises `ChannelError` if it names none."""
+        found = (await self.read(now, fetcher)).get(name)
+        if not isinstance(found, str):
+            raise ChannelError(f"the metadata of {self._issuer} has no {name}; configure it")
+        return found
+
+    async def _fetch(self, now: float, fetcher: Fetcher) -> None:
+        for url in issuer_metadata_urls(self._issuer):
+            try:
+                fetched = await fetcher.fetch("GET", url, [("accept", "application/json")])
+                if fetched.status != OK:
+                    continue
+                found = decode_json_object(fetched.body)
+            except CannotFetch as error:
+                log.warning("cannot fetch the metadata of an issuer: %s: %s", error, error.why)
+                continue
+            except InvalidToken:
+                continue
+            if same_issuer(found.get("issuer"), self._issuer):  # D42
+                self._found, self._raw, self._found_at = found, fetched.body, now
+                return
+            log.warning("%s is the metadata of another issuer than %s; ignored", url, self._issuer)
+
+
+# ---------------------------------------------------------------- verifier
+
 
 # RS-03: clocks differ by seconds; a larger value would accept expired tokens.
 SKEW_S: Final = 30.0
@@ -259,3 +367,58 @@ def _dpop_thumbprint(claims: Json) -> str:
         # Bound to something that is not supported, such as a client certificate.
         raise InvalidToken("the token is bound by an unsupported confirmation method")
     return thumb
+
+
+# ---------------------------------------------------------------- introspection
+
+
+class Introspection(IssuerVerifier):
+    """Verifies tokens by introspection (RFC 7662), authenticated as the client `client_id`.
+
+    A result is cached for a few seconds, and never beyond the expiry of the token.
+    """
+
+    cache_ttl_s: float = 20.0
+
+    def __init__(
+        self,
+        issuer: str,
+        client_id: str,
+        client_secret: str,
+        *,
+        endpoint: str | None = None,
+        audience: str | Iterable[str] = (),
+        networks: Iterable[str] = (),
+        skew_s: float = SKEW_S,
+    ) -> None:
+        super().__init__(issuer, audience, networks, skew_s)
+        self._endpoint = check_url(endpoint, "endpoint") if endpoint is not None else None
+        pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"  # RFC 6749, 2.3.1
+        self._credentials = f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+    def accepts(self, token: str, signed: UnverifiedJwt | None) -> bool:
+        """Any token that does not name another issuer."""
+        return signed is None or same_issuer(signed.claims.get("iss", self.issuer), self.issuer)
+
+    async def verify(
+        self, token: str, signed: UnverifiedJwt | None, resource: str, now: float, fetcher: Fetcher
+    ) -> VerifiedToken:
+        """Ask the issuer. Raises `InvalidToken`; `ChannelError` without a valid response."""
+        wider = self._fetcher_for_issuer(fetcher)
+        url = self._endpoint or await self._document.endpoint("introspection_endpoint", now, wider)
+        headers = [
+            ("authorization", self._credentials),
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("accept", "application/json"),
+        ]
+        body = f"token={quote_plus(token)}&token_type_hint=access_token"
+        fetched = await wider.fetch("POST", url, headers, body.encode())
+        if fetched.status != OK or fetched.media_type != "application/json":
+            raise ChannelError(f"the issuer responded {fetched.status} to an introspection request")
+        claims = decode_json_object(fetched.body)
+        if claims.get("active") is not True:
+            raise InvalidToken("the token is not active")
+        if not same_issuer(claims.get("iss", self.issuer), self.issuer):
+            detail = f"iss {quote_claim(claims.get('iss'))}, expected {self.issuer}"
+            raise InvalidToken("the token is from another issuer", detail)
+        return self._check_claims(claims, resource, now)

@@ -46,7 +46,7 @@ from colonnade.host.config.formats import (
 )
 from colonnade.host.config.settings import ConfigSyntaxError
 from colonnade.text import clean, one_line
-from colonnade.transport.process.python_file import imports_colonnade
+from colonnade.transport.process.command import imports_colonnade
 
 # Names of files that say nothing about the server; the name of the folder is used instead.
 GENERIC_NAMES: Final = ("server", "main", "app", "mcp", "__main__", "index")

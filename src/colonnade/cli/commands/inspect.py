@@ -16,14 +16,15 @@ import click
 import msgspec
 
 from colonnade.cli.commands.ls import title_of
-from colonnade.cli.config_session import (
+from colonnade.cli.connections import (
+    ServerListing,
+    SingleServer,
     combined_exit_code,
     load_config_for,
+    login_for,
     problems_to_json,
     show_problems,
 )
-from colonnade.cli.connections import ServerListing, SingleServer
-from colonnade.cli.credentials import login_for
 from colonnade.cli.errors import FAILED
 from colonnade.cli.options import (
     Action,

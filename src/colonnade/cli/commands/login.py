@@ -16,7 +16,7 @@ import click
 from colonnade.auth.client.storage import StoredLogin
 from colonnade.auth.client.tokens import NO_EXPIRY
 from colonnade.auth.urls import display_url
-from colonnade.cli.credentials import CommandLogin, NonInteractiveLogin, show_login_url
+from colonnade.cli.connections import CommandLogin, NonInteractiveLogin, show_login_url
 from colonnade.cli.errors import AUTHORIZATION, CliError
 from colonnade.cli.loader import CONFIG_SUFFIXES, parse_server_file
 from colonnade.cli.options import (
@@ -171,8 +171,8 @@ def _with_url(options: ConnectionOptions, command: str) -> ConnectionOptions:
 
 def _with_server_url(options: ConnectionOptions, command: str) -> ConnectionOptions:
     """The options with the URL of the server that `--server` chooses."""
-    from colonnade.cli.config_session import url_in
     from colonnade.cli.config_target import TrustPrompt, configuration
+    from colonnade.cli.connections import url_in
 
     config = configuration(options, Terminal(), TrustPrompt())
     if not options.server:

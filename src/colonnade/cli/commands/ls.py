@@ -73,7 +73,7 @@ async def _list(session: CommandSession, *, options: ConnectionOptions) -> int:
 async def _list_all(
     servers: ConfiguredServers, terminal: Terminal, options: ConnectionOptions
 ) -> int:
-    from colonnade.cli.config_session import combined_exit_code, problems_to_json, show_problems
+    from colonnade.cli.connections import combined_exit_code, problems_to_json, show_problems
 
     listings = await servers.list_all()
     problems = servers.problems

@@ -450,7 +450,7 @@ def _application(
 def _serve_error(error: LocalProtocolError, settings: ServeSettings) -> CliError:
     """What prevents serving, with the options of the command line."""
     from colonnade.protocol.http.security import HostNamesRequired
-    from colonnade.transport.http_server.listener import AddressError
+    from colonnade.transport.http_server.runner import AddressError
 
     if isinstance(error, AddressError):
         return CliError(str(error), UNREACHABLE)

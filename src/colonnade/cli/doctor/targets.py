@@ -12,10 +12,10 @@ from contextlib import aclosing
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from colonnade.auth.ssrf import is_loopback_host
+from colonnade.auth.fetcher import is_loopback_host
 from colonnade.auth.urls import DEFAULT_PORTS
 from colonnade.cli.config_target import TrustPrompt, configuration
-from colonnade.cli.credentials import NonInteractiveLogin
+from colonnade.cli.connections import NonInteractiveLogin
 from colonnade.cli.doctor.check import Check, Checks, failed, ok, skipped, warned
 from colonnade.cli.doctor.command import COMMAND, PROCESS, command_check
 from colonnade.cli.doctor.conversation import (

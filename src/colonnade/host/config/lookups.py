@@ -251,7 +251,7 @@ async def _look_up(part: Reference, origin: Origin, context: LookupContext) -> s
     if part.kind == "input":
         return await context.inputs.answer(context.declared_inputs[origin.file][part.name])
     if part.kind == "keyring":
-        from colonnade.auth.client.keyring import keyring_password
+        from colonnade.auth.client.storage import keyring_password
 
         service, _, name = part.name.rpartition("/")
         return await asyncio.to_thread(keyring_password, service, name)

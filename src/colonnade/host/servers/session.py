@@ -11,15 +11,15 @@ counted by the supervisor, not here.
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
-from colonnade.client.callback_queue import Hearing
 from colonnade.client.client import Client
-from colonnade.client.input_callbacks import Answers
+from colonnade.client.input_callbacks import Answers, Hearing
 from colonnade.client.request import LOG_MESSAGE, OnProgress
 from colonnade.client.results import show_crash
 from colonnade.client.transports import ChildWay, MemoryWay, OneWay, Way
@@ -34,7 +34,6 @@ from colonnade.errors import (
     RemoteError,
 )
 from colonnade.host.servers.restarts import SharedStart
-from colonnade.host.servers.status import StderrBuffer
 from colonnade.ports import Carry, Conversation, Hearer, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -42,6 +41,49 @@ from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, In
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DuplexLink
+from colonnade.transport.process.output import plain
+
+# Of stderr: the reason why a program ended is in its last lines.
+STDERR_LINES = 100
+STDERR_CHARACTERS = 500
+
+State: TypeAlias = Literal["idle", "starting", "ready", "backing_off", "given_up", "stopped"]
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """The status of a server. `since` is when the state began (Unix time); `pid` is its first
+    process, for stdio; `seats` is the number of open sessions; `stderr` is what it wrote last."""
+
+    key: str
+    state: State
+    since: float
+    revision: str | None = None
+    pid: int | None = None
+    seats: int = 0
+    in_flight: int = 0
+    crashes: int = 0
+    last_error: str | None = None
+    stderr: tuple[str, ...] = ()
+
+
+class StderrBuffer:
+    """A ring buffer of the last lines of stderr."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=STDERR_LINES)
+
+    def append(self, line: str) -> None:
+        """Add a line."""
+        for clean in plain(line.encode()):
+            self._lines.append(clean[:STDERR_CHARACTERS])
+
+    def last(self, most: int = STDERR_LINES) -> tuple[str, ...]:
+        """The last lines, oldest first."""
+        return tuple(self._lines)[-most:]
+
+
+# ---------------------------------------------------------------- session
+
 
 if TYPE_CHECKING:
     from colonnade.transport.process.child import Child

@@ -46,10 +46,12 @@ from colonnade.host.servers.session import (
     SessionCall,
     SessionEvent,
     SessionState,
+    State,
+    Status,
+    StderrBuffer,
     remove_output,
     send_to_latest_call,
 )
-from colonnade.host.servers.status import State, Status, StderrBuffer
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequestKind

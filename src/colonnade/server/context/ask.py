@@ -37,7 +37,7 @@ from colonnade.protocol.elicitation import with_defaults
 from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, accepted_content
 from colonnade.protocol.jsonrpc import encode
 from colonnade.server.handlers.content import Audio, Image, Message, blocks_of
-from colonnade.server.markers import Mark
+from colonnade.server.options import Mark
 from colonnade.signatures.form import ElicitationForm
 from colonnade.signatures.type_hints import Namespace, signature_of
 

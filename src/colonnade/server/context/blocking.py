@@ -28,8 +28,7 @@ from colonnade.server.context.ask import (
 )
 from colonnade.server.context.context import Context, put_all
 from colonnade.server.handlers.threads import Workers
-from colonnade.server.hints import hinted, no_attribute
-from colonnade.server.markers import Situation
+from colonnade.server.options import Situation, hinted, no_attribute
 
 if TYPE_CHECKING:
     from colonnade.server.auth import RequestHeaders

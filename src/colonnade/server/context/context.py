@@ -59,8 +59,7 @@ from colonnade.server.context.ask import (
 )
 from colonnade.server.handlers.content import clean
 from colonnade.server.handlers.threads import Workers
-from colonnade.server.hints import hinted, no_attribute
-from colonnade.server.markers import CallerLost, Situation
+from colonnade.server.options import CallerLost, Situation, hinted, no_attribute
 
 # A long job reports each step of a hundred at once; a person reads ten lines a second at best.
 BURST = 200

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType
 from colonnade.server.handlers.threads import Workers
-from colonnade.server.markers import SITUATIONS, Mark, Situation
+from colonnade.server.options import SITUATIONS, Mark, Situation
 from colonnade.signatures.signature import HiddenParameter
 from colonnade.signatures.type_hints import Namespace, signature_of
 

@@ -31,7 +31,7 @@ from colonnade.server.handlers.content import (
     too_large,
 )
 from colonnade.server.handlers.function import Bound, single
-from colonnade.server.markers import CallerLost
+from colonnade.server.options import CallerLost
 from colonnade.server.registry import RunPrompt, Values
 
 # A resource travels as one message, in base64 where it is no text.

@@ -38,7 +38,7 @@ from colonnade.server.handlers.content import (
     too_large,
 )
 from colonnade.server.handlers.function import Bound, HandlerEnvironment, checked_schema, single
-from colonnade.server.markers import CallerLost
+from colonnade.server.options import CallerLost
 from colonnade.signatures.codecs import Codec
 
 if TYPE_CHECKING:

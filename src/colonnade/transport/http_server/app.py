@@ -90,9 +90,9 @@ from colonnade.transport.http_server.request import (
     unexpected,
 )
 from colonnade.transport.http_server.session import HttpSession
-from colonnade.transport.http_server.session_registry import SessionRegistry
-from colonnade.transport.http_server.stateless import (
+from colonnade.transport.http_server.session_registry import (
     NO_BATCHES,
+    SessionRegistry,
     answer_initialize,
     answer_ping,
     peers_without_session,

@@ -11,14 +11,16 @@ left.
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
+import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from email.utils import formatdate
 from typing import Any, Final
 
-from colonnade.errors import InvalidArgument, InvalidArgumentType
+from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.protocol.http.security import (
     HostPolicy,
     combine_headers,
@@ -31,10 +33,52 @@ from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.asgi_cycle import ServerState
 from colonnade.transport.http_server.connection import DEFAULT_LIMITS, RunLimits, ServerConnection
 from colonnade.transport.http_server.lifespan import LifespanRunner
-from colonnade.transport.http_server.listener import bind
 from colonnade.transport.http_server.request import Receive, Scope, Send
 from colonnade.transport.http_server.settings import tls_context
 from colonnade.transport.signals import Signals, close
+
+MAX_PORT = 65535
+
+
+class AddressError(LocalProtocolError):
+    """This address cannot be had: there is none, it is not ours, or it is taken."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that is bound, but does not listen yet. Raises `AddressError`."""
+    if not isinstance(port, int) or not 0 <= port <= MAX_PORT:  # pyright: ignore[reportUnnecessaryIsInstance]
+        words = f"{port!r} is no port; there are 1 to {MAX_PORT}, and 0 for any free one"
+        raise AddressError(words)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        bound = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a host name"
+        raise AddressError(f"{host!r} is no address to serve on: {why}") from None
+    try:
+        if sys.platform != "win32":
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        raise AddressError(_why(error, host, port)) from None
+    return bound
+
+
+def _why(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is in use; choose another port, or 0 for any free one"
+    if error.errno == errno.EACCES:
+        return f"port {port} on {host} is not open to this user; choose another port, above 1023"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{host!r} is no address of this machine; serve one that is, such as 127.0.0.1"
+    return f"{host}:{port} cannot be served: {error.strerror}; choose another port or address"
+
+
+# ---------------------------------------------------------------- runner
+
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
