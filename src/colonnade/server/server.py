@@ -427,7 +427,7 @@ class Server(Offering):
     async def read(self, context: "Context", uri: str) -> "t.ReadResourceResult":
         """One of the server's own resources, for a handler and as its caller."""
         params = t.ReadResourceRequestParams(uri=uri)
-        result = await self._dispatch.read_resource(context.request, params, context)
+        result = await self._dispatch.read_resource(context.current_request, params, context)
         if not isinstance(result, t.ReadResourceResult):
             raise LocalProtocolError(f"{uri} cannot be read from a handler")
         return result

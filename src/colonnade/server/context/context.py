@@ -208,7 +208,7 @@ class Context(Situation):
         return self._request.session
 
     @property
-    def request(self) -> RequestContext:
+    def current_request(self) -> RequestContext:
         """The exchange itself, for those who know the protocol."""
         return self._request
 
@@ -609,7 +609,7 @@ async def put_all(
     context: Context, questions: Sequence[Asked[Any]], *, threaded: bool = False
 ) -> tuple[Any, ...]:
     """Ask several in one round; where one cannot be put, nobody is asked the others."""
-    revision = context.request.exchange.peer.revision
+    revision = context.current_request.exchange.peer.revision
     for one in questions if revision.input_requests is InputRequests.AS_REQUEST else ():
         if not is_supported(one.question(), context.capabilities, revision):
             await context.put(one, threaded=threaded)  # which says why
