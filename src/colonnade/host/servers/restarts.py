@@ -166,31 +166,3 @@ class SharedStart(Generic[T]):
             self._waiting -= 1
             if not self._waiting:
                 self.task.cancel()
-
-
-class ChangeCondition:
-    """A condition variable without a lock, whose `wait` has a deadline."""
-
-    def __init__(self) -> None:
-        self._waiters: list[asyncio.Future[None]] = []
-
-    def notify_all(self) -> None:
-        """Wake all waiters, in the order in which they began to wait."""
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def wait(self, deadline: float) -> bool:
-        """Wait until notified; False at this time of the event loop."""
-        notified: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(notified)
-        try:
-            async with asyncio.timeout_at(deadline):
-                await notified
-        except TimeoutError:
-            return False
-        finally:
-            if notified in self._waiters:
-                self._waiters.remove(notified)
-        return True

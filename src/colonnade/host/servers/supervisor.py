@@ -38,7 +38,7 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.host.config.settings import ServerEntry
-from colonnade.host.servers.restarts import ChangeCondition, Crash, RestartPolicy, SharedStart
+from colonnade.host.servers.restarts import Crash, RestartPolicy, SharedStart
 from colonnade.host.servers.session import (
     HostedSession,
     Isolation,
@@ -198,6 +198,34 @@ def has_authorization(target: object) -> bool:
 
 
 # ---------------------------------------------------------------- supervisor
+
+
+class ChangeCondition:
+    """A condition variable without a lock, whose `wait` has a deadline."""
+
+    def __init__(self) -> None:
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def notify_all(self) -> None:
+        """Wake all waiters, in the order in which they began to wait."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, deadline: float) -> bool:
+        """Wait until notified; False at this time of the event loop."""
+        notified: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(notified)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await notified
+        except TimeoutError:
+            return False
+        finally:
+            if notified in self._waiters:
+                self._waiters.remove(notified)
+        return True
 
 
 class ServerSupervisor:

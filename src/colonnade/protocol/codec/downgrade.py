@@ -19,7 +19,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.revision import OutputRoot, Revision
 from colonnade.protocol.schema.bounds import Schema, map_subschemas
-from colonnade.protocol.types import CallToolResult, TextContent
+from colonnade.protocol.types import TextContent
 
 # The member that holds a result that is not an object, where only objects are allowed (D17).
 WRAPPED = "result"
@@ -182,19 +182,16 @@ class Downgrader:
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
         self._plans = TypePlans(revision)
-        self._any_root = revision.output_root is OutputRoot.ANY
-        self._object_root = revision.output_root is OutputRoot.OBJECT
         self.plain: PlainBlocks = PlainBlocks(revision, self._plans)
+
+    def changes(self, kind: type[t.ProtocolType]) -> bool:
+        """Whether this revision knows any object of this type otherwise."""
+        return self._plans[kind] is not None
 
     def downgrade(self, obj: t.ProtocolType, context: DowngradeContext = OWN) -> t.ProtocolType:
         """Return the value as this revision knows it. Raises `LocalProtocolError` if that is
         impossible."""
-        kind = type(obj)
-        if kind is CallToolResult:
-            usual = self.plain_tool_result(obj, context.wrap)
-            if usual is not None:
-                return usual
-        plan = self._plans[kind]
+        plan = self._plans[type(obj)]
         if plan is None:
             return obj
         changes: Changes = {}
@@ -213,28 +210,6 @@ class Downgrader:
         if plan.rule is not None:
             plan.rule(self, obj, changes, context)
         return replace(obj, **changes) if changes else obj
-
-    def plain_tool_result(self, result: Any, wrap: bool | None) -> CallToolResult | None:
-        """The result of a tool, if it has only blocks that stay unchanged, and a value; else None.
-
-        This is the hot path, guarded by `benchmarks/core.py`; the plan would return the same.
-        """
-        if result.meta is not None or result.result_type is not None:
-            return None
-        plain = self.plain
-        for block in result.content:
-            if not plain[type(block)]:
-                return None
-        value = result.structured_content
-        if value is UNSET or self._any_root:
-            return result
-        if not self._object_root:
-            return None
-        if not wrap and is_object(value):
-            return result
-        return CallToolResult(
-            content=result.content, structured_content={WRAPPED: value}, is_error=result.is_error
-        )
 
     def value(self, value: Any, context: DowngradeContext = OWN) -> Any:
         """Downgrade a protocol type, or a list or dict of them."""

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any, cast
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from colonnade.errors import LocalProtocolError
@@ -24,10 +24,11 @@ from colonnade.protocol.codec.downgrade import (
     WRAPPING,
     DowngradeContext,
     downgrader,
+    is_object,
     wraps,
 )
 from colonnade.protocol.jsonrpc import NOTHING, encode, encode_result, line
-from colonnade.protocol.revision import Revision
+from colonnade.protocol.revision import OutputRoot, Revision
 from colonnade.protocol.types import CallToolResult, TextContent
 
 # The cache hints of a result that has none, where every result must have them.
@@ -88,10 +89,13 @@ class Encoder:
         self.revision = revision
         own = downgrader(revision)
         self._downgrade = own.downgrade
-        self._plain_tool_result = own.plain_tool_result
+        self._changes = own.changes
+        self._plain_blocks = own.plain
+        self._output_root = revision.output_root
         self._prefixes: dict[type[t.ProtocolType], ResultPrefix | None] = {}
-        # Whether each type that was used is that of a request.
-        self._request_types: dict[type[t.ProtocolType], bool] = {}
+        # For each type of params that was used: whether it is that of a request, and whether this
+        # revision knows it otherwise.
+        self._params_types: dict[type[t.ProtocolType], tuple[bool, bool]] = {}
         # By the identity of a list, which is kept with its bytes so that the identity stays unique.
         self._kept: dict[int, tuple[t.ProtocolType, bytes]] = {}
         self._info = Raw(encode_finite(self.downgrade(info))) if info is not None else None
@@ -154,6 +158,28 @@ class Encoder:
             return line(prefix.message % (raw_id, body[1:]))
         return encode_result(raw_id, _with_prefix(prefix, body))
 
+    def _plain_tool_result(self, result: Any, wrap: bool | None) -> t.CallToolResult | None:
+        """The result of a tool, if it has only blocks that stay unchanged, and a value; else None.
+
+        This is the hot path, guarded by `benchmarks/core.py`; `downgrade` would return the same.
+        """
+        if result.meta is not None or result.result_type is not None:
+            return None
+        plain = self._plain_blocks
+        for block in result.content:
+            if not plain[type(block)]:
+                return None
+        value = result.structured_content
+        if value is UNSET or self._output_root is OutputRoot.ANY:
+            return result
+        if self._output_root is not OutputRoot.OBJECT:
+            return None
+        if not wrap and is_object(value):
+            return result
+        return CallToolResult(
+            content=result.content, structured_content={WRAPPED: value}, is_error=result.is_error
+        )
+
     def _list_bytes(self, kind: type[t.ProtocolType], obj: t.ProtocolType) -> bytes:
         kept = self._kept.get(id(obj))
         if kept is None:
@@ -201,10 +227,8 @@ class Encoder:
     def params(self, obj: t.ProtocolType, progress_token: int | None = None) -> bytes:
         """Encode params; those of a request get the envelope if there is one."""
         kind = type(obj)
-        is_request = self._request_types.get(kind)
-        if is_request is None:
-            is_request = self._check_available(kind)
-        downgraded: Any = self._downgrade(obj, OWN)
+        is_request, changes = self._params_types.get(kind) or self._check_available(kind)
+        downgraded: Any = self._downgrade(obj, OWN) if changes else obj
         if not self._tasks and kind is t.SubscriptionsListenRequestParams:
             # Only clients that declare the extension may subscribe to tasks.
             wanted = replace(downgraded.notifications, task_ids=None)
@@ -249,11 +273,11 @@ class Encoder:
 
     # ------------------------------------------------------------ once for each type
 
-    def _check_available(self, kind: type[t.ProtocolType]) -> bool:
+    def _check_available(self, kind: type[t.ProtocolType]) -> tuple[bool, bool]:
         if not self.revision.knows(*kind.available):
             raise LocalProtocolError(f"{kind.__name__} does not exist in {self.revision.date}")
-        is_request = self._request_types[kind] = issubclass(kind, t.RequestParams)
-        return is_request
+        known = self._params_types[kind] = issubclass(kind, t.RequestParams), self._changes(kind)
+        return known
 
     def _make_prefix(self, kind: type[t.ProtocolType]) -> ResultPrefix | None:
         self._check_available(kind)
