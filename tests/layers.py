@@ -34,7 +34,7 @@ ROWS: tuple[frozenset[str], ...] = (
 
 # The same inside protocol/, where a unit is a file or a folder, and the order is the path of data.
 PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
-    frozenset({"byte_budget", "json_checks", "schema", "types", "uritemplate"}),
+    frozenset({"json_checks", "schema", "types", "uritemplate"}),
     frozenset({"elicitation", "jsonrpc", "methods"}),
     frozenset({"revision"}),
     frozenset({"codec"}),

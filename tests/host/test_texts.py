@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from colonnade.host.config import json_editor as json_text
 from colonnade.host.config import toml_editor as toml_text
-from colonnade.host.config.editing import find, is_before, put, remove, snippet
-from colonnade.host.config.formats import FORMATS
+from colonnade.host.config.formats import FORMATS, find, is_before, put, remove, snippet
 from colonnade.host.config.settings import ConfigSyntaxError
 from host.odd_files import SERVERS, json_files, toml_files
 

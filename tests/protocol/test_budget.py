@@ -1,6 +1,6 @@
 """A limit on the bytes that are held, in total and for each principal."""
 
-from colonnade.protocol.byte_budget import ByteBudget
+from colonnade.protocol.link.in_flight import ByteBudget
 
 
 def test_a_budget_is_refused_beyond_its_total_and_free_again_when_given_back() -> None:

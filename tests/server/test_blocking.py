@@ -12,7 +12,16 @@ from server.talk import talk
 
 
 def test_both_contexts_have_the_same_names() -> None:
-    own = {"current_request", "visit_by_error", "put", "declared", "kept", "keep", "close", "deadline"}
+    own = {
+        "current_request",
+        "visit_by_error",
+        "put",
+        "declared",
+        "kept",
+        "keep",
+        "close",
+        "deadline",
+    }
     names = {name for name in vars(Context) if not name.startswith("_")} - own
     assert names == {name for name in vars(BlockingContext) if not name.startswith("_")} - {
         "close",

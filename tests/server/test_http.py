@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from colonnade import Context, Server
-from colonnade.protocol.byte_budget import ByteBudget
+from colonnade.protocol.link.in_flight import ByteBudget
 from colonnade.protocol.revision import ALL, JULY_2026, ChangeNotifications, InputRequests, Revision
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller

@@ -6,8 +6,8 @@ from typing import Any
 
 from colonnade.ports import Caller as Verified
 from colonnade.protocol import types as t
-from colonnade.protocol.byte_budget import ByteBudget
 from colonnade.protocol.http.security import Headers
+from colonnade.protocol.link.in_flight import ByteBudget
 from colonnade.protocol.revision import (
     JUNE_2025,
     Revisions,

@@ -23,9 +23,9 @@ from colonnade.errors import (
 )
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
-from colonnade.protocol.byte_budget import ByteBudget
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.jsonrpc import Request, is_bare_call, refuse_duplicate_members
+from colonnade.protocol.link.in_flight import ByteBudget
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import OutputRoot, Revisions
 from colonnade.protocol.schema.error_messages import suggestion, truncate

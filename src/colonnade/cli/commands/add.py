@@ -31,8 +31,6 @@ from colonnade.cli.options import (
     parse_header,
     target_callback,
 )
-from colonnade.host.config.editing import find, is_before, put, snippet
-from colonnade.host.config.editing import remove as remove_entry
 from colonnade.host.config.formats import (
     FORMATS,
     NAME,
@@ -43,7 +41,12 @@ from colonnade.host.config.formats import (
     StdioEntry,
     encode_entry,
     file_path,
+    find,
+    is_before,
+    put,
+    snippet,
 )
+from colonnade.host.config.formats import remove as remove_entry
 from colonnade.host.config.settings import ConfigSyntaxError
 from colonnade.text import clean, one_line
 from colonnade.transport.process.command import imports_colonnade

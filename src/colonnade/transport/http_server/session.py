@@ -22,7 +22,6 @@ from msgspec import Raw
 from colonnade.errors import ColonnadeError, ConnectionLost, Fault, FaultKind
 from colonnade.ports import Service
 from colonnade.protocol import types as t
-from colonnade.protocol.byte_budget import ByteBudget
 from colonnade.protocol.exchange import Exchange, RequestFields
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import FORBIDDEN, NOT_FOUND, Headers, HttpError
@@ -47,6 +46,7 @@ from colonnade.protocol.link.events import (
 )
 from colonnade.protocol.link.events import Send as Sending
 from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
+from colonnade.protocol.link.in_flight import ByteBudget
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.negotiation import Peer
 from colonnade.transport.duplex import news_for

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from itertools import islice
 
-from colonnade.protocol.byte_budget import ByteBudget
 from colonnade.protocol.http.sse import encode_event, priming_event
+from colonnade.protocol.link.in_flight import ByteBudget
 from colonnade.protocol.subscriptions import STRING_BYTES
 from colonnade.transport.http_server.request import IncomingRequest, overload
 
