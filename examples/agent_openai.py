@@ -1,4 +1,4 @@
-"""An agent: a model of OpenAI, or of whoever speaks its Chat Completions, with a server's tools.
+"""An agent: a model of OpenAI, or with a compatible Chat Completions API, with a server's tools.
 
 OPENAI_API_KEY=… python examples/agent_openai.py examples/weather.py "Is it warm in Oslo?"
 """

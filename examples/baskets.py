@@ -1,7 +1,7 @@
-"""State between calls: a handle that the caller carries, and what it names, in a store.
+"""State between calls: a handle that the caller passes, and its state in a store.
 
-A handle belongs to the principal who got it, and is forgotten when it is not used. With
-`SqliteStore` several processes share what is kept, and it outlives them all.
+A handle belongs to the principal that created it, and expires when it is not used. With
+`SqliteStore` the state is shared by several processes, and persistent.
 
 Run it with `python examples/baskets.py` (stdio) or `colonnade serve examples/baskets.py` (HTTP).
 """

@@ -1,7 +1,7 @@
-"""Questions: declared, asked in the middle, put to a model, and effects that happen once.
+"""Elicitation, declared and in a function; sampling; side effects that run once.
 
-The same tools serve every client: one is asked by a request of its own, another gets a result that
-says what is missing and calls again. No tool looks at which.
+The same tools serve clients of every revision: in older ones the server sends a request, in
+2026-07-28 an `input_required` result, and the client retries. The code does not depend on it.
 
 Run it with `python examples/booking.py` (stdio) or `colonnade serve examples/booking.py` (HTTP).
 """
@@ -34,7 +34,7 @@ class Ticket:
 
 
 def about_meal(flight: str) -> str | None:
-    """The words of a question, or None where there is no need to ask."""
+    """The message of the elicitation, or None if it is not needed."""
     return "Which meal would you like?" if flight.startswith("LH") else None
 
 

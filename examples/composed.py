@@ -1,4 +1,4 @@
-"""A server of parts: dependencies, a lifespan, a layer around everything, another server inside.
+"""A composed server: dependency injection, lifespan, middleware, a mounted server, `list_changed`.
 
 Run it with `python examples/composed.py` (stdio) or `colonnade serve examples/composed.py` (HTTP).
 """
@@ -15,40 +15,40 @@ from colonnade.ports import Handler, RequestContext
 from colonnade.protocol.types import ProtocolType
 
 log = logging.getLogger("library")
-visits: Counter[str] = Counter()
+requests: Counter[str] = Counter()
 
 
 @asynccontextmanager
-async def open_shelves(server: Server) -> AsyncGenerator[str]:
-    """Entered once, before the first call; left after the last. What it gives is `ctx.state`."""
+async def open_library(server: Server) -> AsyncGenerator[str]:
+    """Startup before the first call, shutdown after the last. It yields `ctx.state`."""
     path = "file:library?mode=memory&cache=shared"
-    with closing(sqlite3.connect(path, uri=True)) as keeper, keeper:
-        keeper.execute("create table books (title text primary key, lent text)")
-        keeper.executemany("insert into books values (?, null)", [("Emma",), ("Ulysses",)])
-        keeper.commit()
+    with closing(sqlite3.connect(path, uri=True)) as db, db:
+        db.execute("create table books (title text primary key, lent text)")
+        db.executemany("insert into books values (?, null)", [("Emma",), ("Ulysses",)])
+        db.commit()
         yield path
-    log.warning("the shelves are closed")
+    log.warning("the library is closed")
 
 
-server = Server("library", version="1.0", lifespan=open_shelves)
+server = Server("library", version="1.0", lifespan=open_library)
 fines = Server("fines", version="1.0")
 
 
 @server.middleware
 async def counted(request: RequestContext, call_next: Handler) -> ProtocolType:
-    """Middleware sees every request and every result, and may change or refuse them."""
-    visits[request.method] += 1
+    """Middleware: wraps every request, and may change or refuse it."""
+    requests[request.method] += 1
     return await call_next(request)
 
 
-@server.resource("library://visits")
+@server.resource("library://requests")
 def seen() -> dict[str, int]:
     """How often each method was called."""
-    return visits
+    return requests
 
 
 async def get_db(ctx: Context) -> AsyncGenerator[sqlite3.Connection]:
-    """A connection for one call: committed if it went well, closed in any case."""
+    """A connection for one call: committed on success, always closed."""
     db = sqlite3.connect(ctx.state, uri=True)
     try:
         yield db
@@ -58,9 +58,9 @@ async def get_db(ctx: Context) -> AsyncGenerator[sqlite3.Connection]:
 
 
 def get_rates() -> Generator[dict[str, float]]:
-    """Made once for all calls, and cleaned up with the server."""
+    """Created once for all calls, and cleaned up at shutdown."""
     yield {"day": 0.2}
-    log.warning("the rates are put away")
+    log.warning("the rates are closed")
 
 
 Db = Annotated[sqlite3.Connection, Depends(get_db)]
@@ -71,7 +71,7 @@ async def lend(title: str, reader: str, db: Db) -> str:
     """Lend a book to a reader."""
     change = "update books set lent = ? where title = ? and lent is null"
     if not db.execute(change, (reader, title)).rowcount:
-        raise ToolError(f"{title!r} is not on the shelf.")
+        raise ToolError(f"{title!r} is not available.")
     return f"{reader} has {title!r}"
 
 
@@ -85,7 +85,7 @@ async def shelve(title: str, db: Db) -> int:
 
 @server.tool
 def sign_in(password: str) -> str:
-    """Show what is for the staff, and offer one thing more; every client is told by itself."""
+    """Enable the tools for the staff, and add one; clients are sent `list_changed`."""
     if password != "open sesame":
         raise ToolError("That is not the password.")
     server.enable(tags={"staff"})
@@ -104,7 +104,7 @@ def due(days: int, rates: Annotated[dict[str, float], Depends(get_rates, scope="
     return round(days * rates["day"], 2)
 
 
-server.mount(fines, namespace="fines")  # its tool is `fines_due` here
+server.mount(fines, namespace="fines")  # its tool is `fines_due`
 server.disable(tags={"staff"})
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""One conversation in each of the five revisions, between two cores in memory.
+"""One connection in each of the five revisions, between two protocol cores in memory.
 
     python examples/conversation.py [DATE ...]
 
-A client and a server, each a `DuplexLink`, talk over nothing but function calls. The server accepts
-all five revisions; the client is limited to one at a time. The tool is written once: it asks its
-question the same way, and the revision decides how the question travels.
+A client and a server, each a `DuplexLink`, are connected by function calls. The server accepts all
+five revisions; the client is limited to one at a time. The tool is written once: the revision
+decides whether its input request is a request of the server or an `input_required` result.
 """
 
 import signal
@@ -69,13 +69,13 @@ Tool = Generator[InputRequest, AnyInputResponse, t.CallToolResult]
 
 
 def book(peer: Peer, arguments: dict[str, Any]) -> Tool:
-    """The tool's one text. What it yields is a question; what comes back is its answer."""
+    """The tool: it yields an input request and receives the response."""
     if peer.revision.elicitation.modes:
-        asked = t.ElicitRequestParams(message="Which seat?", requested_schema=FORM)
-    else:  # nobody can be asked for a form there, but a model can be asked for a word
+        params = t.ElicitRequestParams(message="Which seat?", requested_schema=FORM)
+    else:  # revisions without elicitation have sampling
         words = t.SamplingMessage(role="user", content=t.TextContent(text="Pick a seat."))
-        asked = t.CreateMessageRequestParams(messages=[words], max_tokens=5)
-    answer = yield InputRequest(asked)
+        params = t.CreateMessageRequestParams(messages=[words], max_tokens=5)
+    answer = yield InputRequest(params)
     seat = "?"
     if isinstance(answer, t.ElicitResult) and answer.content:
         seat = str(answer.content["seat"])
@@ -97,13 +97,13 @@ class Conversation:
         self.lines = 0
 
     def to_server(self, data: bytes) -> None:
-        """What the client wrote arrives at the server."""
+        """Pass a message of the client to the server."""
         self._print("client ->", data)
         for event in self.server.receive(data, NOW):
             self._serve(event)
 
     def to_client(self, data: bytes | None) -> None:
-        """What the server wrote, if anything, arrives at the client."""
+        """Pass a message of the server, if any, to the client."""
         if data is None:
             return
         self._print("<- server", data)
@@ -112,10 +112,10 @@ class Conversation:
                 self.to_server(event.data)
             elif isinstance(event, RequestFinished) and isinstance(event.outcome, Raw):
                 self.results[event.id] = event.outcome
-            elif isinstance(event, RequestReceived):  # the server asks by request
+            elif isinstance(event, RequestReceived):  # an input request of the server
                 assert event.exchange.input_request is not None
                 self.to_server(
-                    event.exchange.settle(answer_to(event.exchange.input_request)) or b""
+                    event.exchange.settle(response_to(event.exchange.input_request)) or b""
                 )
             elif isinstance(event, ProgressReceived):
                 print(f"             {event.params.progress:g} of {event.params.total:g}")
@@ -128,8 +128,8 @@ class Conversation:
         if isinstance(event, Send):
             self.to_client(event.data)
         elif isinstance(event, RequestFinished) and isinstance(event.outcome, Raw):
-            exchange, interview, key, tool = self.asking.pop(event.id)
-            self._run(exchange, interview, tool, interview.receive_response(key, event.outcome))
+            exchange, rounds, key, tool = self.asking.pop(event.id)
+            self._run(exchange, rounds, tool, rounds.receive_response(key, event.outcome))
         elif isinstance(event, RequestCancelled):
             print(f"             cancelled: {event.reason}")
         elif isinstance(event, RequestReceived):
@@ -155,24 +155,24 @@ class Conversation:
                 subject=subject_of(exchange.request.params),
                 now=NOW,
             )
-        interview = InputRounds(exchange.peer, exchange.method, memory, params.input_responses)
+        rounds = InputRounds(exchange.peer, exchange.method, memory, params.input_responses)
         arguments = decode_as(dict[str, Any], params.arguments)
-        return self._run(exchange, interview, book(exchange.peer, arguments), None)
+        return self._run(exchange, rounds, book(exchange.peer, arguments), None)
 
     def _run(
         self,
         exchange: Exchange,
-        interview: InputRounds,
+        rounds: InputRounds,
         tool: Tool,
         answer: AnyInputResponse | None,
     ) -> None:
-        """Drive the tool to its next question that has no answer yet, or to its end."""
+        """Run the tool until its next input request without a response, or to its end."""
         try:
             while True:
-                question = tool.send(answer) if answer is not None else next(tool)
-                key, answer = interview.ask(question)
+                request = tool.send(answer) if answer is not None else next(tool)
+                key, answer = rounds.ask(request)
                 if answer is None:
-                    return self._ask(exchange, interview, key, question, tool)
+                    return self._ask(exchange, rounds, key, request, tool)
         except StopIteration as done:
             self.to_client(exchange.settle(done.value, wrap=True))
         except ToolError as error:
@@ -182,51 +182,51 @@ class Conversation:
     def _ask(
         self,
         exchange: Exchange,
-        interview: InputRounds,
+        rounds: InputRounds,
         key: str,
-        question: InputRequest,
+        request: InputRequest,
         tool: Tool,
     ) -> None:
         if self.revision.input_requests is InputRequests.AS_REQUEST:
-            id, data = self.server.request(question.kind.method, question.params, now=NOW)
-            self.asking[id] = exchange, interview, key, tool
+            id, data = self.server.request(request.kind.method, request.params, now=NOW)
+            self.asking[id] = exchange, rounds, key, tool
             return self.to_client(data)
         subject = subject_of(exchange.request.params)
-        demand = interview.result(KEYS.seal, principal="", subject=subject, expires_at=600.0)
+        demand = rounds.result(KEYS.seal, principal="", subject=subject, expires_at=600.0)
         return self.to_client(exchange.settle(demand))
 
     def _count(self, exchange: Exchange) -> None:
         if exchange.progress_token is None:
-            return None  # it never ends; the caller will give up
+            return None  # it never ends; the caller will cancel it
         for done in (1, 2):
             self.to_client(exchange.progress(done, 2, "counting"))
         result = t.CallToolResult(content=[t.TextContent(text="2 flights")])
         return self.to_client(exchange.settle(result))
 
-    # ------------------------------------------------------------ what the client does
+    # ------------------------------------------------------------ the client
 
     def call(self, params: t.CallToolRequestParams, *, progress: bool = False) -> object:
-        """Send a call; its id."""
+        """Send a tool call; returns its id."""
         id, data = self.client.request("tools/call", params, now=NOW, progress=progress)
         self.to_server(data)
         return id
 
     def result(self, id: object, method: str) -> t.ProtocolType:
-        """What a request came to."""
+        """The result of a request."""
         assert self.client.peer is not None
         return decode_result(self.revision.methods[method], self.results.pop(id), self.client.peer)
 
 
-def answer_to(question: InputRequest) -> AnyInputResponse:
-    """What the person, or the model, at the client says."""
-    if isinstance(question.params, t.ElicitRequestParams):
+def response_to(request: InputRequest) -> AnyInputResponse:
+    """The response of the user, or of the model."""
+    if isinstance(request.params, t.ElicitRequestParams):
         return t.ElicitResult(action="accept", content={"seat": "12A"})
     said = t.TextContent(text="12A")
     return t.CreateMessageResult(role="assistant", model="any", content=said)
 
 
 def open_up(talk: Conversation) -> None:
-    """A handshake, or a first request that says everything itself."""
+    """The handshake, or `server/discover` in revisions without one."""
     client = talk.client
     if talk.revision.handshake:
         return talk.to_server(client.initialize(NOW).data)
@@ -250,15 +250,15 @@ def call_with_progress(talk: Conversation) -> None:
     assert isinstance(talk.result(id, "tools/call"), t.CallToolResult)
 
 
-def call_with_a_question(talk: Conversation) -> None:
-    """The same tool everywhere: its question goes by request, or by result and a retry."""
+def call_with_input_request(talk: Conversation) -> None:
+    """The same tool in every revision: a request of the server, or a result and a retry."""
     params = t.CallToolRequestParams(name="book", arguments=Raw(b'{"flight":"DY 620"}'))
     outcome = talk.result(talk.call(params), "tools/call")
     if isinstance(outcome, t.InputRequiredResult):
         declared = talk.client.identity.capabilities
         assert isinstance(declared, t.ClientCapabilities)
         asked = checked_input_requests(outcome, declared, talk.revision)
-        answers = {key: answer_to(question) for key, question in asked.items()}
+        answers = {key: response_to(request) for key, request in asked.items()}
         again = retry_params(params, outcome, answers, talk.client.encoder(talk.revision))
         outcome = talk.result(talk.call(again), "tools/call")
     assert isinstance(outcome, t.CallToolResult)
@@ -275,17 +275,17 @@ STEPS: dict[str, Callable[[Conversation], None]] = {
     "open": open_up,
     "list the tools": list_tools,
     "call one, with progress": call_with_progress,
-    "call one that asks": call_with_a_question,
-    "call one, and give up": call_and_cancel,
+    "call one, with an input request": call_with_input_request,
+    "call one, and cancel it": call_and_cancel,
 }
 
 
 def main(dates: list[str]) -> int:
-    """Play the conversation in each revision, or in those with these dates."""
+    """Run it in each revision, or in those with these dates."""
     known = {revision.date: revision for revision in ALL}
-    strangers = [date for date in dates if date not in known]
-    if strangers:
-        print(f"no revision {', '.join(strangers)}; there are {', '.join(known)}", file=sys.stderr)
+    unknown = [date for date in dates if date not in known]
+    if unknown:
+        print(f"no revision {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
         return 2
     for date in dates or known:
         talk = Conversation(known[date])
@@ -300,5 +300,5 @@ def main(dates: list[str]) -> int:
 
 if __name__ == "__main__":
     if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `scripts/demo | head` is no failure
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head` is no failure
     sys.exit(main(sys.argv[1:]))

@@ -1,12 +1,11 @@
-"""A server that only people with a token may use, behind an identity provider of your own.
+"""A server with OAuth: access tokens (JWT) of your own identity provider, and scopes.
 
     ISSUER=https://login.example.com RESOURCE=https://diary.example.com/mcp \
         python examples/diary.py 8000
 
-The provider signs tokens (JWT) for the audience RESOURCE; its keys are found by its metadata and
-followed as they change. A token with the scope `diary:read` may read its own diary, one with
-`diary:write` may write into it. Without a port it speaks on stdio, where the caller is whoever
-started it, and no token is asked for.
+The provider issues tokens for the audience RESOURCE; its keys (JWKS) are discovered from its
+metadata and refreshed. The scope `diary:read` allows reading the caller's diary, `diary:write`
+writing it. Without a port the server uses stdio, where no token is required.
 """
 
 import os
@@ -20,11 +19,11 @@ RESOURCE = os.environ.get("RESOURCE", "https://diary.example.com/mcp")
 auth = Protection(
     RESOURCE,
     Jwt(ISSUER),
-    scopes=["diary:read"],  # for everything
-    implies={"diary:write": ["diary:read"]},  # who may write may read
+    scopes=["diary:read"],  # required for all requests
+    implies={"diary:write": ["diary:read"]},  # write includes read
 )
 server = Server("diary", version="1.0", auth=auth)
-# Each under its owner: a principal is an issuer and a name there, so no two people share one.
+# By principal, which is issuer and subject, so that no two users share a diary.
 diaries: dict[str, list[str]] = {}
 
 

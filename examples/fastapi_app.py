@@ -1,10 +1,10 @@
-"""MCP in a FastAPI application, in one line: `/mcp` is ours, the rest and its lifespan is theirs.
+"""MCP in a FastAPI application, in one line: `/mcp` is the server, all else is FastAPI.
 
     uvicorn --app-dir examples fastapi_app:app         any ASGI server will do
     python examples/fastapi_app.py [PORT]              with Colonnade's own
 
-The application may do it the other way round and mount: `api.mount("/", server.asgi())` as its last
-route. No lifespan reaches what is mounted, so there the first request starts the server.
+Or mount the server in the application: `api.mount("/", server.asgi())` as its last route. Mounted
+applications have no lifespan, so the first request starts the server.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""A host: three servers of three revisions, over three transports, and a model that uses them.
+"""A host: three servers of three revisions, over three transports, and a model with their tools.
 
     python examples/hosting.py
 
-`scripts/demo` plays it. Everything is real but the model: what one would say is written down in
-`Script`, which reads the results of its calls as a model does. Needs no network and no keys. At a
-terminal you answer what the servers ask; without one it answers itself.
+`scripts/demo` runs it. Only the model is fake: `Script` has its responses, and reads the results of
+its calls as a model does. Needs no network and no keys. On a terminal you answer the elicitation
+requests of the servers; otherwise they are answered by the script.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ WIDTH = 98
 STYLED = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 ANSWERS = {"travel": {"car": 12, "window": True}, "booking": {"row": 7, "place": "window"}}
 ONE_AT_A_TIME = asyncio.Lock()
-# What happens while somebody types is shown when they have.
+# Output during a prompt is shown after it.
 WAITING: list[str] = []
-# What you saw, and the line that makes it.
+# A line of each file that the demo has shown in action.
 CODE = {
     "weather.py": "Did you mean",
     "travel.py": 'Ask("',
@@ -54,19 +54,19 @@ def line(words: str) -> None:
 
 
 def tell(words: str) -> None:
-    """A line about what the servers do, never in the middle of a question."""
+    """Print a line, after the current prompt if there is one."""
     if ONE_AT_A_TIME.locked():
         WAITING.append(words)
     else:
         line(words)
 
 
-class Voice(io.TextIOBase):
-    """What the travel server writes, as a part of the play."""
+class Stderr(io.TextIOBase):
+    """The stderr of the travel server, as a part of the output."""
 
     def write(self, text: str) -> int:
         for words in filter(None, text.splitlines()):
-            tell(f"travel says: {words}")
+            tell(f"travel stderr: {words}")
         return len(text)
 
 
@@ -74,46 +74,46 @@ class Voice(io.TextIOBase):
 
 
 class Script:
-    """What a model would say, one reply after another, after reading what came of its calls."""
+    """A fake model: one response after another, which depend on the results of its calls."""
 
     def __init__(self) -> None:
-        self._steps = [self.look, self.ask, self.mend, self.book, self.tell]
+        self._steps = [self.search, self.call, self.correct, self.book, self.summarise]
         self._shown: list[str] = []
 
     def __call__(self, messages: list[Any], tools: list[Any]) -> Any:
         names = [tool["function"]["name"] for tool in tools]
         if names != self._shown:
             self._shown = names
-            tell(f"the model is shown {len(tools)}: {', '.join(names)}")
-        told = [message["content"] for message in messages if message["role"] == "tool"]
-        return self._steps.pop(0)(told)
+            tell(f"tools for the model ({len(tools)}): {', '.join(names)}")
+        results = [message["content"] for message in messages if message["role"] == "tool"]
+        return self._steps.pop(0)(results)
 
-    def look(self, _: list[str]) -> Any:
+    def search(self, _: list[str]) -> Any:
         return calls(
             ("find_tools", {"words": "weather forecast for a city", "limit": 1}),
             ("find_tools", {"words": "find and book trains", "limit": 2}),
             ("find_tools", {"words": "book a flight", "limit": 1}),
         )
 
-    def ask(self, _: list[str]) -> Any:
+    def call(self, _: list[str]) -> Any:
         return calls(
             ("weather__forecast", {"city": "Olso", "days": 1}),
             ("travel__find", {"start": "Paris", "end": "Lyon"}),
         )
 
-    def mend(self, told: list[str]) -> Any:
-        city = told[-2].split("Did you mean '")[1].split("'")[0]
+    def correct(self, results: list[str]) -> Any:
+        city = results[-2].split("Did you mean '")[1].split("'")[0]
         return calls(("weather__forecast", {"city": city, "days": 1}))
 
-    def book(self, told: list[str]) -> Any:
-        train = json.loads(told[-2])[0]
+    def book(self, results: list[str]) -> Any:
+        train = json.loads(results[-2])[0]
         return calls(
             ("travel__book", {"train": train["number"]}), ("booking__book", {"flight": "SK1"})
         )
 
-    def tell(self, told: list[str]) -> str:
-        high = json.loads(told[-3])["days"][0]["high"]
-        trip, ticket = booked(told[-2]), booked(told[-1])
+    def summarise(self, results: list[str]) -> str:
+        high = json.loads(results[-3])["days"][0]["high"]
+        trip, ticket = booked(results[-2]), booked(results[-1])
         train, flight = "No train to Lyon", "no flight to Oslo"
         if trip:
             train = f"{trip['train']} to Lyon, car {trip['seat']['car']}"
@@ -122,15 +122,15 @@ class Script:
         return f"{train}; {flight}. It is {high:g} degrees there: take a coat."
 
 
-def booked(told: str) -> Any:
-    """What came of a booking; None where whoever was asked said no."""
+def booked(result: str) -> Any:
+    """The booking in a result; None if the user declined."""
     with contextlib.suppress(ValueError):
-        return json.loads(told)
+        return json.loads(result)
     return None
 
 
 def calls(*wanted: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    """A reply of Chat Completions that wants these calls."""
+    """A response of Chat Completions with these tool calls."""
     made = [
         {"type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         for name, arguments in wanted
@@ -138,7 +138,7 @@ def calls(*wanted: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": made}
 
 
-# ---------------------------------------------------------------- what is seen
+# ---------------------------------------------------------------- output
 
 
 def show_call(call: ModelCall) -> None:
@@ -155,42 +155,43 @@ def show_result(call: ModelCall) -> None:
     tell(f"{mark} {call.name}: {call.result.text}")
 
 
-async def answer(question: HostInputRequest) -> Any:
-    """All questions of all servers come here, with who asks and for which call."""
-    names = ", ".join(call.name for call in question.calls)
-    params: Any = question.params
+async def on_input_request(request: HostInputRequest) -> Any:
+    """The callback for elicitation requests of all servers, with the server and the call."""
+    names = ", ".join(call.name for call in request.calls)
+    params: Any = request.params
     async with ONE_AT_A_TIME:
-        line(f"?? {question.server} asks, for {names}: {params.message}")
-        said: dict[str, Any] = dict(ANSWERS[question.server])
+        line(f"?? elicitation from {request.server}, for {names}: {params.message}")
+        content: dict[str, Any] = dict(ANSWERS[request.server])
         try:
             if sys.stdin.isatty() and sys.stdout.isatty():
-                for name, usual in said.items():
-                    said[name] = await asked(name, params.requested_schema.properties[name], usual)
-            line(f"!! {json.dumps(said)}")
+                fields = params.requested_schema.properties
+                for name, default in content.items():
+                    content[name] = await prompt(name, fields[name], default)
+            line(f"!! {json.dumps(content)}")
         finally:
             show_waiting()
-    return said
+    return content
 
 
 def show_waiting() -> None:
-    """All that happened while somebody typed."""
+    """Print what happened during the prompt."""
     for words in WAITING:
         line(words)
     WAITING.clear()
 
 
-async def asked(name: str, field: Any, usual: Any) -> Any:
-    """What a person says to one field, asked until it fits. Raises `Declined` for Ctrl-D."""
+async def prompt(name: str, field: Any, default: Any) -> Any:
+    """Prompt for one field until the value is valid. Raises `Declined` for Ctrl-D."""
     words = {"yes": True, "no": False}
     choices = words if field.type == "boolean" else {word: word for word in field.enum or ()}
     takes = " or ".join(choices) or "a number"
-    brackets = next((word for word, value in choices.items() if value == usual), str(usual))
+    brackets = next((word for word, value in choices.items() if value == default), str(default))
     while True:
-        said = await typed(f"     {name} ({takes}; Ctrl-D says no) [{brackets}] ")
+        said = await typed(f"     {name} ({takes}; Ctrl-D declines) [{brackets}] ")
         if said is None:
             print()
-            line("!! no")
-            raise Declined("the user said no")
+            line("!! declined")
+            raise Declined("the user declined")
         said = said.strip().lower() or brackets
         fits = [value for word, value in choices.items() if word.startswith(said)]
         if len(fits) == 1 or (not choices and said.isdecimal()):
@@ -199,29 +200,29 @@ async def asked(name: str, field: Any, usual: Any) -> Any:
 
 
 async def typed(words: str) -> str | None:
-    """A line that somebody types, while everything else goes on; None at the end of the input."""
+    """Read a line without blocking the event loop; None at the end of the input."""
     print(words, end="", flush=True)
     loop = asyncio.get_running_loop()
     done: asyncio.Future[bytes] = loop.create_future()
 
     def read() -> None:
-        data = os.read(sys.stdin.fileno(), 4096)  # a terminal hands over one line
-        with contextlib.suppress(RuntimeError):  # the play is over
+        data = os.read(sys.stdin.fileno(), 4096)  # a terminal returns one line
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(lambda: done.done() or done.set_result(data))
 
-    # A daemon: the end of the play does not wait for somebody to type.
+    # A daemon thread: the end of the program does not wait for input.
     threading.Thread(target=read, daemon=True).start()
     return (await done).decode("utf-8", "replace") or None
 
 
 class Log(logging.Handler):
-    """What the host logs, as a part of the play."""
+    """The log of the host, as a part of the output."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell(f"the log: {record.getMessage()}")
+        tell(f"log: {record.getMessage()}")
 
 
-# ---------------------------------------------------------------- the play
+# ---------------------------------------------------------------- the demo
 
 
 @contextlib.asynccontextmanager
@@ -234,7 +235,7 @@ async def serving() -> AsyncGenerator[str]:
     )
     try:
         url = await started
-        signal.signal(signal.SIGINT, ctrl_c)  # it ends the play, and not this server alone
+        signal.signal(signal.SIGINT, ctrl_c)  # Ctrl-C ends the program, not only this server
         yield url
     finally:
         task.cancel()
@@ -242,7 +243,7 @@ async def serving() -> AsyncGenerator[str]:
 
 
 async def show_servers(host: Host, reached: dict[str, str]) -> None:
-    title("Three servers under one roof")
+    title("One host, three servers")
     tools = await host.list_tools()
     for status in host.status():
         names = ", ".join(tool.original for tool in tools if tool.server == status.key)
@@ -250,25 +251,25 @@ async def show_servers(host: Host, reached: dict[str, str]) -> None:
 
 
 async def show_end(host: Host, crashed: asyncio.Event) -> None:
-    title("kill -9 of one of them")
+    title("kill -9 of one server")
     before = next(status for status in host.status() if status.key == "weather")
     assert before.pid is not None
     os.kill(before.pid, signal.SIGKILL)
     await crashed.wait()
     there = await host.call_tool("travel__find", {"start": "Berlin", "end": "Prague"})
-    line(f"travel goes on: {there.text}")
+    line(f"travel still works: {there.text}")
     again = await host.call_tool("weather__forecast", {"city": "Cairo", "days": 1})
     after = next(status for status in host.status() if status.key == "weather")
     assert after.pid != before.pid
-    line(f"weather was started again: {again.text}")
+    line(f"weather was restarted: {again.text}")
 
 
 def show_code() -> None:
-    title("What you saw, and where it is written")
+    title("The code")
     for name, words in CODE.items():
         text = (HERE / name).read_text("utf-8")
         lines = [one.strip() for one in text.splitlines() if words in one]
-        found = next(one for one in lines if not one.startswith('"'))  # which is CODE itself
+        found = next(one for one in lines if not one.startswith('"'))  # not CODE itself
         print(f"  examples/{name:11} {found}")
 
 
@@ -280,19 +281,19 @@ async def main() -> None:
             "travel": {"url": url, "revision": "2025-11-25"},
             "booking": booking.server,
         }
-        reached = {"weather": "a process, on its pipes", "travel": url, "booking": "right here"}
+        reached = {"weather": "a process (stdio)", "travel": url, "booking": "in memory"}
         crashed = asyncio.Event()
 
-        def hear(status: Status) -> None:
+        def on_event(status: Status) -> None:
             if status.crashes:
                 crashed.set()
 
-        async with Host(servers, on_input_request=answer, on_event=hear) as host:
+        async with Host(servers, on_input_request=on_input_request, on_event=on_event) as host:
             await show_servers(host, reached)
-            wish = "Take me to Lyon by train, and on to Oslo by plane. Is it warm there?"
-            title(wish)
+            request = "Take me to Lyon by train, and on to Oslo by plane. Is it warm there?"
+            title(request)
             run = await host.run(
-                Script(), wish, max_tools=8, on_call=show_call, on_result=show_result
+                Script(), request, max_tools=8, on_call=show_call, on_result=show_result
             )
             title(run.text)
             line(f"{run.rounds} rounds, {len(run.calls)} calls, {len(run.messages)} messages")
@@ -302,10 +303,10 @@ async def main() -> None:
 if __name__ == "__main__":
     logging.getLogger("colonnade").addHandler(Log())
     try:
-        with contextlib.redirect_stderr(Voice()):
+        with contextlib.redirect_stderr(Stderr()):
             asyncio.run(main())
         show_code()
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # somebody read enough, as `head` does
+    except BrokenPipeError:  # output was closed, as by `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

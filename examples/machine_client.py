@@ -1,11 +1,10 @@
-"""A program's client: it logs in as itself, with a secret that its issuer gave it.
+"""OAuth client credentials: a program that logs in without a user.
 
     CLIENT_ID=robot CLIENT_SECRET=... ISSUER=https://login.example.com \\
         python examples/machine_client.py https://example.com/mcp
 
-The issuer is named here and not by the server: whichever server this connects to, the secret goes
-to that issuer and to nobody else. With `private_key=` instead of `client_secret=` there is no
-secret that could travel at all.
+The issuer is configured here and not by the server: the secret is sent only to that issuer,
+whatever the server says. With `private_key=` instead of `client_secret=` no secret is sent.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a tool may return besides data: pictures, sounds, files, links, several of them at once.
+"""Content of tool results: images, audio, files, resource links, several blocks.
 
 Run it with `python examples/media.py` (stdio) or `colonnade serve examples/media.py` (HTTP).
 """
@@ -30,7 +30,7 @@ def png(rows: list[bytes]) -> bytes:
 
 
 class Chart:
-    """Anything that shows itself, as figures do in a notebook, is a picture here, too."""
+    """An object with a rich display, like a figure in a notebook, is an image."""
 
     def __init__(self, values: list[int]) -> None:
         self.values = values
@@ -67,7 +67,7 @@ def tone(hertz: int = 440, milliseconds: int = 50) -> Audio:
 
 @server.tool
 def report() -> list[str | Chart | File | Link]:
-    """The week in words, as a picture, as a table, and where to find more."""
+    """The week as text, an image, a table and a link."""
     table = "\n".join(f"{day},{count}" for day, count in SALES.items())
     return [
         f"{sum(SALES.values())} sold this week.",

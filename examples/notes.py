@@ -1,4 +1,4 @@
-"""Resources: fixed, by template, binary and of a folder; followed as they change, and completed.
+"""Resources: static, templates, binary, of a directory; subscriptions and completion.
 
 Run it with `python examples/notes.py` (stdio) or `colonnade serve examples/notes.py` (HTTP).
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from colonnade import Annotations, Server
 
-server = Server("notes", version="1.0", instructions="Notes to read; follow one to hear of edits.")
+server = Server("notes", version="1.0", instructions="Notes to read; subscribe to one for updates.")
 
 notes = {
     "groceries": "# Groceries\n\n- oats\n- pears\n",
@@ -26,7 +26,7 @@ def index() -> list[dict[str, object]]:
 
 @server.resource("notes://{name}", mime_type="text/markdown", annotations=Annotations(priority=0.9))
 def note(name: str) -> str | None:
-    """One note. A name that is none is answered as each revision says 'not found'."""
+    """One note; None for an unknown name is 'not found'."""
     return notes.get(name)
 
 
@@ -37,7 +37,7 @@ def names(prefix: str) -> list[str]:
 
 @server.resource("backup://notes.zip", title="A backup", mime_type="application/zip")
 def backup() -> bytes:
-    """All notes in one archive. What is bytes travels as bytes."""
+    """All notes in one archive, as binary contents."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         for name, text in notes.items():
@@ -45,13 +45,13 @@ def backup() -> bytes:
     return made.getvalue()
 
 
-# Every file below this folder, by its path; nothing leads out of it.
+# Every file in this directory, by its path; path traversal is rejected.
 server.files("attachments://", Path(__file__).with_name("attachments"))
 
 
 @server.tool
 def write(name: str, text: str) -> str:
-    """Write a note; whoever follows it, or all notes, is told.
+    """Write a note; subscribers are notified.
 
     Args:
         name: What it is called.

@@ -1,8 +1,8 @@
-"""A person's client: where a server asks who they are, they log in, in a browser.
+"""OAuth login of a user: authorization code with PKCE, in a browser.
 
     python examples/person_client.py https://example.com/mcp
 
-The login is kept on this machine, encrypted, and renewed by itself: the next run opens no browser.
+Tokens are stored on this machine, encrypted, and refreshed: the next run opens no browser.
 """
 
 import asyncio
@@ -22,4 +22,4 @@ if __name__ == "__main__":
     try:
         asyncio.run(main(sys.argv[1]))
     except LoginRequired as error:
-        sys.exit(f"nobody logged in: {error}")
+        sys.exit(f"not logged in: {error}")

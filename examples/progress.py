@@ -1,4 +1,4 @@
-"""While a tool runs: progress, log messages, the end by cancellation, and by running out of time.
+"""Progress, log messages, cancellation and timeouts.
 
 Run it with `python examples/progress.py` (stdio) or `colonnade serve examples/progress.py` (HTTP).
 """
@@ -38,7 +38,7 @@ def weigh(grams: list[int], ctx: BlockingContext) -> int:
 
 @server.tool
 async def simmer(dish: str, ctx: Context) -> str:
-    """Simmer until somebody cancels; `finally` and `except CancelledError` run as ever."""
+    """Simmer until the call is cancelled; `finally` and `except CancelledError` run."""
     await ctx.info(f"simmering {dish}")
     try:
         await asyncio.Event().wait()
@@ -56,7 +56,7 @@ async def bake(minutes: float) -> str:
 
 @server.tool(read_only=True)
 def leftovers() -> list[str]:
-    """What was thrown away because nobody waited for it."""
+    """Dishes of cancelled calls."""
     return thrown_away
 
 

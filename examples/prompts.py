@@ -1,4 +1,4 @@
-"""Prompts: typed arguments, several messages, pictures and files in them, completions.
+"""Prompts: typed arguments, several messages, images and embedded resources, completion.
 
 Run it with `python examples/prompts.py` (stdio) or `colonnade serve examples/prompts.py` (HTTP).
 """
@@ -40,7 +40,7 @@ def review(code: str, language: Literal["python", "go"] = "python") -> list[Mess
 
 @server.prompt
 def shorten(text: str, words: int = 50, keep_names: bool = True) -> str:
-    """Ask for a shorter text. Arguments travel as strings and arrive as what they are."""
+    """Ask for a shorter text. Arguments are sent as strings and decoded to their types."""
     names = "Keep every name." if keep_names else "Names may go."
     return f"Say this in at most {words} words. {names}\n\n{text}"
 
@@ -51,7 +51,7 @@ def invite(team: Literal["docs", "core"], person: str, tone: Tone = Tone.FRIENDL
     return f"Write a {tone.value} invitation for {person} of the {team} team."
 
 
-# `team`, `tone`, `language` and `keep_names` complete by their types, with no code.
+# `team`, `tone`, `language` and `keep_names` are completed from their types.
 @server.completion(invite, "person")
 def people(prefix: str, team: str = "") -> list[str]:
     everyone = TEAMS.get(team) or [name for members in TEAMS.values() for name in members]

@@ -1,4 +1,4 @@
-"""A bit of everything in one server: `walk.py` starts it and walks through it.
+"""Tools, elicitation, progress, a resource and a lifespan in one server; `walk.py` is a tour of it.
 
 Run it with `python examples/travel.py` (stdio), or with a port (HTTP; 0 is any free one), or with
 `colonnade serve examples/travel.py`.

@@ -1,9 +1,9 @@
-"""A walk through a running server, over HTTP, in every revision, message by message.
+"""A tour of a running server over HTTP, in every revision, message by message.
 
     python examples/walk.py
 
-Starts `travel.py` as a process on a free port, speaks to it with nothing but `http.client`, so that
-you see what goes over the wire, and ends it. Needs no terminal and no keys.
+Starts `travel.py` as a process on a free port, connects to it with `http.client` alone, to show the
+HTTP requests, and stops it. Needs no terminal and no keys.
 """
 
 import http.client
@@ -41,7 +41,7 @@ def shown(value: Any) -> str:
 
 
 class Client:
-    """A client of one revision: the newest says all in each request, the others open a session."""
+    """A client of one revision: sessions, except in the newest one."""
 
     def __init__(self, port: int, revision: str = NEWEST) -> None:
         self.port = port
@@ -66,7 +66,7 @@ class Client:
         return response
 
     def messages(self, method: str, params: JSON | None = None) -> Generator[JSON]:
-        """All that comes back for a request, as it comes; the answer is the last."""
+        """The messages in the response to a request, as they arrive; the result is the last."""
         self._id += 1
         params = dict(params or {})
         headers: dict[str, str] = {}
@@ -88,7 +88,7 @@ class Client:
                     yield json.loads(text[6:])
 
     def result(self, method: str, params: JSON | None = None) -> JSON:
-        """The result alone."""
+        """The result only."""
         *_, last = self.messages(method, params)
         if "error" in last:
             raise SystemExit(f"{method}: {last['error']}")
@@ -98,24 +98,24 @@ class Client:
         return self.result("tools/call", {"name": tool, "arguments": arguments})
 
     def reply(self, id: Any, result: JSON) -> None:
-        """Answer a question that came as a request."""
+        """Send the response to an input request."""
         headers = {"Mcp-Protocol-Version": self.revision}
         self._post({"jsonrpc": "2.0", "id": id, "result": result}, headers).close()
 
 
-# ---------------------------------------------------------------- the stations
+# ---------------------------------------------------------------- the tour
 
 
 def discovery(client: Client) -> None:
     title("Discovery: one request, no handshake")
     found = client.result("server/discover")
-    line(f"speaks  {' '.join(found['supportedVersions'])}")
-    line(f"offers  {', '.join(found['capabilities'])}")
-    line(f"says    {found['instructions']}")
+    line(f"versions      {' '.join(found['supportedVersions'])}")
+    line(f"capabilities  {', '.join(found['capabilities'])}")
+    line(f"instructions  {found['instructions']}")
 
 
 def tools(client: Client) -> None:
-    title("Tools: schemas from signatures, hidden what is not the caller's to say")
+    title("Tools: schemas from signatures, without parameters that are elicited")
     for tool in client.result("tools/list")["tools"]:
         given = [
             f"{name}: {one['type']}" + (f" = {one['default']}" if "default" in one else "")
@@ -126,7 +126,7 @@ def tools(client: Client) -> None:
 
 
 def calls(client: Client) -> None:
-    title("A call, and one with a mistake")
+    title("A call, and one with invalid arguments")
     line("find(start='Paris', end='Lyon', at_most=2)")
     for train in client.call("find", start="Paris", end="Lyon", at_most=2)["structuredContent"]:
         line(f"    {shown(train)}")
@@ -135,7 +135,7 @@ def calls(client: Client) -> None:
 
 
 def progress(client: Client) -> None:
-    title("Progress, as it happens")
+    title("Progress notifications")
     for message in client.messages(
         "tools/call", {"name": "compare", "_meta": {"progressToken": 1}}
     ):
@@ -146,22 +146,22 @@ def progress(client: Client) -> None:
             line(message["result"]["content"][0]["text"])
 
 
-def questions(port: int) -> None:
-    title("A question, from one text of code: seat: Annotated[Seat, Ask('Which seat on {train}?')]")
+def elicitation(port: int) -> None:
+    title("Elicitation, in two revisions: seat: Annotated[Seat, Ask('Which seat on {train}?')]")
     params: JSON = {"name": "book", "arguments": {"train": "TGV 6607"}}
     answer = {"action": "accept", "content": {"car": 12, "window": True}}
-    line(f"{NEWEST}: the result says what is missing, and the call is made again")
+    line(f"{NEWEST}: an input_required result, and a retry of the call")
     client = Client(port)
     asked = client.result("tools/call", params)
     ((key, question),) = asked["inputRequests"].items()
     state = asked["requestState"]
     line(f"    <- {question['method']}: {question['params']['message']}")
-    line(f"       requestState, sealed: {len(state)} characters")
+    line(f"       requestState, encrypted: {len(state)} characters")
     line(f"    -> {shown(answer)}")
     again = params | {"inputResponses": {key: answer}, "requestState": state}
     line(f"    <- {shown(client.result('tools/call', again)['structuredContent'])}")
     older = Client(port, "2025-11-25")
-    line("2025-11-25: the server asks by a request of its own")
+    line("2025-11-25: a request of the server")
     for message in older.messages("tools/call", params):
         if "method" in message:
             line(f"    <- {message['method']}: {message['params']['message']}")
@@ -172,24 +172,24 @@ def questions(port: int) -> None:
 
 
 def resources(client: Client) -> None:
-    title("A resource, and news of it")
+    title("A resource, and a subscription")
     read = client.result("resources/read", {"uri": "trips://mine"})["contents"][0]["text"]
     line(f"trips://mine: {len(json.loads(read))} trips")
-    news = client.messages(
+    stream = client.messages(
         "subscriptions/listen", {"notifications": {"resourceSubscriptions": ["trips://mine"]}}
     )
-    line(f"<- {next(news)['method']}")
+    line(f"<- {next(stream)['method']}")
     other = Client(client.port, "2025-11-25")
     for message in other.messages("tools/call", {"name": "book", "arguments": {"train": "EC 171"}}):
         if "method" in message:
             other.reply(message["id"], {"action": "accept", "content": {"car": 3}})
-    told = next(news)
-    line(f"<- {told['method']}: {told['params']['uri']}, after somebody else booked")
-    news.close()
+    update = next(stream)
+    line(f"<- {update['method']}: {update['params']['uri']}, after another client booked")
+    stream.close()
 
 
 def crash(client: Client, log: Path) -> None:
-    title("A crash: the caller gets an id, the log has the rest")
+    title("An exception: the caller gets an error id, the log has the traceback")
     words = client.call("refund", euros=45.0, days_left=0)["content"][0]["text"]
     line(f"the caller  {words}")
     logged = next(text for text in log.read_text("utf-8").splitlines() if words in text)
@@ -197,10 +197,10 @@ def crash(client: Client, log: Path) -> None:
 
 
 def revisions(port: int) -> None:
-    title("The same call, in each revision that is spoken")
+    title("The same call in each revision")
     for revision in REVISIONS:
         result = Client(port, revision).call("find", start="Berlin", end="Prague")
-        parts = [f"{len(result['content'])} block of text"]
+        parts = [f"{len(result['content'])} text block"]
         if "structuredContent" in result:
             parts.append(f"data {shown(result['structuredContent'])}")
         if "resultType" in result:
@@ -209,7 +209,7 @@ def revisions(port: int) -> None:
 
 
 def end(client: Client, server: "subprocess.Popen[str]", log: Path) -> None:
-    title("SIGTERM, while a call is in flight")
+    title("Graceful shutdown: SIGTERM during a call")
     running = client.messages("tools/call", {"name": "compare", "_meta": {"progressToken": 2}})
     line(f"compare  {next(running)['params']['message']}")
     server.send_signal(signal.SIGTERM)
@@ -217,7 +217,7 @@ def end(client: Client, server: "subprocess.Popen[str]", log: Path) -> None:
     line(f"compare  {last['result']['content'][0]['text']}")
     if server.wait(WAIT_S) or "the office is closed" not in log.read_text("utf-8"):
         raise SystemExit(f"the server did not end well: {server.returncode}")
-    line("drained: the call was answered, the lifespan was left, the process ended with 0")
+    line("the call finished, the lifespan was closed, the process exited with 0")
 
 
 def main() -> None:
@@ -234,9 +234,9 @@ def main() -> None:
             port = int(first.removesuffix("/mcp").rpartition(":")[2])
             title(f"{first} (process {server.pid})")
             client = Client(port)
-            for station in (discovery, tools, calls, progress):
-                station(client)
-            questions(port)
+            for step in (discovery, tools, calls, progress):
+                step(client)
+            elicitation(port)
             resources(client)
             crash(client, log)
             revisions(port)
@@ -248,10 +248,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(
-        signal.SIGTERM, lambda number, frame: sys.exit(1)
-    )  # so that the server is ended, too
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # stops the server, too
     try:
         main()
-    except BrokenPipeError:  # somebody read enough, as `head` does
+    except BrokenPipeError:  # output was closed, as by `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

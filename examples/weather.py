@@ -1,4 +1,4 @@
-"""Tools: typed arguments, structured results, hints for clients, errors that a model can act on.
+"""Tools: typed arguments, structured output, tool annotations, errors that a model can act on.
 
 Run it with `python examples/weather.py` (stdio) or `colonnade serve examples/weather.py` (HTTP).
 """

@@ -206,7 +206,7 @@ async def pooled(**options: Any) -> AsyncGenerator[HttpPool]:
 async def fetch(pool: HttpPool, url: str) -> tuple[int, bytes]:
     """The status and the body at a URL."""
     async with await pool.send("GET", url, []) as answer:
-        return answer.status, await answer.whole(LIMIT)
+        return answer.status, await answer.read_all(LIMIT)
 
 
 async def answering(visitor: Visitor) -> None:

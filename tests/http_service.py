@@ -101,7 +101,7 @@ class FakeService:
 
     # ------------------------------------------------------------ the port
 
-    async def answer(self, request: RequestContext) -> bytes | None:
+    async def respond(self, request: RequestContext) -> bytes | None:
         exchange = request.exchange
         self.running += 1
         self.turns.append(request)
@@ -116,19 +116,21 @@ class FakeService:
         finally:
             self.running -= 1
 
-    def told(self, told: NotificationReceived, peer: Peer | None) -> None:
+    def on_notification(self, told: NotificationReceived, peer: Peer | None) -> None:
         self.heard.append(told.method.name)
 
     def param_headers(self, tool: str) -> tuple[ParamHeader, ...]:
         return param_headers(SCHEMA) if tool == "mirrored" else ()
 
-    def may_hear(self, uri: str, scopes: frozenset[str] | None) -> bool:
+    def may_subscribe(self, uri: str, scopes: frozenset[str] | None) -> bool:
         """What is below `secret:` needs the scope "admin"."""
         return scopes is None or not uri.startswith("secret:") or "admin" in scopes
 
-    def watch(self, news: Callable[[str, t.NotificationParams], None]) -> Callable[[], None]:
-        self._watchers.append(news)
-        return lambda: self._watchers.remove(news)
+    def watch_changes(
+        self, on_change: Callable[[str, t.NotificationParams], None]
+    ) -> Callable[[], None]:
+        self._watchers.append(on_change)
+        return lambda: self._watchers.remove(on_change)
 
     async def start(self) -> None:
         self.starts += 1

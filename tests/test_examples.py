@@ -67,21 +67,21 @@ def test_the_host_shows_what_it_promises() -> None:
     played = run("hosting").stdout
     assert "\033" not in played  # no colours where there is no terminal
     for words in (
-        "  weather  2025-06-18  a process, on its pipes",
+        "  weather  2025-06-18  a process (stdio)",
         "  travel   2025-11-25  http://127.0.0.1:",
-        "  booking  2026-07-28  right here",
-        "the model is shown 1: find_tools\n",
+        "  booking  2026-07-28  in memory",
+        "tools for the model (1): find_tools\n",
         "-> find_tools(words='weather forecast for a city'): weather__forecast\n",
         "<- error: weather__forecast: No city 'Olso'. Did you mean 'Oslo'?",
         "-> weather__forecast(city='Oslo', days=1)",
-        "?? travel asks, for travel__book: Which seat on TGV 6607?",
-        "?? booking asks, for booking__book: Which seat on SK1?",
+        "?? elicitation from travel, for travel__book: Which seat on TGV 6607?",
+        "?? elicitation from booking, for booking__book: Which seat on SK1?",
         '<- travel__book: {"train":"TGV 6607","seat":{"car":12,"window":true}}',
         "\nTGV 6607 to Lyon, car 12; then SK1 to Oslo, row 7. It is 4 degrees there: take a coat.\n",
-        "travel goes on: ",
-        'weather was started again: {"city":"Cairo"',
-        "  travel says: the office is closed\n",
-        "\nWhat you saw, and where it is written\n",
+        "travel still works: ",
+        'weather was restarted: {"city":"Cairo"',
+        "  travel stderr: the office is closed\n",
+        "\nThe code\n",
         '  examples/booking.py  seat: Annotated[Seat, Ask("Which seat on {flight}?")],\n',
     ):
         assert words in played
@@ -99,14 +99,14 @@ def _demo() -> PseudoTerminal:
 
 def test_the_host_asks_again_for_what_does_not_fit_and_shows_what_does() -> None:
     with _demo() as demo:
-        demo.answer("car (a number; Ctrl-D says no) [12] ", "abc")
+        demo.answer("car (a number; Ctrl-D declines) [12] ", "abc")
         demo.until("'abc' is not a number")
-        demo.answer("car (a number; Ctrl-D says no) [12] ", "3")
-        demo.answer("window (yes or no; Ctrl-D says no) [yes] ", "n")
-        demo.answer("row (a number; Ctrl-D says no) [7] ", "")
-        demo.answer("place (window or aisle; Ctrl-D says no) [window] ", "y")
+        demo.answer("car (a number; Ctrl-D declines) [12] ", "3")
+        demo.answer("window (yes or no; Ctrl-D declines) [yes] ", "n")
+        demo.answer("row (a number; Ctrl-D declines) [7] ", "")
+        demo.answer("place (window or aisle; Ctrl-D declines) [window] ", "y")
         demo.until("'y' is not window or aisle")
-        demo.answer("place (window or aisle; Ctrl-D says no) [window] ", "aisle")
+        demo.answer("place (window or aisle; Ctrl-D declines) [window] ", "aisle")
         code, shown = demo.end()
     assert code == 0, shown
     assert '!! {"car": 3, "window": false}' in shown
@@ -116,12 +116,12 @@ def test_the_host_asks_again_for_what_does_not_fit_and_shows_what_does() -> None
 
 def test_what_the_servers_do_meanwhile_is_not_shown_in_the_middle_of_a_question() -> None:
     with _demo() as demo:
-        demo.answer("car (a number; Ctrl-D says no) [12] ", "")
-        demo.answer("window (yes or no; Ctrl-D says no) [yes] ", "")
-        demo.until("row (a number; Ctrl-D says no) [7] ")
+        demo.answer("car (a number; Ctrl-D declines) [12] ", "")
+        demo.answer("window (yes or no; Ctrl-D declines) [yes] ", "")
+        demo.until("row (a number; Ctrl-D declines) [7] ")
         # By the time that this is answered the train was booked, which is shown below the answers.
         demo.answer("", "8")
-        demo.answer("place (window or aisle; Ctrl-D says no) [window] ", "")
+        demo.answer("place (window or aisle; Ctrl-D declines) [window] ", "")
         code, shown = demo.end()
     assert code == 0, shown
     for words in ("<- travel__book", "<- booking__book"):
@@ -138,7 +138,7 @@ def test_the_host_goes_on_where_whoever_is_asked_ends_the_input() -> None:
     assert code == 0, shown
     assert "Traceback" not in shown
     assert "No train to Lyon; no flight to Oslo. It is 4 degrees there" in shown
-    assert "weather was started again" in shown
+    assert "weather was restarted" in shown
 
 
 def test_the_host_serves_on_while_it_asks_and_is_interrupted_quietly() -> None:
@@ -166,15 +166,15 @@ def test_the_walk_shows_what_it_promises() -> None:
     assert "\033" not in walked  # no colours where there is no terminal
     for words in (
         "travel 1.0 on http://127.0.0.1:",
-        "speaks  2026-07-28 2025-11-25 2025-06-18 2025-03-26 2024-11-05",
+        "versions      2026-07-28 2025-11-25 2025-06-18 2025-03-26 2024-11-05",
         "find(start: string, end: string, at_most: integer = 1)",
         '{"number":"TGV 6607","leaves":"08:00","euros":59}',
         "isError: find: missing required argument 'end'; at_most: expected at most 9, got 20",
         "2 of 2: asking for Berlin to Prague",
         "<- notifications/resources/updated: trips://mine",
-        '2025-11-25  1 block of text, data {"result":[{"number":"EC 171"',
-        '2026-07-28  1 block of text, data [{"number":"EC 171"',
-        "drained: the call was answered, the lifespan was left, the process ended with 0",
+        '2025-11-25  1 text block, data {"result":[{"number":"EC 171"',
+        '2026-07-28  1 text block, data [{"number":"EC 171"',
+        "the call finished, the lifespan was closed, the process exited with 0",
     ):
         assert words in walked
     # Asked by result and by request, answered alike.

@@ -279,7 +279,7 @@ async def test_so_many_calls_run_at_once_and_each_end_makes_room(revision: Revis
         await gate.running(2)
         words = await ada.failure("hi")
         assert words == (
-            "2 calls are under way already; wait for one of them to end; try again in 1 s"
+            "2 calls are running already; wait for one of them to finish; try again in 1 s"
         )
         with pytest.raises(Rejected) as caught:
             await ada.ask("tools/list")

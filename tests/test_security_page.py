@@ -59,13 +59,13 @@ def test_the_limits_of_every_transport_are_named_too() -> None:
         f"at most {dispatch.LISTEN_BYTES // MIB} MiB for all `subscriptions/listen` together",
         f"and {dispatch.LISTEN_BYTES_PER_PRINCIPAL // MIB} MiB for those of one principal",
         f"bodies up to {SMALL_BODY_BYTES} bytes do not",
-        f"beyond {ration.BURST} at once and {ration.PER_S:g} a second",
+        f"beyond {ration.BURST} at once and {ration.MESSAGES_PER_S:g} a second",
     ):
         assert words in flat
     assert interview.MAX_ROUNDS == 10
     assert SUBSCRIBED_BYTES == dispatch.LISTEN_BYTES
     assert SUBSCRIBED_BYTES_PER_PRINCIPAL == dispatch.LISTEN_BYTES_PER_PRINCIPAL
-    assert "ten rounds of questions" in flat
+    assert "ten rounds of input requests" in flat
 
 
 def test_the_limits_of_a_client_and_a_host_are_named_with_their_numbers() -> None:
@@ -79,17 +79,17 @@ def test_the_limits_of_a_client_and_a_host_are_named_with_their_numbers() -> Non
         ("`connect(max_list_bytes=…)`", list_limits.MAX_LIST_BYTES),
         ("`connect(max_list_items=…)`", list_limits.MAX_LIST_ITEMS),
         ("pages of one list", list_limits.MAX_PAGES),
-        ("templates tried", catalogue.MAX_TRIED),
-        ("text that `host.search` reads", search.MAX_TEXT),
-        ("text that `host.search` reads", search.MAX_TOTAL),
-        ("logs and progress", hearing.MAX_WAITING_BYTES),
+        ("templates matched", catalogue.MAX_TRIED),
+        ("text that `host.search` indexes", search.MAX_TEXT),
+        ("text that `host.search` indexes", search.MAX_TOTAL),
+        ("log messages and progress", hearing.MAX_WAITING_BYTES),
         ("wait for `async` callbacks", f"{hearing.CATCH_UP_S:g} s"),
-        ("wait for the level of logs", f"{asking.RESTORE_S:g} s"),
+        ("wait for the logging level", f"{asking.RESTORE_S:g} s"),
         ("wait for the list of tools", f"{client.SCHEMAS_S:g} s"),
-        ("changes that nobody", listening.MAX_WAITING_CHARS),
-        ("questions that are open", asking.MAX_ASKED_BYTES),
-        ("the least `retry`", f"{http_resuming.MIN_RETRY_S * 1000:g} ms"),
-        ("the longest `retry`", f"{http_resuming.LONGEST_S:g} s"),
+        ("queued change notifications", listening.MAX_PENDING_CHARS),
+        ("pending input requests", asking.MAX_INPUT_REQUEST_BYTES),
+        ("minimum `retry`", f"{http_resuming.MIN_RETRY_S * 1000:g} ms"),
+        ("maximum `retry`", f"{http_resuming.LONGEST_S:g} s"),
     ):
         assert any(f" {number} " in row for row in rows if row.startswith(f"| {name}")), name
     assert MAX_BODY_BYTES == MAX_EVENT_BYTES

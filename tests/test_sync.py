@@ -274,7 +274,7 @@ def test_the_loops_own_thread_cannot_wait_for_itself() -> None:
             client.list_tools()
 
         wait_for: Callable[[Any], Any] = vars(client)["_thread"].wait_for
-        with pytest.raises(LocalProtocolError, match="cannot wait for itself"):
+        with pytest.raises(LocalProtocolError, match="its own event loop thread"):
             wait_for(inside())
 
 

@@ -197,7 +197,7 @@ def test_a_record_keeps_the_last_of_what_was_said(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(testing, "MAX_RECORDED", 2)
     record = Record()
     for number in (b"1", b"2", b"[3]"):
-        record.hear(testing.Side.CLIENT, number)
+        record.add(testing.Side.CLIENT, number)
     assert list(record) == [Said("client", 2), Said("client", [3])]
     assert record.said(method="x") == []
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.auth.client.steps import printable_text
-from colonnade.client.results import shown
+from colonnade.client.results import escape_text
 from colonnade.text import clean, first_line, has_hidden, one_line, visible
 from colonnade.transport.process.output import plain
 
@@ -25,7 +25,7 @@ SANITISERS: dict[str, Callable[[str], str]] = {
     "clean, with lines": lambda text: clean(text, lines=True),
     "one_line": one_line,
     "first_line": first_line,
-    "a notebook": shown,
+    "a notebook": escape_text,
     "standard error": lambda text: "\n".join(plain(text.encode("utf-8", "replace"))),
     "an authorization server": printable_text,
 }

@@ -28,13 +28,13 @@ FOLDER = "docs/reference"
 MODULES = ("testing", "sync", "middleware", "logs")
 # The heading of a page and what it is about, by the first part of the modules of its names.
 TITLES = {
-    "server": ("Servers", "What a server is made of: `Server`, the context of a call, results."),
-    "client": ("Clients", "What connects to one server and calls it."),
-    "host": ("Hosts", "What uses many servers at once, and lets a model call their tools."),
-    "auth": ("Authorization", "Who may call a server, and how a client logs in."),
-    "transport": ("HTTP", "Limits of the HTTP server, and plain HTTP routes beside MCP."),
-    "ports": ("Requests and middleware", "What a middleware is given, and who the caller is."),
-    "protocol": ("Protocol types", "Types of the specification that programs pass on."),
+    "server": ("Servers", "`Server`, the context of a handler, results, dependencies."),
+    "client": ("Clients", "`connect` and `Client`: tools, resources, prompts of one server."),
+    "host": ("Hosts", "`Host`: many servers in one application, and the agent loop."),
+    "auth": ("Authorization", "OAuth: token verification in servers, login in clients."),
+    "transport": ("HTTP", "Limits of the HTTP server, and custom HTTP routes."),
+    "ports": ("Requests and middleware", "`RequestContext`, `Handler` and `Middleware`, callers."),
+    "protocol": ("Protocol types", "Types of the specification that are part of the API."),
     "errors": ("Errors", "Every exception; all of them derive from `ColonnadeError`."),
 }
 # A signature that is longer has one parameter on a line.

@@ -1,12 +1,12 @@
-"""The public names of Colonnade, each loaded when it is first asked for.
+"""The public names of Colonnade, each imported on first use.
 
-Rules: nothing is imported here but what Python has loaded already, so that `import colonnade` costs
-nothing and a server on a pipe never pays for an HTTP stack. `__init__.pyi` beside this file says
-the same to editors and type checkers; a test keeps the two equal.
+Rules: nothing is imported here that Python has not loaded already, so that `import colonnade` is
+cheap and a stdio server does not import the HTTP stack. `__init__.pyi` declares the same names for
+editors and type checkers; a test compares the two.
 """
 
-# As in pyproject.toml, which a test compares: the metadata of an installation is not there in a zip
-# application, in a frozen program, or in a copy of this source.
+# As in pyproject.toml, which a test compares: the metadata of an installation is missing in a zip
+# application, in a frozen program, and in a copy of the source.
 __version__ = "0.1.0.dev0"
 
 _HOMES = {
@@ -69,7 +69,7 @@ _HOMES = {
     "connect": "client.connect",
 }
 
-# What people import who come from FastMCP or `mcp`, and what to write here.
+# Names of FastMCP and `mcp`, and what to write instead.
 _ELSEWHERE = {
     "ClientSession": "write async with connect(target) as client",
     "CurrentContext": "take a parameter ctx: Context",
@@ -91,14 +91,14 @@ def __getattr__(name: str) -> object:
         import sys
         from importlib import import_module
 
-        # Behind this line is grammar that older ones cannot read; see also __main__.py.
+        # The modules have syntax that older versions cannot parse; see also __main__.py.
         if sys.hexversion < 0x030B0000:
             mine = ".".join(map(str, sys.version_info[:2]))
-            words = f"this is Python {mine}, and colonnade needs 3.11; start it with a newer one"
+            words = f"colonnade needs Python 3.11 or newer, and this is Python {mine}"
             raise ImportError(words, name="colonnade")
         value: object = getattr(import_module(f"colonnade.{_HOMES[name]}"), name)
     elif name in _ELSEWHERE:
-        # An AttributeError would become an ImportError without a hint.
+        # An AttributeError would become an ImportError without the hint.
         raise ImportError(f"'colonnade' has no {name}: {_ELSEWHERE[name]}", name="colonnade")
     else:
         raise AttributeError(f"module 'colonnade' has no name {name!r}", name=name)
@@ -106,5 +106,5 @@ def __getattr__(name: str) -> object:
     return value
 
 
-def __dir__() -> "list[str]":  # quoted, for Pythons that are told to be too old
+def __dir__() -> "list[str]":  # quoted: must parse in old versions of Python
     return sorted({*globals(), *_HOMES})

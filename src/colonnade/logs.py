@@ -1,10 +1,10 @@
-"""Log lines as JSON, with what looks like a secret blotted out.
+"""Log records as JSON lines, with secrets redacted.
 
-    handler = json_lines(sys.stderr)
+    handler = json_handler(sys.stderr)
     logging.getLogger("colonnade").addHandler(handler)
 
-Rules: one record, one line, whatever is in it; writing it never raises. Blotting out is the last
-line of defence and no permission: what is secret is not to be logged in the first place.
+Rules: one record is one line, whatever is in it; formatting never raises. Redaction is only
+the last line of defence: secrets must not be logged in the first place.
 """
 
 import json
@@ -15,16 +15,16 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, TextIO, cast
 
-# What is longer is cut, before anything looks at it: a traceback of a deep recursion still fits.
+# Longer text is truncated before it is searched; a traceback of a deep recursion still fits.
 MAX_CHARACTERS = 32 * 1024
-# Of what else a record carries: so many members, and so deep.
+# Of the extra attributes of a record: items of a container, and nesting.
 MAX_MEMBERS = 100
 MAX_DEPTH = 8
 
 REDACTED = "[redacted]"
 
-# Words that name a secret, alone or as part of a longer name: `api_key`, `clientSecret`. Models
-# count `tokens`, and those are none.
+# Names of secrets, alone or as part of a longer name: `api_key`, `clientSecret`. Not `tokens`,
+# which models count.
 _NAMES = (
     r"pass(?:word|wd|phrase)|secret|token(?!s)|api[_-]?key|private[_-]?key|access[_-]?key"
     r"|authorization|credential|cookie|request_?state"
@@ -49,7 +49,7 @@ _NAMED_SECRET = re.compile(
 )
 _URL_USERINFO = re.compile(r"(://)[^\s/?#@]{1,512}@")
 
-# What every record has; the rest was given by whoever logged it.
+# The attributes of every record; others come from `extra=`.
 _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
     "asctime",
@@ -58,7 +58,7 @@ _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {
 
 
 def redact(text: str) -> str:
-    """The text with tokens, keys and what is called a secret blotted out; cut where too long."""
+    """The text with tokens, keys and named secrets redacted, and truncated if it is too long."""
     if len(text) > MAX_CHARACTERS:
         text = f"{text[:MAX_CHARACTERS]}… ({len(text) - MAX_CHARACTERS} characters more)"
     text = _SECRETS.sub(REDACTED, text)
@@ -67,7 +67,7 @@ def redact(text: str) -> str:
 
 
 def redact_data(value: Any, depth: int = 0) -> Any:
-    """Plain data with what looks like a secret, or is called one, blotted out."""
+    """Plain data with secrets redacted, by their form or by their key."""
     if isinstance(value, str):
         return redact(value)
     if not isinstance(value, dict | list | tuple):
@@ -84,10 +84,10 @@ def redact_data(value: Any, depth: int = 0) -> Any:
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON: time, level, logger, message, and what it carries."""
+    """Formats a record as one line of JSON: time, level, logger, message, and extra attributes."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """The line, without a newline."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
             "time": time.replace("+00:00", "Z"),
@@ -108,8 +108,8 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and not record.exc_text:
             try:
                 parts[0] = self.formatException(record.exc_info)
-            except Exception as failure:  # an exception may fail to show itself
-                parts[0] = f"(it cannot be shown: {type(failure).__name__})"
+            except Exception as failure:  # `__str__` of an exception may raise
+                parts[0] = f"(cannot be shown: {type(failure).__name__})"
         return "\n".join(part for part in parts if part)
 
 
@@ -121,9 +121,9 @@ def json_handler(stream: TextIO | None = None) -> logging.Handler:
 
 
 def log_json(stream: TextIO | None = None, level: int = logging.WARNING) -> None:
-    """Log all that this process logs as JSON lines. Only for whoever owns the process.
+    """Configure the root logger to write JSON lines. Only for applications, not for libraries.
 
-    Python's warnings are logged, too. Whoever calls `logging.basicConfig` later changes nothing.
+    Python's warnings are logged, too. A later `logging.basicConfig` has no effect.
     """
     root = logging.getLogger()
     root.handlers[:] = [json_handler(stream)]
@@ -134,12 +134,12 @@ def log_json(stream: TextIO | None = None, level: int = logging.WARNING) -> None
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception as failure:  # arguments that do not fit, or cannot be shown
+    except Exception as failure:  # arguments that do not match the format, or raise
         return f"{record.msg!s:.200} (its arguments cannot be shown: {type(failure).__name__})"
 
 
 def _json_value(value: object, name: str = "", depth: int = 0) -> Any:
-    """A value as JSON can hold it, and nothing secret in it."""
+    """A value as JSON, with secrets redacted."""
     if value is None or isinstance(value, bool | int):
         return None if value is None else REDACTED if _is_secret(name) else value
     if _is_secret(name):
@@ -158,7 +158,7 @@ def _json_value(value: object, name: str = "", depth: int = 0) -> Any:
     try:
         return redact(str(value))
     except Exception as failure:
-        return f"(it cannot be shown: {type(failure).__name__})"
+        return f"(cannot be shown: {type(failure).__name__})"
 
 
 def _is_secret(name: str) -> bool:

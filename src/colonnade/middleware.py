@@ -1,7 +1,7 @@
 """Ready-made middleware: rate and concurrency limits, timeouts, and one log record a request.
 
-    server.add_middleware(log())          # the first is the outermost, and sees what others refuse
-    server.add_middleware(limits(20, at_once=8))  # for each caller: calls a second, and concurrent
+    server.add_middleware(log())       # the first is the outermost, and logs refused requests too
+    server.add_middleware(rate_limit(20, at_once=8))  # per caller: calls a second, concurrent
     server.add_middleware(timeout(30))
 
 Middleware sees the requests that reach a handler. What a transport or the protocol refuses before
@@ -60,7 +60,7 @@ def by_caller(request: RequestContext) -> Hashable:
     """Count by principal; without one by session or connection, and all others together.
 
     Requests without a session or a principal cannot be told apart. Any client can open sessions: if
-    clients are not authenticated, put `limits(..., each=everybody)` around it.
+    clients are not authenticated, put `rate_limit(..., each=everybody)` around it.
     """
     principal = request.exchange.principal
     if principal:
@@ -196,7 +196,7 @@ class _Wait(Struct, frozen=True):
 
 
 class _Limits:
-    """The counts of one `limits` middleware."""
+    """The counts of one `rate_limit` middleware."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class _Limits:
         clock: Clock,
     ) -> None:
         if per_s is None and at_once is None:
-            raise InvalidArgument("limits() needs per_s=, at_once= or both")
+            raise InvalidArgument("rate_limit() needs per_s=, at_once= or both")
         if per_s is not None and not (isfinite(per_s) and per_s > 0):
             raise InvalidArgument(
                 f"per_s is {per_s}; give calls a second, above 0", argument="per_s"
@@ -230,7 +230,7 @@ class _Limits:
         callers, now = self._callers, self._clock()
         bucket = callers.find(key, now)
         if holds and self._at_once is not None and bucket.running >= self._at_once:
-            words = f"{self._at_once} calls are under way already; wait for one of them to end"
+            words = f"{self._at_once} calls are running already; wait for one of them to finish"
             return _Wait(words, 1.0)
         if self._per_s is not None:
             wait_s = bucket.take(callers.rate, callers.burst, now)
@@ -333,9 +333,9 @@ class _Paused(RequestFields):
     async def hang_up(self) -> None:
         await self._request.hang_up()
 
-    async def ask(self, question: InputRequest) -> Raw:
+    async def ask(self, input_request: InputRequest) -> Raw:
         with self._paused():
-            return await self._request.ask(question)
+            return await self._request.ask(input_request)
 
     @contextlib.contextmanager
     def _paused(self) -> Generator[None]:
@@ -350,7 +350,7 @@ class _Paused(RequestFields):
         finally:
             self._asking -= 1
             if not self._asking and self._deadline.when() is None:
-                with contextlib.suppress(RuntimeError):  # the time is over, or all is
+                with contextlib.suppress(RuntimeError):  # the deadline or the event loop is over
                     self._deadline.reschedule(now() + self._left_s)
 
 

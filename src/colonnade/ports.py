@@ -1,6 +1,6 @@
-"""Every seam of Colonnade on one page: what the layers above and below agree on.
+"""The interfaces between the packages of Colonnade: protocols and type aliases.
 
-Rules: types only, no behaviour but `stack`. A new seam is added here or not at all.
+Rules: types only, no behaviour but `stack`. A new interface between packages is added here.
 """
 
 from asyncio import Future
@@ -19,7 +19,7 @@ from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import Revision, Revisions
 from colonnade.protocol.types import NotificationParams, ProtocolType, RequestParams
 
-if TYPE_CHECKING:  # whoever has one of these has loaded it
+if TYPE_CHECKING:  # an object of these types exists only if its module is loaded
     from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.protocol.http.security import Headers
     from colonnade.protocol.input_requests import InputRequest
@@ -27,11 +27,11 @@ if TYPE_CHECKING:  # whoever has one of these has loaded it
 
 
 class Session(Protocol):
-    """What outlives a request where the revision has sessions, or a pipe is one."""
+    """State that outlives a request: of a session, or of a connection over a pipe."""
 
     @property
     def subscriptions(self) -> set[str]:
-        """The resources whose updates this client has asked for."""
+        """The URIs of the resources that this client has subscribed to."""
         ...
 
 
@@ -107,7 +107,7 @@ class RequestContext(Protocol):
         """Send it without waiting; False if that is not possible, and nothing was sent."""
         ...
 
-    async def ask(self, question: "InputRequest") -> Raw:
+    async def ask(self, input_request: "InputRequest") -> Raw:
         """Send a request to the caller and wait for its raw result, in revisions that have such
         requests.
 
@@ -116,63 +116,65 @@ class RequestContext(Protocol):
         ...
 
     async def hang_up(self) -> None:
-        """Close the connection; the caller resumes. Does nothing where it could not."""
+        """Close the connection; the client reconnects and resumes. Does nothing if it cannot."""
         ...
 
 
-# The one callable, the whole height: server, gateway, cache, limits, policy.
+# A handler of requests, and middleware around one: of servers, hosts, caches and limits alike.
 Handler: TypeAlias = Callable[[RequestContext], Awaitable[ProtocolType]]
 Middleware: TypeAlias = Callable[[RequestContext, Handler], Awaitable[ProtocolType]]
 
 
-# What turns a request into the bytes of its answer, errors included; None for silence.
-Answer: TypeAlias = Callable[[RequestContext], Awaitable[bytes | None]]
+# Encodes the response to a request, errors included; None if no response is sent.
+Responder: TypeAlias = Callable[[RequestContext], Awaitable[bytes | None]]
 
 
-def stack(handler: Handler, layers: Sequence[Middleware]) -> Handler:
-    """A handler with layers around it, the first outermost; without layers, itself."""
-    for layer in reversed(layers):
-        handler = _wrapped(layer, handler)
+def stack(handler: Handler, middleware: Sequence[Middleware]) -> Handler:
+    """Wrap a handler in middleware, the first outermost; without middleware, the handler itself."""
+    for one in reversed(middleware):
+        handler = _wrap(one, handler)
     return handler
 
 
-def _wrapped(layer: Middleware, inner: Handler) -> Handler:
-    # A plain function that hands out the layer's coroutine: cheaper than one more coroutine.
-    def wrapped(request: RequestContext) -> Awaitable[ProtocolType]:
-        return layer(request, inner)
+def _wrap(middleware: Middleware, call_next: Handler) -> Handler:
+    # A plain function that returns the middleware's coroutine: cheaper than one more coroutine.
+    def handle(request: RequestContext) -> Awaitable[ProtocolType]:
+        return middleware(request, call_next)
 
-    return wrapped
+    return handle
 
 
-class Hearer(Protocol):
-    """Who holds a conversation as a client: what the server asks, tells and reports comes here."""
+class ConnectionEvents(Protocol):
+    """Callbacks of a client for one connection: requests and notifications of the server, and the
+    end of the connection."""
 
-    def answer(self, request: RequestContext) -> Awaitable[bytes | None]:
-        """The bytes of the answer to a question that went by request."""
+    def handle_request(self, request: RequestContext) -> Awaitable[bytes | None]:
+        """Respond to a request of the server, such as `sampling/createMessage`: the encoded
+        response."""
         ...
 
-    def told(self, told: NotificationReceived) -> None:
-        """A notification that belongs to no call of ours, or to a subscription."""
+    def on_notification(self, notification: NotificationReceived, /) -> None:
+        """Handle a notification that belongs to no request, or to a subscription."""
         ...
 
-    def missed(self) -> None:
-        """The conversation goes on, but what it told for a while nobody has heard."""
+    def on_missed_notifications(self) -> None:
+        """Handle a gap: the connection was resumed, but notifications may have been lost."""
         ...
 
-    def gone(self) -> None:
-        """The conversation has ended."""
+    def on_closed(self) -> None:
+        """Handle the end of the connection."""
         ...
 
 
-# Hears of the progress of one call.
-Progressing: TypeAlias = Callable[["ProgressNotificationParams"], None]
+# Called with each progress notification of one request.
+ProgressCallback: TypeAlias = Callable[["ProgressNotificationParams"], None]
 
 
 class Conversation(Protocol):
-    """One conversation as a client holds it, whatever carries it.
+    """A client's side of one connection to a server, over any transport.
 
-    Everything here raises `ChannelError` where nothing was answered, `RemoteError` where the
-    answer is an error, `LocalProtocolError` for what may not be sent.
+    Every method raises `ChannelError` if there is no response, `RemoteError` if the response is an
+    error, `LocalProtocolError` for a message that may not be sent.
     """
 
     @property
@@ -184,76 +186,82 @@ class Conversation(Protocol):
         params: RequestParams,
         timeout_s: float,
         *,
-        progressed: Progressing | None = None,
+        on_progress: ProgressCallback | None = None,
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
     ) -> Raw:
-        """Ask the server and wait for its raw answer; giving up tells it so.
+        """Send a request and wait for its raw result; cancelling the call cancels the request.
 
-        `progressed` is told how it is getting on, which begins the time-out anew; `headers`
-        mirror arguments where there are headers; `probing` is a revision that it may not speak.
+        Each progress notification is passed to `on_progress` and restarts the timeout; `headers`
+        mirror arguments and are sent over HTTP only; `probing` is a revision that the server may
+        not support.
         """
         ...
 
-    def begin(
+    def start_request(
         self, method: str, params: RequestParams, timeout_s: float
     ) -> tuple[RequestId, Future[Raw]]:
-        """Ask for what stays open, as a subscription does; whoever begins calls `give_up`."""
+        """Send a request that stays open (a subscription); the caller calls `cancel_request`."""
         ...
 
-    def give_up(self, id: RequestId) -> None:
-        """Nobody waits for this any more; nothing where it is over."""
+    def cancel_request(self, id: RequestId) -> None:
+        """Cancel a request; does nothing if it has finished."""
         ...
 
     async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
-        """Open the conversation with a handshake."""
+        """Open the connection with a handshake."""
         ...
 
     async def notify(self, method: str, params: NotificationParams | None = None) -> None:
-        """Tell the server something."""
+        """Send a notification to the server."""
         ...
 
-    async def leave(self, why: str) -> None:
-        """End it, and wait until nothing of it is left; at any time, and twice."""
+    async def aclose(self, why: str) -> None:
+        """Close the connection and wait until its tasks have ended; may be called at any time, and
+        more than once."""
         ...
 
 
-# What carries a conversation for its hearer: a pipe, a child's streams, HTTP, memory.
-Carry: TypeAlias = Callable[[DuplexLink, Hearer], Conversation]
+# Opens a connection on a transport (a pipe, a child process, HTTP, memory) that reports to these
+# callbacks.
+OpenConversation: TypeAlias = Callable[[DuplexLink, ConnectionEvents], Conversation]
 
 
 class Service(Protocol):
-    """What a transport serves: who it is, what it speaks, and how it answers."""
+    """A server as transports see it: its identity, its revisions and its request handler."""
 
     @property
     def accepts(self) -> Revisions: ...
 
     @property
     def identity(self) -> Identity:
-        """Capabilities are computed from what is registered now."""
+        """Implementation info and capabilities, computed from what is registered now."""
         ...
 
-    def answer(self, request: RequestContext) -> Awaitable[bytes | None]:
-        """The bytes of the answer, errors included; None for silence. Raises nothing but
+    def respond(self, request: RequestContext) -> Awaitable[bytes | None]:
+        """Encode the response, errors included; None if no response is sent. Raises nothing but
         `CancelledError` and `ConnectionLost`."""
         ...
 
-    def told(self, told: NotificationReceived, peer: Peer | None) -> None:
-        """A client's notification that belongs to no exchange."""
+    def on_notification(self, notification: NotificationReceived, peer: Peer | None, /) -> None:
+        """Handle a client's notification that belongs to no exchange."""
         ...
 
     def param_headers(self, tool: str) -> "tuple[ParamHeader, ...]":
-        """The arguments of a tool that are mirrored in headers; empty for most and for none."""
+        """The arguments of a tool that are mirrored in headers; empty for an unknown tool."""
         ...
 
-    def may_hear(self, uri: str, scopes: frozenset[str] | None) -> bool:
-        """Whether credentials with these scopes may hear that a resource has changed; None where
-        no credentials are looked at."""
+    def may_subscribe(self, uri: str, scopes: frozenset[str] | None) -> bool:
+        """Whether credentials with these scopes may subscribe to a resource; `scopes` is None if no
+        credentials are checked."""
         ...
 
-    def watch(self, news: Callable[[str, NotificationParams], None]) -> Callable[[], None]:
-        """Be told of every change (method and params of a notification) until the returned
-        function is called. For sessions, whose clients are told without asking."""
+    def watch_changes(
+        self, on_change: Callable[[str, NotificationParams], None]
+    ) -> Callable[[], None]:
+        """Call `on_change` with the method and params of every change notification, until the
+        returned function is called. For sessions: their clients get list changes without a
+        subscription."""
         ...
 
     async def start(self) -> None:
@@ -261,19 +269,20 @@ class Service(Protocol):
         ...
 
     def drain(self) -> None:
-        """The end is near: what only waits for news ends now, with its result; calls go on."""
+        """Prepare for shutdown: subscriptions end now, with their results; calls go on."""
         ...
 
     async def stop(self) -> None:
-        """Leave the lifespan, with the last who started it."""
+        """Exit the lifespan, once it was called as often as `start`."""
         ...
 
 
 class Caller(Struct, frozen=True):
-    """Who sent a request: their name, what they may do, and until when, by the time of day.
+    """The authenticated caller of a request: name, scopes, and the Unix time at which the
+    credentials expire.
 
-    `scopes` has also what the granted ones imply. `claims` is what else their token says, after it
-    was verified: `ctx.claims`.
+    `scopes` includes the scopes that the granted ones imply. `claims` are the other claims of the
+    verified token: `ctx.claims`.
     """
 
     principal: str
@@ -285,50 +294,52 @@ class Caller(Struct, frozen=True):
         return f"Caller({self.principal!r}, scopes={sorted(self.scopes)})"
 
 
-# Who sent a request, from its headers. Raises `AuthError`, or a `Refusal` with headers of its own.
-# A name alone has no scopes.
+# Authenticates a request by its headers. Raises `AuthError`, or a `Refusal` with its own headers. A
+# plain string is a principal without scopes.
 Verify: TypeAlias = Callable[["Headers"], Awaitable[str | Caller]]
 
 
 class Guard(Protocol):
-    """Who may come in over HTTP, and what strangers are told about the way.
+    """Authentication and authorization of HTTP requests, and the metadata that clients need for
+    them.
 
-    `root` is where the application is mounted, empty at the top; `place` is the path of a request,
-    empty for the one endpoint.
+    `root` is the path where the application is mounted, empty at the top; `place` is the path of a
+    request, empty for the MCP endpoint.
     """
 
-    async def admit(self, method: str, place: str, root: str, headers: "Headers") -> Caller:
-        """Who sent a request. Raises `Refusal`: 401, 403, 400, and 503 where nobody knows."""
+    async def authenticate(self, method: str, place: str, root: str, headers: "Headers") -> Caller:
+        """The caller of a request. Raises `Refusal`: 401, 403, 400, and 503 if the credentials
+        cannot be verified at the moment."""
         ...
 
     def check(self, frame: Request | Batch, granted: frozenset[str], root: str) -> None:
-        """Raise `Refusal` (403) where a message needs more than was granted."""
+        """Raise `Refusal` (403) if a message needs a scope that was not granted."""
         ...
 
-    async def document(self, path: str, root: str) -> bytes | None:
-        """A document for clients that look for the way in; None where there is none."""
+    async def metadata(self, path: str, root: str) -> bytes | None:
+        """The protected resource metadata (RFC 9728) at a path; None if there is none."""
         ...
 
 
-class HttpAnswer(Protocol):
-    """What a server answered: its status, its headers by name in small letters, and its body."""
+class HttpClientResponse(Protocol):
+    """The response of an HTTP server: status, headers by their names in lower case, and body."""
 
     status: int
     headers: dict[str, str]
 
-    async def whole(self, limit: int) -> bytes:
-        """The whole body. Raises `RemoteProtocolError` for more than a limit."""
+    async def read_all(self, limit: int) -> bytes:
+        """The whole body. Raises `RemoteProtocolError` if it is larger than `limit`."""
         ...
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         ...
 
 
 class HttpSend(Protocol):
-    """Sends one HTTP request to one address: no look-up, no redirect, no retry.
+    """Sends one HTTP request to one IP address: no DNS lookup, no redirect, no retry.
 
-    Only the guarded fetcher of `auth` is given one, and it has checked the address.
+    Only the fetcher of `auth` is given one, and it has checked the address.
     """
 
     async def __call__(
@@ -339,12 +350,12 @@ class HttpSend(Protocol):
         body: bytes = b"",
         *,
         address: str,
-    ) -> HttpAnswer: ...
+    ) -> HttpClientResponse: ...
 
 
 class RequestCredentials(Struct, frozen=True):
-    """What a request showed of who we are: which credentials, and the headers; none where none
-    were. `nonce` is the server's own, that they were made with."""
+    """The credentials that were sent with a request: which generation of them, and their headers,
+    empty without credentials. `nonce` is the server's DPoP nonce that they were made with."""
 
     generation: str
     headers: tuple[tuple[str, str], ...]
@@ -355,14 +366,14 @@ class RequestCredentials(Struct, frozen=True):
 
 
 class Credentials(Protocol):
-    """Who a client is to one server, shown with every request to it."""
+    """The credentials of a client for one server, sent with every request."""
 
     def cached(self, method: str, url: str) -> RequestCredentials | None:
-        """What to send along, if that is known without waiting for anybody."""
+        """The credentials to send, if they are available without waiting."""
         ...
 
     async def obtain(self, method: str, url: str) -> RequestCredentials:
-        """What to send along. Raises `AuthError`, `ChannelError`."""
+        """The credentials to send. Raises `AuthError`, `ChannelError`."""
         ...
 
     async def handle_rejection(
@@ -372,40 +383,41 @@ class Credentials(Protocol):
         lines: Sequence[str],
         nonce: str,
     ) -> bool:
-        """Whether to send a request again that was refused (401, 403), after what was shown each
-        time so far. `lines` are its `WWW-Authenticate`. Raises `AuthError`, `ChannelError`."""
+        """Whether to send a rejected request (401, 403) again. `sent_before` are the credentials of
+        each attempt so far, `lines` the `WWW-Authenticate` headers. Raises `AuthError`,
+        `ChannelError`."""
         ...
 
     def set_nonce(self, nonce: str) -> None:
-        """The server gave a nonce for the next time."""
+        """Set the nonce for the next request."""
         ...
 
     async def close(self) -> None:
-        """Nobody shows anything any more."""
+        """Release what these credentials hold; they are not used afterwards."""
         ...
 
 
 class Seal(Protocol):
-    """Protects what travels through a stranger's hands."""
+    """Encrypts and authenticates state that is kept by the client."""
 
     def seal(self, secret: bytes) -> str:
-        """Raises `Fault` for more than may travel."""
+        """Raises `Fault` if it is too large to be sent."""
         ...
 
     def unseal(self, text: str) -> bytes:
-        """Raises `Fault` for what this did not seal, or can no longer open."""
+        """Raises `Fault` for what this did not seal, or can no longer decrypt."""
         ...
 
 
 class Store(Protocol):
     """State that outlives a request, of one principal at a time.
 
-    Names are text, values are bytes. What belongs to one principal is nothing to another;
-    callers without a name are together the principal "". Entries, logs and topics do not share
-    their names. A `ttl_s` is in seconds, None for ever.
+    Names are strings, values are bytes. The state of one principal is not visible to another;
+    callers without a name are together the principal "". Entries, logs and topics have separate
+    names. A `ttl_s` is in seconds, None for no expiry.
 
-    Everything here raises `Refused` for a name or a size beyond the limits of the store, and
-    `ChannelError` where the store does not answer; whether a write took place is then unknown.
+    Every method raises `Refused` for a name or a size beyond the limits of the store, and
+    `ChannelError` if the store does not respond; whether a write took place is then unknown.
     """
 
     async def get(self, principal: str, key: str) -> bytes | None: ...
@@ -413,7 +425,7 @@ class Store(Protocol):
     async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None: ...
 
     async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
-        """Put where nothing was; False where something is: the base of all that is single-use."""
+        """Put a value if there is none; False if there is one. The base of all single-use state."""
         ...
 
     async def delete(self, principal: str, key: str) -> None: ...
@@ -421,41 +433,41 @@ class Store(Protocol):
     async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
         """Whether this is the first use of a mark of at most 64 bytes, in every process.
 
-        For what each request brings, such as a proof of possession: marks have limits of their
-        own, far above those of entries, and live for minutes at most. One may be remembered for
-        some seconds longer than `ttl_s`, never for less.
+        For a value of each request, such as a proof of possession: marks have limits of their own,
+        far above those of entries, and live for minutes at most. A mark may be kept for some
+        seconds longer than `ttl_s`, never for less.
         """
         ...
 
     async def append(self, principal: str, log: str, entry: bytes, ttl_s: float | None) -> int:
         """Add to an ordered log; the number of the entry, counting from 1.
 
-        The whole log lives for `ttl_s` from now. It is bounded: its oldest entries make room.
+        The whole log expires `ttl_s` from now. It is bounded: its oldest entries are dropped.
         """
         ...
 
     async def read(self, principal: str, log: str, after: int) -> list[tuple[int, bytes]]:
         """The entries of a log after this one, oldest first.
 
-        Where the first number is not `after + 1`, those between made room and are gone.
+        If the first number is not `after + 1`, the entries between were dropped.
         """
         ...
 
     async def drop(self, principal: str, log: str) -> None:
-        """Forget a log; its numbers begin again."""
+        """Delete a log; its numbers begin again at 1."""
         ...
 
     async def publish(self, principal: str, topic: str, message: bytes) -> None:
-        """Tell all who listen now, in every process. Waits for none of them."""
+        """Send a message to all current listeners, in every process, without waiting for them."""
         ...
 
     def listen(
         self, principal: str, topic: str
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """What is published from the moment the context is entered, until it is left.
+        """The messages that are published from entering the context until its exit.
 
-        Ends when the store is closed. Raises `ConnectionLost` where messages were missed, as
-        with a listener that is too slow: look anew at what they were about, and listen again.
+        Ends when the store is closed. Raises `ConnectionLost` if messages were missed, such as by a
+        listener that is too slow: read the state again, and listen again.
         """
         ...
 

@@ -29,9 +29,9 @@ from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
 from colonnade.client.client import Client, Completer, OnLog, OnProgress
 from colonnade.client.connect import PING_S, GivenHeaders, Target
 from colonnade.client.connect import connect as connect_in_loop
-from colonnade.client.input_callbacks import Answering, OnElicit, OnSample
+from colonnade.client.input_callbacks import InputResponder, OnElicit, OnSample
 from colonnade.client.results import ToolResult
-from colonnade.client.roots import GivenRoots, Rooted
+from colonnade.client.roots import GivenRoots, RootInputs
 from colonnade.client.subscriptions import Change
 from colonnade.client.tools import ListedTool
 from colonnade.client.transports import OnStderr
@@ -47,7 +47,7 @@ __all__ = ["Changes", "SyncClient", "SyncCompleter", "connect"]
 # Concurrent callbacks: there is one user, and notifications come in order.
 HANDLERS = 8
 # For the cancellation of an interrupted call to be sent.
-FAREWELL_S = 5.0
+CANCEL_S = 5.0
 # How late an interrupt may be seen.
 SLICE_S = 1.0
 
@@ -92,8 +92,8 @@ class _Thread:
         if threading.current_thread() is self._thread or self.pid != os.getpid():
             work.close()
             raise LocalProtocolError(
-                "this client waits in a thread that cannot wait for itself, or was left behind by "
-                "a fork; use the asynchronous one here, or connect after the fork"
+                "a synchronous client cannot be used in its own event loop thread or after a fork; "
+                "use the asynchronous client, or connect after the fork"
             )
         job = _Job(work)
         try:
@@ -101,58 +101,58 @@ class _Thread:
         except CancelledError:
             raise ConnectionLost("the client was closed") from None
         except BaseException:
-            job.cancel(self.loop)  # nothing where it was the job itself that raised
+            job.cancel(self.loop)  # does nothing if the job itself raised
             raise
 
     def stop(self) -> None:
         """A client is closed: stop the loop with the last one."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         if threading.current_thread() is not self._thread:
-            self._thread.join(FAREWELL_S)
+            self._thread.join(CANCEL_S)
         self.handlers.shutdown(wait=False)
 
     def in_thread(self, handler: Callable[..., T] | None) -> Callable[..., Any] | None:
         """A blocking callback as an asynchronous one."""
         if handler is None or inspect.iscoroutinefunction(handler):
             return handler
-        asked: Callable[..., T] = handler
+        callback: Callable[..., T] = handler
 
-        async def called(*news: Any) -> Any:
-            # In this context, so that a call from there is known to come from a handler.
-            handle = partial(copy_context().run, asked, *news)
-            made = await self.loop.run_in_executor(self.handlers, handle)
-            # An object that is called, or a function around one, may be `async` all the same.
-            return await made if inspect.isawaitable(made) else made
+        async def run_in_thread(*arguments: Any) -> Any:
+            # In this context, so that a call from there is known to come from a callback.
+            run = partial(copy_context().run, callback, *arguments)
+            result = await self.loop.run_in_executor(self.handlers, run)
+            # A callable object, or a wrapper of a function, may be `async` all the same.
+            return await result if inspect.isawaitable(result) else result
 
-        return called
+        return run_in_thread
 
 
 class _Job(Generic[T]):
     """A coroutine that a thread waits for. The wait may be interrupted at any moment, also before
-    the coroutine has begun."""
+    the coroutine has started."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._work = work
         self._task: asyncio.Task[Any] | None = None
-        self._unwanted = False
-        self._over = threading.Event()
+        self._cancelled = False
+        self._done = threading.Event()
 
     async def run(self) -> T:
         self._task = asyncio.current_task()
         try:
-            if self._unwanted:
+            if self._cancelled:
                 self._work.close()
                 raise asyncio.CancelledError
             return await self._work
         finally:
-            self._over.set()
+            self._done.set()
 
     def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
         """The wait was interrupted: cancel it, and wait for its end."""
-        self._unwanted = True
-        if self._task is not None and not self._over.is_set():
+        self._cancelled = True
+        if self._task is not None and not self._done.is_set():
             loop.call_soon_threadsafe(self._task.cancel)
-            self._over.wait(FAREWELL_S)
+            self._done.wait(CANCEL_S)
 
 
 async def _cancel_all() -> None:
@@ -161,14 +161,14 @@ async def _cancel_all() -> None:
     for task in tasks:
         task.cancel()
     if tasks:
-        await asyncio.wait(tasks, timeout=FAREWELL_S)
+        await asyncio.wait(tasks, timeout=CANCEL_S)
 
 
 _lock = threading.Lock()
 _current: _Thread | None = None
 
 
-def _join() -> _Thread:
+def _acquire_thread() -> _Thread:
     global _current
     with _lock:
         if _current is None or _current.pid != os.getpid():
@@ -177,7 +177,7 @@ def _join() -> _Thread:
         return _current
 
 
-def _part(thread: _Thread) -> None:
+def _release_thread(thread: _Thread) -> None:
     global _current
     with _lock:
         thread.needed_by -= 1
@@ -226,13 +226,13 @@ def connect(
     max_list_bytes: int = MAX_LIST_BYTES,
     max_list_items: int = MAX_LIST_ITEMS,
 ) -> "SyncClient":
-    """A client of a server, open already: `with connect(…) as client`, or `client.close()`.
+    """Connect to a server and return an open client: `with connect(…) as client`.
 
-    All of it is as in `colonnade.connect`. Handlers may block.
+    The arguments are those of `colonnade.connect`. Callbacks may block.
     """
-    thread = _join()
+    thread = _acquire_thread()
     try:
-        connecting = connect_in_loop(
+        pending = connect_in_loop(
             target,
             headers=headers,
             auth=auth,
@@ -257,12 +257,12 @@ def connect(
             max_list_items=max_list_items,
         )
 
-        async def opened() -> Client:
-            return await connecting
+        async def open_client() -> Client:
+            return await pending
 
-        return SyncClient(thread.wait_for(opened()), thread)
+        return SyncClient(thread.wait_for(open_client()), thread)
     except BaseException:
-        _part(thread)
+        _release_thread(thread)
         raise
 
 
@@ -295,7 +295,7 @@ class SyncClient:
         try:
             self._thread.wait_for(self._client.close(why))
         finally:
-            _part(self._thread)
+            _release_thread(self._thread)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._closed:
@@ -333,7 +333,7 @@ class SyncClient:
     # ------------------------------------------------------------ tools
 
     def list_tools(self, *, fresh: bool = False) -> list[ListedTool]:
-        """Every tool, from all pages."""
+        """List all tools, from all pages."""
         return self._wait(self._client.list_tools(fresh=fresh))
 
     @overload
@@ -365,11 +365,11 @@ class SyncClient:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ToolResult[Any]:
-        """Call a tool. An error of the tool is a result; one of the protocol is raised."""
-        progressed = self._thread.in_thread(on_progress)
+        """Call a tool. An error of the tool is a result; a protocol error is raised."""
+        callback = self._thread.in_thread(on_progress)
         return self._wait(
             self._client.call_tool(
-                name, arguments, returns=returns, timeout_s=timeout_s, on_progress=progressed
+                name, arguments, returns=returns, timeout_s=timeout_s, on_progress=callback
             )
         )
 
@@ -380,9 +380,9 @@ class SyncClient:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ToolResult[Any]:
-        """Make the call that OpenAI's model asks for; `result.to_openai()` answers it."""
-        told = self._thread.in_thread(on_progress)
-        call = self._client.call_openai(tool_call, timeout_s=timeout_s, on_progress=told)
+        """Run a tool call of an OpenAI model; send back `result.to_openai()`."""
+        callback = self._thread.in_thread(on_progress)
+        call = self._client.call_openai(tool_call, timeout_s=timeout_s, on_progress=callback)
         return self._wait(call)
 
     def call_anthropic(
@@ -392,19 +392,19 @@ class SyncClient:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ToolResult[Any]:
-        """Make the call that Anthropic's model asks for; `result.to_anthropic()` answers it."""
-        told = self._thread.in_thread(on_progress)
-        call = self._client.call_anthropic(tool_use, timeout_s=timeout_s, on_progress=told)
+        """Run a tool call of an Anthropic model; send back `result.to_anthropic()`."""
+        callback = self._thread.in_thread(on_progress)
+        call = self._client.call_anthropic(tool_use, timeout_s=timeout_s, on_progress=callback)
         return self._wait(call)
 
     # ------------------------------------------------------------ resources
 
     def list_resources(self, *, fresh: bool = False) -> list[t.Resource]:
-        """Every resource, from all pages."""
+        """List all resources, from all pages."""
         return self._wait(self._client.list_resources(fresh=fresh))
 
     def list_resource_templates(self, *, fresh: bool = False) -> list[t.ResourceTemplate]:
-        """Every resource template, from all pages."""
+        """List all resource templates, from all pages."""
         return self._wait(self._client.list_resource_templates(fresh=fresh))
 
     def read_resource(
@@ -424,7 +424,7 @@ class SyncClient:
     # ------------------------------------------------------------ prompts and completions
 
     def list_prompts(self, *, fresh: bool = False) -> list[t.Prompt]:
-        """Every prompt, from all pages."""
+        """List all prompts, from all pages."""
         return self._wait(self._client.list_prompts(fresh=fresh))
 
     def get_prompt(
@@ -461,7 +461,7 @@ class SyncClient:
         template: str | None = None,
         context: Mapping[str, str] | None = None,
     ) -> "SyncCompleter":
-        """Completion while a user types: requests after a pause, and no value twice."""
+        """Completion while a user types: debounced and cached."""
         completer = self._client.completer(
             argument, prompt=prompt, template=template, context=context
         )
@@ -474,11 +474,11 @@ class SyncClient:
         *,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
-        answers: Answering | None = None,
+        answers: InputResponder | None = None,
         principal: str = "",
         log_level: t.LoggingLevel | None = None,
     ) -> t.ProtocolType:
-        """The result of any request, as the protocol has it; `answers` are asked in the loop."""
+        """Send any request and return the protocol's result; `answers` runs in the event loop."""
         return self._wait(
             self._client.ask(
                 method,
@@ -491,17 +491,17 @@ class SyncClient:
             )
         )
 
-    # ------------------------------------------------------------ the conversation itself
+    # ------------------------------------------------------------ the connection
 
     def ping(self) -> None:
         """Check whether the server responds."""
         self._wait(self._client.ping())
 
     def set_log_level(self, level: t.LoggingLevel) -> None:
-        """Set the least level of log messages."""
+        """Set the minimum level of the server's log messages."""
         self._wait(self._client.set_log_level(level))
 
-    def roots_changed(self, roots: Rooted | None = None) -> None:
+    def roots_changed(self, roots: RootInputs | None = None) -> None:
         """Notify the server that the roots have changed: to these, or what the callback returns."""
         self._wait(self._client.roots_changed(roots))
 
@@ -519,15 +519,15 @@ class SyncClient:
         >>> with client.listen(tools=True) as changes:
         ...     for change in changes: ...
         """
-        listening = self._client.listen(
+        subscription = self._client.listen(
             tools=tools, prompts=prompts, resource_list=resource_list, resources=resources
         )
-        changes = self._wait(listening.__aenter__())
+        changes = self._wait(subscription.__aenter__())
         try:
             yield Changes(changes, self._wait)
         finally:
             if not self._closed:
-                self._wait(listening.__aexit__(None, None, None))
+                self._wait(subscription.__aexit__(None, None, None))
 
 
 Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -541,7 +541,7 @@ class SyncCompleter:
         self._wait = wait
 
     def __call__(self, value: str) -> t.Completion | None:
-        """The completions of a value; None if a newer one was requested meanwhile."""
+        """The completions of a value; None if a newer value was requested in the meantime."""
         found: t.Completion | None = self._wait(self._completer(value))
         return found
 

@@ -45,7 +45,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast, overload
 import msgspec
 
 from colonnade.client.client import Client, OnLog, OnProgress
-from colonnade.client.input_callbacks import Answers, GivenRoots, OnElicit, OnSample
+from colonnade.client.input_callbacks import GivenRoots, InputCallbacks, OnElicit, OnSample
 from colonnade.errors import Declined, InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestParams
@@ -53,7 +53,7 @@ from colonnade.protocol.link.link import TIMEOUT_S
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, Revision, Revisions
 from colonnade.server.server import Server
-from colonnade.transport.memory import pair, serve_end
+from colonnade.transport.memory import connected_pair, serve_end
 
 __all__ = ["Clock", "MemoryClient", "Record", "Said", "connect", "every_revision"]
 
@@ -74,7 +74,7 @@ INFO = t.Implementation(name="colonnade.testing", version="1")
 # Answers in order, or by a part of the message: what `on_elicit` and `on_sample` may return, an
 # exception to raise, such as `Declined`, or a function that is called with the request.
 Script: TypeAlias = Sequence[Any] | Mapping[str, Any]
-Speaker: TypeAlias = Literal["client", "server"]
+Sender: TypeAlias = Literal["client", "server"]
 Test: TypeAlias = Callable[..., Coroutine[Any, Any, None] | None]
 
 
@@ -84,7 +84,7 @@ Test: TypeAlias = Callable[..., Coroutine[Any, Any, None] | None]
 class Said(NamedTuple):
     """One message: its sender, and its JSON."""
 
-    by: Speaker
+    by: Sender
     message: Any
 
 
@@ -94,7 +94,7 @@ class Record:
     def __init__(self) -> None:
         self._frames: deque[tuple[Side, bytes]] = deque(maxlen=MAX_RECORDED)
 
-    def hear(self, side: Side, frame: bytes) -> None:
+    def add(self, side: Side, frame: bytes) -> None:
         """Add a message."""
         self._frames.append((side, frame))
 
@@ -105,12 +105,12 @@ class Record:
         for side, frame in tuple(self._frames):
             yield Said(side.value, msgspec.json.decode(frame))
 
-    def said(self, by: Speaker | None = None, method: str | None = None) -> list[Any]:
+    def said(self, by: Sender | None = None, method: str | None = None) -> list[Any]:
         """The messages of one side, or of both; those of one method, or all."""
         return [
             message
-            for speaker, message in self
-            if by in (None, speaker) and (method is None or _method(message) == method)
+            for sender, message in self
+            if by in (None, sender) and (method is None or _method(message) == method)
         ]
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ def _method(message: Any) -> Any:
 # ---------------------------------------------------------------- scripted answers
 
 
-class Rehearsed(Answers):
+class Rehearsed(InputCallbacks):
     """Answers from a script, or from callbacks whose exceptions fail the test."""
 
     def __init__(
@@ -147,11 +147,11 @@ class Rehearsed(Answers):
         self.asked: list[InputRequestParams] = []
         self.failure: Exception | None = None
 
-    async def to(self, question: InputRequest) -> AnyInputResponse:
-        self.asked.append(question.params)
-        return await super().to(question)
+    async def respond(self, request: InputRequest) -> AnyInputResponse:
+        self.asked.append(request.params)
+        return await super().respond(request)
 
-    def failed(self, method: str, error: Exception) -> None:
+    def log_failure(self, method: str, error: Exception) -> None:
         self.failure = self.failure or error
 
     def _next(self, asked: t.ElicitRequestParams | t.CreateMessageRequestParams) -> Any:
@@ -372,9 +372,9 @@ async def connect(
             f"{server!r} does not speak {spoken.date}; it speaks {dates}", argument="revision"
         )
     record, rehearsed = Record(), Rehearsed(answers, on_elicit, on_sample, roots)
-    near, far = pair(record.hear)
+    near, far = connected_pair(record.add)
     client = MemoryClient(
-        near.carry,
+        near.open_conversation,
         rehearsed,
         info=INFO,
         accepts=Revisions([spoken]),

@@ -1,4 +1,5 @@
-"""Text from other parties, made safe to show: invisible characters, one line, display width.
+"""Text from other parties, made safe to show: invisible characters, one line, display width; and
+similar names for "did you mean".
 
 A letter can be followed by any number of variation selectors, tags or fillers, and a terminal shows
 the letter alone. A whole text fits behind it, which a person does not see and a model reads.
@@ -8,6 +9,7 @@ it.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 from unicodedata import category, combining, east_asian_width
 
@@ -133,3 +135,17 @@ def cut(text: str, places: int) -> str:
             break
         kept += character
     return kept.rstrip() + ELLIPSIS if places > 0 else ""
+
+
+def close_matches(
+    name: str, options: Iterable[str], limit: int = 1, cutoff: float = 0.6
+) -> list[str]:
+    """Return the options most similar to a name, for "did you mean"; empty if none is similar."""
+    from difflib import get_close_matches  # on use: most names are valid
+
+    return get_close_matches(name, list(options), n=limit, cutoff=cutoff)
+
+
+def closest(name: str, options: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the option most similar to a name; empty if none is similar."""
+    return next(iter(close_matches(name, options, cutoff=cutoff)), "")

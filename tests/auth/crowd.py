@@ -32,7 +32,7 @@ async def main(url: str, calls: int) -> None:
     async with connect(url, auth=Login(keep=True, browser=False, on_show=nobody)) as client:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        way: Any = client._speaker.way
+        way: Any = client._connection.transport
         passport: ServerCredentials = way._credentials
         assert passport._login is not None
         passport._set_login(ended(passport._login))

@@ -153,8 +153,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-11 everybody is asked": Cut(
         "client/request.py",
-        "answers = await rounds.of_people(answering.to_all(self._asked(method, result)))",
-        "answers = vars(rounds).get('a') or await answering.to_all(self._asked(method, result))"
+        "answers = await rounds.wait_for_user(answering.respond_all(requests))",
+        "answers = vars(rounds).get('a') or await answering.respond_all(requests)"
         "\n            vars(rounds)['a'] = answers",
         LONG,
         "only_asks_back",
@@ -168,8 +168,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-11 the people's time": Cut(
         "client/request.py",
-        "self._people_s = MAX_PAUSED_S",
-        "self._people_s = 1e9",
+        "self._user_s = MAX_PAUSED_S",
+        "self._user_s = 1e9",
         LONG,
         "people_have",
     ),

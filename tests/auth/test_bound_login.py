@@ -29,7 +29,7 @@ def issuer() -> Generator[Issuer]:
 
 
 def passport_of(client: Client) -> ServerCredentials:
-    way: Any = client._speaker.way
+    way: Any = client._connection.transport
     return way._credentials
 
 

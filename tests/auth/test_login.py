@@ -346,7 +346,7 @@ async def test_cl_27_it_is_in_every_request_and_never_in_a_url(issuer: Issuer) -
         seen: list[tuple[str, str, str]] = []
         auth = person(Browser())
         async with connect(url, auth=auth, revision="2025-11-25") as client:
-            way: Any = client._speaker.way
+            way: Any = client._connection.transport
             send = way._pool.send
 
             async def watched(method: str, there: str, headers: Any, body: bytes = b"") -> Any:
@@ -371,7 +371,7 @@ async def test_every_request_of_a_client_carries_its_token(
     async with serving(issuer) as url:
         seen: list[tuple[bytes, str]] = []
         async with connect(url, auth=person(Browser()), revision=revision.date) as client:
-            way: Any = client._speaker.way
+            way: Any = client._connection.transport
             send = way._pool.send
 
             async def watched(method: str, there: str, headers: Any, body: bytes = b"") -> Any:

@@ -95,7 +95,11 @@ CUTS: dict[str, Cut] = {
         "proxy",
     ),
     "CL-11 size": Cut(
-        "auth/fetcher.py", "answer.whole(limit)", "answer.whole(10**9)", FETCH, "beyond_its_limit"
+        "auth/fetcher.py",
+        "answer.read_all(limit)",
+        "answer.read_all(10**9)",
+        FETCH,
+        "beyond_its_limit",
     ),
     # RS-03, RS-05, RS-14: claims
     "RS-03 exp": Cut(

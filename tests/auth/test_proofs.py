@@ -249,7 +249,7 @@ async def test_a_client_with_thousands_of_requests_a_second_is_not_locked_out() 
             await one.use("ann", store, clock.now)
     assert not await used(one, store, clock.now)
     await store.put("ann", "k", b"v", None)  # and nothing of the caller's own room is taken
-    assert store._holdings["ann"].entries == 1
+    assert store._usage["ann"].entries == 1
 
 
 @pytest.mark.parametrize("early_s", [-MAX_PROOF_AGE_S, 0.0, MAX_PROOF_AGE_S])

@@ -416,7 +416,7 @@ def test_two_ways_to_say_who_comes_in_are_one_too_many() -> None:
 def test_what_is_mounted_is_as_closed_as_the_server_that_it_is_mounted_in() -> None:
     """CVE-2026-33032: a way to the same tools that nobody guards."""
     inner = notes(auth=Protection(RESOURCE, Jwt("https://b.example")))
-    with pytest.raises(LocalProtocolError, match="auth= of its own"):
+    with pytest.raises(LocalProtocolError, match="has its own auth="):
         Server("outer").mount(inner)
     shared = Protection(RESOURCE, Jwt("https://b.example"))
     Server("outer", auth=shared).mount(notes(auth=shared))

@@ -229,7 +229,7 @@ def test_a_result_that_breaks_the_promise_of_its_tool_is_shown_and_told(tmp_path
     written(tmp_path, hand=by_hand(tools_list=tools, tools_call=answer))
     done = command(tmp_path, "call", "hand.py", "look")
     assert (done.returncode, done.stdout) == (5, "so\n")
-    assert "look gave what its output schema forbids: a: expected an integer" in done.stderr
+    assert "look returned data outside its output schema: a: expected an integer" in done.stderr
 
 
 # ---------------------------------------------------------------- pictures, sounds, files

@@ -44,7 +44,7 @@ def test_the_page_shows_what_is_said(tmp_path: Path, rewrite_transcripts: bool) 
 def test_every_key_of_our_file_is_on_the_page() -> None:
     page = PAGE.read_text("utf-8")
     assert [name for name in SETTINGS if f"`{name}`" not in page] == []
-    for name in ("start_s", "timeout_s", "idle_s", "max_crashes", "crashes_s", "max_seats"):
+    for name in ("start_s", "timeout_s", "idle_s", "max_crashes", "crashes_s", "max_sessions"):
         line = next(line for line in page.splitlines() if line.startswith("|") and name in line)
         assert f"{getattr(Settings(), name):g}" in line
     for name in ("max_list_bytes", "max_list_items"):

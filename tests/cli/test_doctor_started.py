@@ -307,7 +307,7 @@ async def test_a_revision_that_it_does_not_speak(folder: Path) -> None:
     (folder / "hand.py").write_text(by_hand())
     name, words, mend, code = failure(await looked_at("hand.py", revision="2026-07-28"))
     assert (name, code) == ("revision", 5)
-    assert "it knows no server/discover, so that it does not speak 2026-07-28" in words
+    assert "it has no server/discover, so it does not support 2026-07-28" in words
     assert mend == "leave out --as 2026-07-28 to see which revision it uses"
 
 

@@ -15,21 +15,21 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 NOTES = """\
 tools
-  write  name text  Write a note; whoever follows it, or all notes, is told.
+  write  name text  Write a note; subscribers are notified.
 
 resources
   notes://            All notes    application/json  Every note with its length.
-  backup://notes.zip  A backup     application/zip   All notes in one archive. What is bytes travels as bytes.
+  backup://notes.zip  A backup     application/zip   All notes in one archive, as binary contents.
   attachments://      attachments  inode/directory   The files of attachments, by their path.
 
 templates
-  notes://{name}         note         text/markdown  One note. A name that is none is answered as each revision says 'not found'.
+  notes://{name}         note         text/markdown  One note; None for an unknown name is 'not found'.
   attachments://{+path}  attachments                 The files of attachments, by their path.
 """
 PROMPTS = """\
 prompts
   review   code [language]            Ask for a review, with the house rules of the language at hand.
-  shorten  text [words] [keep_names]  Ask for a shorter text. Arguments travel as strings and arrive as what they are.
+  shorten  text [words] [keep_names]  Ask for a shorter text. Arguments are sent as strings and decoded to their types.
   invite   team person [tone]         Ask for an invitation to a meeting.
 """
 # What is said of three tools alike, in every revision.

@@ -62,13 +62,13 @@ def told(folder: Path, *arguments: str) -> tuple[int, str]:
 
 def test_1_a_server_that_is_run_by_hand_says_what_it_waits_for(folder: Path) -> None:
     with PseudoTerminal(folder, "run", "server.py") as terminal:
-        terminal.until("Ctrl-C ends it\n")
+        terminal.until("Ctrl-C stops it\n")
         terminal.type(INTERRUPT)
         code, shown = terminal.end()
     assert code == 130
     assert shown.removesuffix("^C") == (
-        "weather 1.0 waits here for the messages of an MCP client, which starts it itself; "
-        "for HTTP, use colonnade serve server.py; Ctrl-C ends it\n"
+        "weather 1.0 is waiting for an MCP client on standard input; clients start it themselves; "
+        "for HTTP, use colonnade serve server.py; Ctrl-C stops it\n"
     )
 
 
@@ -85,7 +85,7 @@ def test_2_a_server_that_is_run_in_a_loop_says_what_to_write_instead(folder: Pat
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == (
-        "colonnade.errors.LocalProtocolError: a loop is already running here: "
+        "colonnade.errors.LocalProtocolError: an event loop is already running: "
         "use `await server.serve('stdio')`"
     )
 

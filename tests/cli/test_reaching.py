@@ -398,9 +398,9 @@ BAD_HEADERS = {
         "-H",
         f": {SECRET}",
     ): "--header: expected NAME:VALUE",
-    ("-H", f"X Y: {SECRET}"): "'X Y' is no name of a header",
-    ("-H", f"X: {SECRET}\r\nHost: b"): "the value of X has characters that none can carry",
-    ("-H", f"Host: {SECRET}"): "Host is written by the client itself; leave it out",
+    ("-H", f"X Y: {SECRET}"): "'X Y' is not a header name",
+    ("-H", f"X: {SECRET}\r\nHost: b"): "the value of X has characters that a header cannot have",
+    ("-H", f"Host: {SECRET}"): "Host is set by the client itself; leave it out",
     ("--header-env", SECRET): "--header-env: expected NAME=VARIABLE, such as Authorization=TOKEN",
     ("--header-env", f"X={SECRET}"): "--header-env X: the environment variable is not set",
 }

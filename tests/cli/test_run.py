@@ -129,7 +129,7 @@ def test_a_signal_ends_it_quietly(
             process.err.until("waiting")
             said = [
                 "waiting",
-                "WARNING colonnade.transport: 1 handlers do not stop, and are left alone",
+                "WARNING colonnade.transport: 1 handlers ignored their cancellation and still run",
             ]
         process.signal(number)
         assert process.end() == code
@@ -182,8 +182,8 @@ def test_at_a_terminal_it_says_what_it_waits_for(
     try:
         assert process.stderr is not None
         assert process.stderr.readline() == (
-            "weather 1.0 waits here for the messages of an MCP client, which starts it itself; "
-            f"for HTTP, use {instead}; Ctrl-C ends it\n"
+            "weather 1.0 is waiting for an MCP client on standard input; clients start it "
+            f"themselves; for HTTP, use {instead}; Ctrl-C stops it\n"
         )
         os.write(ours, json.dumps(call("add", a=2, b=3)).encode() + b"\n")
         assert process.stdout is not None

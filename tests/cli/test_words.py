@@ -20,7 +20,7 @@ from colonnade.cli.commands.call import (
 from colonnade.cli.elicitation import choices, choose, format_value, hint, parse_value, warnings
 from colonnade.cli.errors import CliError
 from colonnade.cli.terminal import bar, columns
-from colonnade.client.tools import kind, names_of, prompt_signature, tool_signature
+from colonnade.client.tools import names_of, prompt_signature, tool_signature, type_name
 from colonnade.protocol import types as t
 from colonnade.text import clean, cut, first_line, one_line, width
 
@@ -206,14 +206,14 @@ KINDS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("schema", "words"), KINDS, ids=[words[:30] for _, words in KINDS])
 def test_a_schema_is_told_in_a_few_words(schema: Any, words: str) -> None:
-    assert kind(schema) == words
+    assert type_name(schema) == words
 
 
 def test_a_schema_inside_a_schema_ends_somewhere() -> None:
     deep: dict[str, Any] = {"type": "integer"}
     for _ in range(1000):
         deep = {"type": "array", "items": deep}
-    assert kind(deep) == "list of list of list of list"
+    assert type_name(deep) == "list of list of list of list"
 
 
 def test_what_must_be_given_comes_first() -> None:
@@ -231,7 +231,7 @@ def test_what_must_be_given_comes_first() -> None:
 
 @given(SCHEMAS)
 def test_no_schema_breaks_what_is_said_of_it(schema: Any) -> None:
-    assert "\n" not in kind(schema)
+    assert "\n" not in type_name(schema)
     document: Any = schema if isinstance(schema, dict) else {"properties": schema}
     tool = t.Tool(name="x", input_schema=cast("dict[str, Any]", document), output_schema=document)
     assert "\n" not in tool_signature(tool)

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from colonnade import Context, Server, connect
-from colonnade.client.connect import Connecting
+from colonnade.client.connect import PendingClient
 from colonnade.protocol.revision import Revision
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.runner import HttpRunner
@@ -89,7 +89,7 @@ async def reachable(transport: str, revision: Revision) -> AsyncGenerator[Any]:
             await site.stop(0.0)
 
 
-def joining(target: Any, revision: Revision | None) -> Connecting:
+def joining(target: Any, revision: Revision | None) -> PendingClient:
     """A client that is about to be, with a handler for everything; without a revision it has to
     find out."""
     return connect(

@@ -25,7 +25,7 @@ REST_S = 60.0
 # Looks at which nothing has changed before it is taken for rest.
 QUIET_LOOKS = 20
 # What a conversation keeps while something goes on, whichever transport it is of.
-KEPT = ("_waiting", "_progressing", "_tasks", "_calls", "_exchanges", "_courtesies")
+KEPT = ("_waiting", "_progress_callbacks", "_tasks", "_calls", "_exchanges", "_best_effort_posts")
 
 
 class Moment(Enum):
@@ -122,17 +122,18 @@ def held(client: Client) -> Counts:
     """What goes on in a client, in its conversation and on its way; and in this process."""
     conversation: Any = client.conversation
     counts = {name: len(getattr(conversation, name, ())) for name in KEPT}
-    listenings = client._listenings
+    listenings = client._change_streams
     counts |= {
         "in flight": len(conversation.link._outgoing),
         "asked of us": len(conversation.link._incoming),
-        "busy": client._speaker.busy,
+        "busy": client._connection.busy,
         "listening": len(listenings._subscribed) + len(listenings._in_session),
-        "handlers": len(client._hearing._waiting) + (client._hearing._task is not None),
+        "handlers": len(client._callback_queue._waiting)
+        + (client._callback_queue._task is not None),
         "tasks": len(asyncio.all_tasks()),
         "descriptors": _descriptors(),
     }
-    pool: Any = getattr(client._way, "_pool", None)
+    pool: Any = getattr(client._transport, "_pool", None)
     if pool is not None:
         counts["connections at work"] = len(pool._all) - pool.idle
         counts["connecting"] = len(pool._connecting)

@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from colonnade.client.client import Client
-from colonnade.client.input_callbacks import Answers
-from colonnade.ports import Carry
+from colonnade.client.input_callbacks import InputCallbacks
+from colonnade.ports import OpenConversation
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision, Revisions
-from colonnade.transport.memory import End, pair
+from colonnade.transport.memory import End, connected_pair
 from live import until
 
 JSON = dict[str, Any]
@@ -112,11 +112,11 @@ class Door:
     """A way to servers that are written by hand: behind it stands a new one each time."""
 
     key = None
-    repeats = True
+    can_reconnect = True
     restarts = False
     mirrors = False
-    greets = False
-    older = None
+    always_handshakes = False
+    legacy_sse = None
 
     def __init__(self, revision: Revision, replies: Replies | None = None) -> None:
         self.name = "door"
@@ -132,14 +132,14 @@ class Door:
         """The one who stands there now."""
         return self.hands[-1]
 
-    async def reach(self, timeout_s: float) -> Carry:
+    async def open_channel(self, timeout_s: float) -> OpenConversation:
         if self.locked is not None:
             raise self.locked
-        near, far = pair()
+        near, far = connected_pair()
         replies = {"ping": lambda params: {}, **self.replies}
         self.hands.append(Hand(far, self.revision, replies, ALL_OF_IT))
         far.join(self.hand)
-        return near.carry
+        return near.open_conversation
 
     def fall(self, why: str = "the server fell over") -> None:
         """The one who stands there is gone in a moment."""
@@ -169,15 +169,15 @@ async def by_hand(
     replies: Replies | None = None,
     *,
     capabilities: JSON | None = None,
-    answers: Answers | None = None,
+    answers: InputCallbacks | None = None,
     **options: Any,
 ) -> AsyncGenerator[tuple[Client, Hand]]:
     """A client that is open, and the hand on the other side."""
-    near, far = pair()
+    near, far = connected_pair()
     hand = Hand(far, revision, replies or {}, ALL_OF_IT if capabilities is None else capabilities)
     far.join(hand)
     client = Client(
-        near.carry,
+        near.open_conversation,
         answers,
         info=t.Implementation(name="c", version="1"),
         accepts=Revisions([revision]),

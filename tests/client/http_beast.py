@@ -15,7 +15,7 @@ from typing import Any
 
 from client.hand import ALL_OF_IT, INFO
 from colonnade.client.client import Client
-from colonnade.client.input_callbacks import Answers
+from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision, Revisions
 from colonnade.transport.http_client.conversation import HttpConversation
@@ -91,7 +91,7 @@ async def beast(
     revision: Revision,
     play: Part = done,
     *,
-    answers: Answers | None = None,
+    answers: InputCallbacks | None = None,
     headers: Mapping[str, str] | None = None,
     opened: bool = True,
     timeout_s: float = PATIENT_S,
@@ -121,14 +121,16 @@ async def beast(
             await client.close()
             left = conversation_of(client)
             await pool.close()
-        await until(lambda: left is None or not (left._calls or left._tasks or left._courtesies))
+        await until(
+            lambda: left is None or not (left._calls or left._tasks or left._best_effort_posts)
+        )
         await until(lambda: hand.open == 0)
         await until(lambda: descriptors() <= before)
 
 
 def conversation_of(client: Client) -> HttpConversation | None:
     """What is held, if anything is."""
-    held = client._speaker._conversation
+    held = client._connection._conversation
     assert held is None or isinstance(held, HttpConversation)
     return held
 

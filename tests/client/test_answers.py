@@ -11,8 +11,8 @@ import pytest
 from client.hand import by_hand
 from colonnade import Context, Declined, Server
 from colonnade.client import request as asking_module
-from colonnade.client.input_callbacks import Answers, elicited, sampled
-from colonnade.client.roots import rooted
+from colonnade.client.input_callbacks import InputCallbacks, elicit_result, sampling_result
+from colonnade.client.roots import to_root
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, InputRequests, Revision
@@ -173,7 +173,7 @@ async def test_a_handler_that_fails_is_logged_and_the_server_learns_no_reason(
     def fail(asked: t.CreateMessageRequestParams) -> str:
         raise ValueError("my password is 123")
 
-    answers = Answers(on_sample=fail)
+    answers = InputCallbacks(on_sample=fail)
     with Records("colonnade.client") as records:
         async with by_hand(revision, answers=answers) as (_, hand):
             message = {"role": "user", "content": {"type": "text", "text": "hi"}}
@@ -182,8 +182,8 @@ async def test_a_handler_that_fails_is_logged_and_the_server_learns_no_reason(
             hand.say(asked | {"params": params})
             await until(lambda: "error" in hand.heard[-1])
             said = hand.heard[-1]["error"]
-    assert said == {"code": -32603, "message": "the client could not answer"}
-    assert records.lines == ["ERROR the handler of sampling/createMessage raised ValueError"]
+    assert said == {"code": -32603, "message": "a callback of the client failed"}
+    assert records.lines == ["ERROR the callback for sampling/createMessage raised ValueError"]
 
 
 FORM = t.ElicitRequestParams(
@@ -199,26 +199,26 @@ FORM = t.ElicitRequestParams(
 
 @pytest.mark.spec("R0599")
 def test_the_defaults_of_a_form_stand_where_nothing_was_said() -> None:
-    assert elicited(FORM, {"a": "x"}).content == {"a": "x", "b": 3}
-    assert elicited(FORM, {"a": "x", "b": 4}).content == {"a": "x", "b": 4}
+    assert elicit_result(FORM, {"a": "x"}).content == {"a": "x", "b": 3}
+    assert elicit_result(FORM, {"a": "x", "b": 4}).content == {"a": "x", "b": 4}
 
 
 def test_what_answers_no_question_says_what_to_return() -> None:
-    with pytest.raises(LocalProtocolError, match="answer a dict with a, b"):
-        elicited(FORM, "x")
+    with pytest.raises(LocalProtocolError, match="return a dict with a, b"):
+        elicit_result(FORM, "x")
     visit = t.ElicitRequestParams(message="?", mode="url", url="https://a.example/")
     with pytest.raises(LocalProtocolError, match="True or False"):
-        elicited(visit, {"a": 1})
+        elicit_result(visit, {"a": 1})
     with pytest.raises(LocalProtocolError, match="a str or a CreateMessageResult, not int"):
-        sampled(5, "m")  # type: ignore[arg-type]
+        sampling_result(5, "m")  # type: ignore[arg-type]
     with pytest.raises(Declined):
-        sampled(None, "m")
+        sampling_result(None, "m")
 
 
 def test_a_root_has_an_address_and_a_name(tmp_path: Path) -> None:
-    assert rooted(str(tmp_path)) == t.Root(uri=tmp_path.as_uri(), name=tmp_path.name)
-    assert rooted(Path("/")) == t.Root(uri="file:///")
-    assert rooted("FILE:///x") == t.Root(uri="FILE:///x")
+    assert to_root(str(tmp_path)) == t.Root(uri=tmp_path.as_uri(), name=tmp_path.name)
+    assert to_root(Path("/")) == t.Root(uri="file:///")
+    assert to_root("FILE:///x") == t.Root(uri="FILE:///x")
 
 
 @pytest.mark.parametrize("revision", BY_REQUEST, ids=lambda one: one.date)
@@ -226,7 +226,7 @@ def test_a_root_has_an_address_and_a_name(tmp_path: Path) -> None:
 async def test_questions_that_are_many_bytes_at_once_are_refused_until_others_are_answered(
     revision: Revision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking_module, "MAX_ASKED_BYTES", 3_000)
+    monkeypatch.setattr(asking_module, "MAX_INPUT_REQUEST_BYTES", 3_000)
     gate, waiting = asyncio.Event(), list[str]()
 
     async def on_sample(params: t.CreateMessageRequestParams) -> str:
@@ -237,7 +237,7 @@ async def test_questions_that_are_many_bytes_at_once_are_refused_until_others_ar
     message = {"role": "user", "content": {"type": "text", "text": "x" * 2_000}}
     params = {"messages": [message], "maxTokens": 5}
 
-    async with by_hand(revision, answers=Answers(on_sample=on_sample)) as (_, hand):
+    async with by_hand(revision, answers=InputCallbacks(on_sample=on_sample)) as (_, hand):
 
         def ask(id: int) -> None:
             method = "sampling/createMessage"
@@ -250,7 +250,7 @@ async def test_questions_that_are_many_bytes_at_once_are_refused_until_others_ar
         await until(lambda: len(waiting) == 1)
         ask(2)
         await until(lambda: 2 in answers())
-        assert "ask again when others are answered" in answers()[2]["error"]["message"]
+        assert "try again when others are finished" in answers()[2]["error"]["message"]
         gate.set()
         await until(lambda: 1 in answers())
         ask(3)

@@ -11,8 +11,8 @@ from client.hand import JSON, Door, Refusal, through
 from colonnade import Server, connect
 from colonnade.client.cache import MAX_TTL_S, Cache
 from colonnade.client.client import Client
-from colonnade.client.input_callbacks import Answers
-from colonnade.client.subscriptions import Change, Listening
+from colonnade.client.input_callbacks import InputCallbacks
+from colonnade.client.subscriptions import Change, ChangeStream
 from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, NEWEST, Revision
@@ -97,7 +97,7 @@ def test_a_resource_that_changed_makes_stale_what_it_is_part_of() -> None:
     for uri in ("a://b", "a://b/c", "a://bc", "a://d"):
         params = t.ReadResourceRequestParams(uri=uri)
         cache.put("", "resources/read", params, ANSWER, hints(1000), 0.0)
-    cache.forget_resource("a://b/c")
+    cache.invalidate_resource("a://b/c")
     left = [
         uri
         for uri in ("a://b", "a://b/c", "a://bc", "a://d")
@@ -329,7 +329,7 @@ async def test_an_answer_that_is_older_than_the_last_news_is_not_kept() -> None:
         answer = door.replies["tools/list"]
 
         def changing(params: JSON) -> Any:
-            client._cache.forget(["tools/list"])  # the news overtakes the answer
+            client._cache.invalidate(["tools/list"])  # the news overtakes the answer
             return answer(params)
 
         door.hand.replies = {"tools/list": changing}
@@ -343,8 +343,8 @@ async def test_after_a_gap_nothing_that_was_kept_is_fresh() -> None:
     door = keeping(3_600_000)
     async with through(door) as client:
         await client.list_tools()
-        listening = Listening(t.SubscriptionFilter(tools_list_changed=True))
-        client._listenings.missed(listening)
+        listening = ChangeStream(t.SubscriptionFilter(tools_list_changed=True))
+        client._change_streams.mark_gap(listening)
         assert await anext(listening) == Change("tools")
         await client.list_tools()
         assert len(door.hand.requests("tools/list")) == 2
@@ -375,7 +375,7 @@ async def test_an_answer_that_took_questions_is_not_kept() -> None:
         return kept | {"contents": []}
 
     door = Door(NEWEST, {"resources/read": answer})
-    async with through(door, answers=Answers()) as client:
+    async with through(door, answers=InputCallbacks()) as client:
         await client.read_resource("a://b")
         await client.read_resource("a://b")
         assert len(asked) == 4

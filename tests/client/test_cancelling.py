@@ -28,7 +28,7 @@ from client.giving_up import (
     walk,
 )
 from colonnade import Client
-from colonnade.client.probe import MEMORY
+from colonnade.client.probe import ERA_CACHE
 from colonnade.client.subscriptions import Change
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import (
@@ -128,14 +128,14 @@ def has_forms(revision: Revision) -> bool:
 # ---------------------------------------------------------------- beside the operations
 
 
-async def forget(scene: Scene) -> None:
+async def invalidate(scene: Scene) -> None:
     """How servers want to be spoken to, which is remembered."""
-    MEMORY._known.clear()
+    ERA_CACHE._known.clear()
 
 
 async def fall_over(scene: Scene) -> None:
     """The conversation ends; whoever asks next begins another one."""
-    await scene.client.conversation.leave("it fell over")
+    await scene.client.conversation.aclose("it fell over")
 
 
 async def begin_joining(scene: Scene) -> None:
@@ -199,7 +199,7 @@ async def no_change_is_lost(scene: Scene, walked: Walked) -> None:
 
 
 async def left_listening(scene: Scene, walked: Walked) -> None:
-    assert not scene.client._listenings.followed - {RESOURCE}
+    assert not scene.client._change_streams.subscribed_uris - {RESOURCE}
 
 
 async def subscribe(scene: Scene) -> None:
@@ -235,7 +235,7 @@ ADD = t.CallToolRequestParams(name="add", arguments=Raw(b'{"a":1,"b":2}'))
 OPERATIONS: dict[str, Operation] = {
     "connect": Operation(lambda scene: scene.joining(), "connect", after=leave_result),
     "connect, and find out": Operation(
-        lambda scene: joining(scene.target, None), "connect", before=forget, after=leave_result
+        lambda scene: joining(scene.target, None), "connect", before=invalidate, after=leave_result
     ),
     "async with connect": Operation(
         lambda scene: scene.other.__aenter__(),
@@ -301,7 +301,9 @@ OPERATIONS: dict[str, Operation] = {
     "ping": Operation(lambda scene: scene.client.ping(), "ping"),
     "set_log_level": Operation(lambda scene: scene.client.set_log_level("info"), "set_log_level"),
     "roots_changed": Operation(lambda scene: scene.client.roots_changed(), "roots_changed"),
-    "caught_up": Operation(lambda scene: scene.client.caught_up(), "caught_up", before=count_apart),
+    "wait_for_callbacks": Operation(
+        lambda scene: scene.client.wait_for_callbacks(), "wait_for_callbacks", before=count_apart
+    ),
     "listen, enter": Operation(
         lambda scene: scene.other.__aenter__(),
         "listen",
@@ -329,7 +331,7 @@ OPERATIONS: dict[str, Operation] = {
 
 async def is_well(client: Client) -> None:
     assert (await client.call_tool("add", {"a": 2, "b": 2}, returns=int)).data == 4
-    await client.caught_up()
+    await client.wait_for_callbacks()
 
 
 async def walk_through(scene: Scene, operation: Operation, stop: Stop, most: int) -> int:

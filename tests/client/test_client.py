@@ -12,7 +12,7 @@ from client.hand import JSON, Hand, Refusal, by_hand
 from colonnade import Context, Sample, Server, ToolError
 from colonnade.client import cache as list_limits
 from colonnade.client.client import Client
-from colonnade.client.input_callbacks import Answers
+from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.client.results import ToolResult
 from colonnade.errors import (
     ConnectionLost,
@@ -27,7 +27,7 @@ from colonnade.protocol.link.link import SET_LEVEL
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, InputRequests, LogControl, Revision, Revisions
 from colonnade.testing import Clock, connect, every_revision
-from colonnade.transport.memory import pair
+from colonnade.transport.memory import connected_pair
 from live import live, until
 from official import available
 from official_lines import complaints
@@ -133,9 +133,9 @@ async def test_a_server_that_speaks_another_revision_is_not_spoken_with(
 @live
 async def test_giving_up_while_opening_closes_and_never_cancels(revision: Revision) -> None:
     said: list[str] = []
-    near, far = pair(lambda side, frame: said.append(json.loads(frame)["method"]))
+    near, far = connected_pair(lambda side, frame: said.append(json.loads(frame)["method"]))
     far.join(Hand(far, revision, {"initialize": lambda params: None}, {}))
-    client = Client(near.carry, info=INFO, accepts=Revisions([revision]))
+    client = Client(near.open_conversation, info=INFO, accepts=Revisions([revision]))
     opening = asyncio.ensure_future(client.open(revision))
     await until(lambda: bool(said))
     opening.cancel()
@@ -152,13 +152,13 @@ async def test_giving_up_while_opening_closes_and_never_cancels(revision: Revisi
 @pytest.mark.spec("R0087", "R0100", "R0364")
 @live
 async def test_exactly_what_there_is_a_handler_for_is_advertised(revision: Revision) -> None:
-    given: list[tuple[Answers, set[str]]] = [
-        (Answers(), set()),
-        (Answers(on_sample=lambda asked: "words"), {"sampling"}),
-        (Answers(roots=[]), {"roots"}),
-        (Answers(on_elicit=lambda asked: {}), {"elicitation"}),
+    given: list[tuple[InputCallbacks, set[str]]] = [
+        (InputCallbacks(), set()),
+        (InputCallbacks(on_sample=lambda asked: "words"), {"sampling"}),
+        (InputCallbacks(roots=[]), {"roots"}),
+        (InputCallbacks(on_elicit=lambda asked: {}), {"elicitation"}),
         (
-            Answers(on_elicit=lambda asked: {}, on_sample=lambda asked: "", roots=()),
+            InputCallbacks(on_elicit=lambda asked: {}, on_sample=lambda asked: "", roots=()),
             {"elicitation", "sampling", "roots"},
         ),
     ]
@@ -343,7 +343,7 @@ async def test_a_list_of_more_bytes_than_its_limit_is_not_read_to_its_end(
         assert len(hand.requests("resources/list")) == 16
     words = str(raised.value)
     assert "server 'hand': resources/list has more than 16777216 bytes" in words
-    assert "raise max_list_bytes, which connect takes" in words
+    assert "raise max_list_bytes (an argument of connect" in words
 
 
 @live
@@ -617,7 +617,7 @@ async def test_rounds_go_on_to_the_end_with_the_state_exactly_as_it_was_given(
             return round_of(left, next(states))
         return {"content": [{"type": "text", "text": "done"}]}
 
-    answers = Answers(on_sample=lambda asked: "a word", model="parrot")
+    answers = InputCallbacks(on_sample=lambda asked: "a word", model="parrot")
     async with by_hand(revision, {"tools/call": call}, answers=answers) as (client, hand):
         result = await client.call_tool("ask", {"x": 1})
         assert result.text == "done"
@@ -776,7 +776,7 @@ async def test_closing_ends_what_waits_and_can_be_done_twice(revision: Revision)
 
 @live
 async def test_before_it_is_open_a_client_says_so() -> None:
-    near, _ = pair()
-    client = Client(near.carry, info=INFO)
+    near, _ = connected_pair()
+    client = Client(near.open_conversation, info=INFO)
     with pytest.raises(LocalProtocolError, match="not open yet"):
         await client.list_tools()

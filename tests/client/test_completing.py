@@ -71,7 +71,7 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_none_and_is_kept() ->
         back = await completer("a")
         assert back is not None
         assert words.asked == ["a", "ab"]
-        await clock.advance(completing.KEPT_S)
+        await clock.advance(completing.CACHE_S)
         fresh = asyncio.ensure_future(completer("a"))
         await clock.advance(1)
         assert await fresh is not None
@@ -83,13 +83,13 @@ async def test_what_is_kept_is_bounded() -> None:
     clock, words = Clock(), Words()
     completer = Completer(words)
     with clock:
-        for number in range(completing.MAX_KEPT + 1):
+        for number in range(completing.MAX_CACHED + 1):
             asking = asyncio.ensure_future(completer(str(number)))
-            await clock.advance(completing.PAUSE_S)
+            await clock.advance(completing.DEBOUNCE_S)
             await asking
         assert await completer("1") is not None
         asking = asyncio.ensure_future(completer("0"))
-        await clock.advance(completing.PAUSE_S)
+        await clock.advance(completing.DEBOUNCE_S)
         await asking
         assert words.asked[-1] == "0"
 
@@ -100,12 +100,12 @@ async def test_an_answer_that_is_large_is_not_kept() -> None:
 
     async def large(value: str) -> t.Completion:
         asked.append(value)
-        return t.Completion(values=["x" * completing.MAX_KEPT_CHARS, "y"])
+        return t.Completion(values=["x" * completing.MAX_CACHED_CHARS, "y"])
 
     completer = Completer(large)
     with clock:
         for _ in range(2):
             asking = asyncio.ensure_future(completer("a"))
-            await clock.advance(completing.PAUSE_S)
+            await clock.advance(completing.DEBOUNCE_S)
             assert await asking is not None
     assert asked == ["a", "a"]

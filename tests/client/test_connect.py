@@ -15,8 +15,8 @@ import pytest
 
 from client.shop import HERE, shop, site
 from colonnade import Client, Context, Host, Login, Server, connect
-from colonnade.client.connect import Connecting, called
-from colonnade.client.transports import ChildWay
+from colonnade.client.connect import PendingClient, command_name
+from colonnade.client.transports import ProcessTransport
 from colonnade.errors import (
     CannotConnect,
     ColonnadeError,
@@ -29,7 +29,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import ALL, NEWEST, Revision
 from colonnade.sync import connect as connect_blocking
-from colonnade.transport.memory import pair, serve_end
+from colonnade.transport.memory import connected_pair, serve_end
 from http_hand import Visitor, by_hand, whole
 from live import Records, live, live_for, until
 
@@ -41,7 +41,7 @@ async def targets() -> AsyncGenerator[dict[str, Any]]:
     """Every kind of target, all of them the same shop."""
     server = shop()
     await server.start()
-    near, far = pair()
+    near, far = connected_pair()
     serve_end(far, server)
     try:
         async with site() as here:
@@ -124,7 +124,7 @@ async def test_the_older_transport_is_greeted_at_once_and_speaks_no_newer_revisi
         entry = {"type": "sse", "url": f"http://127.0.0.1:{here.port}/sse"}
         async with connect(entry) as client:
             assert client.revision == ALL[3].date
-        with pytest.raises(LocalProtocolError, match="not spoken by HTTP with SSE"):
+        with pytest.raises(LocalProtocolError, match=r"has no HTTP\+SSE transport"):
             await connect(entry, revision=NEWEST.date)
 
 
@@ -155,7 +155,7 @@ async def test_it_can_be_awaited_and_closed_or_entered(revision: Revision) -> No
 @live
 async def test_nothing_happens_before_it_is_awaited_and_it_is_awaited_once() -> None:
     connecting = connect(["there is no such command"])
-    assert_type(connecting, Connecting)
+    assert_type(connecting, PendingClient)
     with pytest.raises(CannotConnect, match="there is no command"):
         await connecting
     with pytest.raises(LocalProtocolError, match="call connect again"):
@@ -299,7 +299,7 @@ async def test_a_child_that_dies_while_it_is_idle_is_started_again_and_that_is_s
     async with connect(HERE) as client:
         with Records("colonnade.client") as records:
             assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
-            way = cast("ChildWay", client._way)
+            way = cast("ProcessTransport", client._transport)
             assert way.child is not None
             os.kill(way.child.pid, signal.SIGKILL)
             await until(lambda: client.conversation.link.phase is Phase.CLOSED)
@@ -307,7 +307,7 @@ async def test_a_child_that_dies_while_it_is_idle_is_started_again_and_that_is_s
             assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
     (line,) = records.lines
     assert re.match(r"WARNING server 'shop' \(pid \d+\) was killed by ", line), line
-    assert line.endswith("; it was started again, and what it held in memory is gone")
+    assert line.endswith("; it was restarted, and its state in memory is lost")
 
 
 CHATTY = """
@@ -337,14 +337,14 @@ async def test_what_a_child_wrote_last_stands_after_the_sentence_that_it_was_sta
             await until(lambda: client.conversation.link.phase is Phase.CLOSED)
             await client.call_tool("pid")
     (line,) = records.lines
-    told = "; it was started again, and what it held in memory is gone; its last lines:"
+    told = "; it was restarted, and its state in memory is lost; its last lines:"
     assert line.endswith(f"{told}\n    a line\n    another")
 
 
 # ---------------------------------------------------------------- sentences
 
 
-def to(anything: Any) -> Connecting:
+def to(anything: Any) -> PendingClient:
     """What a type checker would not let pass."""
     return connect(anything)
 
@@ -360,7 +360,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a missing file": (lambda: connect("no/such/server.py"), "there is no file 'no/such/serv"),
     "a folder": (lambda: connect(str(Path(HERE).parent)), "is a folder; name the file in it"),
     "another file": (lambda: connect(sys.executable), "if it is a program, write connect"),
-    "another scheme": (lambda: connect("ws://host/mcp"), "no address that MCP is spoken at"),
+    "another scheme": (lambda: connect("ws://host/mcp"), "is not an HTTP URL"),
     "a URL without a host": (lambda: connect("http:///mcp"), "looks like https://example.com"),
     "a URL with a password": (lambda: connect("http://me:pw@host/mcp"), "send it in a header"),
     "an empty command": (lambda: connect([]), "a command is a list of strings"),
@@ -388,7 +388,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "numbers in an environment": (
         lambda: connect({"command": "c", "env": {"A": 1}}),
-        "env of an entry has something that is no text",
+        "env of an entry has a value that is not a string",
     ),
     "headers that are a list": (
         lambda: connect({"url": "http://h/mcp", "headers": []}),
@@ -401,24 +401,24 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a folder for a URL": (lambda: connect("http://h/mcp", cwd="/"), "env and cwd are for a comm"),
     "an ear for a URL": (
         lambda: connect("http://h/mcp", on_stderr=print),
-        "on_stderr hears a command, and this is a URL",
+        "on_stderr goes with a command, and this is a URL",
     ),
     "an ear for a server": (
         lambda: connect(shop(), on_stderr=print),
-        "on_stderr hears a command, and this is a server in this process",
+        "on_stderr goes with a command, and this is a server in this process",
     ),
     "variables for a server": (lambda: connect(shop(), env={}), "env and cwd are for a command"),
     "headers of the protocol": (
         lambda: connect("http://h/mcp", headers={"Mcp-Session-Id": "x"}),
-        "is written by the client itself",
+        "is set by the client itself",
     ),
     "a header with a line break": (
         lambda: connect("http://h/mcp", headers={"X": "a\r\nb: c"}),
-        "characters that none can carry",
+        "characters that a header cannot have",
     ),
     "a header without a name": (
         lambda: connect("http://h/mcp", headers={"X Y": "a"}),
-        "is no name of a header",
+        "is not a header name",
     ),
     "authorization": (
         lambda: connect("https://h/mcp", auth=cast("Any", "t")),
@@ -466,7 +466,7 @@ def test_a_string_never_becomes_a_command_even_where_a_program_of_that_name_is()
     ],
 )
 def test_a_command_is_called_by_what_it_runs(argv: list[str], name: str) -> None:
-    assert called(argv) == name
+    assert command_name(argv) == name
 
 
 @live
@@ -529,7 +529,7 @@ async def test_a_child_that_exits_at_its_start_was_not_reached(
 @live
 async def test_who_closes_while_it_is_opened_is_told_so() -> None:
     """That is not the server's fault, and is said as it always was."""
-    near, _ = pair()
+    near, _ = connected_pair()
     connecting = connect(near)
     opening = asyncio.ensure_future(connecting.__aenter__())
     await asyncio.sleep(0)
@@ -573,7 +573,7 @@ async def test_a_host_says_which_program_it_is_part_of(tmp_path: Path) -> None:
         assert (await host.call_tool("m__who")).data == "planner|1.2|Trip planner"
     async with Host({"m": mirror()}) as host:
         assert (await host.call_tool("m__who")).data.startswith("colonnade|")
-    with pytest.raises(LocalProtocolError, match=r"version= and title= go with name="):
+    with pytest.raises(LocalProtocolError, match=r"version= and title= need name="):
         Host({"m": mirror()}, version="1")
     path = tmp_path / "mcp.json"
     path.write_text('{"mcpServers": {}}')

@@ -6,7 +6,7 @@ import pytest
 
 from client.hand import JSON, Refusal, by_hand
 from colonnade.client import request as asking
-from colonnade.client.input_callbacks import Answers
+from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.protocol import types as t
 from colonnade.protocol.link.link import SET_LEVEL
 from colonnade.protocol.revision import ALL, InputRequests, LogControl, Revision
@@ -18,7 +18,7 @@ BY_METHOD = [one for one in ALL if one.log_control is LogControl.BY_METHOD]
 ELICITING = [one for one in ALL if one.elicitation.modes]
 
 
-async def put(revision: Revision, answers: Answers, method: str, params: JSON) -> JSON:
+async def put(revision: Revision, answers: InputCallbacks, method: str, params: JSON) -> JSON:
     """A question of a server, in the way of its revision; the client's whole reply to it."""
     if revision.input_requests is InputRequests.IN_RESULT:
 
@@ -53,7 +53,7 @@ async def test_sampling_that_asks_for_a_context_is_answered_without_one(
         "includeContext": context,
     }
     reply = await put(
-        revision, Answers(on_sample=lambda asked: "a word"), "sampling/createMessage", params
+        revision, InputCallbacks(on_sample=lambda asked: "a word"), "sampling/createMessage", params
     )
     assert reply["result"]["content"]["text"] == "a word"
 
@@ -70,7 +70,7 @@ async def test_a_form_whose_optional_fields_may_be_null_is_filled_in(revision: R
     nick = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "title": "Nick"}
     form = {"properties": {"name": {"type": "string"}, "nick": nick}, "required": ["name"]}
     params = {"message": "Who?", "requestedSchema": {"type": "object"} | form}
-    reply = await put(revision, Answers(on_elicit=answer), "elicitation/create", params)
+    reply = await put(revision, InputCallbacks(on_elicit=answer), "elicitation/create", params)
     assert reply["result"] == {"action": "accept", "content": {"name": "Ada"}}
     assert asked[0].requested_schema is not None
     assert asked[0].requested_schema.properties["nick"].type == "string"
@@ -120,7 +120,7 @@ async def test_a_server_that_does_not_take_a_level_is_used_all_the_same(
         async with by_hand(revision, replies, on_log=print) as (client, _):
             assert (await client.call_tool("t")).text == "done"
     assert len(records.lines) == 1
-    assert "does not take logging/setLevel" in records.lines[0]
+    assert "refused logging/setLevel" in records.lines[0]
 
 
 @pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)

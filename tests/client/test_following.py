@@ -11,7 +11,7 @@ from client.hand import JSON, Door, Refusal, through
 from colonnade import connect
 from colonnade.client import subscriptions as following
 from colonnade.client.client import Client
-from colonnade.client.subscriptions import Change, Listening
+from colonnade.client.subscriptions import Change, ChangeStream
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteError
 from colonnade.protocol.revision import ALL, NEWEST, NOVEMBER_2025, ChangeNotifications, Revision
 from http_hand import Visitor, by_hand, chunk, events, stream, whole
@@ -64,7 +64,7 @@ class Listener:
 
     def __init__(self, client: Client) -> None:
         self.heard: list[Change] = []
-        self.changes: Listening | None = None
+        self.changes: ChangeStream | None = None
         self.task = asyncio.ensure_future(self._run(client))
 
     async def _run(self, client: Client) -> str:
@@ -182,7 +182,7 @@ async def test_a_server_that_speaks_another_way_now_ends_what_listened(revision:
         await until(lambda: listener.changes is not None)
         door.revision = NEWEST
         door.fall()
-        with pytest.raises(ConnectionLost, match="another revision now: listen anew"):
+        with pytest.raises(ConnectionLost, match="another revision; listen again"):
             await listener.task
         assert client.revision == NEWEST.date
 
@@ -199,13 +199,13 @@ async def test_what_the_server_does_not_agree_to_tell_is_known() -> None:
                 await agree(door, filter={"toolsListChanged": True})
                 await until(lambda: listener.changes is not None)
                 assert listener.changes is not None
-                assert listener.changes.untold == ["a://b"]
+                assert listener.changes.not_agreed == ["a://b"]
                 await client.close()
                 with pytest.raises(ConnectionLost):
                     await listener.task
         finally:
             logging.getLogger("colonnade.client").setLevel(logging.NOTSET)
-    assert "INFO the server will not tell of a://b" in log.lines
+    assert "INFO the server does not send changes of a://b" in log.lines
 
 
 @live

@@ -10,7 +10,7 @@ import pytest
 
 from colonnade import Context, Server, ToolError
 from colonnade.client.client import Client
-from colonnade.client.input_callbacks import Answers
+from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, RemoteError, TimedOut
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, EVERY, InputRequests, Revision, Revisions
@@ -135,7 +135,7 @@ async def stall() -> AsyncGenerator[Stall]:
 
 @asynccontextmanager
 async def client_of(
-    stall: Stall, way: Way, answers: Answers | None = None, **options: Any
+    stall: Stall, way: Way, answers: InputCallbacks | None = None, **options: Any
 ) -> AsyncGenerator[Client]:
     """A client that is open; nothing of it is left when it is over."""
     pool = HttpPool(environ={})
@@ -143,7 +143,7 @@ async def client_of(
     options.setdefault("timeout_s", 15.0)
     carry: Callable[..., Any] = lambda link, hearer: HttpConversation(link, hearer, pool, url)  # noqa: E731
     if way.transport == "sse":
-        carry = (await SseStream.open(pool, url.replace("/mcp", "/sse"))).carry
+        carry = (await SseStream.open(pool, url.replace("/mcp", "/sse"))).open_conversation
     client = Client(carry, answers, info=INFO, accepts=Revisions([way.revision]), **options)
     try:
         await client.open(way.revision)
@@ -207,7 +207,7 @@ async def test_what_a_tool_logs_arrives(way: Way) -> None:
 @each_way
 @live
 async def test_questions_are_answered_in_the_way_of_the_revision(way: Way) -> None:
-    answers = Answers(
+    answers = InputCallbacks(
         on_elicit=lambda asked: "12A", on_sample=lambda asked: "roses", roots=["/tmp"]
     )
     async with stall() as s, client_of(s, way, answers) as client:
@@ -232,7 +232,7 @@ async def test_several_questions_at_once_do_not_mix(way: Way) -> None:
         await asyncio.sleep(0)
         return mine
 
-    async with stall() as s, client_of(s, way, Answers(on_sample=sample)) as client:
+    async with stall() as s, client_of(s, way, InputCallbacks(on_sample=sample)) as client:
         results = await asyncio.gather(*(client.call_tool("poem") for _ in range(10)))
         assert sorted(int(one.text.rpartition(" ")[2]) for one in results) == list(range(1, 11))
 

@@ -8,7 +8,7 @@ import pytest
 from client.hand import JSON, Refusal, by_hand
 from colonnade import Server
 from colonnade.client import subscriptions as listening_module
-from colonnade.client.subscriptions import Change, Listening
+from colonnade.client.subscriptions import Change, ChangeStream
 from colonnade.errors import ConnectionLost, RemoteError, TimedOut
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
@@ -37,7 +37,7 @@ def notes() -> Server:
     return server
 
 
-async def next_of(changes: Listening) -> Change:
+async def next_of(changes: ChangeStream) -> Change:
     async with asyncio.timeout(60):
         return await anext(changes)
 
@@ -144,10 +144,10 @@ def _told(messages: list[Any]) -> int:
 async def test_who_falls_too_far_behind_is_told_to_look_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listening_module, "MAX_WAITING", 3)
-    changes = Listening(t.SubscriptionFilter())
+    monkeypatch.setattr(listening_module, "MAX_PENDING", 3)
+    changes = ChangeStream(t.SubscriptionFilter())
     for number in range(4):
-        changes.hear(Change("resource", f"a://{number}"))
+        changes.put(Change("resource", f"a://{number}"))
     with pytest.raises(ConnectionLost, match="changes were missed"):
         await next_of(changes)
 
@@ -156,14 +156,14 @@ async def test_who_falls_too_far_behind_is_told_to_look_anew(
 async def test_addresses_that_nobody_looked_at_are_bounded_in_characters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listening_module, "MAX_WAITING_CHARS", 100)
-    changes = Listening(t.SubscriptionFilter())
+    monkeypatch.setattr(listening_module, "MAX_PENDING_CHARS", 100)
+    changes = ChangeStream(t.SubscriptionFilter())
     for number in range(10):
-        changes.hear(Change("resource", f"a://{number}" + "x" * 85))
-        changes.hear(Change("resource", f"a://{number}" + "x" * 85))  # which is the same
+        changes.put(Change("resource", f"a://{number}" + "x" * 85))
+        changes.put(Change("resource", f"a://{number}" + "x" * 85))  # which is the same
         assert (await next_of(changes)).kind == "resource"
-    changes.hear(Change("resource", "a://" + "x" * 60))
-    changes.hear(Change("resource", "b://" + "x" * 60))
+    changes.put(Change("resource", "a://" + "x" * 60))
+    changes.put(Change("resource", "b://" + "x" * 60))
     with pytest.raises(ConnectionLost, match="changes were missed"):
         await next_of(changes)
 

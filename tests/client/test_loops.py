@@ -8,7 +8,7 @@ import pytest
 
 from client.shop import HERE, shop, site
 from colonnade import Client, Host, connect
-from colonnade.client.request import ELSEWHERE
+from colonnade.client.request import WRONG_LOOP
 from colonnade.errors import LocalProtocolError
 from live import live
 
@@ -37,7 +37,7 @@ async def elsewhere(client: Client, deed: Deed) -> None:
 
         with pytest.raises(LocalProtocolError) as caught:
             asyncio.run(do())
-        assert str(caught.value) == ELSEWHERE
+        assert str(caught.value) == WRONG_LOOP
 
     await asyncio.to_thread(run)
 
@@ -66,7 +66,7 @@ def test_a_client_in_a_later_loop_says_what_to_do(deed: Deed) -> None:
 
         with asyncio.Runner() as second, pytest.raises(LocalProtocolError) as caught:
             second.run(do())
-        assert str(caught.value) == ELSEWHERE
+        assert str(caught.value) == WRONG_LOOP
         first.run(client.close())
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from client.hand import Door, through
 from colonnade import Context, Server
 from colonnade.client import input_callbacks as answers_module
-from colonnade.client.input_callbacks import Answers, Model, choose_model
+from colonnade.client.input_callbacks import InputCallbacks, Model, choose_model
 from colonnade.errors import LocalProtocolError, RemoteProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
@@ -80,7 +80,7 @@ async def test_a_server_may_ask_a_model_only_so_often(
         if revision.handshake:
             assert (await client.call_tool("ask")).is_error
         else:
-            with pytest.raises(RemoteProtocolError, match="more than 2 questions to the model"):
+            with pytest.raises(RemoteProtocolError, match="more than 2 sampling requests"):
                 await client.call_tool("ask")
         assert len(asked) == 2
 
@@ -104,7 +104,7 @@ async def test_what_was_said_in_one_question_is_no_part_of_the_next() -> None:
 async def test_tools_and_context_are_advertised_where_a_handler_says_so(
     revision: Revision,
 ) -> None:
-    answers = Answers(on_sample=lambda asked: "", sample_tools=True, sample_context=True)
+    answers = InputCallbacks(on_sample=lambda asked: "", sample_tools=True, sample_context=True)
     door = Door(revision)
     async with through(door, answers=answers):
         if revision.handshake:
@@ -115,4 +115,4 @@ async def test_tools_and_context_are_advertised_where_a_handler_says_so(
         knows = "tool_use" in revision.sampling.blocks
         assert said["sampling"] == ({"tools": {}, "context": {}} if knows else {})
     with pytest.raises(LocalProtocolError, match="on_sample="):
-        Answers(sample_tools=True)
+        InputCallbacks(sample_tools=True)

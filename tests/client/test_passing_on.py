@@ -9,7 +9,7 @@ from msgspec import Raw
 from client.hand import JSON, Door, through
 from client.test_visiting import BY_ERROR, Shop
 from colonnade import Context, Server, connect
-from colonnade.client.input_callbacks import Answers
+from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import ConnectionLost, Declined, RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import LogControl, Revision
@@ -67,7 +67,7 @@ async def test_each_call_has_its_own_answers_to_what_comes_by_result() -> None:
     async with connect(server, on_elicit=never) as client:
 
         async def call(name: str) -> str:
-            answers = Answers(on_elicit=lambda asked: name)
+            answers = InputCallbacks(on_elicit=lambda asked: name)
             return texts(await client.ask("tools/call", PAY, answers=answers))
 
         names = [f"caller {number}" for number in range(20)]
@@ -86,7 +86,7 @@ async def test_what_a_client_did_not_declare_is_not_asked_of_anybody() -> None:
 
     async with connect(server) as client:
         with pytest.raises(RemoteError, match="which the client does not support"):
-            await client.ask("tools/call", PAY, answers=Answers(on_elicit=never))
+            await client.ask("tools/call", PAY, answers=InputCallbacks(on_elicit=never))
 
 
 @BY_ERROR
@@ -100,12 +100,12 @@ async def test_a_page_is_visited_by_whoever_made_the_call(revision: Revision) ->
         return True
 
     door = Door(revision, {"tools/call": shop.call})
-    async with through(door, answers=Answers(on_elicit=never)) as client:
-        theirs = Answers(on_elicit=visit)
+    async with through(door, answers=InputCallbacks(on_elicit=never)) as client:
+        theirs = InputCallbacks(on_elicit=visit)
         assert texts(await client.ask("tools/call", PAY, answers=theirs)) == "done"
         shop.wants.append("b")
         with pytest.raises(Declined):
-            await client.ask("tools/call", PAY, answers=Answers(on_elicit=lambda _: False))
+            await client.ask("tools/call", PAY, answers=InputCallbacks(on_elicit=lambda _: False))
     assert seen == ["https://example.com/connect/a"]
 
 
@@ -119,8 +119,8 @@ async def test_a_request_for_somebody_else_says_what_they_want_logged_and_nothin
     door = Door(revision, {"tools/call": call, "logging/setLevel": lambda params: {}})
     async with through(door, on_log=lambda said: None) as client:
         await client.ask("tools/call", PAY)
-        await client.ask("tools/call", PAY, answers=Answers())
-        await client.ask("tools/call", PAY, answers=Answers(), log_level="debug")
+        await client.ask("tools/call", PAY, answers=InputCallbacks())
+        await client.ask("tools/call", PAY, answers=InputCallbacks(), log_level="debug")
     levels = [
         one["params"].get("_meta", {}).get(LOG_LEVEL_KEY)
         for one in door.hand.requests("tools/call")

@@ -10,7 +10,7 @@ import pytest
 from client.hand import by_hand
 from client.http_beast import beast, outcome
 from colonnade import Client, Context, Server, TimedOut, connect
-from colonnade.client.input_callbacks import Answers
+from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.protocol.revision import ALL, NOVEMBER_2025, InputRequests
 from colonnade.transport.http_server.runner import HttpRunner
 from http_hand import Heard, Visitor, chunk, events, stream
@@ -76,7 +76,7 @@ async def test_a_person_may_take_longer_than_the_call(way: str, revision: str) -
             await client.call_tool("sleep")
 
 
-class Slow(Answers):
+class Slow(InputCallbacks):
     """Somebody who was asked, and never says anything."""
 
     def __init__(self) -> None:

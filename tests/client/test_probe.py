@@ -24,7 +24,7 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol.revision import ALL, NEWEST, Revision
-from colonnade.transport.memory import pair
+from colonnade.transport.memory import connected_pair
 from http_hand import Hand as HttpRunner
 from http_hand import Heard, Visitor, by_hand, chunk, events, stream, whole
 from live import live, until
@@ -38,7 +38,7 @@ SERVER = str(Path(__file__).with_name("probe_server.py"))
 @pytest.fixture(autouse=True)
 def forgetful() -> Generator[None]:
     """Every test begins without memory."""
-    memory: dict[Any, Any] = vars(finding.MEMORY)["_known"]
+    memory: dict[Any, Any] = vars(finding.ERA_CACHE)["_known"]
     memory.clear()
     yield
     memory.clear()
@@ -56,7 +56,7 @@ async def met(
     spoken: Revision, replies: Replies | None = None, **options: Any
 ) -> AsyncGenerator[tuple[Client, Hand]]:
     """A client that found its way to a server in memory that is written by hand."""
-    near, far = pair()
+    near, far = connected_pair()
     hand = Hand(far, spoken, replies or {}, ALL_OF_IT)
     far.join(hand)
     async with connect(near, **options) as client:
@@ -255,7 +255,7 @@ async def test_a_child_that_was_too_slow_once_is_not_taken_for_an_older_one_for_
 @pytest.mark.parametrize("served", [one for one in ALL if one.handshake], ids=lambda one: one.date)
 @live
 async def test_who_speaks_only_modern_ones_asks_an_older_child_first(served: Revision) -> None:
-    with pytest.raises(RemoteProtocolError, match="knows no server/discover"):
+    with pytest.raises(RemoteProtocolError, match="has no server/discover"):
         await connect(child("older", served), revision=NEWEST.date)
 
 

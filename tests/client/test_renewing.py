@@ -308,7 +308,7 @@ async def test_an_error_about_the_request_itself_is_no_reason_to_begin_anew() ->
 
 
 def test_pauses_grow_to_a_bound_and_are_never_the_same_for_all() -> None:
-    pauses = [following.pause_s(tries) for tries in range(20)]
+    pauses = [following.retry_delay_s(tries) for tries in range(20)]
     assert all(0 < pause <= following.MAX_RETRY_S for pause in pauses)
     assert min(pauses[-5:]) >= following.MAX_RETRY_S / 2
-    assert len({following.pause_s(10) for _ in range(20)}) > 1
+    assert len({following.retry_delay_s(10) for _ in range(20)}) > 1

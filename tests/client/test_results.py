@@ -83,11 +83,11 @@ def test_without_a_type_words_are_words_whatever_they_look_like() -> None:
 
 
 def test_a_value_that_is_not_of_the_type_is_the_server_s_mistake() -> None:
-    with pytest.raises(RemoteProtocolError, match="tool gave no int: Expected int, got str"):
+    with pytest.raises(RemoteProtocolError, match="tool did not return int: Expected int, got str"):
         _ = result(data={"result": "many"}, returns=int).data
-    with pytest.raises(RemoteProtocolError, match="tool gave no Forecast: degrees: "):
+    with pytest.raises(RemoteProtocolError, match="tool did not return Forecast: degrees: "):
         _ = result(data={"degrees": "x"}, returns=Forecast).data
-    with pytest.raises(RemoteProtocolError, match="tool gave no int"):
+    with pytest.raises(RemoteProtocolError, match="tool did not return int"):
         _ = result("some words", returns=int).data
 
 
@@ -102,7 +102,7 @@ def test_an_error_has_words_and_no_data() -> None:
     assert repr(failed) == "ToolResult(tool, error 'no such city')"
     with pytest.raises(ToolError, match="no such city"):
         _ = failed.data
-    with pytest.raises(ToolError, match="tool failed, and did not say why"):
+    with pytest.raises(ToolError, match="tool failed without an error message"):
         _ = result(is_error=True, data={"result": 5}).data
 
 

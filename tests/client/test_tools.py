@@ -15,7 +15,7 @@ from colonnade.errors import ChannelError, RemoteError, RemoteProtocolError, Too
 from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import ALL, NEWEST, OutputRoot, Revision
-from colonnade.transport.memory import pair
+from colonnade.transport.memory import connected_pair
 from http_hand import Heard, Visitor, whole
 from http_hand import by_hand as http_by_hand
 from live import Records, live, until
@@ -70,11 +70,13 @@ async def test_structured_content_is_checked_against_what_the_list_promised(
         assert (await client.call_tool("forecast")).data == {"degrees": 7}
         wrong = await client.call_tool("forecast")
         assert wrong.text == "seven"
-        with pytest.raises(RemoteProtocolError, match=r"forecast gave what its output.*degrees"):
+        with pytest.raises(
+            RemoteProtocolError, match=r"forecast returned data outside its output.*degrees"
+        ):
             _ = wrong.data
         nothing = await client.call_tool("forecast")
         assert nothing.text == "seven"
-        with pytest.raises(RemoteProtocolError, match="gave nothing that could fit it"):
+        with pytest.raises(RemoteProtocolError, match="returned no structured content"):
             _ = nothing.data
         failed = await client.call_tool("forecast")
         with pytest.raises(ToolError, match="seven"):
@@ -94,7 +96,9 @@ async def test_a_value_is_checked_whether_or_not_the_tools_were_listed_before(
     async with by_hand(revision, replies) as (client, hand):
         both = await asyncio.gather(*(client.call_tool("forecast") for _ in range(2)))
         for wrong in (*both, await client.call_tool("forecast")):
-            with pytest.raises(RemoteProtocolError, match=r"forecast gave what its output"):
+            with pytest.raises(
+                RemoteProtocolError, match=r"forecast returned data outside its output"
+            ):
                 _ = wrong.data
         assert len(hand.requests("tools/list")) == 1
 
@@ -108,7 +112,7 @@ async def test_a_host_checks_a_value_whether_or_not_the_tools_were_listed_before
         "tools/list": lambda params: listed(tool("forecast", output=OUTPUT)),
         "tools/call": lambda params: gave(structuredContent={"degrees": "seven"}),
     }
-    near, far = pair()
+    near, far = connected_pair()
     hand = Hand(far, revision, replies, ALL_OF_IT)
     far.join(hand)
 
@@ -119,7 +123,7 @@ async def test_a_host_checks_a_value_whether_or_not_the_tools_were_listed_before
     entry = ServerEntry(key="w", resolve=resolve, fingerprint="w", settings=settings)
     async with Host({"w": entry}) as host:
         wrong = await host.call_tool("w__forecast")
-        with pytest.raises(RemoteProtocolError, match=r"forecast gave what its output"):
+        with pytest.raises(RemoteProtocolError, match=r"forecast returned data outside its output"):
             _ = wrong.data
         assert len(hand.requests("tools/list")) == 1
 
@@ -280,7 +284,7 @@ async def test_a_schema_that_cannot_be_used_is_said_once_and_checks_nothing(
             for _ in range(2):
                 assert (await client.call_tool("forecast")).data == {"a": 1}
         assert len(log.lines) == 1
-        assert "what 'forecast' gives is not checked" in log.lines[0]
+        assert "the output of 'forecast' is not validated" in log.lines[0]
 
 
 @live
@@ -456,7 +460,7 @@ async def test_a_tool_that_cannot_be_read_is_left_out_with_a_word_and_the_others
         async with by_hand(revision, replies) as (client, _):
             assert [one.name for one in await client.list_tools()] == ["look", "see"]
         (said,) = heard.lines
-    assert "an item of tools/list is left out: Tool, at `inputSchema`: expected" in said
+    assert "skipped an item of tools/list: Tool, at `inputSchema`: expected" in said
 
 
 @live
@@ -467,4 +471,4 @@ async def test_of_many_tools_that_cannot_be_read_only_some_are_named() -> None:
         async with by_hand(NEWEST, replies) as (client, _):
             assert [one.name for one in await client.list_tools()] == ["look"]
     assert len(heard.lines) == 11
-    assert heard.lines[-1].endswith("100 items of tools/list are left out")
+    assert heard.lines[-1].endswith("skipped 100 items of tools/list")

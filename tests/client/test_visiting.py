@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from client.hand import JSON, Door, Refusal, through
-from colonnade.client.input_callbacks import Answers
+from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import Declined, RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, Revision
@@ -45,14 +45,14 @@ class Shop:
         return {"content": [{"type": "text", "text": "done"}]}
 
 
-def agreeing(seen: list[str], shop: Shop | None = None) -> Answers:
+def agreeing(seen: list[str], shop: Shop | None = None) -> InputCallbacks:
     def visit(asked: t.ElicitRequestParams) -> bool:
         seen.append(asked.url or "")
         if shop is not None:
             shop.wants.clear()
         return True
 
-    return Answers(on_elicit=visit)
+    return InputCallbacks(on_elicit=visit)
 
 
 @BY_ERROR
@@ -80,8 +80,8 @@ async def test_a_user_who_does_not_want_to_is_not_asked_again(revision: Revision
         asked.append(params.message)
         return False
 
-    async with through(door, answers=Answers(on_elicit=no)) as client:
-        with pytest.raises(Declined, match="does not want to visit"):
+    async with through(door, answers=InputCallbacks(on_elicit=no)) as client:
+        with pytest.raises(Declined, match="declined to open the URL"):
             await client.call_tool("pay")
     assert (asked, shop.calls) == (["Connect"], 1)
 

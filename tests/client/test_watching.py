@@ -9,8 +9,8 @@ import pytest
 
 from client.hand import JSON, Door, Refusal, through
 from colonnade import connect
-from colonnade.client.input_callbacks import Answers
-from colonnade.client.roots import ClientRoots, rooted
+from colonnade.client.input_callbacks import InputCallbacks
+from colonnade.client.roots import ClientRoots, to_root
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.link.handshake import Phase
@@ -74,7 +74,9 @@ async def test_a_ping_that_is_not_answered_in_time_is_a_lost_connection_and_is_l
                 await clock.advance(2)
                 assert client.conversation.link.phase is Phase.CLOSED
             (line,) = log.lines
-            assert line.startswith("WARNING server 'door' did not answer a ping: no answer to ping")
+            assert line.startswith(
+                "WARNING server 'door' did not respond to a ping: no answer to ping"
+            )
             door.replies = {"tools/list": lambda params: {"tools": []}}
             assert await client.list_tools() == []
             assert len(door.hands) == 2
@@ -123,7 +125,7 @@ ROOTS_CHANGED = "notifications/roots/list_changed"
 @every_revision(until="2025-11-25")
 async def test_changed_roots_are_announced(revision: str, tmp_path: Path) -> None:
     door = Door(of(revision))
-    async with through(door, answers=Answers(roots=[])) as client:
+    async with through(door, answers=InputCallbacks(roots=[])) as client:
         (greeting,) = door.hand.requests("initialize")
         assert greeting["params"]["capabilities"]["roots"] == {"listChanged": True}
         await client.roots_changed([tmp_path])
@@ -139,7 +141,7 @@ async def test_changed_roots_are_announced(revision: str, tmp_path: Path) -> Non
 @live
 async def test_where_that_is_no_news_it_is_not_told(revision: Revision) -> None:
     door = Door(revision)
-    async with through(door, answers=Answers(roots=[])) as client:
+    async with through(door, answers=InputCallbacks(roots=[])) as client:
         await client.roots_changed([])
         await client.ping()
         assert (door.hand.requests(ROOTS_CHANGED) != []) is (ROOTS_CHANGED in revision.methods)
@@ -158,12 +160,15 @@ async def test_roots_that_cannot_be_reached_are_not_told_of_and_are_looked_for(
     clock, door = Clock(), Door(of(revision))
     roots = ClientRoots([here, str(there), "file:///elsewhere"])
     with Records("colonnade.client") as log:
-        assert [root.uri for root in await roots.now()] == [here.as_uri(), "file:///elsewhere"]
-    assert log.lines == [f"WARNING the root {there.as_uri()} cannot be reached, and is not told of"]
+        assert [root.uri for root in await roots.reachable()] == [
+            here.as_uri(),
+            "file:///elsewhere",
+        ]
+    assert log.lines == [f"WARNING the root {there.as_uri()} is not accessible, and not listed"]
     there.mkdir()
-    assert len(await roots.now()) == 3
+    assert len(await roots.reachable()) == 3
     with clock:
-        async with through(door, answers=Answers(roots=[here, there])) as client:
+        async with through(door, answers=InputCallbacks(roots=[here, there])) as client:
             await clock.advance(61)
             await client.ping()
             assert door.hand.requests(ROOTS_CHANGED) == []
@@ -181,7 +186,7 @@ async def test_roots_that_cannot_be_reached_are_not_told_of_and_are_looked_for(
 async def test_a_root_that_climbs_out_or_is_no_file_is_refused_at_once(
     revision: str, tmp_path: Path
 ) -> None:
-    assert rooted(tmp_path / "a" / ".." / "b").uri == (tmp_path / "b").as_uri()
+    assert to_root(tmp_path / "a" / ".." / "b").uri == (tmp_path / "b").as_uri()
     for uri in (
         "file:///a/../b",
         "file:///a/%2e%2e/b",
@@ -189,11 +194,11 @@ async def test_a_root_that_climbs_out_or_is_no_file_is_refused_at_once(
         "file://",
         "file:///a%00b",
     ):
-        with pytest.raises(LocalProtocolError, match=r"climbs out|is no root"):
-            Answers(roots=[uri])
-    with pytest.raises(LocalProtocolError, match="is no root"):
-        Answers(roots=[t.Root(uri="https://example.com/")])
+        with pytest.raises(LocalProtocolError, match=r"contains|is not a root"):
+            InputCallbacks(roots=[uri])
+    with pytest.raises(LocalProtocolError, match="is not a root"):
+        InputCallbacks(roots=[t.Root(uri="https://example.com/")])
     door = Door(of(revision))
-    async with through(door, answers=Answers(roots=[])) as client:
-        with pytest.raises(LocalProtocolError, match="climbs out"):
+    async with through(door, answers=InputCallbacks(roots=[])) as client:
+        with pytest.raises(LocalProtocolError, match="contains"):
             await client.roots_changed(["file:///a/../b"])

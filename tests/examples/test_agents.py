@@ -72,7 +72,7 @@ def test_what_a_model_does_wrong_is_told_to_it_and_the_conversation_goes_on(agen
     assert "Did you mean 'Oslo'?" in told[1]
     assert "city" in told[2]
     if agent == "agent_openai":
-        assert "the arguments are no JSON" in told[3]
+        assert "the arguments are not valid JSON" in told[3]
         assert all(one.startswith("Error: ") for one in told)
     else:
         assert all("'is_error': True" in one for one in told)

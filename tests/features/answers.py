@@ -1,21 +1,23 @@
-"""Answers on their way back: made up, tampered with, somebody else's, too late, twice."""
+"""Input responses and `requestState`: forged, modified, of another client, late, repeated."""
 
 import time
 
 from colonnade.protocol.revision import InputRequests, Revision
 from features.asking import folders, rooted
-from features.feature import JSON, Group, Verdict, failure, refused, told, tried
+from features.feature import JSON, Group, Verdict, failure, fallback, refused, tried
 from server.talk import Client, Rejected, talk, words
 
-ANSWERED = Group("Answers on their way back")
-FAILED = told("isError, in words")
-# Long enough for every question and every state to have expired.
+ANSWERED = Group("`input_required`: validation of `requestState` and responses")
+FAILED = fallback("`isError` result")
+# Longer than the lifetime of every input request and `requestState`.
 TOO_LATE_S = 3600.0
 ANSWERS: JSON = {"roots": {"roots": [{"uri": "file:///forged"}]}}
 
 
 @ANSWERED.feature(
-    "answers and a state that were made up", *4 * [told("asked all the same")], refused(-32602)
+    "forged `inputResponses` and `requestState`",
+    *4 * [fallback("ignored, the request is sent")],
+    refused(-32602),
 )
 async def forged(revision: Revision) -> Verdict:
     async with talk(rooted(), revision, answer=folders) as client:
@@ -26,31 +28,31 @@ async def forged(revision: Revision) -> Verdict:
         return refused(result.code)
     assert words(result) == "file:///a file:///b"
     assert [method for method, _ in client.asked] == ["roots/list"]
-    return told("asked all the same")
+    return fallback("ignored, the request is sent")
 
 
 async def demanded(client: Client, tool: str) -> JSON:
-    """The params of the retry that a call asked for by its result, without the answers."""
+    """The params of the retry after an `input_required` result, without the responses."""
     first = await client.outcome(client.send("tools/call", {"name": tool}))
     assert first["resultType"] == "input_required"
     return {"name": tool, "requestState": first["requestState"], "inputResponses": ANSWERS}
 
 
 async def rejection(client: Client, params: JSON) -> Verdict:
-    """The error that a retry which is not to be taken is answered with."""
+    """The error of a retry that must be rejected."""
     found = await tried(client.outcome(client.send("tools/call", params)))
     assert isinstance(found, Rejected), f"this was taken: {found}"
     assert "requestState" in found.message or "another request" in found.message, found
     return refused(found.code)
 
 
-@ANSWERED.feature("a state that was tampered with", *4 * [told("there is none")], refused(-32602))
+@ANSWERED.feature("modified `requestState`", *4 * [fallback("no state")], refused(-32602))
 async def tampered(revision: Revision) -> Verdict:
     async with talk(rooted(), revision, answer=folders) as client:
         if revision.input_requests is InputRequests.AS_REQUEST:
             await client.call("show")
             assert "requestState" not in str(client.heard)
-            return told("there is none")
+            return fallback("no state")
         good = await demanded(client, "show")
         state = good["requestState"]
         seen = {
@@ -64,10 +66,10 @@ async def tampered(revision: Revision) -> Verdict:
 
 
 def silent(method: str, params: JSON) -> None:
-    """Nobody is there to answer."""
+    """Send no response."""
 
 
-@ANSWERED.feature("somebody else's answer", *4 * [told("dropped")], refused(-32602))
+@ANSWERED.feature("response of another client", *4 * [fallback("dropped")], refused(-32602))
 async def somebody_else(revision: Revision) -> Verdict:
     server = rooted()
     forged = ANSWERS["roots"]
@@ -84,27 +86,27 @@ async def somebody_else(revision: Revision) -> Verdict:
         await eve.ask("ping")
         ann.say({"jsonrpc": "2.0", "id": asked, "result": folders("roots/list", {})})
         assert words(await ann.outcome(id)) == "file:///a file:///b"
-    return told("dropped")
+    return fallback("dropped")
 
 
-@ANSWERED.feature("an answer that comes too late", *4 * [FAILED], refused(-32602))
+@ANSWERED.feature("response after the timeout", *4 * [FAILED], refused(-32602))
 async def too_late(revision: Revision) -> Verdict:
     server = rooted()
     async with talk(server, revision, answer=silent) as client:
         if revision.input_requests is InputRequests.IN_RESULT:
             good = await demanded(client, "show")
-            server._interviewer._clock = lambda: time.time() + TOO_LATE_S
+            server._rounds_runner._clock = lambda: time.time() + TOO_LATE_S
             return await rejection(client, good)
         id = client.send("tools/call", {"name": "show"})
         await client.until(lambda: client.asked)
         client.duplex._clock = lambda: time.monotonic() + TOO_LATE_S
-        client.duplex._ring()
-        return await failure(client.outcome(id), "the client did not answer")
+        client.duplex._on_timer()
+        return await failure(client.outcome(id), "the client did not respond")
 
 
 @ANSWERED.feature(
-    "an answer sent twice, where it counts once (`single_use=True`)",
-    *4 * [told("the second is dropped")],
+    "repeated response, with `single_use=True`",
+    *4 * [fallback("the second is dropped")],
     refused(-32602),
 )
 async def twice(revision: Revision) -> Verdict:
@@ -122,4 +124,4 @@ async def twice(revision: Revision) -> Verdict:
         client.say(reply | {"result": ANSWERS["roots"]})
         assert words(await client.outcome(id)) == "file:///a file:///b"
         assert await client.ask("ping") == {}
-    return told("the second is dropped")
+    return fallback("the second is dropped")

@@ -1,4 +1,4 @@
-"""Asking the user, a model, or for the roots, as far as each revision can."""
+"""Elicitation, sampling and roots, in each revision."""
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 from colonnade import Ask, BlockingContext, Context, Declined, Server
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
-from features.feature import JSON, WORKS, Group, Verdict, failure, refused, told, tried
+from features.feature import JSON, WORKS, Group, Verdict, failure, fallback, refused, tried
 from server.talk import EVERYTHING, Client, Rejected, accept, decline, talk, words
 
-ASKING = Group("Asking the user, a model, the roots")
-FAILED = told("isError, in words")
+ASKING = Group("Elicitation, sampling and roots")
+FAILED = fallback("`isError` result")
 
 
 class Meal(Enum):
@@ -28,7 +28,7 @@ class Seat:
 
 
 def unasked(result: JSON) -> Verdict | None:
-    """What a client is told that has no user to be asked, by its revision; None for any other."""
+    """The verdict for a revision without elicitation; None for any other."""
     if "elicitation" not in words(result):
         return None
     assert result["isError"] is True, result
@@ -37,7 +37,7 @@ def unasked(result: JSON) -> Verdict | None:
 
 
 async def cannot_ask(asking: Awaitable[JSON]) -> Verdict | None:
-    """The same of a call."""
+    """The same for a call."""
     return unasked(await asking)
 
 
@@ -62,13 +62,13 @@ def booking() -> Server:
 
 
 def form_of(client: Client) -> JSON:
-    """The form that the client was shown last."""
+    """The last form that the client received."""
     method, params = client.asked[-1]
     assert method == "elicitation/create"
     return params["requestedSchema"]
 
 
-@ASKING.feature("a form from a type (`ctx.elicit`)", *2 * [FAILED], *3 * [WORKS])
+@ASKING.feature("elicitation: a form from a type (`ctx.elicit`)", *2 * [FAILED], *3 * [WORKS])
 async def form(revision: Revision) -> Verdict:
     async with talk(booking(), revision, answer=accept(row=12, side="window")) as client:
         for tool in ("book", "book_in_a_thread"):
@@ -85,7 +85,10 @@ async def form(revision: Revision) -> Verdict:
 
 
 @ASKING.feature(
-    "defaults in a form", *2 * [FAILED], told("a boolean's is shown, all count"), *2 * [WORKS]
+    "elicitation: defaults in a form",
+    *2 * [FAILED],
+    fallback("sent for booleans, applied to all"),
+    *2 * [WORKS],
 )
 async def defaults(revision: Revision) -> Verdict:
     async with talk(booking(), revision, answer=accept(row=3)) as client:
@@ -96,13 +99,13 @@ async def defaults(revision: Revision) -> Verdict:
         fields = form_of(client)["properties"]
     assert fields["upgrade"]["default"] is True
     if "default" not in fields["side"]:
-        return told("a boolean's is shown, all count")
+        return fallback("sent for booleans, applied to all")
     assert fields["side"]["default"] == "aisle"
     return WORKS
 
 
 async def answered(type: Any, value: Any, client: Client, server: Server) -> str | Verdict:
-    """Ask for one value of a type; what the tool made of it."""
+    """Elicit one value of a type; the text of the result."""
 
     @server.tool
     async def ask(ctx: Context) -> str:
@@ -113,7 +116,9 @@ async def answered(type: Any, value: Any, client: Client, server: Server) -> str
     return lost or await client.text("ask")
 
 
-@ASKING.feature("choices with titles", *2 * [FAILED], told("as `enumNames`"), *2 * [WORKS])
+@ASKING.feature(
+    "elicitation: choices with titles", *2 * [FAILED], fallback("as `enumNames`"), *2 * [WORKS]
+)
 async def titled(revision: Revision) -> Verdict:
     server = booking()
     async with talk(server, revision) as client:
@@ -125,12 +130,14 @@ async def titled(revision: Revision) -> Verdict:
     if "oneOf" not in field:
         assert field["enum"] == ["meat", "veg"]
         assert field["enumNames"] == ["With meat", "No meat"]
-        return told("as `enumNames`")
+        return fallback("as `enumNames`")
     assert field["oneOf"][1] == {"const": "veg", "title": "No meat"}
     return WORKS
 
 
-@ASKING.feature("several choices at once", *2 * [FAILED], told("as words, read back"), *2 * [WORKS])
+@ASKING.feature(
+    "elicitation: multiple choice", *2 * [FAILED], fallback("as comma-separated text"), *2 * [WORKS]
+)
 async def multi_select(revision: Revision) -> Verdict:
     server = booking()
     value: Any = ["a", "c"] if revision.elicitation.multi_select else "a, c"
@@ -142,12 +149,14 @@ async def multi_select(revision: Revision) -> Verdict:
         field = form_of(client)["properties"]["value"]
     if field["type"] == "string":
         assert "separated by commas: a, b, c" in field["description"]
-        return told("as words, read back")
+        return fallback("as comma-separated text")
     assert (field["type"], field["items"]["enum"]) == ("array", ["a", "b", "c"])
     return WORKS
 
 
-@ASKING.feature("a user who declines, or goes away (`Declined`)", *2 * [FAILED], *3 * [WORKS])
+@ASKING.feature(
+    "elicitation: the user declines or cancels (`Declined`)", *2 * [FAILED], *3 * [WORKS]
+)
 async def declined(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -174,7 +183,7 @@ async def declined(revision: Revision) -> Verdict:
     return WORKS
 
 
-@ASKING.feature("an answer that does not fit the form", *4 * [FAILED], refused(-32602))
+@ASKING.feature("elicitation: content that does not match the form", *4 * [FAILED], refused(-32602))
 async def unfit(revision: Revision) -> Verdict:
     async with talk(booking(), revision, answer=accept(row="many")) as client:
         can = bool(revision.elicitation.modes)
@@ -183,7 +192,7 @@ async def unfit(revision: Revision) -> Verdict:
 
 
 @ASKING.feature(
-    "a declared question with a default", *2 * [told("the default counts")], *3 * [WORKS]
+    "elicitation: declared, with a default", *2 * [fallback("the default is used")], *3 * [WORKS]
 )
 async def with_default(revision: Revision) -> Verdict:
     server = Server("s")
@@ -196,13 +205,13 @@ async def with_default(revision: Revision) -> Verdict:
         found = await client.text("book", {"flight": "DY1"})
         if found == "DY1 any":
             assert client.asked == []
-            return told("the default counts")
+            return fallback("the default is used")
         assert found == "DY1 12A"
         assert client.asked[0][1]["message"] == "Seat on DY1?"
     return WORKS
 
 
-@ASKING.feature("a declared question for `T | None`", *2 * [told("`None`")], *3 * [WORKS])
+@ASKING.feature("elicitation: declared, for `T | None`", *2 * [fallback("`None`")], *3 * [WORKS])
 async def optional(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -218,12 +227,12 @@ async def optional(revision: Revision) -> Verdict:
         found = await client.text("book")
     if found == "None":
         assert client.asked == []
-        return told("`None`")
+        return fallback("`None`")
     assert found == "'12A'"
     return WORKS
 
 
-# ---------------------------------------------------------------- visits
+# ---------------------------------------------------------------- URLs
 
 
 def visiting() -> Server:
@@ -243,7 +252,7 @@ def agree(method: str, params: JSON) -> JSON:
     return {"action": "accept"}
 
 
-@ASKING.feature("an address to visit (`ctx.elicit_url`)", *3 * [FAILED], *2 * [WORKS])
+@ASKING.feature("elicitation: a URL (`ctx.elicit_url`)", *3 * [FAILED], *2 * [WORKS])
 async def visit(revision: Revision) -> Verdict:
     async with talk(visiting(), revision, answer=agree) as client:
         lost = await cannot_ask(client.call("log_in"))
@@ -255,7 +264,10 @@ async def visit(revision: Revision) -> Verdict:
 
 
 @ASKING.feature(
-    "the client is told when the visit is over", *3 * [FAILED], WORKS, told("it retries")
+    "elicitation: `notifications/elicitation/complete`",
+    *3 * [FAILED],
+    WORKS,
+    fallback("the client retries"),
 )
 async def visited(revision: Revision) -> Verdict:
     async with talk(visiting(), revision, answer=agree) as client:
@@ -266,13 +278,18 @@ async def visited(revision: Revision) -> Verdict:
     if not over:
         assert client.rounds == 1
         assert "elicitationId" not in client.asked[0][1]
-        return told("it retries")
+        return fallback("the client retries")
     assert over == [{"elicitationId": "e1"}]
     assert client.asked[0][1]["elicitationId"] == "e1"
     return WORKS
 
 
-@ASKING.feature("asked by error (`by_error=True`)", *3 * [FAILED], WORKS, told("asked by result"))
+@ASKING.feature(
+    "elicitation: a URL in an error (`by_error=True`)",
+    *3 * [FAILED],
+    WORKS,
+    fallback("`input_required` result"),
+)
 async def by_error(revision: Revision) -> Verdict:
     async with talk(visiting(), revision, answer=agree) as client:
         found = await tried(client.call("log_in", {"by_error": True}))
@@ -286,14 +303,14 @@ async def by_error(revision: Revision) -> Verdict:
     if lost is not None:
         return lost
     assert client.rounds == 1
-    return told("asked by result")
+    return fallback("`input_required` result")
 
 
-# ---------------------------------------------------------------- models and roots
+# ---------------------------------------------------------------- sampling and roots
 
 
 def model(method: str, params: JSON) -> JSON:
-    """Says what it was given: the number of messages, and of what kinds."""
+    """Respond with the number and the types of the messages."""
     assert method == "sampling/createMessage"
     text = f"{len(params['messages'])} messages, {params['maxTokens']} tokens"
     content = {"type": "text", "text": text}
@@ -303,13 +320,13 @@ def model(method: str, params: JSON) -> JSON:
 async def sampled(
     server: Server, revision: Revision, can: JSON = EVERYTHING
 ) -> tuple[JSON, list[JSON]]:
-    """What the tool `ask` came to, and the messages that the model got."""
+    """The result of the tool `ask`, and the messages that the model received."""
     async with talk(server, revision, can=can, answer=model) as client:
         result = await client.call("ask")
     return result, client.asked[0][1]["messages"] if client.asked else []
 
 
-@ASKING.feature("the client's model (`ctx.sample`)", WORKS)
+@ASKING.feature("sampling (`ctx.sample`)", WORKS)
 async def sample(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -327,7 +344,7 @@ async def sample(revision: Revision) -> Verdict:
     return WORKS
 
 
-@ASKING.feature("a message with an image, for the model", WORKS)
+@ASKING.feature("sampling: an image", WORKS)
 async def sample_image(revision: Revision) -> Verdict:
     server = Server("s")
     picture = t.ImageContent(data="aQ==", mime_type="image/png")
@@ -341,7 +358,7 @@ async def sample_image(revision: Revision) -> Verdict:
     return WORKS
 
 
-@ASKING.feature("a message with sound, for the model", told("as words"), *4 * [WORKS])
+@ASKING.feature("sampling: audio", fallback("as text"), *4 * [WORKS])
 async def sample_audio(revision: Revision) -> Verdict:
     server = Server("s")
     sound = t.AudioContent(data="aQ==", mime_type="audio/wav")
@@ -353,13 +370,15 @@ async def sample_audio(revision: Revision) -> Verdict:
     _, (message,) = await sampled(server, revision)
     if message["content"]["type"] == "text":
         assert "audio content" in message["content"]["text"]
-        return told("as words")
+        return fallback("as text")
     assert message["content"] == {"type": "audio", "data": "aQ==", "mimeType": "audio/wav"}
     return WORKS
 
 
 @ASKING.feature(
-    "a message of several blocks, for the model", *3 * [told("as several messages")], *2 * [WORKS]
+    "sampling: a message of several content blocks",
+    *3 * [fallback("as several messages")],
+    *2 * [WORKS],
 )
 async def sample_several(revision: Revision) -> Verdict:
     server = Server("s")
@@ -373,12 +392,12 @@ async def sample_several(revision: Revision) -> Verdict:
     if len(messages) == 2:
         said = [(one["role"], one["content"]["text"]) for one in messages]
         assert said == [("user", "a"), ("user", "b")]
-        return told("as several messages")
+        return fallback("as several messages")
     assert [block["text"] for block in messages[0]["content"]] == ["a", "b"]
     return WORKS
 
 
-@ASKING.feature("tools for the model", *3 * [FAILED], *2 * [WORKS])
+@ASKING.feature("sampling: tools", *3 * [FAILED], *2 * [WORKS])
 async def sample_with_tools(revision: Revision) -> Verdict:
     server = Server("s")
     tool = t.Tool(name="look", input_schema={"type": "object"})
@@ -421,7 +440,7 @@ def rooted(**options: Any) -> Server:
     return server
 
 
-@ASKING.feature("the client's roots (`ctx.roots`)", WORKS)
+@ASKING.feature("roots (`ctx.roots`)", WORKS)
 async def roots(revision: Revision) -> Verdict:
     async with talk(rooted(), revision, answer=folders) as client:
         assert await client.text("show") == "file:///a file:///b"

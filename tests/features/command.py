@@ -1,4 +1,4 @@
-"""What `scripts/features` runs: every cell, and then the table of what was seen.
+"""The command of `scripts/features`: run every cell, then print the table.
 
 Rules: a cell shows its verdict only after its test has passed in this very run; a failed one shows
 FAILED, one that did not run says so. The page is written only after all have passed.
@@ -14,13 +14,13 @@ CELLS = Path(__file__).with_name("test_features.py")
 
 
 class Outcomes:
-    """What became of each cell in one run of pytest, by the cell's name."""
+    """The outcome of each cell in one run of pytest, by the name of the cell."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Hear of each step of each test."""
+        """Record the outcome of each phase of each test."""
         name = report.nodeid.partition("[")[2].removesuffix("]")
         if report.failed:
             self._by_name[name] = "FAILED"
@@ -28,19 +28,19 @@ class Outcomes:
             self._by_name.setdefault(name, "passed")
 
     def shown(self, name: str, verdict: str) -> str:
-        """What may be shown of a cell that promises this verdict."""
+        """The text of a cell with this expected verdict."""
         outcome = self._by_name.get(name, "not run")
         return verdict if outcome == "passed" else outcome
 
 
 def main(arguments: list[str]) -> int:
-    """Run every cell, then print what was seen; the exit code of pytest."""
+    """Run every cell, then print the table; returns the exit code of pytest."""
     outcomes = Outcomes()
     more = [argument for argument in arguments if argument != "--write"]
     with contextlib.redirect_stdout(sys.stderr):
         code = pytest.main(["-q", "--no-header", "--tb=short", str(CELLS), *more], [outcomes])
 
-    # Not before: pytest explains only what is asserted in modules that it has loaded itself.
+    # Imported here, because pytest rewrites assertions only in modules that it imports itself.
     from features import table
 
     seen = table.render(

@@ -1,4 +1,4 @@
-"""Composition: who the server is, dependencies, layers, mounts, changes at run time, lists."""
+"""Server information, dependencies, middleware, mounts, `list_changed`, lists."""
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
@@ -9,10 +9,10 @@ from colonnade.errors import Fault, FaultKind
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ChangeNotifications, Revision
-from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
+from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
 from server.talk import Client, Rejected, talk, words
 
-COMPOSITION = Group("Composition")
+COMPOSITION = Group("Server, capabilities, lists and pagination")
 TOOLS = "notifications/tools/list_changed"
 PROMPTS = "notifications/prompts/list_changed"
 RESOURCES = "notifications/resources/list_changed"
@@ -23,7 +23,7 @@ async def names(client: Client) -> list[str]:
 
 
 async def introduced(server: Server, revision: Revision) -> tuple[JSON, JSON]:
-    """What the server says of itself first, and who it says that it is."""
+    """The result of the handshake or `server/discover`, and `serverInfo`."""
     async with talk(server, revision) as client:
         if revision.handshake:
             first = client.heard[0]["result"]
@@ -35,7 +35,7 @@ async def introduced(server: Server, revision: Revision) -> tuple[JSON, JSON]:
 # ---------------------------------------------------------------- the server
 
 
-@COMPOSITION.feature("the server's name, version and instructions", WORKS)
+@COMPOSITION.feature("server name, version and instructions", WORKS)
 async def identity(revision: Revision) -> Verdict:
     server = Server("weather", version="2.1", instructions="Ask for a city.")
     first, info = await introduced(server, revision)
@@ -45,9 +45,9 @@ async def identity(revision: Revision) -> Verdict:
 
 
 @COMPOSITION.feature(
-    "the server's title, description, address and icons",
-    *2 * [told("name and version alone")],
-    told("the title alone"),
+    "server title, description, website URL and icons",
+    *2 * [fallback("name and version only")],
+    fallback("name, version, title"),
     *2 * [WORKS],
 )
 async def introduction(revision: Revision) -> Verdict:
@@ -60,19 +60,17 @@ async def introduction(revision: Revision) -> Verdict:
     )
     _, info = await introduced(server, revision)
     if info.keys() == {"name", "version"}:
-        return told("name and version alone")
+        return fallback("name and version only")
     assert info["title"] == "Weather"
     if info.keys() == {"name", "version", "title"}:
-        return told("the title alone")
+        return fallback("name, version, title")
     assert info["description"] == "All the weather"
     assert info["websiteUrl"] == "https://example.com"
     assert info["icons"] == [{"src": "https://example.com/i.png"}]
     return WORKS
 
 
-@COMPOSITION.feature(
-    "what is not registered is not declared, and its methods are refused", refused(-32601)
-)
+@COMPOSITION.feature("capabilities that are not declared", refused(-32601))
 async def undeclared(revision: Revision) -> Verdict:
     server = Server("s")
     server.tool(name="a")(lambda: "x")
@@ -89,7 +87,7 @@ async def undeclared(revision: Revision) -> Verdict:
     return verdict
 
 
-@COMPOSITION.feature("a lifespan: entered once, its state for handlers, left at the end", WORKS)
+@COMPOSITION.feature("lifespan: startup once, state for handlers, shutdown", WORKS)
 async def lifespan(revision: Revision) -> Verdict:
     did: list[str] = []
 
@@ -113,10 +111,10 @@ async def lifespan(revision: Revision) -> Verdict:
     return WORKS
 
 
-# ---------------------------------------------------------------- dependencies and layers
+# ---------------------------------------------------------------- dependencies and middleware
 
 
-@COMPOSITION.feature("dependencies, with clean-up after each call", WORKS)
+@COMPOSITION.feature("dependency injection, with clean-up after each call", WORKS)
 async def dependencies(revision: Revision) -> Verdict:
     server, did = Server("s"), list[str]()
 
@@ -146,7 +144,7 @@ async def dependencies(revision: Revision) -> Verdict:
     return WORKS
 
 
-@COMPOSITION.feature('a dependency of the server (`scope="server"`)', WORKS)
+@COMPOSITION.feature('dependency of the server (`scope="server"`)', WORKS)
 async def server_scope(revision: Revision) -> Verdict:
     server, did = Server("s"), list[str]()
 
@@ -167,7 +165,7 @@ async def server_scope(revision: Revision) -> Verdict:
     return WORKS
 
 
-@COMPOSITION.feature("a dependency that is overridden", WORKS)
+@COMPOSITION.feature("override of a dependency", WORKS)
 async def overridden(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -208,7 +206,7 @@ async def layer(revision: Revision) -> Verdict:
     return WORKS
 
 
-@COMPOSITION.feature('a server in a server (`mount(other, namespace="maps")`)', WORKS)
+@COMPOSITION.feature('mounted server (`mount(other, namespace="maps")`)', WORKS)
 async def mounted(revision: Revision) -> Verdict:
     maps, server = Server("maps"), Server("s")
     server.tool(name="own")(lambda: "own")
@@ -228,19 +226,17 @@ async def mounted(revision: Revision) -> Verdict:
     return WORKS
 
 
-# ---------------------------------------------------------------- changes
+# ---------------------------------------------------------------- list_changed
 
 
 async def listen(client: Client, **wanted: Any) -> None:
-    """Hear of changes, in whichever way the revision tells them."""
+    """Subscribe to `list_changed`, as the revision does it."""
     if client.revision.change_notifications is ChangeNotifications.LISTEN:
         client.send("subscriptions/listen", {"notifications": wanted})
         await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
 
 
-@COMPOSITION.feature(
-    "tools, resources and prompts added or removed at run time: clients hear of it", WORKS
-)
+@COMPOSITION.feature("`list_changed` when tools, resources or prompts are added or removed", WORKS)
 async def changes(revision: Revision) -> Verdict:
     server = Server("s")
     server.tool(name="a")(lambda: "x")
@@ -263,7 +259,7 @@ async def changes(revision: Revision) -> Verdict:
 
 
 @COMPOSITION.feature(
-    "the first prompt of all, added while clients are there", *4 * [refused(-32601)], WORKS
+    "first prompt, added while clients are connected", *4 * [refused(-32601)], WORKS
 )
 async def first_of_its_kind(revision: Revision) -> Verdict:
     server = Server("s")
@@ -272,7 +268,7 @@ async def first_of_its_kind(revision: Revision) -> Verdict:
         server.prompt(name="p")(lambda: "x")
         found = await tried(client.ask("prompts/list"))
     if isinstance(found, Rejected):
-        assert client.told(PROMPTS) == []  # what a handshake did not declare is not told
+        assert client.told(PROMPTS) == []  # not declared in the handshake, so not sent
         async with talk(server, revision) as later:
             assert (await later.ask("prompts/list"))["prompts"] == [{"name": "p"}]
         return refused(found.code)
@@ -280,7 +276,7 @@ async def first_of_its_kind(revision: Revision) -> Verdict:
     return WORKS
 
 
-@COMPOSITION.feature('the same, declared from the beginning (`declares=["prompts"]`)', WORKS)
+@COMPOSITION.feature('the same, with `declares=["prompts"]`', WORKS)
 async def declared_before(revision: Revision) -> Verdict:
     server = Server("s", declares=["prompts"])
     server.tool(name="a")(lambda: "x")
@@ -293,7 +289,9 @@ async def declared_before(revision: Revision) -> Verdict:
     return WORKS
 
 
-@COMPOSITION.feature("what changed, told unasked", *4 * [WORKS], told("to who listens alone"))
+@COMPOSITION.feature(
+    "`list_changed` without a subscription", *4 * [WORKS], fallback("to subscribers only")
+)
 async def unasked(revision: Revision) -> Verdict:
     server = Server("s")
     server.tool(name="a")(lambda: "x")
@@ -304,10 +302,10 @@ async def unasked(revision: Revision) -> Verdict:
             return WORKS
         assert await names(client) == ["a", "b"]
         assert client.told(TOOLS) == []
-    return told("to who listens alone")
+    return fallback("to subscribers only")
 
 
-@COMPOSITION.feature("hidden by name or by tag (`disable`), and shown again", WORKS)
+@COMPOSITION.feature("disable and enable by name or tag", WORKS)
 async def hidden(revision: Revision) -> Verdict:
     server = Server("s")
     for name, tags in (("a1", {"a"}), ("a2", {"a"}), ("b1", {"b"}), ("c1", {"c"})):
@@ -337,7 +335,7 @@ def many(**options: Any) -> Server:
     return server
 
 
-@COMPOSITION.feature("pages, with cursors that stay right while entries come and go", WORKS)
+@COMPOSITION.feature("pagination, with cursors that stay valid when entries change", WORKS)
 async def pages(revision: Revision) -> Verdict:
     server = many(page_size=2)
     async with talk(server, revision) as client:
@@ -354,7 +352,7 @@ async def pages(revision: Revision) -> Verdict:
     return WORKS
 
 
-@COMPOSITION.feature("a cursor that is none of ours", refused(-32602))
+@COMPOSITION.feature("invalid cursor", refused(-32602))
 async def bad_cursor(revision: Revision) -> Verdict:
     async with talk(many(page_size=2), revision) as client:
         seen = {
@@ -365,7 +363,7 @@ async def bad_cursor(revision: Revision) -> Verdict:
     return verdict
 
 
-@COMPOSITION.feature("the same order each time: that of registration", WORKS)
+@COMPOSITION.feature("stable order: that of registration", WORKS)
 async def order(revision: Revision) -> Verdict:
     server = many()
     async with talk(server, revision) as one, talk(server, revision) as two:
@@ -376,8 +374,8 @@ async def order(revision: Revision) -> Verdict:
 
 
 @COMPOSITION.feature(
-    "how long lists keep, and for whom (`ttlMs`, `cacheScope`)",
-    *4 * [told("listed without")],
+    "caching of lists (`ttlMs`, `cacheScope`)",
+    *4 * [fallback("omitted")],
     WORKS,
 )
 async def kept(revision: Revision) -> Verdict:
@@ -387,6 +385,6 @@ async def kept(revision: Revision) -> Verdict:
     async with talk(server, revision) as client:
         lists = [await client.ask(f"{kind}/list") for kind in ("tools", "prompts", "resources")]
     if not any("ttlMs" in one or "cacheScope" in one for one in lists):
-        return told("listed without")
+        return fallback("omitted")
     assert [(one["ttlMs"], one["cacheScope"]) for one in lists] == [(60_000, "public")] * 3
     return WORKS

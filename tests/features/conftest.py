@@ -1,4 +1,4 @@
-"""Lets pytest explain what is asserted in the files of rows, which are no test files."""
+"""Enables assertion rewriting of pytest in the modules with the rows."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a handler may know and do while it runs: progress, log, the caller, state that lasts."""
+"""The context of a handler: progress, logging, caller, cancellation, state handles."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from colonnade import BlockingContext, Context, Server
 from colonnade.protocol.revision import LogControl, Revision
 from colonnade.store.memory import MemoryStore
-from features.feature import JSON, WORKS, Group, Verdict, failure, refusal, refused, told, tried
+from features.feature import JSON, WORKS, Group, Verdict, failure, fallback, refusal, refused, tried
 from server.talk import Client, Rejected, talk, words
 
-CONTEXT = Group("Context")
+CONTEXT = Group("Context: progress, logging, cancellation, state")
 PROGRESS = "notifications/progress"
 LOG = "notifications/message"
 LEVEL = "io.modelcontextprotocol/logLevel"
 
 
 def working() -> Server:
-    """A server whose tools report and log."""
+    """A server whose tools send progress and log messages."""
     server = Server("s")
 
     @server.tool
@@ -39,7 +39,7 @@ def working() -> Server:
 # ---------------------------------------------------------------- progress
 
 
-@CONTEXT.feature("progress, for a caller that wants it", WORKS)
+@CONTEXT.feature("progress, if the request has a progress token", WORKS)
 async def progress(revision: Revision) -> Verdict:
     async with talk(working(), revision) as client:
         await client.call("work")
@@ -51,30 +51,30 @@ async def progress(revision: Revision) -> Verdict:
     return WORKS
 
 
-@CONTEXT.feature("progress in words", told("the numbers alone"), *4 * [WORKS])
+@CONTEXT.feature("progress with a message", fallback("without the message"), *4 * [WORKS])
 async def progress_in_words(revision: Revision) -> Verdict:
     async with talk(working(), revision) as client:
         await client.call("work", _meta={"progressToken": 1})
     first, second = client.told(PROGRESS)
     assert "message" not in second
     if "message" not in first:
-        return told("the numbers alone")
+        return fallback("without the message")
     assert first["message"] == "one of three"
     return WORKS
 
 
-# ---------------------------------------------------------------- log
+# ---------------------------------------------------------------- logging
 
 
 async def call_at(client: Client, level: str, tool: str) -> JSON:
-    """Call a tool, and want this much of its log, in whichever way the revision says that."""
+    """Call a tool with this logging level, as the revision sets it."""
     if client.revision.log_control is LogControl.BY_METHOD:
         await client.ask("logging/setLevel", {"level": level})
         return await client.call(tool)
     return await client.call(tool, _meta={LEVEL: level})
 
 
-@CONTEXT.feature("log messages, at the level that the session or the request wants", WORKS)
+@CONTEXT.feature("log messages, at the logging level of the session or the request", WORKS)
 async def log(revision: Revision) -> Verdict:
     async with talk(working(), revision) as client:
         await call_at(client, "error", "work")
@@ -87,14 +87,12 @@ async def log(revision: Revision) -> Verdict:
     return WORKS
 
 
-@CONTEXT.feature(
-    "log messages, where nothing was said about a level", *4 * [WORKS], told("nothing")
-)
+@CONTEXT.feature("log messages, without a logging level", *4 * [WORKS], fallback("not sent"))
 async def log_unasked(revision: Revision) -> Verdict:
     async with talk(working(), revision) as client:
         await client.call("work")
     if not client.told(LOG):
-        return told("nothing")
+        return fallback("not sent")
     assert [one["level"] for one in client.told(LOG)] == ["warning"]
     return WORKS
 
@@ -111,13 +109,13 @@ async def set_level(revision: Revision) -> Verdict:
     return WORKS
 
 
-@CONTEXT.feature("a level that there is not", refused(-32602))
+@CONTEXT.feature("unknown logging level", refused(-32602))
 async def bad_level(revision: Revision) -> Verdict:
     async with talk(working(), revision) as client:
         return await refusal(call_at(client, "loud", "work"), "send one of alert")
 
 
-@CONTEXT.feature("a credential in a log message is left out", WORKS)
+@CONTEXT.feature("redaction of credentials in log messages", WORKS)
 async def secrets(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -135,10 +133,10 @@ async def secrets(revision: Revision) -> Verdict:
     return WORKS
 
 
-# ---------------------------------------------------------------- who, and what is there
+# ---------------------------------------------------------------- caller, resources, cancellation
 
 
-@CONTEXT.feature("the caller: principal, client, capabilities, revision", WORKS)
+@CONTEXT.feature("caller: principal, client, capabilities, revision", WORKS)
 async def caller(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -156,7 +154,7 @@ async def caller(revision: Revision) -> Verdict:
     return WORKS
 
 
-@CONTEXT.feature("reading one of the server's own resources", WORKS)
+@CONTEXT.feature("reading one of the server's own resources (`ctx.read`)", WORKS)
 async def read(revision: Revision) -> Verdict:
     server = Server("s")
     server.resource("notes://{name}")(lambda name: f"note {name}")
@@ -170,7 +168,7 @@ async def read(revision: Revision) -> Verdict:
     return WORKS
 
 
-@CONTEXT.feature("a cancellation reaches the handler, and nothing is answered", WORKS)
+@CONTEXT.feature("cancellation of the handler, without a response", WORKS)
 async def cancelled(revision: Revision) -> Verdict:
     server, begun, stopped = Server("s"), asyncio.Event(), asyncio.Event()
 
@@ -195,7 +193,7 @@ async def cancelled(revision: Revision) -> Verdict:
     return WORKS
 
 
-# ---------------------------------------------------------------- state that lasts
+# ---------------------------------------------------------------- state handles
 
 
 @dataclass
@@ -228,7 +226,7 @@ def shop(clock: Clock) -> Server:
     return server
 
 
-@CONTEXT.feature("a state handle, from one call and connection to the next", WORKS)
+@CONTEXT.feature("state handle, across calls and connections", WORKS)
 async def handle(revision: Revision) -> Verdict:
     server = shop(Clock())
     async with talk(server, revision, principal="ann") as client:
@@ -239,7 +237,7 @@ async def handle(revision: Revision) -> Verdict:
     return WORKS
 
 
-@CONTEXT.feature("a state handle of another principal, or expired", told("isError, in words"))
+@CONTEXT.feature("state handle of another principal, or expired", fallback("`isError` result"))
 async def foreign_handle(revision: Revision) -> Verdict:
     clock = Clock()
     server = shop(clock)
@@ -251,7 +249,7 @@ async def foreign_handle(revision: Revision) -> Verdict:
     clock.now += 61
     async with talk(server, revision, principal="ann") as client:
         expired = await failure(client.call("add", arguments), "create a new one")
-        # Who asks for another's cannot tell that there is one.
+        # The handle of another principal and an unknown one have the same error.
         assert words(await client.call("add", arguments)) == other
     assert foreign == expired
     return expired

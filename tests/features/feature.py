@@ -1,15 +1,15 @@
-"""One row of the table of features: what a client of each revision gets, and how that is seen.
+"""One row of the feature table: what a client of each revision receives, and how that is observed.
 
     TOOLS = Group("Tools")
 
-    @TOOLS.feature("a title", told("in its description"), told("in its annotations"), *3 * [WORKS])
+    @TOOLS.feature("title", fallback("in its description"), fallback("in its annotations"), *3 * [WORKS])
     async def title(revision: Revision) -> Verdict: ...
 
-The function looks at a real conversation of that revision and says what it saw; whether that is
-what the row promises is decided elsewhere. So a cell cannot claim what nobody has seen.
+The function runs a real conversation of that revision and returns what it observed; the comparison
+with the expected verdict is made elsewhere, so that a cell cannot claim what was not observed.
 
-Rules: what was promised is not known to the function that looks. One verdict for all revisions,
-or one for each, the oldest first.
+Rules: the observing function does not know the expected verdict. One verdict for all revisions, or
+one for each, the oldest first.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,15 +23,15 @@ JSON = dict[str, Any]
 
 
 class Kind(Enum):
-    """What became of a feature."""
+    """The kinds of verdicts."""
 
     WORKS = "works"
-    TOLD = "told"
-    REFUSED = "refused"
+    FALLBACK = "fallback"
+    REFUSED = "error"
 
 
 class Verdict(NamedTuple):
-    """What became of a feature for a client of one revision, and how."""
+    """What a client of one revision receives of a feature."""
 
     kind: Kind
     how: str = ""
@@ -43,13 +43,13 @@ class Verdict(NamedTuple):
 WORKS = Verdict(Kind.WORKS)
 
 
-def told(how: str) -> Verdict:
-    """The revision has no place for it: the client gets this instead."""
-    return Verdict(Kind.TOLD, how)
+def fallback(how: str) -> Verdict:
+    """The revision does not have the feature: the client receives this instead."""
+    return Verdict(Kind.FALLBACK, how)
 
 
 def refused(*how: int | str) -> Verdict:
-    """The client gets an error: its code, or its HTTP status and its code."""
+    """The client receives an error: its code, or its HTTP status and its code."""
     return Verdict(Kind.REFUSED, " ".join(map(str, how)))
 
 
@@ -57,7 +57,7 @@ Look = Callable[[Revision], Awaitable[Verdict]]
 
 
 class Row(NamedTuple):
-    """A feature, what is promised of it in each revision, and how to look."""
+    """A feature, its expected verdict in each revision, and the function that observes it."""
 
     group: str
     name: str
@@ -85,13 +85,13 @@ class Group:
         return decorate
 
 
-# ---------------------------------------------------------------- how verdicts are seen
+# ---------------------------------------------------------------- how verdicts are observed
 
 Asking = Awaitable[JSON]
 
 
 async def tried(asking: Asking) -> JSON | Rejected:
-    """What something is answered with: the result, or the error."""
+    """The result of a request, or its error."""
     try:
         return await asking
     except Rejected as error:
@@ -99,22 +99,22 @@ async def tried(asking: Asking) -> JSON | Rejected:
 
 
 async def refusal(asking: Asking, mentions: str = "") -> Verdict:
-    """The error that something must be answered with, in words that have these."""
+    """The expected error of a request, whose message contains `mentions`."""
     found = await tried(asking)
-    assert isinstance(found, Rejected), f"this was not refused: {found}"
+    assert isinstance(found, Rejected), f"expected an error: {found}"
     assert mentions in found.message, found
     return refused(found.code)
 
 
 async def failure(asking: Asking, mentions: str) -> Verdict:
-    """A result that is an error which the model reads, in words that have these; or an error."""
+    """An `isError` result, or an error, whose message contains `mentions`."""
     result = await tried(asking)
     if isinstance(result, Rejected):
         assert mentions in result.message, result
         return refused(result.code)
     assert result.get("isError") is True, result
     assert mentions in words(result), result
-    return told("isError, in words")
+    return fallback("`isError` result")
 
 
 async def tool_of(client: Client, name: str) -> JSON:

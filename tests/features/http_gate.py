@@ -1,4 +1,4 @@
-"""What HTTP refuses, and with which status: origins, headers, sizes, strangers, too much at once."""
+"""HTTP errors and their status: Origin and Host, headers, sizes, principals, limits."""
 
 import asyncio
 from typing import Any
@@ -7,33 +7,33 @@ from colonnade import Server
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import ALL, Revision
 from colonnade.transport.http_server.request import Limits
-from features.feature import JSON, WORKS, Group, Verdict, refused, told
+from features.feature import JSON, WORKS, Group, Verdict, fallback, refused
 from features.http_talk import Working
 from features.web import Enveloper, Streamer, settled, visitor, website
 from http_client import Response
 
-GATE = Group("HTTP: what is refused")
+GATE = Group("HTTP errors")
 QUICK: JSON = {"name": "quick"}
 
 
 async def met(client: Any, response: Response) -> Verdict:
-    """The error that a POST met: its status and code; or, by its stream, the code alone."""
+    """The error of a POST: status and code; on an SSE stream only the code."""
     if response.status == 202:
         return refused(client.check(await client.stream.message())["error"]["code"])
     assert response.status >= 400 or "error" in response.json, response.body
     return refused(response.status, response.code)
 
 
-# ---------------------------------------------------------------- who asks, and from where
+# ---------------------------------------------------------------- Origin, Host and principal
 
 
-@GATE.feature("a foreign `Origin`, in words that name the setting", refused(403))
+@GATE.feature("foreign `Origin`, with the setting in the message", refused(403))
 async def origin(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         message = client.request("tools/call", QUICK)
         response = await client.say(message, origin="https://evil.example")
         assert "add it to origins" in response.json["error"]["message"]
-        if isinstance(client, Streamer):  # its stream is a way in, too
+        if isinstance(client, Streamer):  # the GET of its stream is checked, too
             _, stream = await client.get(origin="https://evil.example")
             assert stream.status == response.status
         own = await client.say(message, origin=f"http://127.0.0.1:{site.port}")
@@ -41,7 +41,7 @@ async def origin(revision: Revision) -> Verdict:
     return refused(response.status)
 
 
-@GATE.feature("a foreign `Host`, in words that name the setting", refused(403))
+@GATE.feature("foreign `Host`, with the setting in the message", refused(403))
 async def host(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         message = client.request("tools/call", QUICK)
@@ -51,11 +51,11 @@ async def host(revision: Revision) -> Verdict:
 
 
 async def verify(headers: Headers) -> str:
-    """Who says a name is taken to have it."""
+    """Accept any name as the principal."""
     return headers.get(b"authorization", b"").decode()
 
 
-@GATE.feature("a session of another principal", *4 * [refused(404)], told("there is none to take"))
+@GATE.feature("session of another principal", *4 * [refused(404)], fallback("no sessions"))
 async def stolen(revision: Revision) -> Verdict:
     async with (
         website(Working().server, verify=verify) as site,
@@ -66,7 +66,7 @@ async def stolen(revision: Revision) -> Verdict:
         if isinstance(ann, Enveloper):
             assert response.text == "quick"
             assert "mcp-session-id" not in response.headers
-            return told("there is none to take")
+            return fallback("no sessions")
         assert await ann.call("quick") == "quick"
     return refused(response.status)
 
@@ -74,7 +74,7 @@ async def stolen(revision: Revision) -> Verdict:
 # ---------------------------------------------------------------- bodies and headers
 
 
-@GATE.feature("a body that is not JSON", refused(400, -32700))
+@GATE.feature("body that is not JSON", refused(400, -32700))
 async def not_json(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         seen = await met(client, await client.say(b"{nonsense"))
@@ -82,7 +82,7 @@ async def not_json(revision: Revision) -> Verdict:
     return seen
 
 
-@GATE.feature("a body that is too large", refused(413))
+@GATE.feature("body that is too large", refused(413))
 async def too_large(revision: Revision) -> Verdict:
     limits = Limits(max_body_bytes=10_000)
     async with (
@@ -95,30 +95,28 @@ async def too_large(revision: Revision) -> Verdict:
     return refused(response.status)
 
 
-@GATE.feature("a body of another type", refused(415))
+@GATE.feature("body with another `Content-Type`", refused(415))
 async def other_type(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         message = client.request("tools/call", QUICK)
         return refused((await client.say(message, content_type="text/plain")).status)
 
 
-@GATE.feature(
-    "an unknown method", refused(-32601), *3 * [refused(200, -32601)], refused(404, -32601)
-)
+@GATE.feature("unknown method", refused(-32601), *3 * [refused(200, -32601)], refused(404, -32601))
 async def unknown_method(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         return await met(client, await client.say(client.request("tools/sing")))
 
 
-@GATE.feature("an unknown tool", refused(-32602), *4 * [refused(200, -32602)])
+@GATE.feature("unknown tool", refused(-32602), *4 * [refused(200, -32602)])
 async def unknown_tool(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         return await met(client, await client.say(client.request("tools/call", {"name": "x"})))
 
 
 @GATE.feature(
-    "a version header that names none",
-    told("the header is ignored"),
+    "unknown `MCP-Protocol-Version`",
+    fallback("the header is ignored"),
     *3 * [refused(400, -32602)],
     refused(400, -32020),
 )
@@ -128,20 +126,20 @@ async def version_header(revision: Revision) -> Verdict:
         response = await client.say(message, mcp_protocol_version="1999-01-01")
         if response.status == 202:
             assert client.check(await client.stream.message())["result"]
-            return told("the header is ignored")
+            return fallback("the header is ignored")
         return await met(client, response)
 
 
 @GATE.feature(
-    "`Mcp-Method` or `Mcp-Name` that is missing, or another than in the body",
-    *4 * [told("neither is needed")],
+    "`Mcp-Method` or `Mcp-Name` missing, or different from the body",
+    *4 * [fallback("not required")],
     refused(400, -32020),
 )
 async def routing(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         if not isinstance(client, Enveloper):
             assert await client.call("quick") == "quick"
-            return told("neither is needed")
+            return fallback("not required")
         message = client.request("tools/call", QUICK)
         seen = {
             await met(client, await client.say(message, **headers))
@@ -158,8 +156,8 @@ async def routing(revision: Revision) -> Verdict:
 
 
 @GATE.feature(
-    "an argument that a header must repeat (`x-mcp-header`), and does not",
-    *4 * [told("it is not needed")],
+    "argument without its required header (`x-mcp-header`)",
+    *4 * [fallback("not required")],
     refused(400, -32020),
 )
 async def param_header(revision: Revision) -> Verdict:
@@ -174,7 +172,7 @@ async def param_header(revision: Revision) -> Verdict:
         params = {"name": "query", "arguments": {"region": "north"}}
         if not isinstance(client, Enveloper):
             assert await client.call("query", region="north") == "north"
-            return told("it is not needed")
+            return fallback("not required")
         message = client.request("tools/call", params)
         seen = {
             await met(client, await client.say(message)),
@@ -186,7 +184,7 @@ async def param_header(revision: Revision) -> Verdict:
 
 
 @GATE.feature(
-    "a client that cannot be asked", *4 * [told("isError, in words")], refused(400, -32021)
+    "client without the capability", *4 * [fallback("`isError` result")], refused(400, -32021)
 )
 async def nobody_to_ask(revision: Revision) -> Verdict:
     async with (
@@ -199,14 +197,14 @@ async def nobody_to_ask(revision: Revision) -> Verdict:
             return refused(client.status, answer["error"]["code"])
         assert answer["result"]["isError"] is True
         assert "this needs roots" in answer["result"]["content"][0]["text"]
-    return told("isError, in words")
+    return fallback("`isError` result")
 
 
-# ---------------------------------------------------------------- servers that do not, or not now
+# ---------------------------------------------------------------- servers with limits
 
 
 @GATE.feature(
-    "a server of the newest revision alone", refused(404), *3 * [refused(400, -32022)], WORKS
+    "server with only the newest revision", refused(404), *3 * [refused(400, -32022)], WORKS
 )
 async def modern_only(revision: Revision) -> Verdict:
     server = Server("s", revisions=[ALL[-1].date])
@@ -224,7 +222,7 @@ async def modern_only(revision: Revision) -> Verdict:
     return WORKS
 
 
-@GATE.feature("more than one principal may have at once", refused(503))
+@GATE.feature("too many concurrent requests of one principal", refused(503))
 async def too_much(revision: Revision) -> Verdict:
     work = Working()
     sessions = revision.handshake
@@ -248,7 +246,7 @@ async def too_much(revision: Revision) -> Verdict:
     return refused(response.status)
 
 
-@GATE.feature("new work while the server ends; what runs is finished", refused(503))
+@GATE.feature("new requests during graceful shutdown", refused(503))
 async def draining(revision: Revision) -> Verdict:
     work = Working()
     async with website(work.server) as site, visitor(site.port, revision) as client:

@@ -1,4 +1,4 @@
-"""Over HTTP, on real sockets: answers, streams, sessions, coming back, giving up, batches."""
+"""HTTP on real sockets: responses, streams, sessions, resumption, cancellation, batches."""
 
 import asyncio
 import json
@@ -7,16 +7,16 @@ from typing import Any
 from colonnade import Context, Server
 from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
 from colonnade.transport.http_server.request import Limits
-from features.feature import JSON, WORKS, Group, Verdict, refused, told
+from features.feature import JSON, WORKS, Group, Verdict, fallback, refused
 from features.web import ROOTS, Sessioner, Streamer, settled, visitor, website
 from http_client import cancelled
 
-HTTP = Group("HTTP")
+HTTP = Group("Streamable HTTP and HTTP+SSE: sessions, streams, resumption")
 TOOLS = "notifications/tools/list_changed"
 
 
 class Working:
-    """A server whose tools wait for a word, and say what they did."""
+    """A server whose tools wait for an event, and record what they did."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
@@ -56,7 +56,7 @@ class Working:
         return "the rest"
 
     def grow(self) -> None:
-        """Offer something new."""
+        """Add a tool."""
         self.server.tool(name=f"new{len(self.server.tools)}")(lambda: "new")
 
 
@@ -68,10 +68,10 @@ def steps(messages: list[JSON]) -> list[float]:
     return [one["params"]["progress"] for one in messages if "params" in one]
 
 
-# ---------------------------------------------------------------- answers
+# ---------------------------------------------------------------- responses
 
 
-@HTTP.feature("an answer as plain JSON", told("as an event of its stream"), *4 * [WORKS])
+@HTTP.feature("response as JSON", fallback("as an SSE event"), *4 * [WORKS])
 async def plain(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         message = client.request("tools/call", {"name": "quick"})
@@ -79,13 +79,13 @@ async def plain(revision: Revision) -> Verdict:
         found = await anext(client.messages(response))
         assert found["result"]["content"][0]["text"] == "quick"
         if response.body == b"":
-            return told("as an event of its stream")
+            return fallback("as an SSE event")
         assert response.status == 200
         assert response.headers["content-type"] == "application/json"
     return WORKS
 
 
-@HTTP.feature("reports on the way, as events that no proxy holds back", WORKS)
+@HTTP.feature("notifications during a call, as unbuffered SSE events", WORKS)
 async def reports(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         message = client.request("tools/call", REPORT)
@@ -99,7 +99,7 @@ async def reports(revision: Revision) -> Verdict:
     return WORKS
 
 
-@HTTP.feature("a silent stream is kept alive by comments", WORKS)
+@HTTP.feature("keep-alive comments on an idle stream", WORKS)
 async def kept_alive(revision: Revision) -> Verdict:
     work = Working()
     limits = Limits(keep_alive_interval_s=0.01)
@@ -107,20 +107,20 @@ async def kept_alive(revision: Revision) -> Verdict:
         stream = await client.listen()
         async with asyncio.timeout(60):
             chunk = await stream._chunk()
-            while chunk.startswith(b"id:"):  # the event to come back to, where there is one
+            while chunk.startswith(b"id:"):  # the event for resumption, if there is one
                 chunk = await stream._chunk()
             assert chunk == b":\n\n"
     return WORKS
 
 
-@HTTP.feature("a question, and its answer", WORKS)
+@HTTP.feature("input request and response", WORKS)
 async def question(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         assert await client.call("folders") == ROOTS["roots"][0]["uri"]
     return WORKS
 
 
-@HTTP.feature("clients of every revision at once, on one port", WORKS)
+@HTTP.feature("clients of all revisions on one port", WORKS)
 async def at_once(revision: Revision) -> Verdict:
     async with website(Working().server) as site:
 
@@ -156,10 +156,10 @@ async def first_transport(revision: Revision) -> Verdict:
     return refused(answer["error"]["code"])
 
 
-# ---------------------------------------------------------------- changes
+# ---------------------------------------------------------------- notifications
 
 
-@HTTP.feature("changes, on the stream that is for them", WORKS)
+@HTTP.feature("`list_changed` on its stream", WORKS)
 async def changes(revision: Revision) -> Verdict:
     work = Working()
     async with website(work.server) as site, visitor(site.port, revision) as client:
@@ -169,7 +169,7 @@ async def changes(revision: Revision) -> Verdict:
     return WORKS
 
 
-@HTTP.feature("a GET for a stream of news", *4 * [WORKS], refused(400))
+@HTTP.feature("GET stream for notifications", *4 * [WORKS], refused(400))
 async def get(revision: Revision) -> Verdict:
     work = Working()
     async with website(work.server) as site, visitor(site.port, revision) as client:
@@ -202,10 +202,10 @@ async def listen(revision: Revision) -> Verdict:
 
 
 @HTTP.feature(
-    "two streams of one client: news comes once",
-    told("each is a session"),
+    "two streams of one client: each notification once",
+    fallback("each is a session"),
     *3 * [WORKS],
-    told("each has its own id"),
+    fallback("each has a subscription id"),
 )
 async def one_stream_only(revision: Revision) -> Verdict:
     work = Working()
@@ -216,7 +216,7 @@ async def one_stream_only(revision: Revision) -> Verdict:
                 work.grow()
                 for stream in (client.stream, again.stream):
                     assert (await stream.message())["method"] == TOOLS
-            return told("each is a session")
+            return fallback("each is a session")
         one, two = await client.listen(), await client.listen()
         work.grow()
         newest = await two.message()
@@ -225,7 +225,7 @@ async def one_stream_only(revision: Revision) -> Verdict:
             ids = {(await one.message())["params"]["_meta"].popitem()[1]}
             ids.add(newest["params"]["_meta"].popitem()[1])
             assert len(ids) == 2
-            return told("each has its own id")
+            return fallback("each has a subscription id")
         client.caller.wires[-1].abort()
         await _gone(site, 1)
         work.grow()
@@ -234,7 +234,7 @@ async def one_stream_only(revision: Revision) -> Verdict:
 
 
 async def _gone(site: Any, left: int) -> None:
-    """Wait until so many streams are left."""
+    """Wait until so many streams are open."""
     async with asyncio.timeout(60):
         while len(site.app.reaper) > left:
             await asyncio.sleep(0.005)
@@ -243,7 +243,12 @@ async def _gone(site: Any, left: int) -> None:
 # ---------------------------------------------------------------- sessions
 
 
-@HTTP.feature("a session", told("its stream is one"), *3 * [WORKS], told("none is given"))
+@HTTP.feature(
+    "session (`Mcp-Session-Id`)",
+    fallback("the SSE stream"),
+    *3 * [WORKS],
+    fallback("no session id"),
+)
 async def session(revision: Revision) -> Verdict:
     async with (
         website(Working().server) as site,
@@ -254,15 +259,15 @@ async def session(revision: Revision) -> Verdict:
         if isinstance(client, Streamer):
             assert name is None
             assert "session_id=" in client.endpoint
-            return told("its stream is one")
+            return fallback("the SSE stream")
         if name is None:
-            return told("none is given")
+            return fallback("no session id")
         assert len(name) >= 32
         assert await client.call("quick") == "quick"
     return WORKS
 
 
-@HTTP.feature("a request without the session's name", refused(404), *3 * [refused(400)], WORKS)
+@HTTP.feature("request without `Mcp-Session-Id`", refused(404), *3 * [refused(400)], WORKS)
 async def without_session(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         message = client.request("tools/call", {"name": "quick"})
@@ -276,7 +281,7 @@ async def without_session(revision: Revision) -> Verdict:
     return WORKS
 
 
-@HTTP.feature("a session that never was", *4 * [refused(404)], told("the header is ignored"))
+@HTTP.feature("unknown session", *4 * [refused(404)], fallback("the header is ignored"))
 async def unknown_session(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         message = client.request("tools/call", {"name": "quick"})
@@ -287,13 +292,11 @@ async def unknown_session(revision: Revision) -> Verdict:
         if response.status == 200:
             assert response.text == "quick"
             assert "mcp-session-id" not in response.headers
-            return told("the header is ignored")
+            return fallback("the header is ignored")
     return refused(response.status)
 
 
-@HTTP.feature(
-    "a DELETE ends the session", told("closing the stream does"), *3 * [WORKS], refused(400)
-)
+@HTTP.feature("DELETE ends the session", fallback("close the stream"), *3 * [WORKS], refused(400))
 async def delete(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         message = client.request("tools/call", {"name": "quick"})
@@ -301,7 +304,7 @@ async def delete(revision: Revision) -> Verdict:
             client.wire.abort()
             await _gone(site, 0)
             assert (await client.say(message)).status == 404
-            return told("closing the stream does")
+            return fallback("close the stream")
         response = await client.caller.request("DELETE")
         if response.status != 200:
             return refused(response.status)
@@ -310,14 +313,14 @@ async def delete(revision: Revision) -> Verdict:
     return WORKS
 
 
-# ---------------------------------------------------------------- coming back
+# ---------------------------------------------------------------- resumption
 
 
 @HTTP.feature(
-    "coming back to a lost stream (`Last-Event-ID`)",
-    told("a new stream, from its beginning"),
+    "resumption of a stream (`Last-Event-ID`)",
+    fallback("a new stream"),
     *3 * [WORKS],
-    told("the header is ignored"),
+    fallback("the header is ignored"),
 )
 async def resumed(revision: Revision) -> Verdict:
     work = Working()
@@ -326,7 +329,7 @@ async def resumed(revision: Revision) -> Verdict:
             _, again = await client.get(last_event_id="1")
             first = await again.event()
             assert (first.event, first.id) == ("endpoint", None)
-            return told("a new stream, from its beginning")
+            return fallback("a new stream")
         response = await client.post(client.request("tools/call", REPORT_AND_WAIT))
         event = await response.numbered()
         assert json.loads(event.data)["params"]["progress"] == 1
@@ -335,7 +338,7 @@ async def resumed(revision: Revision) -> Verdict:
             work.go.set()
             said = client.request("tools/call", {"name": "quick"})
             assert (await client.say(said, last_event_id="1")).text == "quick"
-            return told("the header is ignored")
+            return fallback("the header is ignored")
         client.lose()
         work.go.set()
         stream = await client.get(last_event_id=event.id)
@@ -346,10 +349,10 @@ async def resumed(revision: Revision) -> Verdict:
 
 
 @HTTP.feature(
-    "coming back to another session's stream",
-    told("a new stream, from its beginning"),
+    "resumption of another session's stream",
+    fallback("a new stream"),
     *3 * [refused(400)],
-    told("the header is ignored"),
+    fallback("the header is ignored"),
 )
 async def resumed_by_another(revision: Revision) -> Verdict:
     async with (
@@ -360,23 +363,25 @@ async def resumed_by_another(revision: Revision) -> Verdict:
         if isinstance(eve, Streamer):
             _, again = await eve.get(last_event_id="1")
             assert (await again.event()).event == "endpoint"
-            return told("a new stream, from its beginning")
+            return fallback("a new stream")
         response = await ann.post(ann.request("tools/call", REPORT))
         event = await response.numbered()
         if not isinstance(eve, Sessioner):
             said = eve.request("tools/call", {"name": "quick"})
             assert (await eve.say(said, last_event_id="1")).text == "quick"
-            return told("the header is ignored")
+            return fallback("the header is ignored")
         stream = await eve.get(last_event_id=event.id)
         assert not stream.is_stream
         assert (await ann.get(last_event_id=event.id)).status == 200
     return refused(stream.status)
 
 
-KEPT = told("the connection is kept")
+KEPT = fallback("the connection stays open")
 
 
-@HTTP.feature("polling: the server lets go, and is asked again", *3 * [KEPT], WORKS, KEPT)
+@HTTP.feature(
+    "polling: the server closes the stream, the client reconnects", *3 * [KEPT], WORKS, KEPT
+)
 async def polling(revision: Revision) -> Verdict:
     work = Working()
     async with website(work.server) as site, visitor(site.port, revision) as client:
@@ -397,10 +402,10 @@ async def polling(revision: Revision) -> Verdict:
     return WORKS
 
 
-# ---------------------------------------------------------------- giving up
+# ---------------------------------------------------------------- cancellation
 
 
-@HTTP.feature("giving up by `notifications/cancelled`", *4 * [WORKS], told("202, and ignored"))
+@HTTP.feature("cancellation by `notifications/cancelled`", *4 * [WORKS], fallback("202, ignored"))
 async def by_notification(revision: Revision) -> Verdict:
     work = Working()
     async with website(work.server) as site, visitor(site.port, revision) as client:
@@ -410,7 +415,7 @@ async def by_notification(revision: Revision) -> Verdict:
         if revision.change_notifications is ChangeNotifications.LISTEN:
             work.go.set()
             assert (await calling)["result"]["content"][0]["text"] == "waited"
-            return told("202, and ignored")
+            return fallback("202, ignored")
         await settled(work.stopped)
         calling.cancel()
         await asyncio.wait([calling])
@@ -418,7 +423,9 @@ async def by_notification(revision: Revision) -> Verdict:
     return WORKS
 
 
-@HTTP.feature("giving up by closing the stream", WORKS, *3 * [told("the call goes on")], WORKS)
+@HTTP.feature(
+    "cancellation by closing the stream", WORKS, *3 * [fallback("the call continues")], WORKS
+)
 async def by_disconnect(revision: Revision) -> Verdict:
     work = Working()
     async with website(work.server) as site, visitor(site.port, revision) as client:
@@ -434,7 +441,7 @@ async def by_disconnect(revision: Revision) -> Verdict:
             assert not work.stopped.is_set()
             work.go.set()
             await settled(work.done)
-            return told("the call goes on")
+            return fallback("the call continues")
         await settled(work.stopped)
     return WORKS
 
@@ -442,7 +449,7 @@ async def by_disconnect(revision: Revision) -> Verdict:
 # ---------------------------------------------------------------- batches
 
 
-@HTTP.feature("a batch", refused(-32600), WORKS, *3 * [refused(400, -32600)])
+@HTTP.feature("JSON-RPC batch", refused(-32600), WORKS, *3 * [refused(400, -32600)])
 async def batch(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         calls = [client.request("tools/call", {"name": "quick"}, id) for id in ("one", "two")]
@@ -460,7 +467,7 @@ async def batch(revision: Revision) -> Verdict:
     return WORKS
 
 
-@HTTP.feature("a notification: 202, with no body", WORKS)
+@HTTP.feature("notification: 202 without a body", WORKS)
 async def notification(revision: Revision) -> Verdict:
     async with website(Working().server) as site, visitor(site.port, revision) as client:
         response = await client.say({"jsonrpc": "2.0", "method": "notifications/x"})

@@ -1,4 +1,4 @@
-"""How a conversation is opened, what it is made of, and stdio as real processes."""
+"""Handshake, version negotiation, JSON-RPC messages, and stdio with real processes."""
 
 import asyncio
 import json
@@ -11,17 +11,17 @@ from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
 from colonnade.transport.duplex import Duplex
-from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
+from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
 from server.talk import Client, Rejected, nobody, talk, words
 from transport.test_stdio import WAIT_S, serving
 
-LIFECYCLE = Group("Opening, and what is said")
+LIFECYCLE = Group("Lifecycle, version negotiation and JSON-RPC")
 STDIO = Group("stdio")
 TOOLS = "notifications/tools/list_changed"
 
 
 def plain(*revisions: Revision) -> Server:
-    """A server that speaks these revisions."""
+    """A server that supports these revisions."""
     server = Server("s", revisions=[one.date for one in revisions or ALL])
     server.tool(name="a")(lambda: "x")
     return server
@@ -29,12 +29,12 @@ def plain(*revisions: Revision) -> Server:
 
 @asynccontextmanager
 async def unopened(server: Server, revision: Revision) -> AsyncGenerator[Client]:
-    """A client that has said nothing yet."""
+    """A client that has sent nothing yet."""
     client = Client(revision, {}, nobody, {})
     await server.start()
     try:
         link = DuplexLink(Side.SERVER, server.identity, server.accepts)
-        client.duplex = Duplex(link, client, server.answer)
+        client.duplex = Duplex(link, client, server.respond)
         yield client
         client.duplex.close("the test is over")
         await client.duplex.ended(WAIT_S)
@@ -42,10 +42,10 @@ async def unopened(server: Server, revision: Revision) -> AsyncGenerator[Client]
         await server.stop()
 
 
-# ---------------------------------------------------------------- opening
+# ---------------------------------------------------------------- handshake
 
 
-@LIFECYCLE.feature("a request that nothing came before", *4 * [refused(-32602)], WORKS)
+@LIFECYCLE.feature("request without a handshake", *4 * [refused(-32602)], WORKS)
 async def first_request(revision: Revision) -> Verdict:
     async with unopened(plain(), revision) as client:
         result = await tried(client.ask("tools/list"))
@@ -56,7 +56,7 @@ async def first_request(revision: Revision) -> Verdict:
     return WORKS
 
 
-@LIFECYCLE.feature("a request that does not say its revision", *4 * [WORKS], refused(-32602))
+@LIFECYCLE.feature("request without a protocol version", *4 * [WORKS], refused(-32602))
 async def without_envelope(revision: Revision) -> Verdict:
     async with talk(plain(), revision) as client:
         before = len(client.heard)
@@ -70,7 +70,7 @@ async def without_envelope(revision: Revision) -> Verdict:
     return WORKS
 
 
-@LIFECYCLE.feature("a second `initialize`", *4 * [refused(-32600)], refused(-32601))
+@LIFECYCLE.feature("second `initialize`", *4 * [refused(-32600)], refused(-32601))
 async def second_initialize(revision: Revision) -> Verdict:
     params = {
         "protocolVersion": revision.date,
@@ -79,12 +79,14 @@ async def second_initialize(revision: Revision) -> Verdict:
     }
     async with talk(plain(), revision) as client:
         seen = await refusal(client.ask("initialize", params))
-        assert await client.text("a") == "x"  # and it goes on as before
+        assert await client.text("a") == "x"  # the connection is unchanged
     return seen
 
 
 @LIFECYCLE.feature(
-    "a revision that the server does not speak", *4 * [told("another is offered")], refused(-32022)
+    "version negotiation: unsupported revision",
+    *4 * [fallback("another revision is offered")],
+    refused(-32022),
 )
 async def other_revision(revision: Revision) -> Verdict:
     others = [one for one in ALL if one is not revision]
@@ -92,7 +94,7 @@ async def other_revision(revision: Revision) -> Verdict:
         if revision.handshake:
             offered = client.heard[0]["result"]["protocolVersion"]
             assert offered == [one.date for one in others if one.handshake][-1]
-            return told("another is offered")
+            return fallback("another revision is offered")
         found = await tried(client.ask("tools/list"))
     assert isinstance(found, Rejected)
     assert found.data["supported"] == [one.date for one in reversed(others)]
@@ -100,7 +102,7 @@ async def other_revision(revision: Revision) -> Verdict:
     return refused(found.code)
 
 
-@LIFECYCLE.feature("a server of the newest revision alone", *4 * [refused(-32022)], WORKS)
+@LIFECYCLE.feature("server with only the newest revision", *4 * [refused(-32022)], WORKS)
 async def modern_only(revision: Revision) -> Verdict:
     async def spoken() -> JSON:
         async with talk(plain(ALL[-1]), revision) as client:
@@ -157,24 +159,24 @@ async def listen(revision: Revision) -> Verdict:
 # ---------------------------------------------------------------- messages
 
 
-@LIFECYCLE.feature("an unknown method", refused(-32601))
+@LIFECYCLE.feature("unknown method", refused(-32601))
 async def unknown_method(revision: Revision) -> Verdict:
     async with talk(plain(), revision) as client:
         return await refusal(client.ask("tools/sing"), "tools/sing")
 
 
-@LIFECYCLE.feature("a notification that nobody knows", WORKS)
+@LIFECYCLE.feature("unknown notification", WORKS)
 async def unknown_notification(revision: Revision) -> Verdict:
     async with talk(plain(), revision) as client:
         before = len(client.heard)
         client.tell("notifications/singing", {"song": "x"})
         assert await client.text("a") == "x"
-        assert len(client.heard) == before + 1  # it is not answered
+        assert len(client.heard) == before + 1  # there is no response to it
     return WORKS
 
 
 @LIFECYCLE.feature(
-    "what is not JSON", *3 * [refused(-32700, "`id: null`")], *2 * [refused(-32700, "no `id`")]
+    "invalid JSON", *3 * [refused(-32700, "`id: null`")], *2 * [refused(-32700, "no `id`")]
 )
 async def not_json(revision: Revision) -> Verdict:
     async with talk(plain(), revision) as client:
@@ -184,7 +186,7 @@ async def not_json(revision: Revision) -> Verdict:
     return refused(error["error"]["code"], "`id: null`" if "id" in error else "no `id`")
 
 
-@LIFECYCLE.feature("an id that is in use: the first call goes on", refused(-32600))
+@LIFECYCLE.feature("duplicate request id: the first call continues", refused(-32600))
 async def id_in_use(revision: Revision) -> Verdict:
     server, go = plain(), asyncio.Event()
 
@@ -199,14 +201,14 @@ async def id_in_use(revision: Revision) -> Verdict:
         client.send("tools/call", {"name": "a"}, id=id)
         await client.until(lambda: [one for one in client.heard if "error" in one])
         error = client.heard[-1]
-        assert error.get("id") is None  # which would answer the first
+        assert error.get("id") is None  # an id would end the first call
         client._waiting[id] = first
         go.set()
         assert words(await client.outcome(id)) == "waited"
     return refused(error["error"]["code"])
 
 
-@LIFECYCLE.feature("a batch", refused(-32600), WORKS, *3 * [refused(-32600)])
+@LIFECYCLE.feature("JSON-RPC batch", refused(-32600), WORKS, *3 * [refused(-32600)])
 async def batch(revision: Revision) -> Verdict:
     async with talk(plain(), revision) as client:
         calls: list[JSON] = [
@@ -228,7 +230,7 @@ async def batch(revision: Revision) -> Verdict:
 # ---------------------------------------------------------------- stdio
 
 
-@STDIO.feature("a stray `print`, of Python or of a child, disturbs nothing", WORKS)
+@STDIO.feature("`print`, in Python or a child process, does not corrupt the stream", WORKS)
 async def stray_print(revision: Revision) -> Verdict:
     with serving(revision) as server:
         server.open()
@@ -243,7 +245,7 @@ async def stray_print(revision: Revision) -> Verdict:
     return WORKS
 
 
-@STDIO.feature("the end of the input ends the process, whatever runs", WORKS)
+@STDIO.feature("end of the input ends the process, even during a call", WORKS)
 async def end_of_input(revision: Revision) -> Verdict:
     with serving(revision) as server:
         server.open()
@@ -254,7 +256,7 @@ async def end_of_input(revision: Revision) -> Verdict:
     return WORKS
 
 
-@STDIO.feature("a line that is no message, or too long: answered, and the next is served", WORKS)
+@STDIO.feature("invalid or too long line: an error, and the next line is served", WORKS)
 async def bad_lines(revision: Revision) -> Verdict:
     with serving(revision) as server:
         server.open()

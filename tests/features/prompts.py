@@ -1,4 +1,4 @@
-"""Prompts and completions: typed arguments from strings, messages of every kind, suggestions."""
+"""Prompts and completion: typed arguments, messages of every type, suggestions."""
 
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -7,12 +7,12 @@ from msgspec import Meta
 
 from colonnade import Audio, File, Icon, Image, Link, Message, Server, ToolError
 from colonnade.protocol.revision import Revision
-from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
+from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
 from server.talk import Client, Rejected, talk
 
 PROMPTS = Group("Prompts")
-COMPLETIONS = Group("Completions")
-WITHOUT = told("listed without")
+COMPLETIONS = Group("Completion")
+WITHOUT = fallback("omitted")
 
 
 class Tone(Enum):
@@ -21,7 +21,7 @@ class Tone(Enum):
 
 
 def writing(**options: Any) -> Server:
-    """A server of one prompt, which is described like this, and of a template."""
+    """A server with one prompt with these options, and a resource template."""
     server = Server("s")
 
     @server.prompt(**options)
@@ -71,12 +71,10 @@ async def content(value: Any, revision: Revision) -> JSON:
     return message["content"]
 
 
-# ---------------------------------------------------------------- what is said of them
+# ---------------------------------------------------------------- definitions
 
 
-@PROMPTS.feature(
-    "a prompt from a function: its arguments from the signature and the docstring", WORKS
-)
+@PROMPTS.feature("prompt with arguments from signature and docstring", WORKS)
 async def arguments(revision: Revision) -> Verdict:
     prompt = await listed(writing(), revision)
     assert (prompt["name"], prompt["description"]) == ("review", "Look at some code.")
@@ -87,24 +85,24 @@ async def arguments(revision: Revision) -> Verdict:
     return WORKS
 
 
-@PROMPTS.feature("a title", *2 * [told("heads the description")], *3 * [WORKS])
+@PROMPTS.feature("title", *2 * [fallback("in the description")], *3 * [WORKS])
 async def title(revision: Revision) -> Verdict:
     prompt = await listed(writing(title="Code review"), revision)
     if "title" in prompt:
         assert (prompt["title"], prompt["description"]) == ("Code review", "Look at some code.")
         return WORKS
     assert prompt["description"] == "Code review: Look at some code."
-    return told("heads the description")
+    return fallback("in the description")
 
 
-@PROMPTS.feature("a title of an argument", *2 * [told("as its description")], *3 * [WORKS])
+@PROMPTS.feature("title of an argument", *2 * [fallback("as the description")], *3 * [WORKS])
 async def argument_title(revision: Revision) -> Verdict:
     lines = (await listed(writing(), revision))["arguments"][1]
     if "title" in lines:
         assert lines["title"] == "How many"
         return WORKS
     assert lines["description"] == "How many"
-    return told("as its description")
+    return fallback("as the description")
 
 
 @PROMPTS.feature("icons", *3 * [WITHOUT], *2 * [WORKS])
@@ -116,10 +114,10 @@ async def icons(revision: Revision) -> Verdict:
     return WORKS
 
 
-# ---------------------------------------------------------------- getting them
+# ---------------------------------------------------------------- prompts/get
 
 
-@PROMPTS.feature("typed arguments: strings on the wire, decoded for the function", WORKS)
+@PROMPTS.feature("typed arguments: sent as strings, decoded for the function", WORKS)
 async def typed(revision: Revision) -> Verdict:
     async with talk(writing(), revision) as client:
         (first,) = await got(client, "review", code="x = 1", lines="7", tone="harsh", strict="true")
@@ -132,7 +130,7 @@ async def typed(revision: Revision) -> Verdict:
     return WORKS
 
 
-@PROMPTS.feature("a missing or a bad argument", refused(-32602))
+@PROMPTS.feature("missing or invalid argument", refused(-32602))
 async def bad_argument(revision: Revision) -> Verdict:
     async with talk(writing(), revision) as client:
         first = await refusal(client.ask("prompts/get", {"name": "review"}), "review: missing")
@@ -142,13 +140,13 @@ async def bad_argument(revision: Revision) -> Verdict:
     return first
 
 
-@PROMPTS.feature("an unknown prompt", refused(-32602))
+@PROMPTS.feature("unknown prompt", refused(-32602))
 async def unknown(revision: Revision) -> Verdict:
     async with talk(writing(), revision) as client:
         return await refusal(client.ask("prompts/get", {"name": "revue"}), "'revue'")
 
 
-@PROMPTS.feature("a prompt that fails, or crashes", refused(-32603))
+@PROMPTS.feature("prompt that raises an exception", refused(-32603))
 async def failing(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -168,7 +166,7 @@ async def failing(revision: Revision) -> Verdict:
     return first
 
 
-@PROMPTS.feature("several messages, of both roles", WORKS)
+@PROMPTS.feature("several messages, both roles", WORKS)
 async def several(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -183,7 +181,7 @@ async def several(revision: Revision) -> Verdict:
     return WORKS
 
 
-@PROMPTS.feature("a message that is an image, or an embedded resource", WORKS)
+@PROMPTS.feature("image or embedded resource as a message", WORKS)
 async def image(revision: Revision) -> Verdict:
     found = await content(Image(b"i", format="gif"), revision)
     assert found == {"type": "image", "mimeType": "image/gif", "data": "aQ=="}
@@ -193,7 +191,7 @@ async def image(revision: Revision) -> Verdict:
     return WORKS
 
 
-@PROMPTS.feature("a message that is sound", told("as an embedded resource"), *4 * [WORKS])
+@PROMPTS.feature("audio as a message", fallback("as an embedded resource"), *4 * [WORKS])
 async def audio(revision: Revision) -> Verdict:
     found = await content(Audio(b"i", format="wav"), revision)
     if found["type"] == "audio":
@@ -201,17 +199,19 @@ async def audio(revision: Revision) -> Verdict:
         return WORKS
     assert found["type"] == "resource"
     assert (found["resource"]["mimeType"], found["resource"]["blob"]) == ("audio/wav", "aQ==")
-    return told("as an embedded resource")
+    return fallback("as an embedded resource")
 
 
-@PROMPTS.feature("a message that is a link", *2 * [told("as text, with its address")], *3 * [WORKS])
+@PROMPTS.feature(
+    "resource link as a message", *2 * [fallback("as text with the URI")], *3 * [WORKS]
+)
 async def link(revision: Revision) -> Verdict:
     found = await content(Link("notes://b", "b"), revision)
     if found["type"] == "resource_link":
         assert (found["uri"], found["name"]) == ("notes://b", "b")
         return WORKS
     assert found == {"type": "text", "text": "b: notes://b"}
-    return told("as text, with its address")
+    return fallback("as text with the URI")
 
 
 # ---------------------------------------------------------------- completions
@@ -221,14 +221,14 @@ FILE: JSON = {"type": "ref/resource", "uri": "files://{folder}/{name}"}
 
 
 async def complete(client: Client, ref: JSON, name: str, typed: str, **context: str) -> JSON:
-    """What is offered for an argument."""
+    """The completion of an argument."""
     params: JSON = {"ref": ref, "argument": {"name": name, "value": typed}}
     if context:
         params["context"] = {"arguments": context}
     return (await client.ask("completion/complete", params))["completion"]
 
 
-@COMPLETIONS.feature("the capability is declared", told("none; offered all the same"), *4 * [WORKS])
+@COMPLETIONS.feature("declared capability", fallback("not declared, available"), *4 * [WORKS])
 async def declared(revision: Revision) -> Verdict:
     async with talk(writing(), revision) as client:
         if revision.handshake:
@@ -237,12 +237,12 @@ async def declared(revision: Revision) -> Verdict:
             offered = (await client.ask("server/discover"))["capabilities"]
         assert (await complete(client, REVIEW, "language", "g"))["values"][0] == "go"
     if "completions" not in offered:
-        return told("none; offered all the same")
+        return fallback("not declared, available")
     assert offered["completions"] == {}
     return WORKS
 
 
-@COMPLETIONS.feature("`Literal`, `Enum` and `bool` with no code", WORKS)
+@COMPLETIONS.feature("`Literal`, `Enum` and `bool` without code", WORKS)
 async def with_no_code(revision: Revision) -> Verdict:
     async with talk(writing(), revision) as client:
         assert (await complete(client, REVIEW, "language", "pyth"))["values"] == ["python"]
@@ -252,7 +252,7 @@ async def with_no_code(revision: Revision) -> Verdict:
     return WORKS
 
 
-@COMPLETIONS.feature("a function, for an argument of a prompt or of a template", WORKS)
+@COMPLETIONS.feature("function for an argument of a prompt or a resource template", WORKS)
 async def by_function(revision: Revision) -> Verdict:
     server = writing()
 
@@ -271,7 +271,7 @@ async def by_function(revision: Revision) -> Verdict:
 
 
 @COMPLETIONS.feature(
-    "what was filled in before (`context`)", *2 * [told("as if nothing was")], *3 * [WORKS]
+    "arguments that are already filled in (`context`)", *2 * [fallback("ignored")], *3 * [WORKS]
 )
 async def with_context(revision: Revision) -> Verdict:
     server = writing()
@@ -287,10 +287,10 @@ async def with_context(revision: Revision) -> Verdict:
     if found == ["docs.md"]:
         return WORKS
     assert found == ["None.md"]
-    return told("as if nothing was")
+    return fallback("ignored")
 
 
-@COMPLETIONS.feature("fuzzy, and the likeliest first", WORKS)
+@COMPLETIONS.feature("fuzzy matching, best match first", WORKS)
 async def ranked(revision: Revision) -> Verdict:
     server = writing()
 
@@ -304,7 +304,7 @@ async def ranked(revision: Revision) -> Verdict:
     return WORKS
 
 
-@COMPLETIONS.feature("at most 100, and how many there are", WORKS)
+@COMPLETIONS.feature("at most 100 values, with `total`", WORKS)
 async def at_most(revision: Revision) -> Verdict:
     server = writing()
 
@@ -318,7 +318,7 @@ async def at_most(revision: Revision) -> Verdict:
     return WORKS
 
 
-@COMPLETIONS.feature("an unknown prompt, template or argument", refused(-32602))
+@COMPLETIONS.feature("unknown prompt, template or argument", refused(-32602))
 async def unknown_argument(revision: Revision) -> Verdict:
     async with talk(writing(), revision) as client:
         seen = {
@@ -330,7 +330,7 @@ async def unknown_argument(revision: Revision) -> Verdict:
     return verdict
 
 
-@COMPLETIONS.feature("a server without any", told("nothing is offered"), *4 * [refused(-32601)])
+@COMPLETIONS.feature("server without completions", fallback("empty list"), *4 * [refused(-32601)])
 async def none_at_all(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -343,4 +343,4 @@ async def none_at_all(revision: Revision) -> Verdict:
     if isinstance(found, Rejected):
         return refused(found.code)
     assert found["values"] == []
-    return told("nothing is offered")
+    return fallback("empty list")

@@ -1,7 +1,7 @@
-"""Questions, in every way a handler can be written: one text, asked by request or by result.
+"""Input requests in handlers of every form: the same code as a request or an `input_required` result.
 
-The client's model is asked here, because every revision can ask one; it answers with the question
-in brackets, so that an answer that reaches another question shows. Asking people is in `asking`.
+Sampling is used here, because every revision has it; the response is the prompt in brackets, so that
+a response to another request is noticed. Elicitation is in `asking`.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ from typing import Annotated
 
 from colonnade import BlockingContext, Context, Depends, Sample, Server
 from colonnade.protocol.revision import InputRequests, Revision
-from features.feature import JSON, WORKS, Group, Verdict, refused, told, tried
+from features.feature import JSON, WORKS, Group, Verdict, fallback, refused, tried
 from server.talk import Client, Rejected, talk, words
 
-QUESTIONS = Group("Questions in a handler")
+QUESTIONS = Group("Input requests in a handler")
 
 
 def model(method: str, params: JSON) -> JSON:
-    """The client's model: it repeats what it was asked."""
+    """The client's model: it repeats the prompt."""
     assert method == "sampling/createMessage"
     content = {"type": "text", "text": f"<{params['messages'][-1]['content']['text']}>"}
     return {"role": "assistant", "content": content, "model": "parrot"}
@@ -29,12 +29,12 @@ async def word(ctx: Context, question: str) -> str:
 
 
 def runs(revision: Revision, rounds: int) -> int:
-    """How often a handler runs from the top that asks in so many rounds."""
+    """How often a handler with so many rounds runs from the beginning."""
     return 1 if revision.input_requests is InputRequests.AS_REQUEST else rounds + 1
 
 
 def rounds(client: Client, asked: int) -> int:
-    """How many rounds so many questions took, where questions go in rounds."""
+    """How many rounds so many input requests take, in revisions with rounds."""
     return client.rounds if client.revision.input_requests is InputRequests.IN_RESULT else asked
 
 
@@ -55,7 +55,7 @@ async def two_in_a_row(revision: Revision) -> Verdict:
     return WORKS
 
 
-@QUESTIONS.feature("one that is conditional", WORKS)
+@QUESTIONS.feature("a conditional one", WORKS)
 async def conditional(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -72,7 +72,7 @@ async def conditional(revision: Revision) -> Verdict:
     return WORKS
 
 
-@QUESTIONS.feature("in a dependency, which is cleaned up each time", WORKS)
+@QUESTIONS.feature("in a dependency, with clean-up in each round", WORKS)
 async def in_a_dependency(revision: Revision) -> Verdict:
     server, did = Server("s"), list[str]()
 
@@ -93,7 +93,7 @@ async def in_a_dependency(revision: Revision) -> Verdict:
     return WORKS
 
 
-@QUESTIONS.feature("declared: `Annotated[str, Sample(...)]`, hidden from the schema", WORKS)
+@QUESTIONS.feature("declared: `Annotated[str, Sample(...)]`, not in the input schema", WORKS)
 async def declared(revision: Revision) -> Verdict:
     server, ran = Server("s"), list[str]()
 
@@ -199,7 +199,7 @@ async def awaiting_finally(revision: Revision) -> Verdict:
     return WORKS
 
 
-@QUESTIONS.feature("a replay that takes another branch gets no other question's answer", WORKS)
+@QUESTIONS.feature("a replay that takes another branch gets no response to another request", WORKS)
 async def another_branch(revision: Revision) -> Verdict:
     server = Server("s")
     targets = iter("ABBBBBB")
@@ -222,7 +222,7 @@ async def another_branch(revision: Revision) -> Verdict:
     return WORKS
 
 
-@QUESTIONS.feature("an effect before the question happens once (`ctx.once`)", WORKS)
+@QUESTIONS.feature("a side effect before the request runs once (`ctx.once`)", WORKS)
 async def effect_before(revision: Revision) -> Verdict:
     server, did = Server("s"), list[str]()
 
@@ -238,7 +238,7 @@ async def effect_before(revision: Revision) -> Verdict:
 
 
 @QUESTIONS.feature(
-    "an effect before the question, without `once`", *4 * [WORKS], told("it happens again")
+    "a side effect before the request, without `ctx.once`", *4 * [WORKS], fallback("runs again")
 )
 async def bare_effect_before(revision: Revision) -> Verdict:
     server, did = Server("s"), list[str]()
@@ -253,7 +253,7 @@ async def bare_effect_before(revision: Revision) -> Verdict:
     if len(did) == 1:
         return WORKS
     assert len(did) == 2
-    return told("it happens again")
+    return fallback("runs again")
 
 
 @QUESTIONS.feature("a sync tool, in its thread", WORKS)
@@ -277,7 +277,7 @@ async def sync_tool(revision: Revision) -> Verdict:
     return WORKS
 
 
-@QUESTIONS.feature("in a prompt, and in a resource", WORKS)
+@QUESTIONS.feature("in a prompt and in a resource", WORKS)
 async def elsewhere(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -296,7 +296,9 @@ async def elsewhere(revision: Revision) -> Verdict:
     return WORKS
 
 
-@QUESTIONS.feature("a caller who gives up while being asked", *4 * [WORKS], told("nobody waits"))
+@QUESTIONS.feature(
+    "cancellation during an input request", *4 * [WORKS], fallback("no call is pending")
+)
 async def given_up(revision: Revision) -> Verdict:
     server, stopped = Server("s"), asyncio.Event()
 
@@ -311,21 +313,21 @@ async def given_up(revision: Revision) -> Verdict:
         id = client.send("tools/call", {"name": "ask"})
         await client.until(lambda: client.asked or id in [one.get("id") for one in client.heard])
         if not client.asked:
-            # The question was the answer: the call is over, and the handler with it.
+            # The result was `input_required`: call and handler have ended.
             assert (await client.outcome(id))["resultType"] == "input_required"
             assert stopped.is_set()
-            return told("nobody waits")
+            return fallback("no call is pending")
         client.tell("notifications/cancelled", {"requestId": id})
         async with asyncio.timeout(60):
             await stopped.wait()
-        # It takes its own question back, too.
+        # The server cancels its own request, too.
         await client.until(lambda: client.told("notifications/cancelled"))
         assert not [one for one in client.heard if one.get("id") == id and "method" not in one]
     return WORKS
 
 
 @QUESTIONS.feature(
-    "a client that cannot be asked", *4 * [told("isError, in words")], refused(-32021)
+    "client without the capability", *4 * [fallback("`isError` result")], refused(-32021)
 )
 async def nobody_to_ask(revision: Revision) -> Verdict:
     server = Server("s")
@@ -341,4 +343,4 @@ async def nobody_to_ask(revision: Revision) -> Verdict:
         return refused(result.code)
     assert result["isError"] is True
     assert "which the client does not support" in words(result)
-    return told("isError, in words")
+    return fallback("`isError` result")

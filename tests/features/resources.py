@@ -1,4 +1,4 @@
-"""Resources: fixed, by template, of folders; read, missing, followed."""
+"""Resources: static, templates, directories; reading, errors, subscriptions."""
 
 import base64
 import tempfile
@@ -9,17 +9,17 @@ from typing import Any
 
 from colonnade import Annotations, File, Icon, Server, ToolError
 from colonnade.protocol.revision import ChangeNotifications, Revision
-from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
+from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
 from server.talk import Client, Rejected, talk
 
-RESOURCES = Group("Resources")
-WITHOUT = told("listed without")
+RESOURCES = Group("Resources and resource templates")
+WITHOUT = fallback("omitted")
 MISSING = (*4 * [refused(-32002)], refused(-32602))
 UPDATED = "notifications/resources/updated"
 
 
 def library(**options: Any) -> Server:
-    """A server of one resource, described like this, and of one template."""
+    """A server with one resource and one template with these options."""
     server = Server("library")
 
     @server.resource("notes://today", **options)
@@ -42,10 +42,10 @@ async def listed(client: Client) -> tuple[JSON, JSON]:
     return resource, template
 
 
-# ---------------------------------------------------------------- what is said of them
+# ---------------------------------------------------------------- definitions
 
 
-@RESOURCES.feature("a static resource, listed and read", WORKS)
+@RESOURCES.feature("static resource, listed and read", WORKS)
 async def static(revision: Revision) -> Verdict:
     async with talk(library(), revision) as client:
         resource, _ = await listed(client)
@@ -59,7 +59,7 @@ async def static(revision: Revision) -> Verdict:
     return WORKS
 
 
-@RESOURCES.feature("a template, listed and read, its variables decoded into types", WORKS)
+@RESOURCES.feature("resource template, listed and read, with typed variables", WORKS)
 async def template(revision: Revision) -> Verdict:
     async with talk(library(), revision) as client:
         _, template = await listed(client)
@@ -71,7 +71,7 @@ async def template(revision: Revision) -> Verdict:
     return WORKS
 
 
-@RESOURCES.feature("a size and a mime type", WORKS)
+@RESOURCES.feature("size and MIME type", WORKS)
 async def size(revision: Revision) -> Verdict:
     server = library(mime_type="text/markdown", size=4)
     async with talk(server, revision) as client:
@@ -82,7 +82,7 @@ async def size(revision: Revision) -> Verdict:
     return WORKS
 
 
-@RESOURCES.feature("a title", *2 * [told("in place of the name")], *3 * [WORKS])
+@RESOURCES.feature("title", *2 * [fallback("as the name")], *3 * [WORKS])
 async def title(revision: Revision) -> Verdict:
     async with talk(library(title="Notes of today"), revision) as client:
         both = await listed(client)
@@ -92,7 +92,7 @@ async def title(revision: Revision) -> Verdict:
         return WORKS
     assert not any("title" in one for one in both)
     assert [one["name"] for one in both] == ["Notes of today"] * 2
-    return told("in place of the name")
+    return fallback("as the name")
 
 
 @RESOURCES.feature("icons", *3 * [WITHOUT], *2 * [WORKS])
@@ -105,7 +105,7 @@ async def icons(revision: Revision) -> Verdict:
     return WORKS
 
 
-@RESOURCES.feature("for whom it is (`audience`, `priority`)", WORKS)
+@RESOURCES.feature("annotations (`audience`, `priority`)", WORKS)
 async def audience(revision: Revision) -> Verdict:
     notes = Annotations(audience=["assistant"], priority=1)
     async with talk(library(annotations=notes), revision) as client:
@@ -114,7 +114,7 @@ async def audience(revision: Revision) -> Verdict:
     return WORKS
 
 
-@RESOURCES.feature("`_meta` of a resource", *2 * [WITHOUT], *3 * [WORKS])
+@RESOURCES.feature("`_meta`", *2 * [WITHOUT], *3 * [WORKS])
 async def meta(revision: Revision) -> Verdict:
     async with talk(library(meta={"example.com/shelf": 3}), revision) as client:
         both = await listed(client)
@@ -124,7 +124,7 @@ async def meta(revision: Revision) -> Verdict:
     return WORKS
 
 
-# ---------------------------------------------------------------- what they hold
+# ---------------------------------------------------------------- contents
 
 
 @RESOURCES.feature("binary contents", WORKS)
@@ -159,7 +159,7 @@ async def several(revision: Revision) -> Verdict:
 
 @contextmanager
 def folder() -> Generator[Server]:
-    """A server of the files of a folder, with a file outside that links lead to."""
+    """A server of a directory, with a file outside of it that symbolic links lead to."""
     with tempfile.TemporaryDirectory() as place:
         docs = Path(place, "docs")
         (docs / "sub").mkdir(parents=True)
@@ -175,7 +175,7 @@ def folder() -> Generator[Server]:
         yield server
 
 
-@RESOURCES.feature("a folder: its files, and its names as a directory", WORKS)
+@RESOURCES.feature("directory: its files, and a listing", WORKS)
 async def directory(revision: Revision) -> Verdict:
     with folder() as server:
         async with talk(server, revision) as client:
@@ -188,7 +188,7 @@ async def directory(revision: Revision) -> Verdict:
     return WORKS
 
 
-@RESOURCES.feature("ways out of a folder: `..`, absolute, encoded, by a link", *MISSING)
+@RESOURCES.feature("path traversal: `..`, absolute, encoded, symbolic link", *MISSING)
 async def escapes(revision: Revision) -> Verdict:
     seen: set[Verdict] = set()
     with folder() as server:
@@ -210,7 +210,7 @@ async def escapes(revision: Revision) -> Verdict:
     return verdict
 
 
-@RESOURCES.feature("a resource that is not there, with its address", *MISSING)
+@RESOURCES.feature("unknown resource, with its URI", *MISSING)
 async def missing(revision: Revision) -> Verdict:
     seen: set[Verdict] = set()
     async with talk(library(), revision) as client:
@@ -223,7 +223,7 @@ async def missing(revision: Revision) -> Verdict:
     return verdict
 
 
-@RESOURCES.feature("a resource that fails, or crashes", refused(-32603))
+@RESOURCES.feature("resource that raises an exception", refused(-32603))
 async def failing(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -243,25 +243,23 @@ async def failing(revision: Revision) -> Verdict:
     return first
 
 
-@RESOURCES.feature(
-    "how long it keeps, and for whom (`ttl_s`, `cache_scope`)", *4 * [told("read without")], WORKS
-)
+@RESOURCES.feature("caching (`ttl_s`, `cache_scope`)", *4 * [fallback("omitted")], WORKS)
 async def cached(revision: Revision) -> Verdict:
     async with talk(library(ttl_s=1.5, cache_scope="public"), revision) as client:
         result = await client.ask("resources/read", {"uri": "notes://today"})
     assert result["contents"][0]["text"] == "# Hi"
     if "ttlMs" not in result:
         assert "cacheScope" not in result
-        return told("read without")
+        return fallback("omitted")
     assert (result["ttlMs"], result["cacheScope"]) == (1500, "public")
     return WORKS
 
 
-# ---------------------------------------------------------------- following them
+# ---------------------------------------------------------------- subscriptions
 
 
 async def follow(client: Client, *uris: str) -> None:
-    """Ask for updates, in whichever way the revision has."""
+    """Subscribe to updates, as the revision does it."""
     if client.revision.change_notifications is ChangeNotifications.SESSION:
         for uri in uris:
             await client.ask("resources/subscribe", {"uri": uri})
@@ -272,14 +270,14 @@ async def follow(client: Client, *uris: str) -> None:
 
 
 async def heard(client: Client, server: Server, *changed: str, last: str) -> list[str]:
-    """The updates that come of these changes; the last is one that is followed."""
+    """The notifications after these changes; the last one is subscribed."""
     for uri in (*changed, last):
         server.updated(uri)
     await client.until(lambda: last in [one["uri"] for one in client.told(UPDATED)])
     return [one["uri"] for one in client.told(UPDATED)]
 
 
-@RESOURCES.feature("updates of a resource, for who follows it", WORKS)
+@RESOURCES.feature("`notifications/resources/updated` for subscribers", WORKS)
 async def updates(revision: Revision) -> Verdict:
     server = library()
     async with talk(server, revision) as client:
@@ -289,7 +287,7 @@ async def updates(revision: Revision) -> Verdict:
     return WORKS
 
 
-@RESOURCES.feature("updates of what is below a resource that is followed", WORKS)
+@RESOURCES.feature("updates of URIs below a subscribed URI", WORKS)
 async def below(revision: Revision) -> Verdict:
     server = library()
     async with talk(server, revision) as client:
@@ -299,7 +297,9 @@ async def below(revision: Revision) -> Verdict:
     return WORKS
 
 
-@RESOURCES.feature("`resources/subscribe` and `unsubscribe`", *4 * [WORKS], refused(-32601))
+@RESOURCES.feature(
+    "`resources/subscribe` and `resources/unsubscribe`", *4 * [WORKS], refused(-32601)
+)
 async def subscribe(revision: Revision) -> Verdict:
     server = library()
     async with talk(server, revision) as client:
@@ -316,7 +316,9 @@ async def subscribe(revision: Revision) -> Verdict:
 
 
 @RESOURCES.feature(
-    "following what is nowhere", *4 * [refused(-32002)], told("acknowledged, silent")
+    "subscription to an unknown resource",
+    *4 * [refused(-32002)],
+    fallback("acknowledged, no updates"),
 )
 async def nowhere(revision: Revision) -> Verdict:
     server = library()
@@ -332,4 +334,4 @@ async def nowhere(revision: Revision) -> Verdict:
         server.updated("notes://today")
         await client.read("notes://today")
         assert client.told(UPDATED) == []
-    return told("acknowledged, silent")
+    return fallback("acknowledged, no updates")

@@ -1,4 +1,4 @@
-"""What tools return: data with and without a schema, pictures, sound, files, links."""
+"""Tool results: structured content, images, audio, embedded resources, resource links."""
 
 import base64
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Any
 from colonnade import Audio, File, Image, Link, Server, ToolReturn
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
-from features.feature import JSON, WORKS, Group, Verdict, told, tool_of
+from features.feature import JSON, WORKS, Group, Verdict, fallback, tool_of
 from server.talk import talk, words
 
-RESULTS = Group("Results of tools")
-AS_TEXT = told("as text")
-WRAPPED = told("as `{result: …}`")
+RESULTS = Group("Tool results, structured output and content")
+AS_TEXT = fallback("as text")
+WRAPPED = fallback("as `{result: …}`")
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Forecast:
 
 
 async def returned(value: Any, revision: Revision, **options: Any) -> JSON:
-    """What a call comes to whose function returns this, and has no type for it."""
+    """The result of a tool without a return type that returns this value."""
     server = Server("s")
 
     @server.tool(**options)
@@ -34,7 +34,7 @@ async def returned(value: Any, revision: Revision, **options: Any) -> JSON:
 
 
 async def block(value: Any, revision: Revision) -> JSON:
-    """The one content block that a value becomes."""
+    """The content block of a returned value."""
     (found,) = (await returned(value, revision))["content"]
     return found
 
@@ -43,12 +43,10 @@ def decoded(data: str) -> bytes:
     return base64.b64decode(data, validate=True)
 
 
-# ---------------------------------------------------------------- data
+# ---------------------------------------------------------------- structured content
 
 
-@RESULTS.feature(
-    "an output schema from the return type", *2 * [told("listed without")], *3 * [WORKS]
-)
+@RESULTS.feature("output schema from the return type", *2 * [fallback("omitted")], *3 * [WORKS])
 async def output_schema(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -60,7 +58,7 @@ async def output_schema(revision: Revision) -> Verdict:
         tool = await tool_of(client, "forecast")
         assert words(await client.call("forecast")) == '{"city":"Oslo","days":3}'
     if "outputSchema" not in tool:
-        return told("listed without")
+        return fallback("omitted")
     assert tool["outputSchema"]["type"] == "object"
     assert tool["outputSchema"]["properties"]["days"] == {"type": "integer"}
     assert tool["outputSchema"]["required"] == ["city", "days"]
@@ -68,7 +66,7 @@ async def output_schema(revision: Revision) -> Verdict:
 
 
 @RESULTS.feature(
-    "structured content, with its copy as text", *2 * [told("the text alone")], *3 * [WORKS]
+    "structured content, and the same as text", *2 * [fallback("text only")], *3 * [WORKS]
 )
 async def structured(revision: Revision) -> Verdict:
     server = Server("s")
@@ -81,13 +79,13 @@ async def structured(revision: Revision) -> Verdict:
         result = await client.call("forecast")
     assert words(result) == '{"city":"Oslo","days":3}'
     if "structuredContent" not in result:
-        return told("the text alone")
+        return fallback("text only")
     assert result["structuredContent"] == {"city": "Oslo", "days": 3}
     return WORKS
 
 
 @RESULTS.feature(
-    "one copy alone (`structured_only=True`)", *2 * [told("the text alone")], *3 * [WORKS]
+    "structured content only (`structured_only=True`)", *2 * [fallback("text only")], *3 * [WORKS]
 )
 async def one_copy(revision: Revision) -> Verdict:
     server = Server("s")
@@ -100,13 +98,13 @@ async def one_copy(revision: Revision) -> Verdict:
         result = await client.call("forecast")
     if "structuredContent" not in result:
         assert words(result) == '{"city":"Oslo","days":3}'
-        return told("the text alone")
+        return fallback("text only")
     assert result["structuredContent"] == {"city": "Oslo", "days": 3}
     assert result["content"] == []
     return WORKS
 
 
-@RESULTS.feature("a result that is no object", *2 * [AS_TEXT], *2 * [WRAPPED], WORKS)
+@RESULTS.feature("structured content that is not an object", *2 * [AS_TEXT], *2 * [WRAPPED], WORKS)
 async def no_object(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -140,7 +138,9 @@ async def no_object(revision: Revision) -> Verdict:
 
 
 @RESULTS.feature(
-    "`ToolReturn(...)`: words, data and `_meta`", *2 * [told("without the data")], *3 * [WORKS]
+    "`ToolReturn(...)`: content, structured content and `_meta`",
+    *2 * [fallback("without structured content")],
+    *3 * [WORKS],
 )
 async def whole(revision: Revision) -> Verdict:
     value = ToolReturn("fine", data={"days": 3}, meta={"example.com/cost": 3})
@@ -148,12 +148,14 @@ async def whole(revision: Revision) -> Verdict:
     assert words(result) == "fine"
     assert result["_meta"]["example.com/cost"] == 3
     if "structuredContent" not in result:
-        return told("without the data")
+        return fallback("without structured content")
     assert result["structuredContent"] == {"days": 3}
     return WORKS
 
 
-@RESULTS.feature("a result that breaks the schema that was promised", told("isError, with an id"))
+@RESULTS.feature(
+    "result that does not match the output schema", fallback("`isError` result with an id")
+)
 async def broken_promise(revision: Revision) -> Verdict:
     schema = {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}
     seen = await returned({"days": 3}, revision, output_schema=schema)
@@ -163,13 +165,13 @@ async def broken_promise(revision: Revision) -> Verdict:
     assert result["isError"] is True
     assert "structuredContent" not in result
     assert words(result).startswith("give failed (id ")
-    return told("isError, with an id")
+    return fallback("`isError` result with an id")
 
 
 # ---------------------------------------------------------------- content
 
 
-@RESULTS.feature("an image", WORKS)
+@RESULTS.feature("image", WORKS)
 async def image(revision: Revision) -> Verdict:
     found = await block(Image(b"\x89PNG", format="png"), revision)
     assert (found["type"], found["mimeType"]) == ("image", "image/png")
@@ -178,20 +180,20 @@ async def image(revision: Revision) -> Verdict:
 
 
 class Plot:
-    """Something that shows itself."""
+    """An object with a rich display."""
 
     def _repr_png_(self) -> bytes:
         return b"\x89PNG"
 
 
-@RESULTS.feature("something that shows itself (`_repr_png_`)", WORKS)
+@RESULTS.feature("object with a rich display (`_repr_png_`)", WORKS)
 async def shown(revision: Revision) -> Verdict:
     found = await block(Plot(), revision)
     assert (found["type"], decoded(found["data"])) == ("image", b"\x89PNG")
     return WORKS
 
 
-@RESULTS.feature("sound", told("as an embedded resource"), *4 * [WORKS])
+@RESULTS.feature("audio", fallback("as an embedded resource"), *4 * [WORKS])
 async def audio(revision: Revision) -> Verdict:
     found = await block(Audio(b"RIFF", format="wav"), revision)
     if found["type"] == "audio":
@@ -200,10 +202,10 @@ async def audio(revision: Revision) -> Verdict:
     assert found["type"] == "resource"
     inside = found["resource"]
     assert (inside["mimeType"], decoded(inside["blob"])) == ("audio/wav", b"RIFF")
-    return told("as an embedded resource")
+    return fallback("as an embedded resource")
 
 
-@RESULTS.feature("a file: an embedded resource, of text or of bytes", WORKS)
+@RESULTS.feature("embedded resource, text or binary", WORKS)
 async def embedded(revision: Revision) -> Verdict:
     text = File("# Hi", uri="notes://a", mime_type="text/markdown")
     raw = File(b"\x00\xff", uri="notes://b", mime_type="application/x-thing")
@@ -214,17 +216,17 @@ async def embedded(revision: Revision) -> Verdict:
     return WORKS
 
 
-@RESULTS.feature("a link to a resource", *2 * [told("as text, with its address")], *3 * [WORKS])
+@RESULTS.feature("resource link", *2 * [fallback("as text with the URI")], *3 * [WORKS])
 async def link(revision: Revision) -> Verdict:
     found = await block(Link("notes://b", "b", title="Note B", mime_type="text/plain"), revision)
     if found["type"] == "resource_link":
         assert (found["uri"], found["name"], found["title"]) == ("notes://b", "b", "Note B")
         return WORKS
     assert found == {"type": "text", "text": "Note B: notes://b"}
-    return told("as text, with its address")
+    return fallback("as text with the URI")
 
 
-@RESULTS.feature("several blocks at once", WORKS)
+@RESULTS.feature("several content blocks", WORKS)
 async def several(revision: Revision) -> Verdict:
     value = ["words", Image(b"i"), File("text"), b"raw", {"a": 1}]
     content = (await returned(value, revision))["content"]
@@ -233,7 +235,7 @@ async def several(revision: Revision) -> Verdict:
     return WORKS
 
 
-@RESULTS.feature("for whom a block is (`audience`, `priority`)", WORKS)
+@RESULTS.feature("content annotations (`audience`, `priority`)", WORKS)
 async def audience(revision: Revision) -> Verdict:
     notes = t.Annotations(audience=["user"], priority=0.5)
     found = await block(t.TextContent(text="x", annotations=notes), revision)
@@ -241,18 +243,18 @@ async def audience(revision: Revision) -> Verdict:
     return WORKS
 
 
-@RESULTS.feature("when a block was last modified", *2 * [told("sent without")], *3 * [WORKS])
+@RESULTS.feature("content annotation `lastModified`", *2 * [fallback("omitted")], *3 * [WORKS])
 async def last_modified(revision: Revision) -> Verdict:
     notes = t.Annotations(priority=1, last_modified="2026-01-02T03:04:05Z")
     found = await block(t.TextContent(text="x", annotations=notes), revision)
     assert found["annotations"]["priority"] == 1
     if "lastModified" not in found["annotations"]:
-        return told("sent without")
+        return fallback("omitted")
     assert found["annotations"]["lastModified"] == "2026-01-02T03:04:05Z"
     return WORKS
 
 
-@RESULTS.feature("what cannot be sent (half of a character) is put right", WORKS)
+@RESULTS.feature("lone surrogates in text are replaced", WORKS)
 async def put_right(revision: Revision) -> Verdict:
     server = Server("s")
 

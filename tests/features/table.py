@@ -1,4 +1,4 @@
-"""The table of features: every row, in its order, and how it is written.
+"""The feature table: every row in order, and its Markdown.
 
 Rules: nothing is run here. What a cell shows is for others to say: `command` by what was seen.
 """
@@ -38,17 +38,17 @@ Cell: TypeAlias = Callable[[Row, Revision], str]
 
 
 def promised(row: Row, revision: Revision) -> Verdict:
-    """What a row promises to clients of a revision."""
+    """The expected verdict of a row in a revision."""
     return row.promised[ALL.index(revision)]
 
 
 def name_of(row: Row, revision: Revision) -> str:
-    """What a cell is called, among the tests and in the table's own bookkeeping."""
+    """The name of a cell, as in the test ids."""
     return f"{row.group}: {row.name}-{revision.date}"
 
 
 def render(cell: Cell = lambda row, revision: str(promised(row, revision))) -> str:
-    """The table as Markdown; without a function, as it is promised."""
+    """The table as Markdown; by default with the expected verdicts."""
     return "\n".join(_lines(cell))
 
 

@@ -1,4 +1,4 @@
-"""Every cell of the table: what a client of a revision sees of a feature is what is promised."""
+"""Every cell of the feature table: the observed verdict is the expected one."""
 
 import pytest
 

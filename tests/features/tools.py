@@ -1,4 +1,4 @@
-"""Tools: what is said of them, how they are called, every way to fail."""
+"""Tools: definitions, calls, errors."""
 
 import asyncio
 import threading
@@ -14,21 +14,21 @@ from features.feature import (
     Group,
     Verdict,
     failure,
+    fallback,
     refusal,
     refused,
-    told,
     tool_of,
 )
 from live import Records
 from server.talk import Client, talk, words
 
 TOOLS = Group("Tools")
-FAILED = told("isError, in words")
-WITHOUT = told("listed without")
+FAILED = fallback("`isError` result")
+WITHOUT = fallback("omitted")
 
 
 def weather(**options: Any) -> Server:
-    """A server of one tool, which is described like this."""
+    """A server with one tool with these options."""
     server = Server("weather")
 
     @server.tool(**options)
@@ -44,14 +44,14 @@ def weather(**options: Any) -> Server:
 
 
 async def listed(server: Server, revision: Revision) -> JSON:
-    """The one tool of a server, which can be called, too."""
+    """The listed tool of a server, after a call of it."""
     async with talk(server, revision) as client:
         (tool,) = (await client.ask("tools/list"))["tools"]
         assert await client.text(tool["name"], {"city": "Oslo"}) == "Oslo 3"
     return tool
 
 
-@TOOLS.feature("a name that some clients hide: offered, with a warning in the log", WORKS)
+@TOOLS.feature("tool name that some clients hide: listed, with a warning in the log", WORKS)
 async def strange_name(revision: Revision) -> Verdict:
     with Records("colonnade.server") as log:
         server = weather(name="fore cast/now")
@@ -60,7 +60,9 @@ async def strange_name(revision: Revision) -> Verdict:
     return WORKS
 
 
-@TOOLS.feature("a title", told("heads the description"), told("in the annotations"), *3 * [WORKS])
+@TOOLS.feature(
+    "title", fallback("in the description"), fallback("in the annotations"), *3 * [WORKS]
+)
 async def title(revision: Revision) -> Verdict:
     tool = await listed(weather(title="Weather ahead"), revision)
     if "title" in tool:
@@ -68,9 +70,9 @@ async def title(revision: Revision) -> Verdict:
         return WORKS
     if "annotations" in tool:
         assert tool["annotations"] == {"title": "Weather ahead"}
-        return told("in the annotations")
+        return fallback("in the annotations")
     assert tool["description"] == "Weather ahead: Forecast for a city."
-    return told("heads the description")
+    return fallback("in the description")
 
 
 @TOOLS.feature("icons", *3 * [WITHOUT], *2 * [WORKS])
@@ -82,7 +84,7 @@ async def icons(revision: Revision) -> Verdict:
     return WORKS
 
 
-@TOOLS.feature("annotations as keywords (`read_only=True`)", WITHOUT, *4 * [WORKS])
+@TOOLS.feature("tool annotations as keywords (`read_only=True`)", WITHOUT, *4 * [WORKS])
 async def annotations(revision: Revision) -> Verdict:
     server = weather(read_only=True, destructive=False, idempotent=True, open_world=False)
     tool = await listed(server, revision)
@@ -93,7 +95,7 @@ async def annotations(revision: Revision) -> Verdict:
     return WORKS
 
 
-@TOOLS.feature("`_meta` of a tool", *2 * [WITHOUT], *3 * [WORKS])
+@TOOLS.feature("`_meta`", *2 * [WITHOUT], *3 * [WORKS])
 async def meta(revision: Revision) -> Verdict:
     tool = await listed(weather(meta={"example.com/cost": 3}), revision)
     if "_meta" not in tool:
@@ -102,7 +104,7 @@ async def meta(revision: Revision) -> Verdict:
     return WORKS
 
 
-@TOOLS.feature("an input schema from the signature and the docstring", WORKS)
+@TOOLS.feature("input schema from signature and docstring", WORKS)
 async def input_schema(revision: Revision) -> Verdict:
     tool = await listed(weather(), revision)
     schema = tool["inputSchema"]
@@ -127,7 +129,7 @@ RAW: JSON = {
 }
 
 
-@TOOLS.feature("an input schema that is given raw: listed as it is, and enforced", WORKS)
+@TOOLS.feature("input schema as a raw JSON Schema, listed unchanged and validated", WORKS)
 async def raw_schema(revision: Revision) -> Verdict:
     server = weather(input_schema=RAW)
     assert (await listed(server, revision))["inputSchema"] == RAW
@@ -136,20 +138,22 @@ async def raw_schema(revision: Revision) -> Verdict:
     return WORKS
 
 
-@TOOLS.feature("boolean subschemas in a raw schema", *4 * [told("as `{}`, `{not: {}}`")], WORKS)
+@TOOLS.feature(
+    "boolean subschemas in a raw JSON Schema", *4 * [fallback("as `{}`, `{not: {}}`")], WORKS
+)
 async def boolean_schemas(revision: Revision) -> Verdict:
     given = RAW | {"properties": {"city": True, "days": {"type": "integer"}, "never": False}}
     properties = (await listed(weather(input_schema=given), revision))["inputSchema"]["properties"]
     if (properties["city"], properties["never"]) == (True, False):
         return WORKS
     assert (properties["city"], properties["never"]) == ({}, {"not": {}})
-    return told("as `{}`, `{not: {}}`")
+    return fallback("as `{}`, `{not: {}}`")
 
 
 # ---------------------------------------------------------------- calls
 
 
-@TOOLS.feature("loose values: a number as a string, `4.0` for an integer", WORKS)
+@TOOLS.feature("lenient values: a number as a string, `4.0` for an integer", WORKS)
 async def loose(revision: Revision) -> Verdict:
     async with talk(weather(), revision) as client:
         assert await client.text("forecast", {"city": "Oslo", "days": "4"}) == "Oslo 4"
@@ -159,7 +163,7 @@ async def loose(revision: Revision) -> Verdict:
     return WORKS
 
 
-@TOOLS.feature("a time-out of its own", FAILED)
+@TOOLS.feature("timeout of a tool (`timeout_s`)", FAILED)
 async def time_out(revision: Revision) -> Verdict:
     server, stopped = Server("s"), asyncio.Event()
 
@@ -177,7 +181,7 @@ async def time_out(revision: Revision) -> Verdict:
     return seen
 
 
-@TOOLS.feature("a sync function in a thread, and inline", WORKS)
+@TOOLS.feature("sync function, in a thread and inline", WORKS)
 async def inline(revision: Revision) -> Verdict:
     server, here = Server("s"), threading.get_ident()
 
@@ -195,7 +199,7 @@ async def inline(revision: Revision) -> Verdict:
     return WORKS
 
 
-# ---------------------------------------------------------------- failures
+# ---------------------------------------------------------------- errors
 
 
 async def bad(client: Client, arguments: Any, mentions: str) -> Verdict:
@@ -203,7 +207,7 @@ async def bad(client: Client, arguments: Any, mentions: str) -> Verdict:
 
 
 @TOOLS.feature(
-    "bad arguments, in words that a model can act on", *3 * [refused(-32602)], *2 * [FAILED]
+    "invalid arguments, with a message for the model", *3 * [refused(-32602)], *2 * [FAILED]
 )
 async def bad_arguments(revision: Revision) -> Verdict:
     server = Server("s")
@@ -222,13 +226,13 @@ async def bad_arguments(revision: Revision) -> Verdict:
     return seen[0]
 
 
-@TOOLS.feature("arguments that are no object", refused(-32602))
+@TOOLS.feature("arguments that are not an object", refused(-32602))
 async def no_object(revision: Revision) -> Verdict:
     async with talk(weather(), revision) as client:
         return await bad(client, ["Oslo"], "arguments")
 
 
-@TOOLS.feature("an unknown tool", refused(-32602))
+@TOOLS.feature("unknown tool", refused(-32602))
 async def unknown_tool(revision: Revision) -> Verdict:
     async with talk(weather(), revision) as client:
         return await refusal(client.call("forcast"), "'forcast'")
@@ -246,7 +250,10 @@ async def tool_error(revision: Revision) -> Verdict:
         return await failure(client.call("forecast"), "No city 'Olso'. Did you mean 'Oslo'?")
 
 
-@TOOLS.feature("a crash: an id that is in the log, and nothing else", told("isError, with the id"))
+@TOOLS.feature(
+    "unhandled exception: an error id that is in the log, no details",
+    fallback("`isError` result with the id"),
+)
 async def crash(revision: Revision) -> Verdict:
     server = Server("s")
 
@@ -267,20 +274,20 @@ async def crash(revision: Revision) -> Verdict:
     id = said.removeprefix("forecast failed (id ").removesuffix(")")
     assert len(id) >= 6
     assert id in "".join(log.lines)
-    return told("isError, with the id")
+    return fallback("`isError` result with the id")
 
 
-@TOOLS.feature("a call by a principal without the tool's scopes", refused(-32600))
+@TOOLS.feature("call without the tool's scopes", refused(-32600))
 async def scopes(revision: Revision) -> Verdict:
     server = weather(scopes={"weather:read"})
     async with talk(server, revision, principal="ann") as client:
         return await refusal(client.call("forecast", {"city": "Oslo"}), "weather:read")
 
 
-# ---------------------------------------------------------------- tasks, which are to come
+# ---------------------------------------------------------------- tasks, which are not supported yet
 
 
-@TOOLS.feature("a `task` parameter, while no tasks are offered", told("answered at once"))
+@TOOLS.feature("`task` parameter, without the tasks capability", fallback("a normal call"))
 async def task_parameter(revision: Revision) -> Verdict:
     server = weather()
     async with talk(server, revision) as client:
@@ -294,10 +301,10 @@ async def task_parameter(revision: Revision) -> Verdict:
         assert "extensions" not in offered
         result = await client.call("forecast", {"city": "Oslo"}, task={"ttl": 60_000})
         assert words(result) == "Oslo 3"
-    return told("answered at once")
+    return fallback("a normal call")
 
 
-@TOOLS.feature("`tasks/get`, while no tasks are offered", refused(-32601))
+@TOOLS.feature("`tasks/get`, without the tasks capability", refused(-32601))
 async def task_methods(revision: Revision) -> Verdict:
     async with talk(weather(), revision) as client:
         return await refusal(client.ask("tasks/get", {"taskId": "x"}))

@@ -1,13 +1,13 @@
-"""Clients of a server over real sockets, each as its revision speaks over HTTP.
+"""HTTP clients on real sockets, one per revision.
 
     async with website(server) as port, visitor(port, revision) as client:
         result = await client.call("forecast", city="Oslo")
 
-2024-11-05 listens on one stream and posts beside it; those with sessions post, and may listen;
-the newest posts alone. `client.say` is one POST as it is, for statuses.
+2024-11-05 has one SSE stream and POST requests beside it; revisions with sessions have POST requests
+and an optional GET stream; the newest has only POST. `client.say` sends one raw POST.
 
-Rules: no rule of the protocol is decided here. Every message of the server is held against the
-closed official schema of its revision, where that is at hand; every wait ends.
+Rules: no rule of the protocol is decided here. Every message of the server is validated against the closed
+official schema of its revision, if available; every wait has a timeout.
 """
 
 import asyncio

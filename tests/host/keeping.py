@@ -69,10 +69,10 @@ class Call(NonHttpRequestFields):
     async def send(self, frame: bytes) -> None:
         self.post(frame)
 
-    async def ask(self, question: InputRequest) -> Raw:
-        made = self._on_ask(question)
-        if isinstance(question.params, t.ElicitRequestParams):
-            self.asked.append(question.params.message)
+    async def ask(self, input_request: InputRequest) -> Raw:
+        made = self._on_ask(input_request)
+        if isinstance(input_request.params, t.ElicitRequestParams):
+            self.asked.append(input_request.params.message)
         said = await made if isinstance(made, Awaitable) else made
         if isinstance(said, t.ProtocolType):
             return Raw(encode(said))

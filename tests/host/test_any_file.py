@@ -77,7 +77,7 @@ def test_a_number_that_is_too_long_is_a_problem(digits: int) -> None:
     number = "1" * digits
     for name in NAMES:
         checked(name, f'{{"mcpServers": {{"a": {{"command": {number}}}}}}}'.encode())
-    for key in ("timeout_s", "max_seats", "args"):
+    for key in ("timeout_s", "max_sessions", "args"):
         checked("colonnade.toml", f"[servers.a]\n{key} = {number}\n".encode())
 
 

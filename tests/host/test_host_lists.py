@@ -36,9 +36,9 @@ class Counted(Server):
 
     listed = 0
 
-    async def answer(self, request: Any) -> bytes | None:
+    async def respond(self, request: Any) -> bytes | None:
         self.listed += request.exchange.method.name == "tools/list"
-        return await super().answer(request)
+        return await super().respond(request)
 
 
 def counted() -> Counted:
@@ -70,8 +70,8 @@ async def test_a_hung_server_costs_whoever_looks_a_bounded_wait_and_then_none() 
 class Mute(Counted):
     """One that does not tell when they change."""
 
-    async def answer(self, request: Any) -> bytes | None:
-        found = await super().answer(request)
+    async def respond(self, request: Any) -> bytes | None:
+        found = await super().respond(request)
         return found and found.replace(b'"listChanged":true', b'"listChanged":false')
 
 
@@ -100,7 +100,7 @@ async def test_nothing_is_started_because_a_list_of_a_stopped_process_is_old(
     stopped = entry(command(), "odd", revision=HANDSHAKE, idle_s=0.01)
     async with Host({"odd": stopped}) as host:
         assert len(await host.list_tools()) == 3
-        await until(lambda: host.status()[0].seats == 0)
+        await until(lambda: host.status()[0].sessions == 0)
         monkeypatch.setattr(listings, "UNNOTIFIED_S", 0.0)
         assert len(await host.list_tools()) == 3
         assert host.status()[0].state == "idle"
@@ -111,10 +111,10 @@ class Meeting(Server):
 
     barrier: asyncio.Barrier
 
-    async def answer(self, request: Any) -> bytes | None:
+    async def respond(self, request: Any) -> bytes | None:
         if request.exchange.method.name == "tools/list":
             await self.barrier.wait()
-        return await super().answer(request)
+        return await super().respond(request)
 
 
 @live
@@ -278,9 +278,9 @@ def odd() -> Server:
 
 
 class Odd(Server):
-    async def answer(self, request: Any) -> bytes | None:
+    async def respond(self, request: Any) -> bytes | None:
         if request.exchange.method.name != "tools/list":
-            return await super().answer(request)
+            return await super().respond(request)
         names = [
             "",
             " ",
@@ -321,9 +321,9 @@ async def test_what_is_odd_about_a_list_breaks_no_other_and_has_good_names() -> 
 
 
 class Broken(Server):
-    async def answer(self, request: Any) -> bytes | None:
+    async def respond(self, request: Any) -> bytes | None:
         if request.exchange.method.name != "tools/list":
-            return await super().answer(request)
+            return await super().respond(request)
         return b'{"jsonrpc":"2.0","id":%b,"result":{"tools":7}}' % (request.exchange.request.raw_id)
 
 
@@ -400,6 +400,6 @@ async def test_a_list_beyond_its_limit_is_a_problem_that_names_its_server_once()
     async with Host({"odd": entry(small(), max_list_bytes=10)}) as host:
         assert await host.list_tools() == []
         (problem,) = host.problems
-        words = "server 'odd': tools/list has more than 10 bytes; to read it all the same, raise"
+        words = "server 'odd': tools/list has more than 10 bytes; to read it, raise"
         assert problem.words.startswith(words)
         assert host.failures["odd"].server == "odd"

@@ -43,10 +43,10 @@ class Recorded(Server):
         super().__init__(name)
         self.params: list[dict[str, Any]] = []
 
-    async def answer(self, request: RequestContext) -> bytes | None:
+    async def respond(self, request: RequestContext) -> bytes | None:
         if request.exchange.method.name == "tools/call":
             self.params.append(decode_as(dict[str, Any], request.exchange.request.params))
-        return await super().answer(request)
+        return await super().respond(request)
 
 
 def recorded() -> Recorded:
@@ -291,9 +291,9 @@ class Front(Server):
         self.tool(_nothing)
         self.prompt(_nothing)
 
-    async def answer(self, request: RequestContext) -> bytes | None:
+    async def respond(self, request: RequestContext) -> bytes | None:
         if request.exchange.method.name not in ("tools/list", "tools/call"):
-            return await super().answer(request)
+            return await super().respond(request)
         return request.exchange.settle(await self.host.handler(request))
 
 
@@ -320,7 +320,7 @@ def test_a_stranger_who_connects_comes_through_the_same_handler(before: str, beh
                 "s__work", on_progress=lambda *news: heard.append(news[2])
             )
             assert result.text == "worked"
-            await client.caught_up()
+            await client.wait_for_callbacks()
             assert heard == ["half", "done"]
             info = result.meta.get("io.modelcontextprotocol/serverInfo", {"name": "front"})
             assert info["name"] == "front"

@@ -82,8 +82,8 @@ async def test_what_is_wrong_with_names_is_told_of_once_beside_what_else_is() ->
 class Twice(Server):
     """Lists everything twice."""
 
-    async def answer(self, request: Any) -> bytes | None:
-        found = await super().answer(request)
+    async def respond(self, request: Any) -> bytes | None:
+        found = await super().respond(request)
         if found and request.exchange.method.name == "tools/list":
             reply = json.loads(found)
             reply["result"]["tools"] *= 2

@@ -348,7 +348,7 @@ class Curious(Server):
 
     said: str = ""
 
-    async def answer(self, request: RequestContext) -> bytes | None:
+    async def respond(self, request: RequestContext) -> bytes | None:
         if request.exchange.method.name == "tools/list":
             form = t.ElicitSchema(properties={})
             asked = InputRequest(
@@ -358,7 +358,7 @@ class Curious(Server):
                 self.said = bytes(await request.ask(asked)).decode()
             except ColonnadeError as error:
                 self.said = str(error)
-        return await super().answer(request)
+        return await super().respond(request)
 
 
 @live

@@ -154,11 +154,11 @@ class Slow(Server):
 
     gate: Gate
 
-    async def answer(self, request: RequestContext) -> bytes | None:
+    async def respond(self, request: RequestContext) -> bytes | None:
         if request.exchange.method.name == "tools/list":
             self.gate.reached.set()
             await self.gate.opened.wait()
-        return await super().answer(request)
+        return await super().respond(request)
 
 
 @live

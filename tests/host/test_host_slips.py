@@ -108,7 +108,7 @@ def test_settings_of_an_entry_are_those_of_our_own_file() -> None:
         ({"login": {}}, "Host(auth=…)"),
         ({"only": "a"}, "server 'w': only: expected a list of strings"),
         ({"timeout_s": None}, "timeout_s: expected a number of seconds above 0"),
-        ({"max_seats": 0}, "max_seats: expected a whole number above 0"),
+        ({"max_sessions": 0}, "max_sessions: expected a whole number above 0"),
         ({"revision": "2020-01-01"}, "revision: unknown revision; known revisions: "),
         ({"aliases": {"a": 1}}, "aliases.a: expected a string"),
         ({"aliases": ["a"]}, "aliases: expected an object with string values"),

@@ -204,7 +204,7 @@ MISTAKES = [
     Mistake(
         "Settings of ours",
         "colonnade.toml",
-        '[servers.a]\ncommand = "run"\ntimeout_s = 0\nidle_s = "never"\nsharing = "everybody"\nmax_seats = 1.5\nrevision = "2024-01-01"\nonly = "read_*"\nsampling = 1\naliases = ["x"]\ntimout_s = 5\n',
+        '[servers.a]\ncommand = "run"\ntimeout_s = 0\nidle_s = "never"\nsharing = "everybody"\nmax_sessions = 1.5\nrevision = "2024-01-01"\nonly = "read_*"\nsampling = 1\naliases = ["x"]\ntimout_s = 5\n',
     ),
     Mistake(
         "References of ours",

@@ -82,7 +82,7 @@ async def test_what_a_model_does_wrong_is_told_to_it() -> None:
     assert (
         model.told[0] == "Error: there is no tool 'shop__prise'; there is shop__price, shop__essay"
     )
-    assert model.told[1].startswith("Error: shop__price: the arguments are no JSON")
+    assert model.told[1].startswith("Error: shop__price: the arguments are not valid JSON")
     assert "fruit" in model.told[2]
     assert model.told[3].startswith("Error: there is no tool 'nameless'; there is shop__")
     assert [call.server for call in run.calls] == ["", "shop", "shop", ""]

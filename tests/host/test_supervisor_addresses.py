@@ -40,18 +40,18 @@ async def test_a_modern_server_at_an_address_has_one_seat_and_no_session() -> No
     async with site() as here, kept("modern", target=url(here)) as server:
         sums = [server.call("add", caller, a=1, b=2) for caller in ("alice", "bob", "carol")]
         assert await asyncio.gather(*sums) == ["3"] * 3
-        assert (server.supervisor.status.seats, sessions(here)) == (1, 0)
+        assert (server.supervisor.status.sessions, sessions(here)) == (1, 0)
         assert server.supervisor.status.pid is None
 
 
 @live
 async def test_each_caller_has_a_session_that_is_left_when_it_is_idle() -> None:
-    async with site() as here, kept(target={"url": url(here)}, max_seats=2) as server:
+    async with site() as here, kept(target={"url": url(here)}, max_sessions=2) as server:
         for caller in ("alice", "bob", "alice"):
             assert await server.call("add", caller, a=1, b=2) == "3"
         assert sessions(here) == 2
         await server.call("add", "carol", a=1, b=2)
-        assert (server.supervisor.status.seats, sessions(here)) == (2, 2)
+        assert (server.supervisor.status.sessions, sessions(here)) == (2, 2)
         assert server.supervisor.status.revision == HANDSHAKE
         await server.supervisor.close()
         assert sessions(here) == 0
@@ -66,7 +66,7 @@ async def test_a_session_that_the_server_forgot_is_no_crash() -> None:
             found.end(session, "it was forgotten")
         assert await server.call("add", "alice", a=1, b=2) == "3"
         status = server.supervisor.status
-        assert (status.crashes, status.seats, status.state) == (0, 1, "ready")
+        assert (status.crashes, status.sessions, status.state) == (0, 1, "ready")
 
 
 @live

@@ -145,7 +145,7 @@ async def test_ten_thousand_uses_of_a_child_leave_one_timer() -> None:
 
 @live
 async def test_callers_who_come_and_go_leave_no_more_processes_than_there_may_be() -> None:
-    async with kept(target=["sh", "-c", SHELL], max_seats=3) as host:
+    async with kept(target=["sh", "-c", SHELL], max_sessions=3) as host:
         most = 0
         for number in range(20):
             async with host.supervisor.acquire(turn(f"caller {number}")):

@@ -71,7 +71,7 @@ async def test_an_end_is_noticed_at_once_and_not_at_the_next_call() -> None:
             await until(lambda: changes[-1] == "idle")
             assert any("was killed by SIGKILL" in line for line in records.lines)
         status = server.supervisor.status
-        assert (status.seats, status.crashes) == (0, 1)
+        assert (status.sessions, status.crashes) == (0, 1)
         assert "was killed by SIGKILL" in (status.last_error or "")
         assert int(await server.call("who")) != pid
 
@@ -214,7 +214,7 @@ async def test_a_server_that_answers_no_ping_is_ended_and_started_again() -> Non
         os.kill(pid, signal.SIGSTOP)
         with Records("colonnade.client", "colonnade.host") as records:
             await until(lambda: not server.supervisor.sessions)
-        assert any("did not answer a ping" in line for line in records.lines)
+        assert any("did not respond to a ping" in line for line in records.lines)
         assert int(await server.call("who")) != pid
 
 

@@ -40,7 +40,7 @@ async def test_each_caller_has_a_process_of_their_own_that_nobody_else_gets() ->
         alice = await server.call("who", "alice")
         assert await server.call("who", "bob") not in (alice, "")
         assert await server.call("who", "alice") == alice
-        assert server.supervisor.status.seats == 2
+        assert server.supervisor.status.sessions == 2
 
 
 @live
@@ -83,7 +83,7 @@ async def test_a_server_whose_requests_stand_for_themselves_has_one_seat_for_all
         calls = [server.call("who", caller) for caller in ("alice", "bob", "", "carol")]
         assert len(set(await asyncio.gather(*calls))) == 1
         assert server.supervisor.status.revision == NEWEST.date
-        assert server.supervisor.status.seats == 1
+        assert server.supervisor.status.sessions == 1
 
 
 @live
@@ -99,7 +99,7 @@ async def test_who_comes_while_nobody_knows_what_it_speaks_gets_a_seat_of_their_
 
 @live
 async def test_the_seat_that_was_idle_longest_makes_room_for_another_caller() -> None:
-    async with kept(max_seats=2) as server:
+    async with kept(max_sessions=2) as server:
         alice, bob = await server.call("who", "alice"), await server.call("who", "bob")
         assert await server.call("who", "alice") == alice
         carol = await server.call("who", "carol")
@@ -110,10 +110,12 @@ async def test_the_seat_that_was_idle_longest_makes_room_for_another_caller() ->
 
 @live
 async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None:
-    async with kept(max_seats=1, timeout_s=0.3) as server:
+    async with kept(max_sessions=1, timeout_s=0.3) as server:
         waiting = asyncio.create_task(server.call("wait", "alice", timeout_s=60.0))
         await until(lambda: server.in_flight == 1)
-        words = "all 1 sessions are in use by other calls; try again later, or raise its max_seats"
+        words = (
+            "all 1 sessions are in use by other calls; try again later, or raise its max_sessions"
+        )
         with pytest.raises(CannotConnect, match=words):
             await server.call("who", "bob")
         await server.call("go", "alice", timeout_s=60.0)
@@ -122,7 +124,7 @@ async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None
 
 @live
 async def test_who_waits_for_a_seat_gets_it_when_it_is_free() -> None:
-    async with kept(max_seats=1) as server:
+    async with kept(max_sessions=1) as server:
         waiting = asyncio.create_task(server.call("wait", "alice"))
         await until(lambda: "waiting" in server.supervisor.status.stderr)
         others = [asyncio.create_task(server.call("who", caller)) for caller in ("bob", "carol")]
@@ -233,7 +235,7 @@ async def test_questions_by_result_go_to_the_very_call_on_a_seat_that_all_share(
             assert await server.call("ask", caller, answer, canary=canary) == f"for {canary}"
 
         await asyncio.gather(*(call(caller, n) for caller in ("alice", "bob") for n in range(20)))
-        assert server.supervisor.status.seats == 1
+        assert server.supervisor.status.sessions == 1
         for one in server.calls:
             assert [asked.partition("-")[0] for asked in one.asked] == [
                 f"for {one.exchange.principal}"
@@ -287,7 +289,7 @@ async def test_a_model_is_asked_for_the_call_where_the_settings_allow_it_and_not
         assert (await put())["content"]["text"] == "five, seven, five"
         for _ in range(MAX_SAMPLES - 1):
             await put()
-        assert "more than 60 questions to the model" in (await put())["message"]
+        assert "more than 60 sampling requests" in (await put())["message"]
         assert asked == [InputRequestKind.SAMPLE] * MAX_SAMPLES
 
 

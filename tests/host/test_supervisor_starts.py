@@ -27,7 +27,7 @@ async def test_nothing_is_started_before_somebody_needs_it() -> None:
         assert children() == set()
         pid = int(await server.call("who"))
         status = server.supervisor.status
-        assert (status.state, status.pid, status.seats) == ("ready", pid, 1)
+        assert (status.state, status.pid, status.sessions) == ("ready", pid, 1)
         assert status.revision == DATE
         assert int(await server.call("who")) == pid
     assert server.supervisor.status.state == "stopped"

@@ -66,7 +66,7 @@ async def weather(server: Kept, dice: random.Random) -> None:
 @live_for(600)
 async def test_in_a_storm_nothing_crosses_hangs_or_is_left(sharing: str) -> None:
     dice = random.Random(sharing)
-    more: dict[str, Any] = {"max_seats": 3, "max_crashes": 10**6, "timeout_s": 2.0}
+    more: dict[str, Any] = {"max_sessions": 3, "max_crashes": 10**6, "timeout_s": 2.0}
     async with kept(sharing=sharing, **more) as server:
         calls = (one(server, dice, number) for number in range(CALLS))
         await asyncio.gather(weather(server, dice), *calls)

@@ -40,8 +40,8 @@ class WrappedRequest(RequestFields):
     def post(self, frame: bytes) -> bool:
         return self._inner.post(frame)
 
-    async def ask(self, question: InputRequest) -> Raw:
-        return await self._inner.ask(question)
+    async def ask(self, input_request: InputRequest) -> Raw:
+        return await self._inner.ask(input_request)
 
     async def hang_up(self) -> None:
         await self._inner.hang_up()

@@ -101,8 +101,10 @@ def meets(seen: Any, revision: Revision) -> None:
 
 @seen_in("list")
 def lists(seen: Any, revision: Revision) -> None:
-    assert [tool["name"] for tool in seen["tools"]] == [one.noun.name for one in server.tools]
-    assert [one["name"] for one in seen["prompts"]] == [one.noun.name for one in server.prompts]
+    assert [tool["name"] for tool in seen["tools"]] == [one.definition.name for one in server.tools]
+    assert [one["name"] for one in seen["prompts"]] == [
+        one.definition.name for one in server.prompts
+    ]
     uris = ["test://static-text", "test://static-binary", WATCHED]
     assert [one["uri"] for one in seen["resources"]] == uris
     assert [one["uriTemplate"] for one in seen["templates"]] == ["test://template/{id}/data"]

@@ -23,7 +23,7 @@ EXAMPLES = ROOT / "examples" / "migrate"
 # The newest of those with a handshake, and the one without.
 REVISIONS = [NOVEMBER_2025.date, JULY_2026.date]
 PEERS = {"fastmcp": "4.1.2", "mcp": "2.3.0"}
-FILES = {"library.py": "The server", "test_library.py": "Its tests"}
+FILES = {"library.py": "Server: replacements", "test_library.py": "Tests: replacements"}
 RUN_S = 120
 
 # Runs the tests of a file where there is no pytest; a test that fails ends it.
@@ -138,7 +138,7 @@ def test_every_row_of_a_page_is_used_by_its_example(peer: str, name: str) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("peer", PEERS)
 def test_without_any_one_of_its_rows_the_server_does_not_pass(peer: str, tmp_path: Path) -> None:
-    table, server = rows(page(peer), "The server"), tmp_path / "library.py"
+    table, server = rows(page(peer), "Server: replacements"), tmp_path / "library.py"
     needless: list[str] = []
     for row in table:
         rest = [one for one in table if one is not row]
@@ -164,7 +164,7 @@ WHOSE = {"server": Server, "ctx": Context, "colonnade": colonnade}
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_what_is_to_be_written_by_hand_is_there_to_be_written(peer: str) -> None:
-    _, _, section = page(peer).read_text("utf-8").partition("\n## By hand\n")
+    _, _, section = page(peer).read_text("utf-8").partition("\n## Manual changes")
     cells = [line.split(" | ")[1] for line in section.splitlines() if line.startswith("| `")]
     assert len(cells) > 10
     used = [found for cell in cells for found in re.findall(r"\b(server|ctx)\.(\w+)", cell)]

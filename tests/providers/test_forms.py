@@ -123,7 +123,7 @@ async def test_each_provider_is_sent_what_it_takes_and_told_of_the_rest(revision
         "media_type": "image/png",
         "data": "iVBORw0KGgo=",
     }
-    with pytest.raises(LocalProtocolError, match="which call this result of show answers"):
+    with pytest.raises(LocalProtocolError, match="is missing for this result of show"):
         result.to_openai()
 
 
@@ -151,8 +151,8 @@ async def test_what_a_model_did_wrong_is_a_result_that_tells_it_so(revision: str
     async with connect_memory(server, revision) as client:
         for call, words in (
             (chat_call("shew"), "Error: there is no tool 'shew'; there is show"),
-            (chat_call("show", "{"), "Error: show: the arguments are no JSON ("),
-            (chat_call("show", "[1]"), "Error: show: the arguments are no JSON object"),
+            (chat_call("show", "{"), "Error: show: the arguments are not valid JSON ("),
+            (chat_call("show", "[1]"), "Error: show: the arguments are not a JSON object"),
             (chat_call("anything", {}), "Error: anything: missing required argument"),
         ):
             said = (await client.call_openai(call)).to_openai()["content"]

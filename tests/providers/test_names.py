@@ -51,5 +51,5 @@ def test_what_nobody_is_called_leads_nowhere() -> None:
 
 def test_a_name_that_poses_as_another_is_not_guessed_at() -> None:
     posing = ["a.b", safe_name("a.b")]
-    with pytest.raises(LocalProtocolError, match=r"is what models are told for all of 'a\.b'"):
+    with pytest.raises(LocalProtocolError, match=r"is the safe name of several tools: 'a\.b'"):
         original_name(posing[1], posing)

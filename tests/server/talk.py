@@ -256,9 +256,9 @@ async def talk(
         link = DuplexLink(
             Side.SERVER, server.identity, server.accepts, principal, lambda: server.identity
         )
-        duplex = Duplex(link, client, server.answer)
+        duplex = Duplex(link, client, server.respond)
         client.duplex = duplex
-        unwatch = server.watch(duplex.news)
+        unwatch = server.watch_changes(duplex.notify_change)
         if revision.handshake:
             params = {
                 "protocolVersion": revision.date,

@@ -194,7 +194,7 @@ async def test_run_inside_a_loop_says_what_to_do() -> None:
 
 
 def test_an_unknown_transport_is_named() -> None:
-    with pytest.raises(LocalProtocolError, match="no transport 'x'"):
+    with pytest.raises(LocalProtocolError, match="unknown transport 'x'"):
         Server("s").run("x")  # type: ignore[arg-type]
 
 

@@ -504,7 +504,7 @@ async def test_a_client_that_answers_with_an_error_ends_the_call_with_its_words(
     async with talk(server, revision, answer=answer) as client:
         refusals = [-32603, -1]
         assert await client.text("needs") == "declined"
-        assert "the client could not answer" in await client.failure("needs")
+        assert "the client returned an error" in await client.failure("needs")
 
 
 @live

@@ -42,8 +42,8 @@ def test_a_variable_with_a_star_needs_a_parameter_that_is_a_list() -> None:
     unsaid: Any = lambda path: path  # noqa: E731
 
     words = refusal(lambda: server.resource("x://{path*}")(text))
-    assert "text: {path*} in x://{path*} gives a list, and 'path' takes none" in words
-    assert "write {+path} for a path with slashes in it, or take path: list[str]" in words
+    assert "text: {path*} in x://{path*} is a list, and 'path' is not a list" in words
+    assert "write {+path} for a path with slashes, or declare path: list[str]" in words
     assert "write {+path}" in refusal(lambda: server.resource("x://{path*}")(unsaid))
     assert len(server.templates) == 0
 
@@ -75,10 +75,12 @@ def test_a_generator_is_refused_with_what_to_write() -> None:
 
     for function in (later, now):
         words = refusal(lambda function=function: server.tool(function))
-        assert words.startswith(f"{function.__name__}: it yields, and a call has one result")
-        assert "return the list" in words
-    assert "it yields" in refusal(lambda: server.prompt(now))
-    assert "it yields" in refusal(lambda: server.resource("x://{n}")(now))
+        assert words.startswith(
+            f"{function.__name__}: it is a generator, and a call has one result"
+        )
+        assert "return a list" in words
+    assert "it is a generator" in refusal(lambda: server.prompt(now))
+    assert "it is a generator" in refusal(lambda: server.resource("x://{n}")(now))
 
 
 @live
@@ -95,7 +97,7 @@ async def test_a_generator_that_is_returned_is_a_failure_and_not_its_repr(
         result = await client.call("squares", {})
     assert result["isError"] is True
     assert "generator object" not in result["content"][0]["text"]
-    assert "return the list of its items" in caplog.text
+    assert "returned a generator; return a list" in caplog.text
 
 
 def test_a_method_in_a_class_body_is_refused_and_that_of_an_instance_is_taken() -> None:
@@ -129,13 +131,13 @@ def test_a_method_in_a_class_body_is_refused_and_that_of_an_instance_is_taken() 
     server.tool(Shop.open)
     server.tool(Shop.hours)
     for name in ("price", "open", "hours"):
-        assert "self" not in server.tools[name].noun.input_schema["properties"]
+        assert "self" not in server.tools[name].definition.input_schema["properties"]
 
     @server.tool
     def plain(self: str) -> str:
         return self
 
-    assert server.tools["plain"].noun.input_schema["required"] == ["self"]
+    assert server.tools["plain"].definition.input_schema["required"] == ["self"]
 
 
 @live
@@ -273,7 +275,7 @@ def test_what_a_model_cannot_be_sent_is_refused_in_words() -> None:
     from colonnade import Sample
 
     unfit: Any = File("x")
-    words = refusal(lambda: Sample(unfit).question())
+    words = refusal(lambda: Sample(unfit).input_request())
     assert "a model cannot be sent File; send text, Image or Audio" in words
 
 

@@ -6,7 +6,7 @@ import threading
 
 from colonnade import BlockingContext, Context, Server
 from colonnade.protocol.revision import InputRequests, Revision
-from colonnade.server.context.blocking import Unwound
+from colonnade.server.context.blocking import CallEnded
 from live import live
 from server.talk import talk
 
@@ -14,11 +14,11 @@ from server.talk import talk
 def test_both_contexts_have_the_same_names() -> None:
     own = {
         "current_request",
-        "visit_by_error",
-        "put",
-        "declared",
-        "kept",
-        "keep",
+        "raise_url_elicitation",
+        "request_input",
+        "resolve_inputs",
+        "saved_result",
+        "save_result",
         "close",
         "deadline",
     }
@@ -76,7 +76,7 @@ async def test_a_thread_whose_caller_gave_up_is_let_go_at_its_next_word(
         try:
             assert gate.wait(60)
             ctx.info("are you there?")
-        except Unwound:
+        except CallEnded:
             unwound.append("unwound")
             raise
         finally:

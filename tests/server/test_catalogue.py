@@ -176,7 +176,7 @@ async def test_a_listener_that_falls_too_far_behind_is_ended(revision: Revision)
             server.updated(f"r://a/{n}")
         await client.outcome(id)
         (cancelled,) = client.told("notifications/cancelled")
-        assert "look at everything anew" in cancelled["reason"]
+        assert "list everything again" in cancelled["reason"]
 
 
 @live
@@ -215,7 +215,7 @@ async def test_what_is_hidden_is_neither_listed_nor_called(revision: Revision) -
         assert await names(client) == ["a1", "a2"]
         server.enable("b1")
         assert await client.text("b1") == "x"
-    with pytest.raises(LocalProtocolError, match="nothing here is called 'nope'"):
+    with pytest.raises(LocalProtocolError, match="no tool, resource or prompt 'nope'"):
         server.disable("nope")
 
 
@@ -276,7 +276,7 @@ def test_what_cannot_be_mounted_is_refused() -> None:
     server, other = Server("s"), Server("o")
     add_tools(server, "a")
     add_tools(other, "a")
-    with pytest.raises(LocalProtocolError, match="'a' is offered here already"):
+    with pytest.raises(LocalProtocolError, match="'a' is already registered"):
         server.mount(other)
     with pytest.raises(LocalProtocolError, match="in itself"):
         server.mount(server)
@@ -308,7 +308,7 @@ def test_a_mounted_server_never_takes_the_place_of_what_the_outer_one_offers(
     add_tools(server, "o_a")
     own = server.tools["o_a"]
     add_tools(other, "a", "b")
-    assert "'o_a' is offered already" in caplog.text
+    assert "'o_a' is already registered" in caplog.text
     assert server.tools["o_a"] is own
     other.tools.remove("a")
     assert server.tools["o_a"] is own

@@ -21,7 +21,7 @@ from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 from colonnade.transport.http_server.runner import HttpRunner
-from colonnade.transport.stdio import Pipe, serve_lines
+from colonnade.transport.stdio import Pipe, serve_pipe
 from http_client import Caller
 from live import live
 from server.talk import JSON, Rejected, talk
@@ -101,7 +101,7 @@ async def test_what_is_declared_is_there_from_the_start_and_its_first_is_told(
 
 
 def test_only_a_kind_can_be_declared() -> None:
-    with pytest.raises(LocalProtocolError, match=r"\['toolz'\] is nothing to declare"):
+    with pytest.raises(LocalProtocolError, match=r"unknown kinds \['toolz'\]"):
         Server("s", declares=["toolz"])  # type: ignore[list-item]
     capabilities = Server("s", declares="tools").identity.capabilities  # type: ignore[arg-type]
     assert isinstance(capabilities, t.ServerCapabilities)
@@ -226,7 +226,7 @@ async def test_on_a_pipe_the_handshake_says_what_is_there_when_it_is_done() -> N
     server = Server("s", version="1")
     await server.start()
     (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
-    serving = asyncio.ensure_future(serve_lines(Pipe(our_in, our_out), server))
+    serving = asyncio.ensure_future(serve_pipe(Pipe(our_in, our_out), server))
     client = Lines(their_in, their_out)
     await client.open()
     assert (await client.ask(enveloped("tools/list")))["error"]["code"] == -32601

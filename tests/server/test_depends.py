@@ -233,10 +233,10 @@ def test_what_could_never_be_resolved_is_refused_at_registration() -> None:
     circle.__annotations__["x"] = Annotated[int, Depends(circle)]
     cases = {
         "needs a default": Depends(needs_a_value),
-        "cannot know one of them": Depends(of_a_call, scope="server"),
+        "cannot depend on a call": Depends(of_a_call, scope="server"),
         "give it scope='server', too": Depends(shared, scope="server"),
         "depends on itself": Depends(circle),
-        "an async function gets Context": Depends(blocking),
+        "an async function takes Context": Depends(blocking),
     }
     for words, depends in cases.items():
 
@@ -248,6 +248,6 @@ def test_what_could_never_be_resolved_is_refused_at_registration() -> None:
         Depends(3)  # type: ignore[arg-type]
     with pytest.raises(LocalProtocolError, match="scopes 'call' and 'server'"):
         Depends(self_made, scope="session")  # type: ignore[arg-type]
-    with pytest.raises(LocalProtocolError, match="an async function gets Context"):
+    with pytest.raises(LocalProtocolError, match="an async function takes Context"):
         server.tool(blocking)
     assert len(server.tools) == 0

@@ -10,7 +10,7 @@ from colonnade import Context, Server
 from colonnade.protocol.revision import ALL, Revision
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.runner import HttpRunner
-from colonnade.transport.memory import pair, serve_end
+from colonnade.transport.memory import connected_pair, serve_end
 from live import Records, live, until
 
 HANDSHAKES = [one for one in ALL if one.handshake]
@@ -70,7 +70,7 @@ async def test_sampling_before_the_client_is_ready_is_an_error_and_no_crash(
 ) -> None:
     server = asking()
     await server.start()
-    near, far = pair()
+    near, far = connected_pair()
     serve_end(far, server)
     ear = Ear()
     near.join(ear)

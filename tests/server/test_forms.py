@@ -170,7 +170,7 @@ def test_a_type_that_no_form_can_ask_for_is_refused_with_a_way_out() -> None:
         @server.tool
         async def bad(a: Annotated[dict[str, list[int]], Ask("What?")]) -> None: ...
 
-    with pytest.raises(LocalProtocolError, match="what a model writes is a str"):
+    with pytest.raises(LocalProtocolError, match="Sample needs the type str"):
 
         @server.tool
         async def worse(a: Annotated[int, Sample("What?")]) -> None: ...
@@ -187,7 +187,7 @@ def test_words_that_name_what_is_never_sent_are_refused_at_registration() -> Non
         @server.tool
         async def misspelt(flight: str, seat: Annotated[str, Ask("Seat on {flght}?")]) -> None: ...
 
-    with pytest.raises(LocalProtocolError, match="the question for 'name'"):
+    with pytest.raises(LocalProtocolError, match="the message for 'name'"):
 
         @server.tool
         async def inherited(me: Annotated[str, Depends(account)]) -> None: ...

@@ -91,7 +91,7 @@ def arguments_without_a_name(server: Server) -> None:
     def total(*numbers: int) -> int: ...
 
 
-@mistake("count", "yields", "return the list", "ctx.progress")
+@mistake("count", "generator", "return a list", "ctx.progress")
 def a_generator(server: Server) -> None:
     @server.tool
     def count(below: int) -> Generator[int]:
@@ -148,7 +148,7 @@ def a_docstring_about_another_argument(server: Server) -> None:
         return city
 
 
-@mistake("'forecast'", "twice", "another name")
+@mistake("'forecast'", "twice", "rename")
 def two_tools_of_one_name(server: Server) -> None:
     @server.tool
     def forecast(city: str) -> str: ...

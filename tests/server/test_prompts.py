@@ -256,13 +256,13 @@ def test_completions_that_could_never_run_are_refused_at_registration() -> None:
     def more(prefix: str, other: str) -> list[str]:
         return []
 
-    with pytest.raises(LocalProtocolError, match="no prompt and no template"):
+    with pytest.raises(LocalProtocolError, match="not a registered prompt or template"):
         server.completion(names, "x")
     with pytest.raises(LocalProtocolError, match="has no argument 'x' to complete; it has"):
         server.completion("review", "x")
-    with pytest.raises(LocalProtocolError, match="takes what was typed; give it a str"):
+    with pytest.raises(LocalProtocolError, match="needs a str parameter for what was typed"):
         server.completion("review", "code")(none)
-    with pytest.raises(LocalProtocolError, match="may be unknown yet"):
+    with pytest.raises(LocalProtocolError, match="may not be filled in yet"):
         server.completion("review", "code")(more)
 
 

@@ -279,7 +279,7 @@ async def test_nobody_follows_what_is_nowhere_or_too_much(revision: Revision) ->
         with pytest.raises(Rejected) as caught:
             await client.ask("resources/subscribe", {"uri": "nowhere://x"})
         assert caught.value.code == -32002
-        with pytest.raises(Rejected, match="cannot be followed"):
+        with pytest.raises(Rejected, match="cannot subscribe to a URI"):
             await client.ask("resources/subscribe", {"uri": "notes://" + "x" * 9000})
         for n in range(1000):
             await client.ask("resources/subscribe", {"uri": f"notes://{n}"})
@@ -311,7 +311,7 @@ def test_an_address_and_a_function_that_do_not_fit_are_refused() -> None:
         server.resource("a://{name}")(takes_two)
     with pytest.raises(LocalProtocolError, match="URI template"):
         server.resource("a://{")(takes)
-    with pytest.raises(LocalProtocolError, match="needs its address"):
+    with pytest.raises(LocalProtocolError, match="needs its URI"):
         server.resource(takes_nothing)  # type: ignore[arg-type]
     assert len(server.resources) == len(server.templates) == 0
 
@@ -363,7 +363,7 @@ async def test_a_folder_gives_its_files_and_nothing_else(revision: Revision, fol
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LocalProtocolError, match="no folder"):
+    with pytest.raises(LocalProtocolError, match="not a directory"):
         Server("s").files("docs://", tmp_path / "nope")
 
 

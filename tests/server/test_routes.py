@@ -265,7 +265,7 @@ def test_what_could_not_be_served_is_refused_at_the_decorator() -> None:
         ("/a", ["get"], one, "write \\['GET'"),
         ("/a", [], one, "methods= is empty"),
         ("/a", ["GET"], none, "takes the request"),
-        ("/version", ["GET"], one, "is there already"),
+        ("/version", ["GET"], one, "is already registered"),
     ):
         handler: Any = function
         with pytest.raises(LocalProtocolError, match=words):

@@ -13,7 +13,7 @@ from colonnade import Audio, Context, Image, LocalProtocolError, Server
 from colonnade.errors import ProtocolError
 from colonnade.middleware import rate_limit
 from colonnade.protocol.revision import Revision
-from colonnade.server.context.context import BURST, PER_S, Ration
+from colonnade.server.context.context import BURST, MESSAGES_PER_S, MessageRateLimit
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import META, Caller
 from live import live
@@ -163,7 +163,7 @@ def test_a_tools_name_that_clients_may_hide_is_warned_about_and_offered(
         server.tool(name=name)(lambda: None)
         assert caplog.text == ""
     server.tool(name="x")(lambda: None)
-    assert "'x' is offered twice" in caplog.text
+    assert "'x' is registered twice" in caplog.text
 
 
 @pytest.mark.spec("R0660")
@@ -191,7 +191,7 @@ async def test_names_that_differ_in_case_are_different_tools(revision: Revision)
     ],
 )
 def test_an_address_that_is_none_is_refused_at_registration(uri: str, better: str) -> None:
-    with pytest.raises(LocalProtocolError, match="is not the address of a resource") as caught:
+    with pytest.raises(LocalProtocolError, match="is not a valid URI") as caught:
         Server("s").resource(uri)(lambda name="": "x")
     assert str(caught.value).endswith(f"write one like {better}")
 
@@ -407,20 +407,20 @@ async def test_a_flood_of_progress_and_log_is_thinned_out_and_the_last_is_seen(
         assert seen[-1]["progress"] == many
         await client.call("chatter", _meta=meta)
         assert BURST <= len(client.told("notifications/message")) < many / 2
-    warned = [one for one in caplog.messages if "left out" in one]
+    warned = [one for one in caplog.messages if "are dropped" in one]
     assert len(warned) == 2  # once a call, not once a message
 
 
 def test_a_ration_fills_again_with_time() -> None:
-    ration = Ration()
-    assert all(ration.take(0.0) for _ in range(BURST))
-    assert not ration.take(0.0)
-    assert not ration.take(0.5 / PER_S)
-    assert ration.take(1.5 / PER_S)
-    assert not ration.take(1.5 / PER_S)
-    assert ration.missed == 3
+    limit = MessageRateLimit()
+    assert all(limit.allow(0.0) for _ in range(BURST))
+    assert not limit.allow(0.0)
+    assert not limit.allow(0.5 / MESSAGES_PER_S)
+    assert limit.allow(1.5 / MESSAGES_PER_S)
+    assert not limit.allow(1.5 / MESSAGES_PER_S)
+    assert limit.dropped == 3
     later = 1e6
-    assert sum(ration.take(later) for _ in range(2 * BURST)) == BURST
+    assert sum(limit.allow(later) for _ in range(2 * BURST)) == BURST
 
 
 @pytest.mark.spec("R0157")

@@ -292,4 +292,4 @@ async def test_the_list_is_the_same_on_every_connection(revision: Revision) -> N
                 await client.ask("resources/read", {"uri": "a://open"})
             seen.append([await client.ask(method) for method in LISTS])
     assert all(one == seen[0] for one in seen)
-    assert isinstance(server.tools["open"].noun, t.Tool)
+    assert isinstance(server.tools["open"].definition, t.Tool)

@@ -20,7 +20,7 @@ from colonnade import (
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
-from colonnade.server.options import ATTRIBUTES, KEYWORDS, SERVED
+from colonnade.server.options import ATTRIBUTES, KEYWORDS, SERVE_KEYWORDS
 from colonnade.transport.http_server.runner import AddressError, bind
 from live import live
 from server.talk import talk, words
@@ -68,15 +68,15 @@ def test_keywords_of_other_libraries_are_answered_with_what_to_write() -> None:
     assert "missing 1 required positional argument" in said(lambda: make(), TypeError)
 
 
-@pytest.mark.parametrize("name", sorted(SERVED))
+@pytest.mark.parametrize("name", sorted(SERVE_KEYWORDS))
 def test_an_option_of_other_libraries_is_answered_with_what_to_write(name: str) -> None:
     server: Any = Server("s")
     given: dict[str, Any] = {name: True}
     for options in (given, {"transport": "http", **given}):
         words = said(lambda options=options: asyncio.run(server.serve(**options)), TypeError)
-        assert words == f"Server.serve() has no keyword {name!r}; {SERVED[name]}"
+        assert words == f"Server.serve() has no keyword {name!r}; {SERVE_KEYWORDS[name]}"
     assert said(lambda: server.asgi(**given), TypeError) == (
-        f"Server.asgi() has no keyword {name!r}; {SERVED[name]}"
+        f"Server.asgi() has no keyword {name!r}; {SERVE_KEYWORDS[name]}"
     )
 
 
@@ -86,14 +86,16 @@ def test_an_unknown_option_of_run_is_refused_before_anything_is_served() -> None
         "Server.run() has no keyword 'stateless_http'; write stateless=True"
     )
     assert said(lambda: server.run(show_banner=False), TypeError) == (
-        "Server.run() has no keyword 'show_banner'; leave it out: there is no banner"
+        "Server.run() has no keyword 'show_banner'; remove it: there is no banner"
     )
     assert said(lambda: server.run(port=8000), TypeError) == (
         "Server.run() has no keyword 'port'; write server.run('http', port=...)"
     )
     assert said(lambda: server.run("http", prot=8000), TypeError).endswith("did you mean 'port'?")
     assert "; there are access_log, around, " in said(lambda: server.asgi(zzz=1), TypeError)
-    assert "no transport 'pigeon'" in said(lambda: server.run("pigeon", x=1), LocalProtocolError)
+    assert "unknown transport 'pigeon'" in said(
+        lambda: server.run("pigeon", x=1), LocalProtocolError
+    )
 
 
 @pytest.mark.parametrize("name", ["hosts", "origins"])
@@ -112,7 +114,7 @@ def test_a_route_without_its_path_is_refused_with_what_to_write() -> None:
         return "1"
 
     assert said(lambda: server.route(version), LocalProtocolError) == (
-        "@server.route needs a path, and not version: "
+        "@server.route needs a path, not version: "
         'write @server.route("/version") above the function'
     )
 
@@ -147,7 +149,7 @@ def test_annotations_of_a_tool_are_spelled_out() -> None:
 def test_annotations_of_a_resource_may_be_a_dict() -> None:
     server: Any = Server("s")
     server.resource("x://a", annotations={"audience": ["user"], "priority": 1})(lambda: "x")
-    assert server.resources["x://a"].noun.annotations == t.Annotations(
+    assert server.resources["x://a"].definition.annotations == t.Annotations(
         audience=["user"], priority=1
     )
     wrong = server.resource("x://b", name="b", annotations={"audience": 5})
@@ -282,7 +284,7 @@ def test_what_is_no_middleware_is_refused_with_what_to_write() -> None:
     assert "one does not take two arguments" in said(
         lambda: server.middleware(one), LocalProtocolError
     )
-    with pytest.raises(LocalProtocolError, match="no middleware"):
+    with pytest.raises(LocalProtocolError, match="not a middleware"):
         Server("s", middleware=[server])
     make: Any = Server
     for alone in (one, None, 1):

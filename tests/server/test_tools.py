@@ -342,7 +342,7 @@ def test_a_decorated_function_stays_a_plain_function() -> None:
 
     assert add(1, 2) == 3
     assert other(4) == 4
-    assert server.tools["add"].noun.name == "add"
+    assert server.tools["add"].definition.name == "add"
     assert server.tools["sum"].tags == {"maths"}
     assert server.tools.names == ["add", "sum"]
 
@@ -370,7 +370,7 @@ def test_strange_names_and_twins_are_warned_about(caplog: pytest.LogCaptureFixtu
     server.tool(name="a b")(nothing)
     assert "some clients hide names" in caplog.text
     server.tool(name="a b")(nothing)
-    assert "offered twice" in caplog.text
+    assert "registered twice" in caplog.text
 
 
 @live

@@ -199,16 +199,16 @@ async def test_debug_shows_the_caller_what_happened(revision: Revision) -> None:
 
 
 def test_tracebacks_are_rationed(caplog: pytest.LogCaptureFixture) -> None:
-    from colonnade.server.handlers.function import MAX_TRACEBACKS, TRACEBACKS_S, Crashes
+    from colonnade.server.handlers.function import MAX_TRACEBACKS, TRACEBACKS_S, ErrorReporter
 
     now = 1000.0
-    crashes = Crashes(clock=lambda: now)
+    reporter = ErrorReporter(clock=lambda: now)
     with caplog.at_level(logging.ERROR):
         for _ in range(MAX_TRACEBACKS + 1):
-            crashes.words("x", ValueError("v"))
+            reporter.report("x", ValueError("v"))
         assert [bool(record.exc_info) for record in caplog.records][-2:] == [True, False]
         now += TRACEBACKS_S + 1
-        crashes.words("x", ValueError("v"))
+        reporter.report("x", ValueError("v"))
     assert caplog.records[-1].exc_info
 
 

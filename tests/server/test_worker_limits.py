@@ -15,7 +15,7 @@ from colonnade.protocol.http.security import HttpError
 from colonnade.protocol.revision import Revision
 from colonnade.server.handlers import threads as module
 from colonnade.server.handlers.dependencies import Depends
-from colonnade.server.handlers.threads import FEW_THREADS, THREADS, Workers
+from colonnade.server.handlers.threads import INITIAL_THREADS, THREADS, Workers
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live, live_for, until
@@ -102,7 +102,7 @@ async def test_calls_that_were_cancelled_while_they_waited_do_not_fill_the_queue
         jobs = [asyncio.create_task(workers.run(gate, "large")) for _ in range(10)]
         await asyncio.sleep(0)
         await cancelled(jobs)
-    assert workers._jobs.qsize() <= 2 * module.MAX_SHELLS
+    assert workers._jobs.qsize() <= 2 * module.MAX_DROPPED
     last = asyncio.create_task(workers.run(lambda: "last"))
     await ended(workers, gate)
     assert await last == "last"
@@ -129,7 +129,7 @@ async def test_more_calls_than_may_wait_are_refused_and_the_others_are_answered(
 
 @live
 async def test_cancelled_calls_of_one_function_leave_threads_for_other_functions() -> None:
-    workers, gate = Workers(2, most=8, abandoned=3), Gate()
+    workers, gate = Workers(2, max_threads=8, abandoned=3), Gate()
     for _ in range(3):
         await cancelled(await begun(workers, gate, 1, "slow"))
     with pytest.raises(HttpError, match="too many cancelled calls of this are still running"):
@@ -142,7 +142,7 @@ async def test_cancelled_calls_of_one_function_leave_threads_for_other_functions
 
 @live
 async def test_a_call_that_waited_meanwhile_is_refused_before_it_begins() -> None:
-    workers, gate, other = Workers(2, most=8, abandoned=2), Gate(), Gate()
+    workers, gate, other = Workers(2, max_threads=8, abandoned=2), Gate(), Gate()
     slow = await begun(workers, gate, 1, "slow")
     others = await begun(workers, other, 1, "other")
     waiting = [asyncio.create_task(workers.run(gate, "slow")) for _ in range(2)]
@@ -160,7 +160,7 @@ async def test_a_call_that_waited_meanwhile_is_refused_before_it_begins() -> Non
 
 @live
 async def test_where_every_thread_is_blocked_calls_are_refused_at_once_not_kept_waiting() -> None:
-    workers, gate = Workers(1, most=2), Gate()
+    workers, gate = Workers(1, max_threads=2), Gate()
     await cancelled(await begun(workers, gate, 1, "a"))
     last = await begun(workers, gate, 1, "b")
     waiting = asyncio.create_task(workers.run(lambda: "never", "c"))
@@ -179,10 +179,10 @@ async def test_where_every_thread_is_blocked_calls_are_refused_at_once_not_kept_
 
 @live
 async def test_who_waits_for_a_client_in_every_thread_makes_others_refused() -> None:
-    workers, gate = Workers(1, most=2), Gate()
+    workers, gate = Workers(1, max_threads=2), Gate()
 
     def asks() -> str:
-        with workers.aside():
+        with workers.release_slot():
             return gate()
 
     asking = [asyncio.create_task(workers.run(asks, "asks")) for _ in range(2)]
@@ -216,27 +216,27 @@ async def until_within(seconds: float, true: Callable[[], bool]) -> None:
 async def test_a_loop_that_is_late_gets_no_more_threads_beside_it_before_a_second() -> None:
     workers, gate = Workers(), Gate()
     workers._timer = asyncio.get_running_loop(), None  # type: ignore[assignment] # set by hand here
-    jobs = await begun(workers, gate, FEW_THREADS, "wait")
+    jobs = await begun(workers, gate, INITIAL_THREADS, "wait")
     jobs += [asyncio.create_task(workers.run(gate, "wait")) for _ in range(4)]
     await asyncio.sleep(0)
     loop, now = asyncio.get_running_loop(), time.monotonic
-    workers._known = workers._put
+    workers._put_at_timer = workers._put
 
     def look(late_s: float) -> int:
-        workers._look(loop, now() - late_s)
+        workers._check_waiting(loop, now() - late_s)
         assert workers._timer is not None
         workers._timer[1].cancel()
-        workers._known = workers._put
+        workers._put_at_timer = workers._put
         return workers._threads
 
-    assert [look(1.0) for _ in range(5)] == [FEW_THREADS] * 5
-    workers._since -= module.LATE_PATIENCE_S
-    assert look(1.0) == FEW_THREADS + 1
-    await until(lambda: workers._taken == FEW_THREADS + 1)  # it stays, and takes a job
-    assert look(1.0) == FEW_THREADS + 1
-    assert look(0.0) == FEW_THREADS + 2
-    await until(lambda: workers._taken == FEW_THREADS + 2)
-    assert look(0.0) == FEW_THREADS + 4  # twice in time, so two at once
+    assert [look(1.0) for _ in range(5)] == [INITIAL_THREADS] * 5
+    workers._since -= module.LATE_WAIT_S
+    assert look(1.0) == INITIAL_THREADS + 1
+    await until(lambda: workers._taken == INITIAL_THREADS + 1)  # it stays, and takes a job
+    assert look(1.0) == INITIAL_THREADS + 1
+    assert look(0.0) == INITIAL_THREADS + 2
+    await until(lambda: workers._taken == INITIAL_THREADS + 2)
+    assert look(0.0) == INITIAL_THREADS + 4  # twice in time, so two at once
     await ended(workers, gate)
     assert await asyncio.gather(*jobs) == ["through"] * len(jobs)
 
@@ -256,7 +256,7 @@ async def test_a_server_runs_as_many_functions_at_once_as_it_is_told(revision: R
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, None, "8"])
 def test_a_number_of_threads_that_is_none_is_refused(threads: int) -> None:
-    with pytest.raises(LocalProtocolError, match=r"threads is .*how many sync functions"):
+    with pytest.raises(LocalProtocolError, match=r"threads is .*number of worker threads"):
         Server("s", threads=threads)
 
 

@@ -83,7 +83,7 @@ async def test_who_waits_for_something_else_makes_room() -> None:
     workers, gate, inner = Workers(1, 3), Gate(), Gate()
 
     def aside() -> str:
-        with workers.aside():
+        with workers.release_slot():
             return gate()
 
     waiting = [asyncio.ensure_future(workers.run(aside)) for _ in range(2)]
@@ -131,7 +131,7 @@ async def test_one_that_was_begun_goes_on_and_its_outcome_is_nobodys() -> None:
 
 @live
 async def test_threads_that_never_return_do_not_keep_the_places_of_others() -> None:
-    workers, gate = Workers(2, most=6), Gate()
+    workers, gate = Workers(2, max_threads=6), Gate()
     for number in range(1, 5):
         job = asyncio.ensure_future(workers.run(gate))
         await until(lambda number=number: gate.inside == number)
@@ -139,7 +139,7 @@ async def test_threads_that_never_return_do_not_keep_the_places_of_others() -> N
         await asyncio.wait([job])
     assert await asyncio.gather(*(workers.run(lambda: "next") for _ in range(5))) == ["next"] * 5
     gate.open()
-    await until(lambda: workers._aside == 0)
+    await until(lambda: workers._released == 0)
     assert await workers.run(lambda: "again") == "again"
     workers.stop()
     await gone()

@@ -21,7 +21,7 @@ def test_a_write_clears_a_few_expired_things_away_and_never_looks_through_all() 
         for left in range(5000, 0, -SWEEP_AT_ONCE):
             assert len(store._things) == left + 1
             await store.put("bob", "k", b"", None)
-        assert store._holdings.keys() == {"bob"}
+        assert store._usage.keys() == {"bob"}
         assert not store._due
 
     asyncio.run(scene())
@@ -43,7 +43,7 @@ def test_nothing_is_left_of_what_came_and_went() -> None:
             await store.delete("ada", f"{n}")
             await store.drop("ada", f"{n}")
         assert not store._things
-        assert not store._holdings
+        assert not store._usage
         assert not store._due
         assert store._size == 0
 

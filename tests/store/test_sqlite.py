@@ -86,7 +86,7 @@ def test_a_link_or_a_folder_in_the_place_of_the_file_is_refused(tmp_path: Path) 
     (tmp_path / "folder").mkdir()
 
     async def scene(store: SqliteStore) -> None:
-        with pytest.raises(CannotConnect, match="not a plain file"):
+        with pytest.raises(CannotConnect, match="not a regular file"):
             await store.put("ada", "k", b"v", None)
 
     play(tmp_path / "link", scene)
@@ -118,10 +118,10 @@ def test_a_missing_folder_is_said_and_the_next_call_tries_again(tmp_path: Path) 
     [
         (
             ["PRAGMA user_version = 99"],
-            "has version 99, and this Colonnade knows 2; install a newer",
+            "has version 99, and this Colonnade supports 2; install a newer",
         ),
-        (["PRAGMA application_id = 7"], "some other program's"),
-        (["PRAGMA application_id = 0"], "some other program's"),
+        (["PRAGMA application_id = 7"], "database of another program"),
+        (["PRAGMA application_id = 0"], "database of another program"),
     ],
 )
 def test_a_file_of_another_version_or_program_is_refused_and_left_alone(

@@ -31,7 +31,7 @@ from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import JULY_2026
-from colonnade.transport.duplex import Held
+from colonnade.transport.duplex import ClientDuplex
 from colonnade.transport.process.child import Child, start_child
 from colonnade.transport.process.posix import marked, members
 from live import _watched
@@ -88,14 +88,14 @@ class Nobody:
     def __init__(self) -> None:
         self.ended = 0
 
-    async def answer(self, request: RequestContext) -> bytes | None:
+    async def handle_request(self, request: RequestContext) -> bytes | None:
         return None
 
-    def told(self, told: NotificationReceived) -> None: ...
+    def on_notification(self, told: NotificationReceived) -> None: ...
 
-    def missed(self) -> None: ...
+    def on_missed_notifications(self) -> None: ...
 
-    def gone(self) -> None:
+    def on_closed(self) -> None:
         self.ended += 1
 
 
@@ -109,7 +109,7 @@ class Stage:
         info = t.Implementation(name="c", version="1")
         link = DuplexLink(Side.CLIENT, Identity(info, t.ClientCapabilities()))
         link.adopt(JULY_2026)
-        self.held: Held = child.carry(link, self.hearer)
+        self.held: ClientDuplex = child.open_conversation(link, self.hearer)
 
     async def call(self, tool: str = "git_log", timeout_s: float = WAIT_S) -> str:
         """The text of a tool's answer."""

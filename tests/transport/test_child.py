@@ -121,7 +121,7 @@ async def test_a_server_that_can_answer_is_heard(mode: str) -> None:
 async def test_a_client_speaks_with_a_server_of_ours_in_every_revision(revision: Revision) -> None:
     with nothing_left():
         child = await start_child([sys.executable, SERVER], name="ours")
-        client = Client(child.carry, info=t.Implementation(name="c", version="1"))
+        client = Client(child.open_conversation, info=t.Implementation(name="c", version="1"))
         try:
             await client.open(revision)
             assert client.revision == revision.date
@@ -144,7 +144,7 @@ async def test_nothing_but_messages_is_written_to_a_server_in_every_revision(
     heard: list[str] = []
     with nothing_left():
         child = await start_child(zoo("shows_what_it_hears"), on_stderr=heard.append)
-        client = Client(child.carry, info=t.Implementation(name="c", version="1"))
+        client = Client(child.open_conversation, info=t.Implementation(name="c", version="1"))
         try:
             await client.open(revision)
             with pytest.raises(TimedOut):
@@ -258,7 +258,7 @@ async def test_what_is_no_message_is_counted_and_reported_once() -> None:
         async with staged("prints_a_banner") as stage:
             await stage.call()
             await stage.call()
-            assert stage.child.rubbish == 3 + 2 * 3
+            assert stage.child.noise_lines == 3 + 2 * 3
             assert stage.child.lost is None
             assert "it printed:" in str(stage.child.output)
     (line,) = [line for line in records.lines if line.startswith("WARNING")]

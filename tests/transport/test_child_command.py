@@ -52,8 +52,8 @@ async def test_a_lone_surrogate_is_no_word_either() -> None:
 
 
 def test_a_command_is_called_by_its_name_or_by_its_first_word() -> None:
-    assert Command.of(["/usr/bin/uvx", "x"]).whom == "server 'uvx'"
-    assert Command.of(["uvx"], name="it's\n").whom == 'server "it\'s\\n"'
+    assert Command.of(["/usr/bin/uvx", "x"]).label == "server 'uvx'"
+    assert Command.of(["uvx"], name="it's\n").label == 'server "it\'s\\n"'
     assert Command.of([Path("/a/b")]).argv == ("/a/b",)
 
 
@@ -134,7 +134,10 @@ async def test_a_command_that_does_not_start_says_why_and_what_to_do(
 @on_asyncio
 async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "gone"
-    with nothing_left(), pytest.raises(CannotConnect, match=r"there is no folder '.*gone' to"):
+    with (
+        nothing_left(),
+        pytest.raises(CannotConnect, match=r"working directory '.*gone' does not exist"),
+    ):
         await start_child(["true"], cwd=missing)
 
 

@@ -31,9 +31,9 @@ from colonnade.transport.process.child import (
     Step,
     Steps,
     Wait,
-    described,
-    ending_steps,
-    hurried_steps,
+    describe_status,
+    forced_shutdown_steps,
+    shutdown_steps,
     start_child,
 )
 from colonnade.transport.process.posix import PosixProcess, entry_of
@@ -98,26 +98,31 @@ FORCE, ASK = Kill(force=True), Kill(force=False)
 def test_a_child_is_asked_before_it_is_forced_and_asked_only_once(
     outcomes: list[bool], steps: list[Step]
 ) -> None:
-    assert walk(ending_steps(), outcomes) == steps
+    assert walk(shutdown_steps(), outcomes) == steps
 
 
 def test_an_end_takes_less_than_six_seconds_even_where_nothing_helps() -> None:
-    taken = walk(ending_steps(), [False] * 9)
+    taken = walk(shutdown_steps(), [False] * 9)
     assert sum(step.seconds for step in taken if isinstance(step, Wait | Clear)) < 6
     assert GRACE_S == 2
 
 
 def test_a_loop_that_ends_has_no_time_to_ask() -> None:
-    assert walk(hurried_steps(), [True, True]) == [FORCE, CloseInput(), Wait(KILLED_S), Clear(0)]
-    assert walk(hurried_steps(), [False, False])[-1] == FORCE
+    assert walk(forced_shutdown_steps(), [True, True]) == [
+        FORCE,
+        CloseInput(),
+        Wait(KILLED_S),
+        Clear(0),
+    ]
+    assert walk(forced_shutdown_steps(), [False, False])[-1] == FORCE
 
 
 def test_an_end_has_words() -> None:
-    assert described(0) == "exited with 0"
-    assert described(3) == "exited with 3"
-    assert described(-9) == "was killed by SIGKILL"
-    assert described(-60) == "was killed by signal 60"
-    assert described(None).startswith("ended")
+    assert describe_status(0) == "exited with 0"
+    assert describe_status(3) == "exited with 3"
+    assert describe_status(-9) == "was killed by SIGKILL"
+    assert describe_status(-60) == "was killed by signal 60"
+    assert describe_status(None).startswith("ended")
 
 
 # ---------------------------------------------------------------- we end it
@@ -143,7 +148,7 @@ async def test_a_client_closes_the_input_waits_asks_and_kills_in_every_revision(
     heard: list[str] = []
     with nothing_left():
         child = await start_child(zoo(mode), grace_s=grace_s, on_stderr=heard.append)
-        client = Client(child.carry, info=t.Implementation(name="c", version="1"))
+        client = Client(child.open_conversation, info=t.Implementation(name="c", version="1"))
         await client.open(revision)
         await client.close()
         assert alive(child.pid) == set()

@@ -11,10 +11,10 @@ from colonnade.errors import Fault
 from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
 from colonnade.transport.process.output import (
     ERROR_LINE_BYTES,
-    RUBBISH_BYTES,
-    RUBBISH_CHARS,
-    RUBBISH_KEPT,
-    RUBBISH_LINES,
+    NOISE_BYTES,
+    NOISE_CHARS,
+    NOISE_KEPT,
+    NOISE_LINES,
     TAIL_BYTES,
     TAIL_LINES,
     LineCallbacks,
@@ -64,7 +64,7 @@ def test_what_is_no_message_is_kept_back_and_what_is_goes_on(line: bytes) -> Non
     ear = Ear()
     ear.sieve.feed(MESSAGE + b"\n" + line + b"\r\n\n" + MESSAGE + b"\n")
     assert ear.received == [MESSAGE, MESSAGE]
-    assert (ear.sieve.messages, ear.sieve.rubbish) == (2, 1)
+    assert (ear.sieve.messages, ear.sieve.noise_lines) == (2, 1)
     assert len(ear.littered) == 1
     assert not ear.spoilt
     assert not ear.refused
@@ -88,20 +88,20 @@ def test_whether_a_message_is_a_good_one_is_for_others_to_say(line: bytes) -> No
 
 def test_a_server_that_says_nothing_but_rubbish_is_none() -> None:
     long = b"x" * 10_000
-    for data, many in ((b"y\n", RUBBISH_LINES), (long + b"\n", RUBBISH_BYTES // len(long) + 1)):
+    for data, many in ((b"y\n", NOISE_LINES), (long + b"\n", NOISE_BYTES // len(long) + 1)):
         ear = Ear()
         for _ in range(many - 1):
             ear.sieve.feed(data)
         assert not ear.spoilt
         ear.sieve.feed(data)
         assert ear.spoilt == ["wrote no message; is it an MCP server on stdio?"]
-        assert len(ear.sieve.kept) == RUBBISH_KEPT
-        assert max(map(len, ear.sieve.kept)) <= RUBBISH_CHARS
+        assert len(ear.sieve.kept) == NOISE_KEPT
+        assert max(map(len, ear.sieve.kept)) <= NOISE_CHARS
 
 
 def test_a_server_that_speaks_may_litter() -> None:
     ear = Ear()
-    ear.sieve.feed(MESSAGE + b"\n" + b"y\n" * 10 * RUBBISH_LINES + MESSAGE + b"\n")
+    ear.sieve.feed(MESSAGE + b"\n" + b"y\n" * 10 * NOISE_LINES + MESSAGE + b"\n")
     assert len(ear.received) == 2
     assert not ear.spoilt
 
@@ -143,7 +143,7 @@ def test_what_is_not_utf8_reaches_whom_it_concerns() -> None:
         (8, True, b""),
         (None, False, '"�"'.encode()),
     ]
-    assert ear.sieve.rubbish == 5
+    assert ear.sieve.noise_lines == 5
 
 
 def test_a_broken_reply_reaches_the_call_that_waits_for_it() -> None:
@@ -158,7 +158,7 @@ def test_a_broken_reply_reaches_the_call_that_waits_for_it() -> None:
         ear.sieve.feed(line + b"\n")
     assert not ear.received
     assert [one.settles for one in ear.refused] == [7, 8, 9]
-    assert ear.sieve.rubbish == 5
+    assert ear.sieve.noise_lines == 5
 
 
 @given(
@@ -172,7 +172,7 @@ def test_however_it_is_chunked_every_message_goes_on(lines: list[bytes], sizes: 
         ear.sieve.feed(data[at : at + size])
         at, turn = at + size, turn + 1
     assert len(ear.received) == lines.count(MESSAGE)
-    assert ear.sieve.rubbish == len([line for line in lines if line not in (MESSAGE, b"")])
+    assert ear.sieve.noise_lines == len([line for line in lines if line not in (MESSAGE, b"")])
 
 
 # ---------------------------------------------------------------- standard error

@@ -18,7 +18,7 @@ from colonnade.protocol.link.events import NotificationReceived, PeerIdentified
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, NEWEST, InputRequests, Revision
-from colonnade.transport.duplex import ASK_S, Duplex
+from colonnade.transport.duplex import INPUT_TIMEOUT_S, Duplex
 from http_service import FakeService
 from live import live, until
 
@@ -56,9 +56,9 @@ class Talk:
         self.duplex = Duplex(
             link,
             self,
-            service.answer,
-            told=self._told,
-            opened=self.opened.append,
+            service.respond,
+            on_notification=self._told,
+            on_peer_identified=self.opened.append,
             clock=clock,
         )
 
@@ -449,13 +449,13 @@ async def test_who_reports_waits_for_a_slow_reader(revision: Revision) -> None:
 async def test_news_reaches_who_opened_a_session_and_follows(revision: Revision) -> None:
     async with talking(revision) as talk:
         changed = t.NotificationParams()
-        talk.duplex.news("notifications/tools/list_changed", changed)
+        talk.duplex.notify_change("notifications/tools/list_changed", changed)
         updated = t.ResourceUpdatedNotificationParams(uri="a://b/c")
-        talk.duplex.news("notifications/resources/updated", updated)
+        talk.duplex.notify_change("notifications/resources/updated", updated)
         if revision.handshake:
             talk.say(talk.request(1, "resources/subscribe", uri="a://b"))
             await talk.answer(1)
-        talk.duplex.news("notifications/resources/updated", updated)
+        talk.duplex.notify_change("notifications/resources/updated", updated)
         methods = [one["method"] for one in talk.wrote if "method" in one]
         news = ["notifications/tools/list_changed", "notifications/resources/updated"]
         assert methods == (news if revision.handshake else [])
@@ -494,14 +494,14 @@ async def test_a_question_that_nobody_answers_ends_in_time_and_is_called_off(
     clock = Clock()
     async with talking(revision, clock) as talk:
         asking = asyncio.ensure_future(
-            talk.duplex.request("roots/list", t.ListRootsRequestParams(), ASK_S)
+            talk.duplex.request("roots/list", t.ListRootsRequestParams(), INPUT_TIMEOUT_S)
         )
         await talk.said("roots/list")
-        clock.now = ASK_S - 1
-        talk.duplex._ring()
+        clock.now = INPUT_TIMEOUT_S - 1
+        talk.duplex._on_timer()
         assert not asking.done()
-        clock.now = ASK_S
-        talk.duplex._ring()
+        clock.now = INPUT_TIMEOUT_S
+        talk.duplex._on_timer()
         with pytest.raises(TimedOut):
             await asking
         assert talk.wrote[-1]["method"] == "notifications/cancelled"
@@ -547,7 +547,7 @@ async def test_at_the_end_everything_is_stopped_and_what_does_not_stop_is_left(
     gate, begun = asyncio.Event(), asyncio.Event()
 
     class Stubborn(FakeService):
-        async def answer(self, request: RequestContext) -> bytes | None:
+        async def respond(self, request: RequestContext) -> bytes | None:
             begun.set()
             while not gate.is_set():
                 try:
@@ -562,7 +562,7 @@ async def test_at_the_end_everything_is_stopped_and_what_does_not_stop_is_left(
     await begun.wait()
     talk.duplex.close("the test is over")
     await talk.duplex.ended(0.01)
-    assert "do not stop" in caplog.text
+    assert "ignored their cancellation" in caplog.text
     gate.set()
     await talk.duplex.ended(5)
     talk.say(talk.call(2, "echo"))

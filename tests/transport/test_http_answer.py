@@ -111,7 +111,7 @@ async def test_what_trails_a_body_is_no_header() -> None:
     async with by_hand(play) as hand, pooled() as pool:
         answer = await pool.send("GET", hand.url, [])
         async with answer:
-            assert await answer.whole(LIMIT) == b"x"
+            assert await answer.read_all(LIMIT) == b"x"
             assert answer.header("x-late") is None
 
 
@@ -324,7 +324,7 @@ async def test_a_body_that_is_wanted_whole_has_a_limit(declared: bool) -> None:
             with pytest.raises(
                 RemoteProtocolError, match="the response is larger than 10000 bytes"
             ):
-                await answer.whole(10_000)
+                await answer.read_all(10_000)
         await until(lambda: hand.open == 0)
 
 
@@ -339,7 +339,7 @@ async def test_a_server_that_says_all_and_goes_is_heard_to_the_end() -> None:
 
     async with by_hand(play) as hand, pooled() as pool:
         async with await pool.send("GET", hand.url, []) as answer:
-            assert len(await answer.whole(size)) == size
+            assert len(await answer.read_all(size)) == size
         await until(lambda: hand.open == 0)
 
 

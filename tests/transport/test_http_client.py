@@ -74,7 +74,7 @@ async def test_only_so_many_connections_are_kept() -> None:
     async with by_hand(answering) as hand, pooled() as pool:
         answers = await asyncio.gather(*(pool.send("GET", hand.url, []) for _ in range(many)))
         for answer in answers:
-            assert await answer.whole(LIMIT) == b"ok"
+            assert await answer.read_all(LIMIT) == b"ok"
         for answer in answers:
             answer.close()
         assert pool.idle == http_client.IDLE_CONNECTIONS
@@ -133,7 +133,7 @@ async def test_a_connection_whose_end_the_loop_has_not_seen_yet_is_not_used_agai
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         async with pooled() as pool:
             answer = await pool.send("GET", url, [])
-            assert await answer.whole(LIMIT) == b"ok"
+            assert await answer.read_all(LIMIT) == b"ok"
             assert closed.wait(60)  # while the loop stands still
             answer.close()
             assert await fetch(pool, url) == (200, b"ok")
@@ -210,7 +210,7 @@ async def test_a_connection_with_a_request_that_was_not_read_is_not_used_again()
     async with by_hand(play) as hand, pooled() as pool:
         async with await pool.send("POST", hand.url, [], b"x" * 50_000_000) as answer:
             assert answer.status == 413
-            assert await answer.whole(LIMIT) == b"too much"
+            assert await answer.read_all(LIMIT) == b"too much"
         assert pool.idle == 0
 
 

@@ -14,7 +14,7 @@ from client.http_beast import (
     outcome,
     result,
 )
-from colonnade.client.input_callbacks import Answers
+from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.client.probe import Era, judge
 from colonnade.errors import (
     ColonnadeError,
@@ -48,7 +48,7 @@ SOON_S = 0.2
 ASK_ROOTS = {"jsonrpc": "2.0", "id": "q", "method": "roots/list"}
 
 
-class Rooted(Answers):
+class Rooted(InputCallbacks):
     """A client that tells when its roots change."""
 
     @property
@@ -134,7 +134,7 @@ async def test_every_request_names_the_session_and_the_revision_that_was_agreed_
         await visitor.say(as_json(said, 200, f"MCP-SESSION-ID: {SESSION}"))
 
     async with beast(NOVEMBER_2025, opened=False, special={"initialize": agree}) as (client, hand):
-        client._speaker._accepts = Revisions(SESSIONS)
+        client._connection._accepts = Revisions(SESSIONS)
         await client.open()
         assert client.revision == revision.date
         await client.call_tool("t")
@@ -204,7 +204,7 @@ async def test_headers_of_the_caller_go_with_every_request_and_ours_are_not_thei
         async with beast(NOVEMBER_2025, opened=False, headers={name: "x"}) as (client, _):
             error = await outcome(client.open(NOVEMBER_2025))
             assert isinstance(error, LocalProtocolError)
-            assert f"{name.lower()} is written with each message" in str(error)
+            assert f"{name.lower()} is set for each message" in str(error)
     async with beast(NOVEMBER_2025, opened=False, headers={"X": "a\r\nb: c"}) as (client, hand):
         assert isinstance(await outcome(client.open(NOVEMBER_2025)), LocalProtocolError)
         assert hand.visits == 0
@@ -229,7 +229,7 @@ async def test_a_server_that_must_not_ask_is_not_answered() -> None:
     async def play(visitor: Visitor, heard: Heard) -> None:
         await visitor.say(stream(), chunk(events(ASK_ROOTS, result(heard))), b"0\r\n\r\n")
 
-    async with beast(JULY_2026, play, answers=Answers(roots=["/"])) as (client, hand):
+    async with beast(JULY_2026, play, answers=InputCallbacks(roots=["/"])) as (client, hand):
         assert (await client.call_tool("t")).text == "done"
         assert (await client.call_tool("t")).text == "done"
     assert all("method" in one.message for one in hand.heard)
@@ -249,7 +249,9 @@ async def test_an_answer_that_does_not_arrive_is_logged_and_ends_nothing() -> No
     refused = asyncio.Event()
     special = {"answer": refuse}
     with Records("colonnade.transport") as records:
-        async with beast(NOVEMBER_2025, play, answers=Answers(roots=["/"]), special=special) as (
+        async with beast(
+            NOVEMBER_2025, play, answers=InputCallbacks(roots=["/"]), special=special
+        ) as (
             client,
             _,
         ):
@@ -276,8 +278,8 @@ async def test_a_flood_of_pings_is_answered_as_far_as_it_does_no_harm() -> None:
     with Records("colonnade.transport") as records:
         async with beast(NOVEMBER_2025, play, special={"answer": hear_answer}) as (client, hand):
             assert (await client.call_tool("t")).text == "done"
-            await until(lambda: pongs == http_conversation.MAX_COURTESIES)
-        assert hand.visits <= http_conversation.MAX_COURTESIES + 5
+            await until(lambda: pongs == http_conversation.MAX_BEST_EFFORT_POSTS)
+        assert hand.visits <= http_conversation.MAX_BEST_EFFORT_POSTS + 5
     (line,) = records.lines  # once: or whoever asks could fill a log
     assert "sends too many requests at once" in line
 
@@ -302,7 +304,7 @@ async def test_a_question_that_is_taken_back_is_not_answered() -> None:
         await stopped.wait()
         await visitor.say(chunk(events(result(heard))), b"0\r\n\r\n")
 
-    async with beast(NOVEMBER_2025, play, answers=Answers(roots=roots)) as (client, hand):
+    async with beast(NOVEMBER_2025, play, answers=InputCallbacks(roots=roots)) as (client, hand):
         assert (await client.call_tool("t")).text == "done"
     assert all("method" in one.message for one in hand.heard if one.body)
 
@@ -450,12 +452,12 @@ async def test_the_status_of_a_refused_opening_can_be_learned(
 async def test_a_session_that_the_server_has_forgotten_is_said_so(body: bytes) -> None:
     """The server has not heard what was sent, whatever else its answer says (R0288)."""
 
-    async def forget(visitor: Visitor, heard: Heard) -> None:
+    async def invalidate(visitor: Visitor, heard: Heard) -> None:
         error = {"code": -32600, "message": "no such session"}
         said = {"jsonrpc": "2.0", "id": heard.message["id"], "error": error}
         await visitor.say(as_json(said, 404) if body else whole(404))
 
-    async with beast(NOVEMBER_2025, forget) as (client, hand):
+    async with beast(NOVEMBER_2025, invalidate) as (client, hand):
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, SessionEnded)
         assert (error.status, error.not_sent) == (404, True)
@@ -491,7 +493,9 @@ async def test_a_notice_that_the_server_does_not_take_is_said_so(
         else:
             await visitor.say(whole({"bare": 400, "forgotten": 404, "who": 401}[way]))
 
-    monkeypatch.setattr(http_conversation, "TELL_S", SOON_S if way == "silent" else PATIENT_S)
+    monkeypatch.setattr(
+        http_conversation, "POST_TIMEOUT_S", SOON_S if way == "silent" else PATIENT_S
+    )
     answers = Rooted(roots=["/"])
     method = "notifications/roots/list_changed"
     special = {method: refuse}

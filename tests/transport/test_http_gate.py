@@ -448,12 +448,12 @@ async def test_a_verifier_that_finds_nobody_lets_nobody_in(found: Any) -> None:
 class BrokenGuard:
     """A guard that raises what no guard may."""
 
-    async def admit(self, *given: Any) -> Caller:
+    async def authenticate(self, *given: Any) -> Caller:
         raise OSError("a secret of the guard")
 
     def check(self, *given: Any) -> None: ...
 
-    async def document(self, *given: Any) -> bytes | None:
+    async def metadata(self, *given: Any) -> bytes | None:
         raise RuntimeError("a secret of the guard")
 
 

@@ -16,7 +16,7 @@ from client.http_beast import (
     outcome,
     result,
 )
-from colonnade.client.input_callbacks import Answers
+from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import (
     ColonnadeError,
     ConnectionLost,
@@ -132,7 +132,7 @@ async def test_a_subscription_ends_as_the_server_ends_it(ending: str) -> None:
         await visitor.say(chunk(events(*said)) if said else b"", b"0\r\n\r\n")
 
     async with beast(JULY_2026, play) as (client, _):
-        _, future = client.conversation.begin("subscriptions/listen", LISTEN, PATIENT_S)
+        _, future = client.conversation.start_request("subscriptions/listen", LISTEN, PATIENT_S)
         held = conversation_of(client)
         assert held is not None
         (call,) = held._calls.values()
@@ -151,7 +151,7 @@ async def test_a_subscription_ends_as_the_server_ends_it(ending: str) -> None:
 @live
 async def test_a_subscription_that_is_not_acknowledged_times_out() -> None:
     async with beast(JULY_2026, nothing) as (client, hand):
-        _, future = client.conversation.begin("subscriptions/listen", LISTEN, SOON_S)
+        _, future = client.conversation.start_request("subscriptions/listen", LISTEN, SOON_S)
         with pytest.raises(TimedOut, match="no answer to subscriptions/listen"):
             await future
         await until(hand.left.is_set)
@@ -161,11 +161,11 @@ async def test_a_subscription_that_is_not_acknowledged_times_out() -> None:
 @live
 async def test_a_subscription_that_is_given_up_is_closed_and_forgotten(when: str) -> None:
     async with beast(JULY_2026, nothing) as (client, hand):
-        id, future = client.conversation.begin("subscriptions/listen", LISTEN, PATIENT_S)
+        id, future = client.conversation.start_request("subscriptions/listen", LISTEN, PATIENT_S)
         if when == "after that":
             await until(lambda: bool(hand.posts("subscriptions/listen")))
-        client.conversation.give_up(id)
-        client.conversation.give_up(id)
+        client.conversation.cancel_request(id)
+        client.conversation.cancel_request(id)
         await asyncio.wait([future], timeout=60)
         assert future.cancelled()
         held = conversation_of(client)
@@ -188,18 +188,18 @@ async def test_leaving_ends_whoever_waits_at_once_and_a_session_with_it(
     async with beast(revision, nothing) as (client, hand):
         calls = [asyncio.create_task(client.call_tool("t")) for _ in range(3)]
         begun = [
-            client.conversation.begin("subscriptions/listen", LISTEN, PATIENT_S)[1]
+            client.conversation.start_request("subscriptions/listen", LISTEN, PATIENT_S)[1]
             for _ in range(0 if revision.handshake else 2)
         ]
         await until(lambda: len(hand.posts("tools/call")) == 3)
         began = asyncio.get_running_loop().time()
-        await asyncio.gather(*(client.conversation.leave("it is late") for _ in range(3)))
+        await asyncio.gather(*(client.conversation.aclose("it is late") for _ in range(3)))
         assert asyncio.get_running_loop().time() - began < 5
         for waiting in (*calls, *begun):
             assert waiting.done()
             with pytest.raises(ConnectionLost, match="it is late during"):
                 await waiting
-        await client.conversation.leave("again")
+        await client.conversation.aclose("again")
         deleted = [one for one in hand.heard if one.method == "DELETE"]
         assert len(deleted) == (1 if revision.handshake else 0)
         assert all(one.headers["mcp-session-id"] == SESSION for one in deleted)
@@ -215,7 +215,7 @@ async def test_leaving_ends_whoever_waits_at_once_and_a_session_with_it(
 async def test_a_session_is_left_whatever_the_server_says_to_that(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_conversation, "COURTESY_S", SOON_S)
+    monkeypatch.setattr(http_conversation, "BEST_EFFORT_S", SOON_S)
 
     async def refuse(visitor: Visitor, heard: Heard) -> None:
         if way == "refused":
@@ -235,7 +235,7 @@ async def test_a_handler_may_leave_while_it_answers() -> None:
     left = asyncio.Event()
 
     async def roots() -> list[str]:
-        await client.conversation.leave("enough")
+        await client.conversation.aclose("enough")
         left.set()
         return ["/"]
 
@@ -243,7 +243,7 @@ async def test_a_handler_may_leave_while_it_answers() -> None:
         await visitor.say(stream(), chunk(events(ASK_ROOTS)))
         await visitor.gone()
 
-    async with beast(NOVEMBER_2025, play, answers=Answers(roots=roots)) as (client, hand):
+    async with beast(NOVEMBER_2025, play, answers=InputCallbacks(roots=roots)) as (client, hand):
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, ConnectionLost)
         await asyncio.wait_for(left.wait(), 60)
@@ -271,13 +271,13 @@ async def test_leaving_that_is_given_up_goes_on_and_can_be_waited_for_again() ->
         await visitor.say(whole(200))
 
     async with beast(NOVEMBER_2025, special={"DELETE": slow}) as (client, hand):
-        leaving = asyncio.create_task(client.conversation.leave("it is late"))
+        leaving = asyncio.create_task(client.conversation.aclose("it is late"))
         await asked.wait()
         leaving.cancel()
         await asyncio.wait([leaving])
         assert leaving.cancelled()
         answer.set()
-        await client.conversation.leave("it is late")
+        await client.conversation.aclose("it is late")
         assert [one.method for one in hand.heard].count("DELETE") == 1
 
 

@@ -288,7 +288,7 @@ def test_two_that_stop_in_the_order_in_which_they_began_leave_the_handler_of_bef
 
 def test_who_came_after_us_stays() -> None:
     async def listen() -> None:
-        signals = Signals(lambda: None, alone=True)
+        signals = Signals(lambda: None, exclusive=True)
         signals.listen()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signals.stop()
@@ -319,7 +319,7 @@ def test_outside_of_the_main_thread_signals_are_left_alone() -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     async def listen() -> None:
-        Signals(lambda: None, alone=True).listen()
+        Signals(lambda: None, exclusive=True).listen()
 
     thread = threading.Thread(target=lambda: asyncio.run(listen()))
     thread.start()

@@ -178,7 +178,7 @@ async def answering(visitor: Visitor) -> None:
 
 async def fetch(pool: HttpPool, url: str) -> bytes:
     async with await pool.send("POST", url, [("authorization", "Bearer t")], b"{}") as answer:
-        return await answer.whole(1000)
+        return await answer.read_all(1000)
 
 
 @either_loop

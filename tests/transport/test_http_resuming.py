@@ -483,7 +483,7 @@ def test_how_long_to_wait_is_what_the_server_said_else_longer_each_time() -> Non
     coming._silent = 10
     assert coming._pause(0) == RETRY_S
     assert len({coming._pause(None) for _ in range(5)}) > 1
-    coming.heard()
+    coming.on_event()
     assert coming._pause(0) == MIN_RETRY_S
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from client.hand import ALL_OF_IT, INFO
 from colonnade.client.client import Client
-from colonnade.client.input_callbacks import Answers
+from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import (
     CannotConnect,
     ColonnadeError,
@@ -75,7 +75,7 @@ class Older:
 
 @asynccontextmanager
 async def older(
-    server: Older | None = None, *, open: bool = True, answers: Answers | None = None
+    server: Older | None = None, *, open: bool = True, answers: InputCallbacks | None = None
 ) -> AsyncGenerator[tuple[Client, Hand, Older]]:
     """A client on the stream of such a server; nothing is left when it is over."""
     server = server or Older()
@@ -87,7 +87,7 @@ async def older(
                 pool, hand.url.replace("/mcp", "/sse"), headers=[("Authorization", "Bearer x")]
             )
             client = Client(
-                line.carry,
+                line.open_conversation,
                 answers,
                 info=t.Implementation(name="c", version="1"),
                 accepts=Revisions([server.revision]),
@@ -158,7 +158,7 @@ async def test_where_to_post_may_be_said_in_every_way(way: str) -> None:
     async with by_hand(server.serve) as hand:
         ports.append(hand.port)
         line = await SseStream.open(pool, hand.url)
-        client = Client(line.carry, info=t.Implementation(name="c", version="1"))
+        client = Client(line.open_conversation, info=t.Implementation(name="c", version="1"))
         await client.open(NOVEMBER_2024)
         assert (await client.call_tool("t")).text == "done"
         await client.close()
@@ -191,7 +191,7 @@ async def test_questions_and_their_answers_use_the_same_stream() -> None:
             await server.answer(asked[0], {"content": [{"type": "text", "text": uri}]})
 
     asked: list[Heard] = []
-    async with older(Older(take=take), answers=Answers(roots=["/tmp"])) as (client, _, _):
+    async with older(Older(take=take), answers=InputCallbacks(roots=["/tmp"])) as (client, _, _):
         assert (await client.call_tool("t")).text == "file:///tmp"
 
 
@@ -211,7 +211,7 @@ async def test_a_server_that_answers_a_post_only_when_it_is_done_may_ask_before_
             answered.set()
         await visitor.say(whole(202))
 
-    async with older(Older(take=take), answers=Answers(roots=["/tmp"])) as (client, _, _):
+    async with older(Older(take=take), answers=InputCallbacks(roots=["/tmp"])) as (client, _, _):
         assert (await client.call_tool("t")).text == "done"
 
 
@@ -339,7 +339,7 @@ async def test_a_stream_has_one_conversation() -> None:
     async with older(server) as (client, _, _):
         line: Any = client.conversation
         with pytest.raises(LocalProtocolError, match="already has a conversation"):
-            line._line.carry(client.conversation.link, client)
+            line._closable.open_conversation(client.conversation.link, client)
 
 
 # ---------------------------------------------------------------- what goes wrong

@@ -116,7 +116,7 @@ async def test_what_needs_a_session_is_refused_in_words() -> None:
     async with alone() as caller:
         caller.revision = "2025-06-18"
         answer = await caller.post(message("resources/subscribe", {"uri": "notes://a"}))
-        assert "this server keeps none" in answer.json["error"]["message"]
+        assert "this server is stateless" in answer.json["error"]["message"]
         caller.revision = "2025-03-26"
         answer = await caller.post([message("ping")])
         assert (answer.status, "takes no batches" in answer.json["error"]["message"]) == (400, True)

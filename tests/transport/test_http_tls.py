@@ -22,7 +22,7 @@ async def answering(visitor: Visitor) -> None:
 
 async def fetch(pool: HttpPool, url: str) -> bytes:
     async with await pool.send("POST", url, [], b"{}") as answer:
-        return await answer.whole(LIMIT)
+        return await answer.read_all(LIMIT)
 
 
 @either_loop

@@ -17,7 +17,7 @@ from colonnade.protocol.link.in_flight import MAX_RUNNING
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import NEWEST, Revision
 from colonnade.transport import memory
-from colonnade.transport.memory import End, pair, serve_end
+from colonnade.transport.memory import End, connected_pair, serve_end
 from http_service import FakeService
 from live import live, until
 
@@ -50,7 +50,7 @@ class Listener:
 
 def listened() -> tuple[End, End, Listener, Listener]:
     """Both ends, and who listens at each."""
-    near, far = pair()
+    near, far = connected_pair()
     at_near, at_far = Listener(), Listener()
     near.join(at_near)
     far.join(at_far)
@@ -81,8 +81,8 @@ async def served(revision: Revision, ended: list[str]) -> AsyncGenerator[Served]
             ended.append("wait")
 
     await server.start()
-    near, far = pair()
-    client = Client(near.carry, info=INFO)
+    near, far = connected_pair()
+    client = Client(near.open_conversation, info=INFO)
     serve_end(far, server)
     await client.open(revision)
     try:
@@ -114,7 +114,7 @@ async def test_messages_arrive_in_order_and_at_once_where_nobody_is_reading() ->
 
 @live
 async def test_an_answer_that_is_written_while_reading_arrives_in_a_later_turn() -> None:
-    near, far = pair()
+    near, far = connected_pair()
     depth: list[int] = []
 
     class Ball(Listener):
@@ -139,20 +139,20 @@ async def test_an_answer_that_is_written_while_reading_arrives_in_a_later_turn()
 
 @live
 async def test_what_was_written_before_somebody_listens_waits_for_them() -> None:
-    near, far = pair()
+    near, far = connected_pair()
     near.write(b"early")
     listener = Listener()
     far.join(listener)
     assert listener.heard == []
     await until(lambda: listener.heard == [b"early"])
-    with pytest.raises(LocalProtocolError, match="joined already"):
+    with pytest.raises(LocalProtocolError, match="has a reader already"):
         far.join(listener)
 
 
 @live
 async def test_everything_is_overheard_as_it_is_written() -> None:
     said: list[tuple[Side, bytes]] = []
-    near, far = pair(lambda side, frame: said.append((side, frame)))
+    near, far = connected_pair(lambda side, frame: said.append((side, frame)))
     near.write(b"a")
     far.write(b"b")
     await near.close()
@@ -190,7 +190,7 @@ async def test_who_sends_notices_waits_while_much_is_unread() -> None:
 
 @live
 async def test_who_waits_to_send_learns_of_the_end() -> None:
-    near, far = pair()
+    near, far = connected_pair()
     near.write(b"x" * (memory.DRAIN_BYTES + 1))  # nobody listens there
     waiting = asyncio.ensure_future(near.drain())
     await asyncio.sleep(0)
@@ -276,8 +276,8 @@ async def test_a_call_that_runs_is_stopped_when_either_side_closes(
 @live
 async def test_a_service_is_watched_for_as_long_as_somebody_is_served(revision: Revision) -> None:
     service = FakeService()
-    near, far = pair()
-    client = Client(near.carry, info=INFO)
+    near, far = connected_pair()
+    client = Client(near.open_conversation, info=INFO)
     serve_end(far, service, principal="ann")
     await client.open(revision)
     assert service.watchers == 1
@@ -308,8 +308,8 @@ async def test_what_crashed_is_shown_to_the_connection_that_wants_it_and_to_no_o
         raise KeyError("secret")
 
     async def connect(*, debug: bool) -> Client:
-        near, far = pair()
-        client = Client(near.carry, info=INFO)
+        near, far = connected_pair()
+        client = Client(near.open_conversation, info=INFO)
         serve_end(far, server, debug=debug)
         await client.open(revision)
         return client
@@ -354,8 +354,8 @@ def zoo() -> Server:
 
 @asynccontextmanager
 async def connected(server: Server, **who: Any) -> AsyncGenerator[Served]:
-    near, far = pair()
-    client = Client(near.carry, info=INFO)
+    near, far = connected_pair()
+    client = Client(near.open_conversation, info=INFO)
     await server.start()
     serve_end(far, server, **who)
     await client.open(NEWEST)
@@ -463,7 +463,7 @@ async def test_a_call_that_ends_its_own_conversation_is_told_so_and_does_not_han
 
     @server.tool
     async def leave() -> str:
-        ends[0]._end("the line was cut")
+        ends[0]._close("the line was cut")
         return "too late"
 
     async with connected(server) as one:

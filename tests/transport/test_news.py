@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from colonnade.protocol import types as t
-from colonnade.transport.duplex import news_for
+from colonnade.transport.duplex import encode_change
 
 
 class OpenLink:
@@ -17,7 +17,7 @@ class OpenLink:
 
 def told(method: str, params: t.NotificationParams, *subscriptions: str) -> bool:
     link: Any = OpenLink()
-    return news_for(link, set(subscriptions), method, params) is not None
+    return encode_change(link, set(subscriptions), method, params) is not None
 
 
 @pytest.mark.parametrize("kind", ["tools", "resources", "prompts"])
@@ -50,4 +50,4 @@ def test_what_concerns_one_caller_is_never_told_to_every_session(
     method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert not told(method, t.NotificationParams(), "a://b")
-    assert f"{method} was announced to every session" in caplog.text
+    assert f"{method} was sent to every session" in caplog.text

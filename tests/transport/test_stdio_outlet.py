@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from colonnade.transport.stdio import SHORT_BYTES, TOGETHER, Outlet
+from colonnade.transport.stdio import MAX_GROUPED_BYTES, WRITE_GROUP, LineWriter
 
 
 class Ends:
@@ -16,7 +16,7 @@ class Ends:
         self.reading, self.writing = os.pipe()
         os.set_blocking(self.reading, False)
         os.set_blocking(self.writing, False)
-        self.outlet = Outlet(self.writing)
+        self.outlet = LineWriter(self.writing)
 
     def left(self) -> list[bytes]:
         try:
@@ -40,40 +40,40 @@ def test_a_line_leaves_at_once(ends: Ends) -> None:
 
 
 def test_where_much_is_answered_some_lines_leave_at_once_and_all_in_order(ends: Ends) -> None:
-    lines = [b"%d" % number for number in range(2 * TOGETHER + 1)]
-    ends.outlet.gather()
-    for line in lines[: TOGETHER - 1]:
+    lines = [b"%d" % number for number in range(2 * WRITE_GROUP + 1)]
+    ends.outlet.start_group()
+    for line in lines[: WRITE_GROUP - 1]:
         ends.outlet.write(line)
     assert ends.left() == []
-    for line in lines[TOGETHER - 1 :]:
+    for line in lines[WRITE_GROUP - 1 :]:
         ends.outlet.write(line)
     assert ends.left() == lines[:-1]
-    ends.outlet.gather()  # as where more has come meanwhile
-    ends.outlet.release()
+    ends.outlet.start_group()  # as where more has come meanwhile
+    ends.outlet.end_group()
     assert ends.left() == lines[-1:]
-    ends.outlet.release()
+    ends.outlet.end_group()
     ends.outlet.write(b"next")
     assert ends.left() == [b"next"]
 
 
 def test_a_long_line_waits_for_nothing_and_takes_those_before_it_along(ends: Ends) -> None:
-    long = b"x" * (SHORT_BYTES + 1)
-    ends.outlet.gather()
+    long = b"x" * (MAX_GROUPED_BYTES + 1)
+    ends.outlet.start_group()
     ends.outlet.write(b"short")
     ends.outlet.write(long)
     assert ends.left() == [b"short", long]
 
 
 def test_what_is_gathered_leaves_at_the_end(ends: Ends) -> None:
-    ends.outlet.gather()
+    ends.outlet.start_group()
     ends.outlet.write(b"one")
     asyncio.run(ends.outlet.flush(1.0))
     assert ends.left() == [b"one"]
 
 
 def test_nothing_is_written_after_the_end(ends: Ends) -> None:
-    ends.outlet.gather()
+    ends.outlet.start_group()
     ends.outlet.write(b"one")
-    ends.outlet.shut("over")
-    ends.outlet.release()
+    ends.outlet.stop_writing("over")
+    ends.outlet.end_group()
     assert ends.left() == []

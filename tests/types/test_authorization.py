@@ -19,7 +19,7 @@ from colonnade import (
     WorkloadIdentity,
     connect,
 )
-from colonnade.client.connect import Connecting
+from colonnade.client.connect import PendingClient
 from colonnade.errors import ConnectionLost
 
 RESOURCE, ISSUER = "https://mcp.example.com/mcp", "https://login.example.com"
@@ -63,7 +63,7 @@ def test_a_client_takes_every_way_to_log_in() -> None:
         ),
         assert_type(WorkloadIdentity(issuer=ISSUER, assertion=lambda: "jwt"), WorkloadIdentity),
     ):
-        assert_type(connect(RESOURCE, auth=auth), Connecting)
+        assert_type(connect(RESOURCE, auth=auth), PendingClient)
 
 
 def test_what_cannot_be_fetched_says_why_to_us_alone() -> None:

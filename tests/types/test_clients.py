@@ -9,9 +9,9 @@ from typing import Any, assert_type
 from client.shop import shop
 from colonnade import Client, connect
 from colonnade.client.client import Completer
-from colonnade.client.connect import Connecting
+from colonnade.client.connect import PendingClient
 from colonnade.client.results import ToolResult
-from colonnade.client.subscriptions import Change, Listening
+from colonnade.client.subscriptions import Change, ChangeStream
 from colonnade.client.tools import ListedTool
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
@@ -33,7 +33,7 @@ class Place:
 @live
 async def test_a_client_has_the_types_that_it_says(revision: Revision) -> None:
     connecting = connect(shop(), revision=revision.date, roots=[])
-    assert_type(connecting, Connecting)
+    assert_type(connecting, PendingClient)
     async with connecting as client:
         assert_type(client, Client)
         assert_type(client.revision, str)
@@ -64,7 +64,7 @@ async def test_a_client_has_the_types_that_it_says(revision: Revision) -> None:
         assert_type(await client.ping(), None)
         assert_type(await client.roots_changed([]), None)
         async with client.listen(tools=True) as changes:
-            assert_type(changes, Listening)
+            assert_type(changes, ChangeStream)
         assert_type(await client.close(), None)
     waited = await connect(shop())
     assert_type(waited, Client)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, assert_type
 
 from colonnade import Annotations, Context, Icon, Server
-from colonnade.server.registry import PromptEntry, ResourceEntry, Shelf, TemplateEntry, ToolEntry
+from colonnade.server.registry import PromptEntry, Registry, ResourceEntry, TemplateEntry, ToolEntry
 
 server = Server(
     "types",
@@ -198,11 +198,11 @@ def test_prompts_and_completions_keep_the_types_of_their_functions() -> None:
 
 
 def test_entries_are_found_by_name_and_typed_by_kind() -> None:
-    assert_type(server.tools, Shelf[ToolEntry])
+    assert_type(server.tools, Registry[ToolEntry])
     assert_type(server.tools["add"], ToolEntry)
     assert_type(server.tools.get("add"), ToolEntry | None)
-    assert_type(server.tools["add"].noun.name, str)
-    assert_type(server.tools["add"].noun.title, str | None)
+    assert_type(server.tools["add"].definition.name, str)
+    assert_type(server.tools["add"].definition.title, str | None)
     assert_type(server.tools["add"].tags, frozenset[str])
     assert_type(server.tools.names, list[str])
     assert_type([entry.enabled for entry in server.tools], list[bool])

@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from colonnade.errors import CannotConnect, CannotFetch, ColonnadeError, InvalidArgument
-from colonnade.ports import HttpAnswer, HttpSend
+from colonnade.ports import HttpClientResponse, HttpSend
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -220,7 +220,7 @@ class Fetcher:
             try:
                 place = answer.headers.get("location") if answer.status in _REDIRECTS else None
                 if place is None:
-                    data = await answer.whole(limit)
+                    data = await answer.read_all(limit)
                     return FetchedResponse(parts.geturl(), answer.status, answer.headers, data)
             finally:
                 answer.close()
@@ -238,7 +238,7 @@ class Fetcher:
         headers: tuple[tuple[str, str], ...],
         body: bytes,
         addresses: list[str],
-    ) -> HttpAnswer:
+    ) -> HttpClientResponse:
         """The response of the first address that accepts a connection."""
         url = parts.geturl()
         failed: CannotConnect | None = None

@@ -11,16 +11,9 @@ from typing import Any, Final, NamedTuple
 import click
 
 from colonnade import __version__
-from colonnade.cli.errors import (
-    INTERRUPTED,
-    USAGE,
-    CliError,
-    OutputClosed,
-    Reporter,
-    closest,
-    output,
-)
+from colonnade.cli.errors import INTERRUPTED, USAGE, CliError, OutputClosed, Reporter, output
 from colonnade.cli.options import Action
+from colonnade.text import closest
 
 
 class LazyCommand(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from colonnade.cli.errors import CliError, closest
+from colonnade.cli.errors import CliError
 from colonnade.cli.options import (
     NO_TARGET,
     TIMEOUT_S,
@@ -25,7 +25,7 @@ from colonnade.host.config.lookups import Input
 from colonnade.host.config.reader import read_config
 from colonnade.host.config.settings import Config, ServerEntry
 from colonnade.host.config.trust import TrustRequest
-from colonnade.text import clean, one_line
+from colonnade.text import clean, closest, one_line
 
 WARNING = (
     "This is dangerous if you do not know its author: it runs code on this machine, with your "
@@ -46,12 +46,12 @@ def describe_request(question: TrustRequest) -> str:
     """Everything that a file asks for, as text."""
     lines: list[str] = []
     server = None
-    for wish in question.actions:
-        if wish.server != server:
-            server = wish.server
+    for action in question.actions:
+        if action.server != server:
+            server = action.server
             lines.append(f"  {server}")
-        lines.append(f"    {_WORDS[wish.what]}: {wish.text}")
-        lines += [f"      ! {danger}" for danger in wish.dangers]
+        lines.append(f"    {_WORDS[action.what]}: {action.text}")
+        lines += [f"      ! {danger}" for danger in action.dangers]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -77,7 +77,7 @@ class TrustPrompt:
 
     def __call__(self, question: TrustRequest) -> bool:
         """Whether a file may be used as it is now."""
-        servers = dict.fromkeys(wish.server for wish in question.actions)
+        servers = dict.fromkeys(action.server for action in question.actions)
         if ask_trust(question):
             self.agreed.update(servers)
             return True

@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import Final
 
 from colonnade.errors import (
@@ -156,13 +156,6 @@ def exit_code(error: ColonnadeError) -> int:
     if isinstance(error, ToolError | Refused):
         return FAILED
     return PROTOCOL
-
-
-def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
-    """The most similar of these names, for "did you mean"; empty if none is similar."""
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
 
 
 def describe_exception(error: BaseException) -> str:

@@ -22,7 +22,8 @@ from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, overload
 
-from colonnade.cli.errors import FAILED, CliError, Reporter, closest, describe_exception
+from colonnade.cli.errors import FAILED, CliError, Reporter, describe_exception
+from colonnade.text import closest
 
 if TYPE_CHECKING:  # imported when it is known that there is a file to load
     from colonnade.server.server import Server

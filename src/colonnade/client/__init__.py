@@ -1,1 +1,1 @@
-"""A client: what a program asks of a server, and what it answers when it is asked."""
+"""The MCP client: `connect`, `Client`, its transports and callbacks."""

@@ -1,12 +1,13 @@
-"""A client: what a program asks of one server, in whichever revision the two speak.
+"""The client: the requests that a program sends to one server, in any revision and transport.
 
-It goes a way to a server and speaks with it; what the way is made of it does not know. Opening is
-a handshake or not, questions come by request or by result, and news comes in the session or on
-subscriptions, as the revision says; a program sees no difference.
+The client uses a `ClientTransport` and does not know what it is made of. Whether there is an
+`initialize` handshake, whether input requests arrive as requests or in an `input_required` result,
+and whether change notifications arrive in the session or on a subscription depends on the revision;
+the interface is the same.
 
-Rules: every wait ends. Giving up a call tells the server so. A call that the server's capabilities
-do not allow is refused before it is sent. What may have had an effect is never sent again, but for
-a round of questions, which is how the protocol goes on.
+Rules: every wait has a timeout. Cancelling a call sends a cancellation to the server. A request
+that the server's capabilities do not allow is refused before it is sent. A request that may have
+had an effect is never sent again, except as the next `input_required` round.
 """
 
 import asyncio
@@ -18,13 +19,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 from msgspec import UNSET, Raw
 
 from colonnade.client.cache import ListBudget
-from colonnade.client.input_callbacks import Answering
-from colonnade.client.request import Asker, Behalf, Headers, OnLog, OnProgress, ignored
+from colonnade.client.input_callbacks import InputResponder
+from colonnade.client.request import (
+    BaseClient,
+    Headers,
+    OnLog,
+    OnProgress,
+    OriginalCaller,
+    ignore_progress,
+)
 from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped, show_crash
-from colonnade.client.roots import Rooted
-from colonnade.client.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Following, Listening
+from colonnade.client.roots import RootInputs
+from colonnade.client.subscriptions import SUBSCRIBE, UNSUBSCRIBE, ChangeStream, ChangeSubscription
 from colonnade.client.tools import ListedTool
-from colonnade.client.transports import ChildWay
+from colonnade.client.transports import ProcessTransport
 from colonnade.errors import (
     ChannelError,
     ColonnadeError,
@@ -44,13 +52,13 @@ from colonnade.protocol.types import CallToolRequestParams, CallToolResult
 from colonnade.providers import anthropic, openai
 from colonnade.providers.tool_calls import ModelToolCall
 
-# Between two letters of somebody who types: shorter pauses are not worth a question.
-PAUSE_S = 0.15
-# For as long as somebody goes back and forth in one word.
-KEPT_S = 30.0
-MAX_KEPT = 100
-# Of one answer that is kept: a hundred values, which are the most, take a tenth of it.
-MAX_KEPT_CHARS = 64 * 1024
+# Debounce between two keystrokes.
+DEBOUNCE_S = 0.15
+# Long enough for a user who edits one word back and forth.
+CACHE_S = 30.0
+MAX_CACHED = 100
+# Of one cached completion. The most values that the protocol allows, 100, take a tenth of it.
+MAX_CACHED_CHARS = 64 * 1024
 
 Ask: TypeAlias = Callable[[str], Awaitable[t.Completion]]
 
@@ -60,35 +68,35 @@ class Completer:
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
-        self._newest: object = None
-        self._kept: dict[str, tuple[float, t.Completion]] = {}
+        self._latest: object = None
+        self._cache: dict[str, tuple[float, t.Completion]] = {}
 
     async def __call__(self, value: str) -> t.Completion | None:
-        """What this may become; None where something newer was asked for meanwhile."""
-        mine = self._newest = object()
+        """The completion of a value; None if a newer value was requested in the meantime."""
+        token = self._latest = object()
         loop = asyncio.get_running_loop()
-        kept = self._kept.get(value)
+        kept = self._cache.get(value)
         if kept is not None and loop.time() < kept[0]:
             return kept[1]
-        await asyncio.sleep(PAUSE_S)
-        if self._newest is not mine:
+        await asyncio.sleep(DEBOUNCE_S)
+        if self._latest is not token:
             return None
         found = await self._ask(value)
-        self._kept.pop(value, None)
-        while len(self._kept) >= MAX_KEPT:
-            self._kept.pop(next(iter(self._kept)))
-        if sum(map(len, found.values)) <= MAX_KEPT_CHARS:
-            self._kept[value] = (loop.time() + KEPT_S, found)
-        return found if self._newest is mine else None
+        self._cache.pop(value, None)
+        while len(self._cache) >= MAX_CACHED:
+            self._cache.pop(next(iter(self._cache)))
+        if sum(map(len, found.values)) <= MAX_CACHED_CHARS:
+            self._cache[value] = (loop.time() + CACHE_S, found)
+        return found if self._latest is token else None
 
 
 __all__ = ["Client", "OnLog", "OnProgress"]
 
-# What says that there is no such resource: in the newest revision, and in all before it.
+# The error codes for an unknown resource, in the newest revision and in older ones.
 MISSING = frozenset(revision.codes[FaultKind.RESOURCE_MISSING] for revision in EVERY)
 CALL = "tools/call"
-# For the list of tools that is read for the output schema of one that has run: a result must not
-# come much later for that.
+# Timeout for listing the tools to get the output schema of a tool that has run: the result must not
+# be delayed much by it.
 SCHEMAS_S = 5.0
 
 T = TypeVar("T")
@@ -96,11 +104,11 @@ R = TypeVar("R", bound=t.ListResult)
 N = TypeVar("N", bound=t.ProtocolType)
 
 
-class Client(Asker):
-    """One server, as a program sees it. `connect` makes one that is open already; whoever makes
-    one by hand says how the server is reached, and calls `open`."""
+class Client(BaseClient):
+    """A client of one server. `connect` returns one that is open. A client that is created directly
+    takes a transport, and must be opened with `open`."""
 
-    if not TYPE_CHECKING:  # where the signature is the one that is inherited
+    if not TYPE_CHECKING:  # type checkers use the inherited signature
 
         def __init__(self, *args: Any, **options: Any) -> None:
             if "info" not in options:  # as FastMCP has it: Client(server)
@@ -120,30 +128,29 @@ class Client(Asker):
 
     @property
     def revision(self) -> str:
-        """The revision that the two speak."""
+        """The negotiated protocol revision."""
         return self.peer.revision.date
 
     @property
     def server(self) -> t.Implementation | None:
-        """What the server says it is: for people and logs, never for decisions."""
+        """The server's `serverInfo`: for display and logs, not for decisions."""
         return self.peer.info
 
     @property
     def capabilities(self) -> t.ServerCapabilities:
-        """What the server offered when it was last asked."""
+        """The server's capabilities, as it last sent them."""
         return cast("t.ServerCapabilities", self.peer.capabilities)
 
     # ------------------------------------------------------------ tools
 
     async def list_tools(self, *, fresh: bool = False) -> list[ListedTool]:
-        """Every tool, from all pages. `fresh` is for what the server answers now, whatever it said
-        may be kept of its last answer."""
+        """List all tools, from all pages. `fresh` skips the cache."""
         changes = self._cache.changes
         kind = t.ListToolsResult
         tools = await self._items("tools/list", kind, lambda page: page.tools, fresh=fresh)
-        mirrors = self._way.mirrors and self.peer.revision.http.routing_headers
+        mirrors = self._transport.mirrors and self.peer.revision.http.routing_headers
         stale = changes != self._cache.changes
-        return self._tools.learn(tools, mirrors=mirrors, stale=stale)
+        return self._tools.update(tools, mirrors=mirrors, stale=stale)
 
     @overload
     async def call_tool(
@@ -174,14 +181,13 @@ class Client(Asker):
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ToolResult[Any]:
-        """Call a tool. An error of the tool is a result; one of the protocol is raised.
+        """Call a tool. An error of the tool is a result; a protocol error is raised.
 
-        `returns` is the type of `result.data`. The time-out begins anew with every progress that
-        the tool reports.
+        `returns` is the type of `result.data`. Each progress notification restarts the timeout.
         """
         given = arguments if isinstance(arguments, dict) else dict(arguments or {})
         params = CallToolRequestParams(name=name, arguments=Raw(encode_finite(given)))
-        report = on_progress or self._on_progress or ignored
+        report = on_progress or self._on_progress or ignore_progress
         headers = self._tools.headers(params) if self._tools.mirrored else ()
         try:
             result = await self._ask(CALL, params, CallToolResult, timeout_s, report, headers)
@@ -191,7 +197,7 @@ class Client(Asker):
         may_wrap = type(structured) is dict and may_be_wrapped(structured)
         if (
             structured is not UNSET
-            and not self._tools.asked
+            and not self._tools.listed
             and not result.is_error
             and (may_wrap or not self._is_local)  # a server in this process checks its own values
         ):
@@ -199,8 +205,12 @@ class Client(Asker):
         if may_wrap:
             wrapped = self._is_wrapped(name, result)
         output = self._tools.output(name) if self._tools.outputs else None
-        if result.is_error and isinstance(self._way, ChildWay) and not self._way.is_heard:
-            show_crash(self._way.child, result)
+        if (
+            result.is_error
+            and isinstance(self._transport, ProcessTransport)
+            and not self._transport.has_stderr_handler
+        ):
+            show_crash(self._transport.child, result)
         return ToolResult(name, result, returns, output, wrapped=wrapped)
 
     async def _call(
@@ -208,16 +218,16 @@ class Client(Asker):
         params: t.CallToolRequestParams,
         timeout_s: float | None,
         on_progress: OnProgress | None,
-        behalf: Behalf | None,
+        caller: OriginalCaller | None,
     ) -> t.CallToolResult:
-        """The result of a call as the protocol has it."""
-        report = on_progress or self._on_progress or ignored
+        """Call a tool and return the protocol's result."""
+        report = on_progress or self._on_progress or ignore_progress
         headers = self._tools.headers(params) if self._tools.mirrored else ()
         kind = t.CallToolResult
         try:
-            return await self._ask(CALL, params, kind, timeout_s, report, headers, behalf=behalf)
+            return await self._ask(CALL, params, kind, timeout_s, report, headers, caller=caller)
         except ColonnadeError as error:
-            return await self._call_again(error, params, timeout_s, report, headers, behalf)
+            return await self._call_again(error, params, timeout_s, report, headers, caller)
 
     async def _call_again(
         self,
@@ -226,10 +236,10 @@ class Client(Asker):
         timeout_s: float | None,
         report: OnProgress,
         before: Headers,
-        behalf: Behalf | None = None,
+        caller: OriginalCaller | None = None,
     ) -> t.CallToolResult:
-        """The result after all, where a call failed for the headers that were sent with it; else
-        the error, with what it leaves open."""
+        """Call again if the call was refused because of its `Mcp-Param` headers; otherwise raise
+        the error, marked if the effect of the call is unknown."""
         refused = False
         try:
             if not (isinstance(error, RemoteError) and self._is_mismatch(error)):
@@ -241,26 +251,26 @@ class Client(Asker):
             if headers == before:
                 raise error
             kind = t.CallToolResult
-            return await self._ask(CALL, params, kind, timeout_s, report, headers, behalf=behalf)
+            return await self._ask(CALL, params, kind, timeout_s, report, headers, caller=caller)
         except ChannelError as lost:
             if not (lost.not_sent or refused):  # D19
                 lost.effect_unknown = True
             raise
 
     async def _learn_schemas(self) -> None:
-        """List the tools once, where a program has not: structured content is checked against what
-        the tool said that it gives, whether or not they were listed before the call (R0378)."""
+        """List the tools once if the program has not: structured content is validated against the
+        output schema whether or not the tools were listed before the call (R0378)."""
         async with self._learning:
-            if self._tools.asked:  # another call has listed them meanwhile
+            if self._tools.listed:  # by another call in the meantime
                 return
-            self._tools.asked = True
-            # The tool has run, whatever comes of this.
+            self._tools.listed = True
+            # The tool has run: a failure here must not lose its result.
             with contextlib.suppress(ColonnadeError, TimeoutError):
                 async with asyncio.timeout(SCHEMAS_S):
                     await self.list_tools()
 
     def _is_wrapped(self, name: str, result: t.CallToolResult) -> bool:
-        """Whether a value came in a wrapper, as far as the list of tools tells."""
+        """Whether the value is wrapped in an object, as far as the tool list says."""
         if result.is_error:
             return False
         bare = self.peer.revision.output_root is OutputRoot.ANY
@@ -268,10 +278,10 @@ class Client(Asker):
 
     def _is_mismatch(self, error: RemoteError) -> bool:
         revision = self.peer.revision
-        mirrors = self._way.mirrors and revision.http.routing_headers
+        mirrors = self._transport.mirrors and revision.http.routing_headers
         return mirrors and error.code == revision.codes[FaultKind.HEADER_MISMATCH]
 
-    # ------------------------------------------------------------ calls of models
+    # ------------------------------------------------------------ tool calls of models
 
     async def call_openai(
         self,
@@ -280,10 +290,11 @@ class Client(Asker):
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ToolResult[Any]:
-        """Make the call that OpenAI's model asks for, of Chat Completions or of Responses, as JSON
-        or as OpenAI's own library gives it. `result.to_openai()` answers it.
+        """Run a tool call of an OpenAI model, from Chat Completions or Responses, as JSON or as an
+        object of OpenAI's library. `result.to_openai()` is the message to send back.
 
-        What the model did wrong is a result that tells it so; raised is only what it cannot mend.
+        An invalid call is a result that tells the model what is wrong; only errors that it cannot
+        correct are raised.
         """
         return await self._call_for_model(openai.read_call(tool_call), timeout_s, on_progress)
 
@@ -294,8 +305,8 @@ class Client(Asker):
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ToolResult[Any]:
-        """Make the call that a `tool_use` block of Anthropic's model asks for.
-        `result.to_anthropic()` answers it. Else as `call_openai`."""
+        """Run the call of a `tool_use` block of an Anthropic model. `result.to_anthropic()` is the
+        block to send back. Otherwise like `call_openai`."""
         return await self._call_for_model(anthropic.read_call(tool_use), timeout_s, on_progress)
 
     async def _call_for_model(
@@ -313,19 +324,19 @@ class Client(Asker):
     # ------------------------------------------------------------ resources
 
     async def list_resources(self, *, fresh: bool = False) -> list[t.Resource]:
-        """Every resource that has an address of its own, from all pages."""
+        """List all resources, from all pages."""
         kind = t.ListResourcesResult
         return await self._items("resources/list", kind, lambda page: page.resources, fresh=fresh)
 
     async def list_resource_templates(self, *, fresh: bool = False) -> list[t.ResourceTemplate]:
-        """Every template of addresses, from all pages."""
+        """List all resource templates, from all pages."""
         method, kind = "resources/templates/list", t.ListResourceTemplatesResult
         return await self._items(method, kind, lambda page: page.resource_templates, fresh=fresh)
 
     async def read_resource(
         self, uri: str, *, timeout_s: float | None = None, fresh: bool = False
     ) -> t.ReadResourceResult:
-        """The contents of a resource."""
+        """Read the contents of a resource."""
         params = t.ReadResourceRequestParams(uri=uri)
         kind = t.ReadResourceResult
         try:
@@ -336,21 +347,21 @@ class Client(Asker):
             raise
 
     async def subscribe(self, uri: str) -> None:
-        """Ask for news of a resource, where the revision has sessions; `listen` works in all."""
+        """Subscribe to updates of a resource, in revisions with sessions; `listen` works in all."""
         params = t.SubscribeRequestParams(uri=uri)
         await self._ask(SUBSCRIBE, params, t.EmptyResult)
-        self._listenings.by_hand.add(uri)
+        self._change_streams.manual.add(uri)
 
     async def unsubscribe(self, uri: str) -> None:
-        """Ask for no more news of a resource."""
+        """Unsubscribe from updates of a resource."""
         params = t.UnsubscribeRequestParams(uri=uri)
-        self._listenings.by_hand.discard(uri)
+        self._change_streams.manual.discard(uri)
         await self._ask(UNSUBSCRIBE, params, t.EmptyResult)
 
     # ------------------------------------------------------------ prompts and completions
 
     async def list_prompts(self, *, fresh: bool = False) -> list[t.Prompt]:
-        """Every prompt, from all pages."""
+        """List all prompts, from all pages."""
         kind = t.ListPromptsResult
         return await self._items("prompts/list", kind, lambda page: page.prompts, fresh=fresh)
 
@@ -361,7 +372,7 @@ class Client(Asker):
         *,
         timeout_s: float | None = None,
     ) -> t.GetPromptResult:
-        """The messages of a prompt."""
+        """Get the messages of a prompt."""
         given = dict(arguments) if arguments is not None else None
         params = t.GetPromptRequestParams(name=name, arguments=given)
         return await self._ask("prompts/get", params, t.GetPromptResult, timeout_s)
@@ -375,9 +386,9 @@ class Client(Asker):
         template: str | None = None,
         context: Mapping[str, str] | None = None,
     ) -> t.Completion:
-        """What an argument of a prompt, or a variable of a template, may become.
+        """Complete an argument of a prompt, or a variable of a resource template.
 
-        `context` has the other arguments, as far as they are known.
+        `context` has the other arguments that are known.
         """
         if (prompt is None) is (template is None):
             raise InvalidArgument("complete takes either prompt='name' or template='uri'")
@@ -402,10 +413,10 @@ class Client(Asker):
         template: str | None = None,
         context: Mapping[str, str] | None = None,
     ) -> Completer:
-        """Completion for somebody who types: asks after a pause, and not twice for the same.
+        """Completion while a user types, debounced and cached.
 
         >>> completer = client.completer("city", prompt="forecast")
-        >>> await completer("Os")  # None where something newer was asked for meanwhile
+        >>> await completer("Os")  # None if a newer value was requested in the meantime
         """
 
         def ask(value: str) -> Awaitable[t.Completion]:
@@ -413,7 +424,7 @@ class Client(Asker):
 
         return Completer(ask)
 
-    # ------------------------------------------------------------ passing requests on
+    # ------------------------------------------------------------ forwarding requests
 
     async def ask(
         self,
@@ -422,55 +433,57 @@ class Client(Asker):
         *,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
-        answers: Answering | None = None,
+        answers: InputResponder | None = None,
         principal: str = "",
         log_level: t.LoggingLevel | None = None,
     ) -> t.ProtocolType:
-        """The result of any request, as the protocol has it: for those who pass requests on.
+        """Send any request and return the protocol's result: for gateways that forward requests.
 
-        With `answers` it is made on behalf of somebody else: they are asked what the server asks
-        by its result, instead of this client's handlers, which say what can be asked at all;
-        `principal` is who they are, for what may be kept for them, and `log_level` what they want
-        to hear, where each request says so. What the server asks by request is asked of this
-        client, because nothing says which of its requests that is about.
+        With `answers` the request is sent on behalf of another caller: the input requests of an
+        `input_required` result go there instead of to this client's callbacks, which still decide
+        the advertised capabilities. `principal` is the caller, for the cache, and `log_level` the
+        caller's level, in revisions where each request has one. Input requests that arrive as
+        requests of the server go to this client, since they do not say which request they belong
+        to.
         """
-        behalf = Behalf(answers, principal, log_level) if answers is not None else None
+        caller = OriginalCaller(answers, principal, log_level) if answers is not None else None
         if isinstance(params, t.CallToolRequestParams):
-            return await self._call(params, timeout_s, on_progress, behalf)
+            return await self._call(params, timeout_s, on_progress, caller)
         return await self._ask(
-            method, params, t.ProtocolType, timeout_s, on_progress, behalf=behalf
+            method, params, t.ProtocolType, timeout_s, on_progress, caller=caller
         )
 
-    # ------------------------------------------------------------ the conversation itself
+    # ------------------------------------------------------------ the connection
 
     async def ping(self) -> None:
-        """See whether the server is there; where there is no ping, discovery tells (D23)."""
+        """Ping the server; in revisions without `ping`, send `server/discover` (D23)."""
         if PING in self.peer.revision.methods:
             await self._ask(PING, t.RequestParams(), t.EmptyResult)
             return
         found = await self._ask(DISCOVER, t.RequestParams(), t.DiscoverResult, fresh=True)
         info = convert_to(t.ResultMeta, found.meta or {}).server_info
-        self._found = Peer(self.peer.revision, found.capabilities, info)
+        self._discovered = Peer(self.peer.revision, found.capabilities, info)
         self.instructions: str | None = found.instructions
 
     async def set_log_level(self, level: t.LoggingLevel) -> None:
-        """How much is to be logged from now on."""
+        """Set the minimum level of the server's log messages."""
         if self.peer.revision.log_control is LogControl.BY_METHOD:
             await self._ask(SET_LEVEL, t.SetLevelRequestParams(level=level), t.EmptyResult)
         self._level = level
 
-    async def roots_changed(self, roots: Rooted | None = None) -> None:
-        """Others are the roots now: these, or what the handler says that was given for them.
+    async def roots_changed(self, roots: RootInputs | None = None) -> None:
+        """Replace the roots, or announce that those of the `roots` callback have changed.
 
-        The server is told, where it can be; and whoever asks from now on gets the new ones.
+        Sends `notifications/roots/list_changed`, in revisions that have it; later `roots/list`
+        requests get the new roots.
         """
-        mine = self._answers.roots
-        if mine is None:
+        client_roots = self._callbacks.roots
+        if client_roots is None:
             raise LocalProtocolError("this client offers no roots; connect with roots=")
         if roots is not None:
-            mine.replace(roots)
+            client_roots.replace(roots)
             self._start_watches()
-        await self._tell_of_roots()
+        await self._send_roots_changed()
 
     @asynccontextmanager
     async def listen(
@@ -480,8 +493,8 @@ class Client(Asker):
         prompts: bool = False,
         resource_list: bool = False,
         resources: Iterable[str] = (),
-    ) -> AsyncGenerator[Listening]:
-        """Changes of lists and of these resources, from the moment this is entered.
+    ) -> AsyncGenerator[ChangeStream]:
+        """Listen for changes of lists and of these resources, from the moment this is entered.
 
         >>> async with client.listen(tools=True, resources=["notes://a"]) as changes:
         ...     async for change in changes: ...
@@ -493,30 +506,34 @@ class Client(Asker):
             resource_subscriptions=list(resources) or None,
         )
         self._check_loop()
-        listening = Listening(wanted)
-        following = Following(self._speaker, self._listenings, listening, self.timeout_s)
-        on_subscriptions = self.peer.revision.change_notifications is ChangeNotifications.LISTEN
-        async with following.subscribed() if on_subscriptions else following.in_session():
-            yield listening
+        stream = ChangeStream(wanted)
+        subscription = ChangeSubscription(
+            self._connection, self._change_streams, stream, self.timeout_s
+        )
+        uses_listen = self.peer.revision.change_notifications is ChangeNotifications.LISTEN
+        async with subscription.subscribed() if uses_listen else subscription.in_session():
+            yield stream
 
     # ------------------------------------------------------------ pages
 
     async def _items(
         self, method: str, kind: type[R], items: Callable[[R], Sequence[N]], *, fresh: bool
     ) -> list[N]:
-        """What is on all pages of a list, each page as fresh as it said it would be."""
+        """All items of a list, each page from the cache if it is fresh."""
         try:
             return await self._all_items(method, kind, items, fresh)
         except RemoteError as error:
             bad = error.code == self.peer.revision.codes[FaultKind.INVALID_PARAMS]
-            if fresh or not bad or not self._cache.forget([method]):
+            if fresh or not bad or not self._cache.invalidate([method]):
                 raise
-        return await self._all_items(method, kind, items, True)  # R1026: a kept cursor was bad
+        return await self._all_items(
+            method, kind, items, True
+        )  # R1026: a cached cursor was invalid
 
     async def _all_items(
         self, method: str, kind: type[R], items: Callable[[R], Sequence[N]], fresh: bool
     ) -> list[N]:
-        """Only a missing cursor is the end, an empty one is not."""
+        """Read page by page. Only a missing cursor ends the list, an empty one does not."""
         budget = ListBudget(self.name, method, self._max_list_bytes, self._max_list_items)
         found: list[N] = []
         cursor: str | None = None

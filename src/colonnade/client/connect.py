@@ -1,7 +1,7 @@
-"""What people have, and the way that it means: a URL, a file, a command, a server, an entry.
+"""`connect`: the transport for a target (URL, file, command, server, configuration entry).
 
-Rules: a string never becomes a command line. Nothing is started or opened here, and nothing is
-guessed: what is not understood is refused with a sentence that says what to write.
+Rules: a string never becomes a command line. Nothing is started or opened before the client is, and
+nothing is guessed: an unknown target is an error that says what to write.
 """
 
 import os
@@ -16,40 +16,40 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from colonnade import __version__
 from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
 from colonnade.client.client import Client, OnLog, OnProgress
-from colonnade.client.input_callbacks import Answers, OnElicit, OnSample
+from colonnade.client.input_callbacks import InputCallbacks, OnElicit, OnSample
 from colonnade.client.request import running_loop
 from colonnade.client.roots import GivenRoots
 from colonnade.client.transports import (
-    ChildWay,
-    HttpWay,
-    Issuing,
-    MemoryWay,
-    OneWay,
+    ChannelTransport,
+    ClientTransport,
+    CredentialsFactory,
+    HttpTransport,
+    LegacySseTransport,
+    MemoryTransport,
     OnStderr,
-    SseWay,
-    Way,
+    ProcessTransport,
     is_service,
 )
 from colonnade.errors import AuthError, InvalidArgument, InvalidArgumentType, LocalProtocolError
-from colonnade.ports import Carry, Service
+from colonnade.ports import OpenConversation, Service
 from colonnade.protocol import types as t
 from colonnade.protocol.link.link import TIMEOUT_S
 from colonnade.protocol.revision import EVERY, Revisions
 from colonnade.transport.process.command import python_command, search_path, split_name
 
-if TYPE_CHECKING:  # most clients are asked by nobody who they are
+if TYPE_CHECKING:  # most clients need no authentication
     from colonnade.auth.client.login import Auth
 
 
 class ClientChannel(Protocol):
-    """Something that carries a conversation: an end of a pair, a child, a stream."""
+    """A channel for one conversation: an end of a memory pair, a child process, a stream."""
 
     @property
-    def carry(self) -> Carry: ...
+    def open_conversation(self) -> OpenConversation: ...
 
 
-# A URL; a file (`.py`, `.js`); a command as a list; a server; one entry of a configuration that is
-# resolved already; a channel.
+# A URL; a file (`.py`, `.js`); a command as a list; a server; one resolved entry of a
+# configuration; a channel.
 Target: TypeAlias = (
     str
     | os.PathLike[str]
@@ -57,15 +57,15 @@ Target: TypeAlias = (
     | Mapping[str, Any]
     | Service
     | ClientChannel
-    | Carry
+    | OpenConversation
 )
 GivenHeaders: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 
-# Which program runs a file. Those who have another one write a list.
+# The program that runs a file. For another program, use a command list.
 PYTHON = ".py"
 PROGRAMS = {PYTHON: sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
-# What the protocol, or HTTP itself, says in a request. Two of one name would be two opinions.
-OWN_HEADERS = frozenset(
+# Headers that the protocol or HTTP itself sets; a second value would contradict the first.
+RESERVED_HEADERS = frozenset(
     {
         "accept",
         "connection",
@@ -80,21 +80,21 @@ OWN_HEADERS = frozenset(
         "transfer-encoding",
     }
 )
-# What entries call the transports; nearly all hosts leave it out.
+# The values of `type` in configuration entries; most configurations leave it out.
 BY_HTTP = frozenset({"http", "streamable-http", "streamableHttp", "streamable_http"})
 BY_SSE, BY_STDIO = "sse", "stdio"
 
-# Programs that run another one, and the words that they take before it.
+# Programs that run another one, and their subcommands.
 RUNNERS = frozenset({"python", "node", "npx", "npm", "pnpm", "bun", "bunx", "deno", "uv", "uvx"})
 VERBS = frozenset({"run", "exec", "tool", "dlx", "x"})
-# What they are told to run is the next word itself, and no name.
-CODE = ("-c", "-e")
+# Flags whose value is code, not the name of a program.
+CODE_FLAGS = ("-c", "-e")
 
-SHOWN_CHARACTERS = 80
+MAX_SHOWN_CHARS = 80
 
 
 class ConnectContext:
-    """What else a caller said: where, with what, and under which name."""
+    """The arguments of `connect` that configure the transport."""
 
     def __init__(
         self,
@@ -114,10 +114,12 @@ class ConnectContext:
         self.name: str = name or ""
 
     def refuse(self, what: str, *, headers: bool = False, child: bool = False) -> None:
-        """Raise for what makes no sense with a target: nothing that was said is ignored."""
+        """Raise for arguments that do not apply to a kind of target: none is ignored."""
         if headers and self.headers:
             raise InvalidArgument(f"headers go with a URL, and this is {what}", argument="headers")
-        if headers and self.auth is not None:  # R0188: there it is the environment's business
+        if (
+            headers and self.auth is not None
+        ):  # R0188: a command gets credentials by its environment
             raise InvalidArgument(
                 f"auth= goes with a URL, and this is {what}; use env= there", argument="auth"
             )
@@ -125,38 +127,38 @@ class ConnectContext:
             raise InvalidArgument(f"env and cwd are for a command, and this is {what}")
         if child and self.on_stderr is not None:
             raise InvalidArgument(
-                f"on_stderr hears a command, and this is {what}", argument="on_stderr"
+                f"on_stderr goes with a command, and this is {what}", argument="on_stderr"
             )
 
     def child(
         self, argv: Sequence[str], name: str, variables: Mapping[str, str] | None = None
-    ) -> ChildWay:
-        """A command with all that was said for one; `variables` are below those of `env`."""
+    ) -> ProcessTransport:
+        """A transport for a command with these options; `env` overrides `variables`."""
         env = {**(variables or {}), **(self.env or {})}
-        return ChildWay(argv, name=name, cwd=self.cwd, env=env, on_stderr=self.on_stderr)
+        return ProcessTransport(argv, name=name, cwd=self.cwd, env=env, on_stderr=self.on_stderr)
 
 
-def way_to(target: object, around: ConnectContext) -> Way:
-    """The way that a target means. Raises `LocalProtocolError` for what means none."""
+def transport_for(target: object, options: ConnectContext) -> ClientTransport:
+    """The transport for a target. Raises `LocalProtocolError` if there is none."""
     if isinstance(target, str | os.PathLike):
-        return _to_text(os.fspath(cast("str | os.PathLike[str]", target)), around)
+        return _from_string(os.fspath(cast("str | os.PathLike[str]", target)), options)
     if isinstance(target, Mapping):
-        return _to_entry(cast("Mapping[str, Any]", target), around)
+        return _from_entry(cast("Mapping[str, Any]", target), options)
     if isinstance(target, list | tuple):
-        return _to_command(cast("Sequence[object]", target), around)
+        return _from_command(cast("Sequence[object]", target), options)
     if is_service(target):
-        around.refuse("a server in this process", headers=True, child=True)
-        return MemoryWay(target, around.name)
-    carry: object = getattr(target, "carry", target)
+        options.refuse("a server in this process", headers=True, child=True)
+        return MemoryTransport(target, options.name)
+    carry: object = getattr(target, "open_conversation", target)
     if callable(carry) and not isinstance(target, type):
-        around.refuse("a channel", headers=True, child=True)
-        return OneWay(cast("Callable[..., Any]", carry), around.name)
+        options.refuse("a channel", headers=True, child=True)
+        return ChannelTransport(cast("Callable[..., Any]", carry), options.name)
     raise InvalidArgumentType(
-        f"{type(target).__name__} cannot be connected to; {_POSSIBLE}", argument="target"
+        f"{type(target).__name__} cannot be connected to; {_TARGETS}", argument="target"
     )
 
 
-_POSSIBLE = (
+_TARGETS = (
     "connect to a URL, a .py or .js file, a list (a command), a Server, or a dict (one entry)"
 )
 
@@ -164,36 +166,36 @@ _POSSIBLE = (
 # ---------------------------------------------------------------- a string
 
 
-def _to_text(text: str, around: ConnectContext) -> Way:
+def _from_string(text: str, options: ConnectContext) -> ClientTransport:
     scheme, colon, _ = text.partition("://")
     if colon and scheme.lower() in ("http", "https"):
-        return _to_url(text, around)
+        return _from_url(text, options)
     file, server = split_name(text)
     ending = os.path.splitext(file)[1].lower()
     if ending in PROGRAMS and os.path.isfile(file):
-        around.refuse("a file", headers=True)
+        options.refuse("a file", headers=True)
         path = os.path.abspath(file)
-        name = around.name or server or os.path.splitext(os.path.basename(path))[0]
+        name = options.name or server or os.path.splitext(os.path.basename(path))[0]
         if ending == PYTHON:
-            return around.child(python_command(path, server), name, search_path())
+            return options.child(python_command(path, server), name, search_path())
         if server:
-            words = f"{text[:SHOWN_CHARACTERS]!r}: only a .py file has servers with names"
+            words = f"{text[:MAX_SHOWN_CHARS]!r}: only a .py file has servers with names"
             raise InvalidArgument(f"{words}; name the file alone", argument="target")
-        return around.child([PROGRAMS[ending], path], name)
+        return options.child([PROGRAMS[ending], path], name)
     raise InvalidArgument(
-        _what_to_write(file if ending in PROGRAMS else text, ending), argument="target"
+        _explain_target(file if ending in PROGRAMS else text, ending), argument="target"
     )
 
 
-def _what_to_write(text: str, ending: str) -> str:
-    # What stands behind a question mark may be a key.
+def _explain_target(text: str, ending: str) -> str:
+    # A query string may contain a key.
     text = text.partition("?")[0] if "://" in text else text
-    shown = repr(text[:SHOWN_CHARACTERS])
+    shown = repr(text[:MAX_SHOWN_CHARS])
     if "://" in text:
-        return f"{shown} is no address that MCP is spoken at; write https://… or http://…"
+        return f"{shown} is not an HTTP URL; write https://… or http://…"
     if ending in PROGRAMS and len(text.split()) == 1:
-        where = os.path.dirname(os.path.abspath(text))
-        return f"there is no file {shown}; look into {where}"
+        folder = os.path.dirname(os.path.abspath(text))
+        return f"there is no file {shown}; look into {folder}"
     if ending in (".json", ".toml"):
         return (
             f"{shown} is a configuration, which may name several servers: use "
@@ -202,8 +204,8 @@ def _what_to_write(text: str, ending: str) -> str:
     if os.path.isdir(text):
         return f"{shown} is a folder; name the file in it"
     if os.path.exists(text):
-        return f"{shown} is no .py or .js file; if it is a program, write connect([{shown}])"
-    words = _words(text)
+        return f"{shown} is not a .py or .js file; if it is a program, write connect([{shown}])"
+    words = _split_words(text)
     if len(words) != 1:
         listed = ", ".join(repr(word) for word in words or ["uvx", "mcp-server-git"])
         return (
@@ -216,28 +218,33 @@ def _what_to_write(text: str, ending: str) -> str:
     )
 
 
-def _words(text: str) -> list[str]:
-    """What somebody meant by a command line: for the sentence that refuses it, never to be run."""
+def _split_words(text: str) -> list[str]:
+    """Split a command line for the error message that refuses it, never to run it."""
     try:
-        return shlex.split(text[:SHOWN_CHARACTERS])
+        return shlex.split(text[:MAX_SHOWN_CHARS])
     except ValueError:
-        return text[:SHOWN_CHARACTERS].split()
+        return text[:MAX_SHOWN_CHARS].split()
 
 
-def _to_url(url: str, around: ConnectContext, *, older: bool = False) -> Way:
-    around.refuse("a URL", child=True)
+def _from_url(url: str, options: ConnectContext, *, legacy_sse: bool = False) -> ClientTransport:
+    options.refuse("a URL", child=True)
     from colonnade.transport.http_client.connect import RequestTarget
 
-    RequestTarget(url, {})  # which says what is wrong with it
-    made = SseWay if older else HttpWay
-    return made(url, around.headers, name=around.name, issuing=_issuing(url, around))
+    RequestTarget(url, {})  # raises for an invalid URL
+    transport = LegacySseTransport if legacy_sse else HttpTransport
+    return transport(
+        url,
+        options.headers,
+        name=options.name,
+        credentials_factory=_credentials_factory(url, options),
+    )
 
 
-def _issuing(url: str, around: ConnectContext) -> Issuing | None:
-    """How this server learns who we are; None where nobody said that it should."""
-    if around.auth is None:
+def _credentials_factory(url: str, options: ConnectContext) -> CredentialsFactory | None:
+    """The factory of the credentials for this server; None without `auth=`."""
+    if options.auth is None:
         return None
-    if any(name.lower() == "authorization" for name, _ in around.headers):
+    if any(name.lower() == "authorization" for name, _ in options.headers):
         raise InvalidArgument(
             "pass either auth= or an Authorization header, and not both", argument="auth"
         )
@@ -245,17 +252,17 @@ def _issuing(url: str, around: ConnectContext) -> Issuing | None:
     from colonnade.client.auth import credentials_factory
 
     try:
-        require_https(url, "the server's URL")  # what is shown to it must not be read on the way
+        require_https(url, "the server's URL")  # a token must not be sent in plain text
     except AuthError as error:
         raise InvalidArgument(f"auth= needs https: {error}", argument="auth") from None
-    return credentials_factory(around.auth, url)
+    return credentials_factory(options.auth, url)
 
 
 # ---------------------------------------------------------------- a list
 
 
-def _to_command(words: Sequence[object], around: ConnectContext) -> Way:
-    around.refuse("a command", headers=True)
+def _from_command(words: Sequence[object], options: ConnectContext) -> ClientTransport:
+    options.refuse("a command", headers=True)
     if not words or not all(isinstance(word, str | os.PathLike) for word in words):
         raise InvalidArgumentType(
             "a command is a list of strings, such as "
@@ -267,22 +274,22 @@ def _to_command(words: Sequence[object], around: ConnectContext) -> Way:
         raise InvalidArgument(
             "the first word of a command is the program, and this is empty", argument="target"
         )
-    name = around.name or called(argv)
-    return around.child(argv, name)
+    name = options.name or command_name(argv)
+    return options.child(argv, name)
 
 
-def called(argv: Sequence[str]) -> str:
-    """What a command is called in errors: the program, or what it was told to run."""
+def command_name(argv: Sequence[str]) -> str:
+    """The name of a command in errors: the program, or the one that a runner like `uvx` runs."""
     program = _stem(argv[0])
     if program.rstrip("0123456789.") in RUNNERS:
-        given = takewhile(lambda word: word not in CODE, argv[1:])
+        given = takewhile(lambda word: word not in CODE_FLAGS, argv[1:])
         words = (word for word in given if not word.startswith("-") and word not in VERBS)
         return _stem(next(words, "")) or program
     return program
 
 
 def _stem(word: str) -> str:
-    """The last part of a path or a package, without its ending or its version."""
+    """The last part of a path or package, without extension or version."""
     last = os.path.basename(word.rstrip("/"))
     stem, ending = os.path.splitext(last)
     return (stem if ending in (*PROGRAMS, ".exe") else last).partition("@")[0]
@@ -291,7 +298,7 @@ def _stem(word: str) -> str:
 # ---------------------------------------------------------------- one entry
 
 
-def _to_entry(entry: Mapping[str, Any], around: ConnectContext) -> Way:
+def _from_entry(entry: Mapping[str, Any], options: ConnectContext) -> ClientTransport:
     if "mcpServers" in entry or "servers" in entry:
         raise InvalidArgument(
             "this is a whole configuration; connect to one entry of it, or use a Host for all",
@@ -311,11 +318,11 @@ def _to_entry(entry: Mapping[str, Any], around: ConnectContext) -> Way:
             raise InvalidArgument(
                 "the url of an entry begins with https:// or http://", argument="target"
             )
-        headers = checked_headers(_texts(entry, "headers"))
-        everything = [*headers, *around.headers]
-        merged = ConnectContext(headers=everything, name=around.name, auth=around.auth)
-        around.refuse("a URL", child=True)
-        return _to_url(url, merged, older=kind == BY_SSE)
+        headers = checked_headers(_string_map(entry, "headers"))
+        everything = [*headers, *options.headers]
+        merged = ConnectContext(headers=everything, name=options.name, auth=options.auth)
+        options.refuse("a URL", child=True)
+        return _from_url(url, merged, legacy_sse=kind == BY_SSE)
     if kind is not None and kind != BY_STDIO:
         raise InvalidArgument(
             f"an entry with a command has the type stdio, not {kind!r}", argument="target"
@@ -325,25 +332,25 @@ def _to_entry(entry: Mapping[str, Any], around: ConnectContext) -> Way:
         raise InvalidArgumentType(
             "command is one program, and args is a list of its arguments", argument="target"
         )
-    env = {**(_texts(entry, "env") or {}), **(around.env or {})}
-    cwd = around.cwd or entry.get("cwd")
-    merged = ConnectContext(env=env, cwd=cwd, name=around.name, on_stderr=around.on_stderr)
-    around.refuse("a command", headers=True)
-    return _to_command([command, *cast("list[object]", args)], merged)
+    env = {**(_string_map(entry, "env") or {}), **(options.env or {})}
+    cwd = options.cwd or entry.get("cwd")
+    merged = ConnectContext(env=env, cwd=cwd, name=options.name, on_stderr=options.on_stderr)
+    options.refuse("a command", headers=True)
+    return _from_command([command, *cast("list[object]", args)], merged)
 
 
-def _texts(entry: Mapping[str, Any], name: str) -> dict[str, str] | None:
+def _string_map(entry: Mapping[str, Any], name: str) -> dict[str, str] | None:
     found: object = entry.get(name)
     if found is None:
         return None
     if not isinstance(found, Mapping):
         raise InvalidArgumentType(
-            f"{name} of an entry is an object, with a text for each name", argument="target"
+            f"{name} of an entry is an object with string values", argument="target"
         )
     texts = cast("Mapping[object, object]", found)
     if not all(isinstance(key, str) and isinstance(value, str) for key, value in texts.items()):
         raise InvalidArgumentType(
-            f"{name} of an entry has something that is no text", argument="target"
+            f"{name} of an entry has a value that is not a string", argument="target"
         )
     return cast("dict[str, str]", dict(texts))
 
@@ -352,42 +359,39 @@ def _texts(entry: Mapping[str, Any], name: str) -> dict[str, str] | None:
 
 
 def checked_headers(given: GivenHeaders | None) -> list[tuple[str, str]]:
-    """Headers as they are sent. Raises for those that are not a caller's to choose."""
+    """The headers as pairs. Raises for invalid ones and for those that the client sets itself."""
     if given is None:
         return []
     pairs = list(cast("Mapping[str, str]", given).items() if isinstance(given, Mapping) else given)
     for name, value in pairs:
         low = name.lower()
-        if low in OWN_HEADERS or low.startswith("mcp-param-"):
+        if low in RESERVED_HEADERS or low.startswith("mcp-param-"):
             raise InvalidArgument(
-                f"{name} is written by the client itself; leave it out", argument="headers"
+                f"{name} is set by the client itself; leave it out", argument="headers"
             )
         if not name or not name.isascii() or not name.isprintable() or set(name) & set(' :"'):
             raise InvalidArgument(
-                f"{name[:SHOWN_CHARACTERS]!r} is no name of a header", argument="headers"
+                f"{name[:MAX_SHOWN_CHARS]!r} is not a header name", argument="headers"
             )
         if not value.isprintable() or not value.isascii():
             raise InvalidArgument(
-                f"the value of {name} has characters that none can carry", argument="headers"
+                f"the value of {name} has characters that a header cannot have", argument="headers"
             )
     return pairs
 
 
-if TYPE_CHECKING:  # most clients are asked by nobody who they are
-    from colonnade.auth.client.login import Auth
-
-# Servers and proxies let go of what is idle after five minutes and more.
+# Servers and proxies close idle connections after five minutes or more.
 PING_S = 240.0
-# `clientInfo` must have a version; that of a program that did not say one, as of a server's.
+# `clientInfo` must have a version; this is the one of a program that gave none.
 NO_VERSION = "0"
 
 
-class Connecting:
-    """A client that is about to be: `await` it, or enter it with `async with`."""
+class PendingClient:
+    """A client that is not open yet: `await` it, or use `async with`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._begun = False
+        self._opened = False
 
     def __await__(self) -> Generator[Any, None, Client]:
         return self._open().__await__()
@@ -399,10 +403,10 @@ class Connecting:
         await self._client.close()
 
     async def _open(self) -> Client:
-        if self._begun:
-            raise LocalProtocolError("this connection was used; call connect again for another")
+        if self._opened:
+            raise LocalProtocolError("this connection was already used; call connect again")
         running_loop()
-        self._begun = True
+        self._opened = True
         try:
             await self._client.open()
         except BaseException:
@@ -435,28 +439,28 @@ def connect(
     ping_s: float | None = PING_S,
     max_list_bytes: int = MAX_LIST_BYTES,
     max_list_items: int = MAX_LIST_ITEMS,
-) -> Connecting:
-    """A client of a server, whichever revision and transport it speaks.
+) -> PendingClient:
+    """Connect to a server, in any revision and over any transport.
 
     The target is a URL, a `.py` or `.js` file, a list (a command), a `Server`, or a dict (one
     resolved entry of a configuration). A Python file is served as `colonnade run` serves it,
     whether or not it calls `run()`; `server.py:name` is one of its servers. A string never becomes
     a command line.
 
-    `headers` go to a URL, and so does `auth`, for a server that wants to know who you are:
-    `Login()` for a person, `ClientCredentials(…)` for a program. `env` (added to a few variables)
-    and `cwd` go to a command; `server_name` is what errors call the server; `on_stderr` hears each
-    line that a command writes to its standard error, of which errors quote the last. The client can
-    be asked what it has handlers for, and nothing else. `revision` pins or limits what is spoken.
-    `name`, `version` and `title` say who you are, which servers log and may show (`clientInfo`);
-    without them the client gives the name and version of this library.
-    Every call ends after `timeout_s`, begun anew by progress. `sample_tools` and `sample_context`
-    say what `on_sample` can do beyond words. Where conversations last, a server that was quiet for
-    `ping_s` is asked whether it is there. A list of the server (of tools, say) that has more than
-    `max_list_bytes` or `max_list_items` is an error.
+    `headers` are for a URL, and so is `auth`, for a server that requires authentication: `Login()`
+    for a user, `ClientCredentials(…)` for a program. `env` (added to a few variables) and `cwd` are
+    for a command; `server_name` is the server's name in errors; `on_stderr` is called with each
+    line that a command writes to its standard error, of which errors quote the last. The client
+    advertises the capabilities that it has callbacks for, and no others. `revision` pins or limits
+    the protocol revision. `name`, `version` and `title` are the `clientInfo`, which servers log and
+    may show; by default the name and version of this library. Every call has the timeout
+    `timeout_s`, restarted by progress. `sample_tools` and `sample_context` say that `on_sample`
+    supports tools and context. In revisions with a session, a server that has sent nothing for
+    `ping_s` is pinged. A list of the server (of tools, say) with more than `max_list_bytes` or
+    `max_list_items` is an error.
 
-    Raises `LocalProtocolError` at once for a target that is none; when awaited `CannotConnect`,
-    `LoginRequired`, `TimedOut`, or `RemoteProtocolError` where there is no revision in common.
+    Raises `LocalProtocolError` at once for an invalid target; when awaited `CannotConnect`,
+    `LoginRequired`, `TimedOut`, or `RemoteProtocolError` if there is no common revision.
     """
     if auth is not None and not hasattr(auth, "grant"):
         raise InvalidArgumentType(
@@ -464,19 +468,19 @@ def connect(
             "a token of your own goes into headers={'Authorization': 'Bearer …'}",
             argument="auth",
         )
-    for words, seconds in (("timeout_s", timeout_s), ("ping_s", ping_s)):
+    for argument, seconds in (("timeout_s", timeout_s), ("ping_s", ping_s)):
         if seconds is not None and not (isfinite(seconds) and seconds > 0):
-            raise InvalidArgument(f"{words} is a number of seconds above 0", argument=words)
-    for words, most in (("max_list_bytes", max_list_bytes), ("max_list_items", max_list_items)):
+            raise InvalidArgument(f"{argument} is a number of seconds above 0", argument=argument)
+    for argument, most in (("max_list_bytes", max_list_bytes), ("max_list_items", max_list_items)):
         if most < 1:
-            raise InvalidArgument(f"{words} is a whole number above 0", argument=words)
-    around = ConnectContext(
+            raise InvalidArgument(f"{argument} is a whole number above 0", argument=argument)
+    options = ConnectContext(
         headers=headers, env=env, cwd=cwd, name=server_name, auth=auth, on_stderr=on_stderr
     )
-    return Connecting(
+    return PendingClient(
         Client(
-            way_to(target, around),
-            Answers(
+            transport_for(target, options),
+            InputCallbacks(
                 on_elicit=on_elicit,
                 on_sample=on_sample,
                 roots=roots,
@@ -484,7 +488,7 @@ def connect(
                 sample_context=sample_context,
             ),
             info=client_info(name, version, title),
-            accepts=accepted(revision),
+            accepts=accepted_revisions(revision),
             timeout_s=timeout_s,
             ping_s=ping_s,
             max_list_bytes=max_list_bytes,
@@ -495,34 +499,34 @@ def connect(
     )
 
 
-def made(way: Way, answers: Answers, **options: Any) -> Client:
-    """A client that calls itself by our name."""
-    return Client(way, answers, info=own_name(), **options)
+def create_client(transport: ClientTransport, answers: InputCallbacks, **options: Any) -> Client:
+    """A client with the `clientInfo` of this library."""
+    return Client(transport, answers, info=library_info(), **options)
 
 
 def client_info(name: str | None, version: str | None, title: str | None) -> t.Implementation:
-    """The `clientInfo` of a program; ours where it does not say who it is."""
+    """The `clientInfo` of a program; that of this library if no name is given."""
     if name is None:
         if version is not None or title is not None:
             raise InvalidArgument(
-                "version= and title= go with name=: say who the client is", argument="name"
+                "version= and title= need name=, the name of the client", argument="name"
             )
-        return own_name()
+        return library_info()
     if not name:
         raise InvalidArgument(
-            "name= is what the client is called, and this is empty", argument="name"
+            "name= is the name of the client, and must not be empty", argument="name"
         )
     return t.Implementation(name=name, version=version or NO_VERSION, title=title)
 
 
 @cache
-def own_name() -> t.Implementation:
-    """What we call ourselves."""
+def library_info() -> t.Implementation:
+    """The name and version of this library."""
     return t.Implementation(name="colonnade", version=__version__)
 
 
-def accepted(revision: str | Iterable[str] | None) -> Revisions:
-    """The revisions that may be spoken: all, one, or some."""
+def accepted_revisions(revision: str | Iterable[str] | None) -> Revisions:
+    """The revisions of `revision=`: all, one, or some."""
     if revision is None:
         return EVERY
     dates = [revision] if isinstance(revision, str) else list(revision)

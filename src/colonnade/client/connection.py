@@ -1,8 +1,8 @@
-"""A client's side of the conversation: found, kept, and begun anew where it ended.
+"""The client's connection to one server: revision negotiation, retries, and reconnecting.
 
-Rules: every wait ends. What may have had an effect is never sent again: only what the server has
-certainly not heard, and what only looks (D19). Whatever a conversation that is over still says is
-not heard. One at a time begins anew, and whoever else needs it waits for that.
+Rules: every wait has a timeout. A request that may have had an effect is never sent again: only one
+that the server has certainly not received, or that is idempotent (D19). Messages of a closed
+conversation are ignored. One task reconnects at a time, and others wait for it.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from typing import TypeAlias
 from msgspec import Raw
 
 from colonnade.client.probe import (
-    MEMORY,
+    ERA_CACHE,
     Attempt,
     Discover,
-    Known,
-    Means,
-    Memory,
+    EraCache,
+    KnownServer,
     Opening,
     Outcome,
-    find,
+    ProbeOptions,
+    negotiate,
 )
-from colonnade.client.transports import ChildWay, Way
+from colonnade.client.transports import ClientTransport, ProcessTransport
 from colonnade.errors import (
     CannotConnect,
     ColonnadeError,
@@ -33,7 +33,7 @@ from colonnade.errors import (
     RemoteError,
     RemoteProtocolError,
 )
-from colonnade.ports import Conversation, Hearer, Progressing, RequestContext
+from colonnade.ports import ConnectionEvents, Conversation, ProgressCallback, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.link.events import NotificationReceived
@@ -45,18 +45,18 @@ from colonnade.protocol.revision import NEWEST, Revisions
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
-# For a server that ignores what it does not know. One that is started by a package manager may
-# take as long before it says anything; it is then greeted, and asked once more if it refuses that.
-# Not shorter: eight FastMCP servers that a host starts at once on two cores answer after 6 s, and
-# would be spoken to in an older revision. Python `mcp` 2.3 and rmcp 3.8 wait as long. It is paid
-# once for a command that does not answer (twice where it stays alive), and remembered.
+# For a server that ignores unknown methods. One that is started by a package manager may take as
+# long before it responds; it then gets `initialize`, and is probed once more if it refuses that.
+# Not shorter: eight FastMCP servers that a host starts at once on two cores respond after 6 s, and
+# would be used in an older revision. Python `mcp` 2.3 and rmcp 3.8 wait as long. The wait happens
+# once for a command that does not respond (twice if it stays alive), and is remembered.
 PROBE_S = 10.0
 
-# What a server says to a request that it does not understand at all (D13).
+# The statuses of a server that does not understand a request at all (D13).
 UNKNOWN_STATUSES = frozenset({400, 404, 405, 406, 415})
 
-# What only looks, or says the same twice: asked again where the answer was lost (D19).
-HARMLESS = frozenset(
+# Idempotent methods: sent again if the response was lost (D19).
+IDEMPOTENT = frozenset(
     {
         DISCOVER,
         PING,
@@ -73,209 +73,216 @@ HARMLESS = frozenset(
     }
 )
 
-# Members of an enumeration are looked up at some cost, and this one for every request.
+# Looking up an enum member is slow, and this one is needed for every request.
 CLOSED = Phase.CLOSED
 
 Headers = Iterable[tuple[str, str]]
-# Called with a conversation that was begun anew, before anybody else speaks in it.
-Renewed: TypeAlias = Callable[[Conversation, Opening], Awaitable[None]]
+# Called after a reconnect, before other requests are sent.
+OnReconnect: TypeAlias = Callable[[Conversation, Opening], Awaitable[None]]
 
 
-class Ear:
-    """Hears one conversation for a client, for as long as it is the client's."""
+class DetachableListener:
+    """Passes messages of one conversation to the client until it is detached."""
 
-    def __init__(self, hearer: Hearer) -> None:
+    def __init__(self, hearer: ConnectionEvents) -> None:
         self._hearer = hearer
-        self.deaf = False
+        self.detached = False
 
-    def answer(self, request: RequestContext) -> Awaitable[bytes | None]:
-        """The answer to a question of the server."""
-        return self._hearer.answer(request)
+    def handle_request(self, request: RequestContext) -> Awaitable[bytes | None]:
+        """Respond to a request of the server."""
+        return self._hearer.handle_request(request)
 
-    def told(self, told: NotificationReceived) -> None:
-        """Pass on what the server tells."""
-        if not self.deaf:
-            self._hearer.told(told)
+    def on_notification(self, told: NotificationReceived) -> None:
+        """Pass on a notification."""
+        if not self.detached:
+            self._hearer.on_notification(told)
 
-    def missed(self) -> None:
-        """It told something that nobody heard."""
-        if not self.deaf:
-            self._hearer.missed()
+    def on_missed_notifications(self) -> None:
+        """Notifications were missed."""
+        if not self.detached:
+            self._hearer.on_missed_notifications()
 
-    def gone(self) -> None:
-        """It has ended."""
-        if not self.deaf:
-            self._hearer.gone()
+    def on_closed(self) -> None:
+        """The conversation has ended."""
+        if not self.detached:
+            self._hearer.on_closed()
 
 
-class Speaker:
-    """Speaks with one server, on a way that may be gone more than once."""
+class ManagedConnection:
+    """A connection to one server that negotiates the revision, and reconnects if it is lost."""
 
     def __init__(
         self,
-        way: Way,
-        hearer: Hearer,
+        transport: ClientTransport,
+        hearer: ConnectionEvents,
         identity: Identity,
         accepts: Revisions,
         timeout_s: float,
-        renewed: Renewed,
-        memory: Memory = MEMORY,
+        on_reconnect: OnReconnect,
+        era_cache: EraCache = ERA_CACHE,
     ) -> None:
-        self.way = way
+        self.transport = transport
         self._hearer = hearer
         self._identity = identity
         self._accepts = accepts
         self._timeout_s = timeout_s
-        self._renewed = renewed
-        self._memory = memory
+        self._on_reconnect = on_reconnect
+        self._era_cache = era_cache
         self._conversation: Conversation | None = None
-        # The one that is being opened: nobody speaks in it yet.
-        self._tried: Conversation | None = None
-        self._ear: Ear | None = None
-        self._gone_by: Way = way
+        # The conversation that is being opened, not used for requests yet.
+        self._candidate: Conversation | None = None
+        self._listener: DetachableListener | None = None
+        self._candidate_transport: ClientTransport = transport
         self._lock = asyncio.Lock()
-        # Whether anybody looks at what follows.
-        self.watched: bool = False
-        # Requests that wait for an answer, and when the server was last heard of.
+        # Whether `busy` and `last_received_at` are needed, for pings.
+        self.pinged: bool = False
+        # Pending requests, and when the last message of the server was received.
         self.busy: int = 0
-        self.heard_at: float = 0.0
+        self.last_received_at: float = 0.0
         self._closed: str | None = None
 
     @property
     def conversation(self) -> Conversation:
-        """The one that is held now, or is being opened. Raises before there is any."""
-        conversation = self._conversation or self._tried
+        """The current conversation, or the one that is being opened. Raises before there is any."""
+        conversation = self._conversation or self._candidate
         if conversation is None:
             raise LocalProtocolError("this client is not open yet")
         return conversation
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed on this side."""
+        """Whether it was closed by the client."""
         return self._closed is not None
 
     @property
-    def over(self) -> bool:
-        """Whether there is no conversation now, on whichever side it ended."""
+    def ended(self) -> bool:
+        """Whether there is no open conversation, whichever side closed it."""
         return self._conversation is None or self._conversation.link.phase is Phase.CLOSED
 
-    def note(self) -> None:
-        """The server is there at this moment, as far as anybody knows."""
-        self.heard_at = asyncio.get_running_loop().time()
+    def touch(self) -> None:
+        """Note that the server is alive now."""
+        self.last_received_at = asyncio.get_running_loop().time()
 
     # ------------------------------------------------------------ opening
 
     def limit(self, accepts: Revisions) -> None:
-        """Speak only these, from the next opening on."""
+        """Accept only these revisions from the next connection on."""
         self._accepts = accepts
 
     async def open(self) -> Opening:
-        """Find the revision and begin. Raises where there is none in common, or nobody."""
-        opening = await self._find()
-        self._conversation = self._tried
+        """Negotiate the revision and connect. Raises if there is no common one, or no server."""
+        opening = await self._negotiate()
+        self._conversation = self._candidate
         return opening
 
-    async def _find(self) -> Opening:
-        known = self._memory.recall(self.way.key)
-        means = Means(restarts=self.way.restarts, older=self.way.older is not None)
-        finding = find(self._spoken(), means, known)
+    async def _negotiate(self) -> Opening:
+        known = self._era_cache.get(self.transport.key)
+        options = ProbeOptions(
+            restarts=self.transport.restarts, legacy_sse=self.transport.legacy_sse is not None
+        )
+        negotiation = negotiate(self._revisions(), options, known)
         try:
-            attempt = next(finding)
+            attempt = next(negotiation)
             while True:
-                attempt = finding.send(await self._try(attempt))
+                attempt = negotiation.send(await self._run_attempt(attempt))
         except StopIteration as found:
             opening: Opening = found.value
         except ConnectionLost as lost:
-            raise self._not_reached(lost) from lost.__cause__
-        assert self._tried is not None
+            raise self._as_cannot_connect(lost) from lost.__cause__
+        assert self._candidate is not None
         if not opening.revision.handshake:
-            # The revision alone: what such a server offers may change with every request, so that
-            # nothing is refused for what it offered once.
-            self._tried.link.adopt(opening.revision)
-        if self._accepts.enveloped:  # else nobody has asked whether it is a modern one
-            # Twice silent is an answer: or what ignores the probe would cost that wait each time.
+            # Only the revision: the capabilities of such a server may change with every request,
+            # so that nothing is refused because of earlier ones.
+            self._candidate.link.adopt(opening.revision)
+        if self._accepts.enveloped:  # otherwise the server was not probed
+            # A second timeout counts as certain: or a server that ignores the probe would cost the
+            # wait each time.
             sure = opening.sure or (known is not None and not known.sure)
-            kept = Known(opening.revision.handshake, opening.older, sure)
-            self._memory.keep(self.way.key, kept)
+            kept = KnownServer(opening.revision.handshake, opening.legacy_sse, sure)
+            self._era_cache.put(self.transport.key, kept)
         return opening
 
-    def _not_reached(self, lost: ConnectionLost) -> ColonnadeError:
-        """What ended before it had begun, such as a child that exits at its start, was not reached;
-        unless it was ended here."""
+    def _as_cannot_connect(self, lost: ConnectionLost) -> ColonnadeError:
+        """A connection that was lost before it was open, such as a child process that exits at
+        once, is `CannotConnect`, unless the client closed it."""
         if self._closed is not None:
             return lost
         error = CannotConnect(*lost.args, server=lost.server, hint=lost.hint, output=lost.output)
         error.status = lost.status
         return error
 
-    def _spoken(self) -> Revisions:
-        """The revisions that can be spoken on this way."""
-        if not self.way.greets:
+    def _revisions(self) -> Revisions:
+        """The accepted revisions that the transport supports."""
+        if not self.transport.always_handshakes:
             return self._accepts
         if not self._accepts.handshakes:
             dates = ", ".join(self._accepts.dates)
-            words = f"{dates} is not spoken by HTTP with SSE; leave out revision=, or the type sse"
+            words = f"{dates} has no HTTP+SSE transport; leave out revision=, or the type sse"
             raise LocalProtocolError(words)
         return Revisions(self._accepts.handshakes)
 
-    async def _try(self, attempt: Attempt) -> Outcome:
+    async def _run_attempt(self, attempt: Attempt) -> Outcome:
         try:
             if isinstance(attempt, Discover):
-                conversation = await self._fresh(self.way)
+                conversation = await self._new_conversation(self.transport)
                 seconds = self._timeout_s if attempt.patient else probe_s(self._timeout_s)
                 params = t.RequestParams()
                 return await conversation.request(
                     DISCOVER, params, seconds, probing=attempt.revision
                 )
-            way = self.way.older if attempt.older else self.way
-            conversation = await self._fresh(way or self.way)
+            transport = self.transport.legacy_sse if attempt.legacy_sse else self.transport
+            conversation = await self._new_conversation(transport or self.transport)
             return await conversation.initialize(attempt.revision, self._timeout_s)
         except ColonnadeError as error:
             return error
 
-    async def _fresh(self, way: Way) -> Conversation:
-        """A conversation in which nothing was agreed on yet."""
-        tried = self._tried
-        if tried is not None and way is self._gone_by and tried.link.phase is Phase.NEW:
-            return tried
-        await self._leave("another try")
+    async def _new_conversation(self, transport: ClientTransport) -> Conversation:
+        """A conversation in which nothing was negotiated yet."""
+        candidate = self._candidate
+        if (
+            candidate is not None
+            and transport is self._candidate_transport
+            and candidate.link.phase is Phase.NEW
+        ):
+            return candidate
+        await self._close_candidate("the connection is retried")
         if self._closed is not None:
             raise ConnectionLost(self._closed)
-        carry = await way.reach(self._timeout_s)
+        carry = await transport.open_channel(self._timeout_s)
         link = DuplexLink(Side.CLIENT, self._identity, self._accepts)
-        self._ear, self._gone_by = Ear(self._hearer), way
-        tried = self._tried = carry(link, self._ear)
-        if self._closed is not None:  # while it was reached
-            await tried.leave(self._closed)
+        self._listener, self._candidate_transport = DetachableListener(self._hearer), transport
+        candidate = self._candidate = carry(link, self._listener)
+        if self._closed is not None:  # while connecting
+            await candidate.aclose(self._closed)
             raise ConnectionLost(self._closed)
-        return tried
+        return candidate
 
-    async def _leave(self, why: str) -> None:
-        """End the one that was tried last, which is also the one that is held, if one is."""
-        if self._tried is not None and self._ear is not None:
-            self._ear.deaf = True
-            await self._tried.leave(why)
+    async def _close_candidate(self, why: str) -> None:
+        """Close the last opened conversation, which is the current one if there is one."""
+        if self._candidate is not None and self._listener is not None:
+            self._listener.detached = True
+            await self._candidate.aclose(why)
 
     async def close(self, why: str) -> None:
-        """End it, and the way; at any time, in any task, and twice."""
+        """Close it and the transport. May be called at any time, from any task, more than once."""
         self._closed = self._closed or why
-        if self._tried is not None:
-            await self._tried.leave(why)
-        await self.way.close()
+        if self._candidate is not None:
+            await self._candidate.aclose(why)
+        await self.transport.close()
 
-    # ------------------------------------------------------------ speaking
+    # ------------------------------------------------------------ requests
 
     async def request(
         self,
         method: str,
         params: t.RequestParams,
         timeout_s: float,
-        progressed: Progressing | None = None,
+        on_progress: ProgressCallback | None = None,
         headers: Headers = (),
     ) -> Raw:
-        """The raw answer to a request, from a conversation begun anew where that does no harm."""
-        watched = self.watched
-        if watched:
+        """Send a request and return the raw result; reconnects and retries if that is safe."""
+        pinged = self.pinged
+        if pinged:
             self.busy += 1
         try:
             conversation = self._conversation
@@ -284,37 +291,37 @@ class Speaker:
                 or self._closed is not None
                 or conversation.link.phase is CLOSED
             ):
-                conversation = await self.ready(method)
+                conversation = await self.ensure_open(method)
             try:
                 return await conversation.request(
-                    method, params, timeout_s, progressed=progressed, headers=headers
+                    method, params, timeout_s, on_progress=on_progress, headers=headers
                 )
             except ColonnadeError as error:
                 await self._recover(method, conversation, error)
             return await self.conversation.request(
-                method, params, timeout_s, progressed=progressed, headers=headers
+                method, params, timeout_s, on_progress=on_progress, headers=headers
             )
         finally:
-            if watched:
+            if pinged:
                 self.busy -= 1
-                self.note()
+                self.touch()
 
     async def _recover(
         self, method: str, conversation: Conversation, error: ColonnadeError
     ) -> None:
-        """Make it possible to ask once more, where that does no harm; else raise the error."""
-        if self._closed is not None or not self.way.repeats:
+        """Prepare a retry if that is safe; otherwise raise the error."""
+        if self._closed is not None or not self.transport.can_reconnect:
             raise error
-        if not (may_repeat(method, error) or await self._was_exchanged(conversation, error)):
+        if not (may_repeat(method, error) or await self._was_replaced(conversation, error)):
             raise error
-        log.info("%s: %s is sent again: %s", self.way.name, method, error)
-        if not isinstance(error, ConnectionLost) or error.not_sent or self.over:
-            await self.renew(conversation)
+        log.info("%s: retrying %s: %s", self.transport.name, method, error)
+        if not isinstance(error, ConnectionLost) or error.not_sent or self.ended:
+            await self.reconnect(conversation)
 
-    async def _was_exchanged(self, conversation: Conversation, error: ColonnadeError) -> bool:
-        """Whether another server stands there by now, which does not speak as we do any more.
+    async def _was_replaced(self, conversation: Conversation, error: ColonnadeError) -> bool:
+        """Whether the server was replaced by one that does not support the negotiated revision.
 
-        It has done nothing of what it was asked; but that it was exchanged must prove true.
+        Such a server has not executed the request; but the replacement must be confirmed.
         """
         peer = conversation.link.peer
         if peer is None or peer.revision.handshake:
@@ -330,50 +337,50 @@ class Speaker:
             return peer.revision.date not in decode_as(t.DiscoverResult, raw).supported_versions
         except (RemoteError, RemoteProtocolError):
             return True
-        except ColonnadeError:  # whatever this is, it is no reason to begin anew
+        except ColonnadeError:  # no reason to reconnect
             return False
 
-    async def ready(self, method: str) -> Conversation:
-        """A conversation to say this in: the one that is held, or a new one if it has ended."""
+    async def ensure_open(self, method: str) -> Conversation:
+        """The current conversation, or a new one if it has ended."""
         if self._closed is not None:
             raise ConnectionLost(f"{self._closed} before {method}")
         if self._conversation is None:
             raise LocalProtocolError(f"{method} before this client is open")
-        if self.over:
-            if not self.way.repeats:
+        if self.ended:
+            if not self.transport.can_reconnect:
                 raise ConnectionLost(f"the connection ended before {method}")
-            await self.renew(self.conversation)
-            if self.over:
+            await self.reconnect(self.conversation)
+            if self.ended:
                 raise ConnectionLost(f"the connection ended once more before {method}")
         return self.conversation
 
-    async def renew(self, seen: Conversation) -> None:
-        """Begin anew after this conversation, unless somebody has."""
+    async def reconnect(self, seen: Conversation) -> None:
+        """Reconnect after this conversation, unless another task has."""
         async with self._lock:
             if self._closed is not None:
                 raise ConnectionLost(self._closed)
             if self._conversation is not seen:
                 return
-            child = self.way.child if isinstance(self.way, ChildWay) else None
+            child = self.transport.child if isinstance(self.transport, ProcessTransport) else None
             why = child.lost if child is not None else None
-            await self._leave("it is begun anew")
-            opening = await self._find()
+            await self._close_candidate("the connection is opened again")
+            opening = await self._negotiate()
             if why is not None:
-                words = "%s; it was started again, and what it held in memory is gone%s"
+                words = "%s; it was restarted, and its state in memory is lost%s"
                 log.warning(words, why.sentence, why.output)
-            assert self._tried is not None
-            await self._renewed(self._tried, opening)
-            self._conversation = self._tried
+            assert self._candidate is not None
+            await self._on_reconnect(self._candidate, opening)
+            self._conversation = self._candidate
 
 
 def probe_s(limit_s: float) -> float:
-    """How long a probe waits: half of a short limit at most (a host's `start_s`, say), so that time
-    is left for the handshake after it."""
+    """The timeout of a probe: at most half of the limit (a host's `start_s`, say), so that time is
+    left for the handshake after it."""
     return min(PROBE_S, limit_s / 2)
 
 
 def may_repeat(method: str, error: ColonnadeError) -> bool:
-    """Whether this may be sent once more: the server has not heard it, or it only looks (D19)."""
+    """Whether a request may be retried: it was not received, or it is idempotent (D19)."""
     if not isinstance(error, ConnectionLost):
         return False
-    return error.not_sent or (error.status is None and method in HARMLESS)
+    return error.not_sent or (error.status is None and method in IDEMPOTENT)

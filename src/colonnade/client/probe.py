@@ -1,11 +1,11 @@
-"""Which revision a server speaks: what to try next, and what each answer proves.
+"""Revision negotiation of a client: probe with `server/discover`, fall back to `initialize`.
 
-A generator that does nothing itself: it says what to try, is told what came of it, and ends with
-an opening or with the error that a person should see.
+A generator without I/O: it yields what to try, is sent the outcome, and returns an opening or
+raises the error for the user.
 
-Rules: no I/O, no clock. What was answered about the way, not by the server (401, 503, a broken
-network), decides nothing (D13). What a server says that it speaks is checked, never assumed from
-the fact that it answered (D11). What is remembered saves a question, and is given up for proof.
+Rules: no I/O, no clock. A response about the connection and not from the server (401, 503, a
+network error) decides nothing (D13). The revisions that a server names are checked, never assumed
+from the fact that it responded (D11). The cache saves a probe, and gives way to evidence.
 """
 
 from collections.abc import Generator, Hashable
@@ -35,20 +35,20 @@ from colonnade.protocol.negotiation import choose
 from colonnade.protocol.revision import NEWEST, Revision, Revisions
 from colonnade.protocol.types import DiscoverResult, UnsupportedProtocolVersionData
 
-# What an HTTP answer says about the way, not about the server at its end (D13).
+# HTTP statuses that say nothing about the revision of the server (D13).
 UNDECIDED_STATUSES = frozenset({401, 403, 407, 408, 425, 429})
 
 
 class Era(Enum):
-    """What the answer to a probe proves."""
+    """What the response to a probe proves."""
 
-    MODERN = "each request says it all"
-    LEGACY = "begin with initialize"
-    UNDECIDED = "ask again later"
+    MODERN = "no handshake: each request has the revision"
+    LEGACY = "handshake with initialize"
+    UNDECIDED = "unknown, try again later"
 
 
 class Verdict(Struct, frozen=True):
-    """The era of a server, and the versions that it named, if it did."""
+    """The era of a server, and the versions that it named, if any."""
 
     era: Era
     supported: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ def judge(
     status: int | None = None,
     method: str = "server/discover",
 ) -> Verdict:
-    """What the answer to a probe proves (D12, D13). No outcome: silence, or no JSON-RPC body."""
+    """What the response to a probe proves (D12, D13). None: a timeout, or no JSON-RPC body."""
     if isinstance(outcome, ResultResponse):
         return _judge_reply(outcome)
     if isinstance(outcome, ErrorResponse):
@@ -105,7 +105,7 @@ class _Required(Struct):
 _required = msgspec.json.Decoder(_Required)
 
 
-# Servers whose era is remembered in one process; the one used longest ago makes room.
+# Servers whose era is cached in one process; the oldest entry is removed.
 MAX_REMEMBERED = 1024
 
 UNDECIDED = Verdict(Era.UNDECIDED)
@@ -113,156 +113,161 @@ LEGACY = Verdict(Era.LEGACY)
 
 
 class Discover(Struct, frozen=True):
-    """Ask `server/discover` in this revision. Where something else is left to try, the wait for
-    it is short; `patient` is where nothing is."""
+    """Send `server/discover` in this revision, with a short timeout; `patient` with the full one,
+    if nothing else is left to try."""
 
     revision: Revision
     patient: bool
 
 
-class Greet(Struct, frozen=True):
-    """Send `initialize` and ask for this revision, `older` by the transport of the first one."""
+class Initialize(Struct, frozen=True):
+    """Send `initialize` with this revision, with `legacy_sse` over the HTTP+SSE transport."""
 
     revision: Revision
-    older: bool = False
+    legacy_sse: bool = False
 
 
-Attempt: TypeAlias = Discover | Greet
+Attempt: TypeAlias = Discover | Initialize
 Outcome: TypeAlias = Raw | ColonnadeError
 
 
 class Opening(Struct, frozen=True):
-    """How a conversation began: in which revision, and what the server said of itself.
+    """The result of a negotiation: the revision, and the `initialize` or `discover` result.
 
-    It is not `sure` that there is no newer one where the probe was not answered in time: a server
-    may have ignored it, or have been too slow that day.
+    Not `sure` if the probe timed out: the server may have ignored it, or have been too slow.
     """
 
     revision: Revision
     result: t.InitializeResult | t.DiscoverResult
-    older: bool = False
+    legacy_sse: bool = False
     sure: bool = True
 
 
-class Known(Struct, frozen=True):
-    """What is remembered of a server: how it wants to be spoken to. What is not `sure` is asked
-    once more, and believed if it is so again."""
+class KnownServer(Struct, frozen=True):
+    """A cached negotiation. One that is not `sure` is probed once more, and trusted if the outcome
+    is the same."""
 
     handshake: bool
-    older: bool = False
+    legacy_sse: bool = False
     sure: bool = True
 
 
-class Means(Struct, frozen=True):
-    """What can be done to reach a server: start it again, use the older transport."""
+class ProbeOptions(Struct, frozen=True):
+    """What the transport supports: restarting the server, the HTTP+SSE transport."""
 
     restarts: bool = False
-    older: bool = False
+    legacy_sse: bool = False
 
 
-Finding: TypeAlias = Generator[Attempt, Outcome, Opening]
+Negotiation: TypeAlias = Generator[Attempt, Outcome, Opening]
 
 
-def find(accepts: Revisions, means: Means, known: Known | None = None) -> Finding:
-    """Find the newest revision that both sides speak. Raises `ColonnadeError` if there is none."""
+def negotiate(
+    accepts: Revisions, options: ProbeOptions, known: KnownServer | None = None
+) -> Negotiation:
+    """Negotiate the newest common revision. Raises `ColonnadeError` if there is none."""
     if known is not None and known.handshake and known.sure and accepts.handshakes:
-        outcome = yield Greet(accepts.handshakes[0], older=known.older and means.older)
+        outcome = yield Initialize(
+            accepts.handshakes[0], legacy_sse=known.legacy_sse and options.legacy_sse
+        )
         if isinstance(outcome, Raw):
-            return _agreed(outcome, accepts, known.older)
-        if _judged(outcome, means) is UNDECIDED or isinstance(outcome, TimedOut):
+            return _agreed(outcome, accepts, known.legacy_sse)
+        if _judge_outcome(outcome, options) is UNDECIDED or isinstance(outcome, TimedOut):
             raise outcome
     if accepts.enveloped:
-        return (yield from _probe(accepts, means))
-    return (yield from _fall_back(accepts, means))
+        return (yield from _probe(accepts, options))
+    return (yield from _fall_back(accepts, options))
 
 
-def _probe(accepts: Revisions, means: Means) -> Finding:
-    """R0844, R0932, R0951: discover first, and believe only what is a modern server's answer."""
+def _probe(accepts: Revisions, options: ProbeOptions) -> Negotiation:
+    """R0844, R0932, R0951: `server/discover` first, and only a modern response counts."""
     newest = accepts.enveloped[0]
     outcome = yield Discover(newest, patient=not accepts.handshakes)
-    verdict = _judged(outcome, means)
+    verdict = _judge_outcome(outcome, options)
     if verdict.era is Era.MODERN:
-        return (yield from _modern(accepts, means, newest, outcome, verdict))
+        return (yield from _modern(accepts, options, newest, outcome, verdict))
     if verdict.era is Era.UNDECIDED or not accepts.handshakes:
-        raise _too_old(outcome, accepts)
+        raise _no_common_revision(outcome, accepts)
     silent = isinstance(outcome, TimedOut)
     try:
-        opening = yield from _fall_back(accepts, means)
+        opening = yield from _fall_back(accepts, options)
         return replace(opening, sure=not silent)
     except ConnectionLost as lost:
-        if not silent or not means.restarts or lost.status is not None:
+        if not silent or not options.restarts or lost.status is not None:
             raise
         # D13: a server on Python `mcp` 1.0 to 1.8 stops reading at an unknown method, stays alive,
         # and exits at the next message. The next process gets `initialize` as its first message.
         # If that succeeds, it is certain that this server must not be probed.
-        return (yield from _fall_back(accepts, means))
+        return (yield from _fall_back(accepts, options))
     except RemoteError as refused:
         if not silent:
             raise
-        # It was still starting, perhaps, and knows no handshake; by now it is awake.
+        # It may have been starting still, and support no handshake.
         late = yield Discover(newest, patient=True)
-        verdict = _judged(late, means)
+        verdict = _judge_outcome(late, options)
         if verdict.era is not Era.MODERN:
             raise refused from None
-        return (yield from _modern(accepts, means, newest, late, verdict))
+        return (yield from _modern(accepts, options, newest, late, verdict))
 
 
 def _modern(
-    accepts: Revisions, means: Means, tried: Revision, outcome: Outcome, verdict: Verdict
-) -> Finding:
-    """A modern server is spoken to in what it named, and is not fallen back from (D12)."""
+    accepts: Revisions, options: ProbeOptions, tried: Revision, outcome: Outcome, verdict: Verdict
+) -> Negotiation:
+    """Use a revision that the modern server named; there is no fallback (D12)."""
     if isinstance(outcome, ColonnadeError) and not verdict.supported:
         raise outcome
     revision = choose(verdict.supported, accepts)
     if revision.handshake:  # D11
-        greeted = yield Greet(revision)
+        greeted = yield Initialize(revision)
         if isinstance(greeted, ColonnadeError):
             raise greeted
         return _agreed(greeted, accepts, False)
     if revision is not tried or isinstance(outcome, ColonnadeError):
-        # Once, and also where it has just refused this one: it may have learned of it meanwhile.
+        # Once, also if it has just refused this one: it may have been updated meanwhile.
         outcome = yield Discover(revision, patient=True)
-        again = _judged(outcome, means)
+        again = _judge_outcome(outcome, options)
         if isinstance(outcome, ColonnadeError) and not again.supported:
             raise outcome
         choose(again.supported, Revisions([revision]))
     if isinstance(outcome, ColonnadeError):
-        raise RemoteProtocolError(f"it refuses {revision.date}, and says that it speaks it")
+        raise RemoteProtocolError(f"it refuses {revision.date}, but lists it as supported")
     return Opening(revision, decode_as(t.DiscoverResult, outcome))
 
 
-def _fall_back(accepts: Revisions, means: Means) -> Finding:
-    """A handshake, and where even that is unknown the transport of the first revision."""
+def _fall_back(accepts: Revisions, options: ProbeOptions) -> Negotiation:
+    """`initialize`, and if even that is unknown, the HTTP+SSE transport."""
     revision = accepts.handshakes[0]
-    outcome = yield Greet(revision)
+    outcome = yield Initialize(revision)
     if isinstance(outcome, Raw):
         return _agreed(outcome, accepts, False)
-    if means.older and _knows_no_post(outcome):
-        older = yield Greet(revision, older=True)
-        if isinstance(older, Raw):
-            return _agreed(older, accepts, True)
-        if isinstance(older, AuthError):  # it is there, and wants to know who comes
-            raise older
+    if options.legacy_sse and _rejects_post(outcome):
+        legacy_sse = yield Initialize(revision, legacy_sse=True)
+        if isinstance(legacy_sse, Raw):
+            return _agreed(legacy_sse, accepts, True)
+        if isinstance(legacy_sse, AuthError):  # it exists, and requires authentication
+            raise legacy_sse
     raise outcome
 
 
-def _agreed(answer: Raw, accepts: Revisions, older: bool) -> Opening:
+def _agreed(answer: Raw, accepts: Revisions, legacy_sse: bool) -> Opening:
     result = decode_as(t.InitializeResult, answer)
     revision = accepts.get(result.protocol_version)
     assert revision is not None, "the link has agreed to it (D34)"
-    return Opening(revision, result, older)
+    return Opening(revision, result, legacy_sse)
 
 
-def _knows_no_post(error: ColonnadeError) -> bool:
-    """D13: any 4xx that speaks of the request; 2025-03-26 says any, later pages name three."""
+def _rejects_post(error: ColonnadeError) -> bool:
+    """D13: any 4xx about the request; 2025-03-26 says any, later revisions name three."""
     status = error.status
     if status is None or not 400 <= status < 500 or status in UNDECIDED_STATUSES:
         return False
-    return not (isinstance(error, RemoteError) and _judged(error, Means()).era is Era.MODERN)
+    return not (
+        isinstance(error, RemoteError) and _judge_outcome(error, ProbeOptions()).era is Era.MODERN
+    )
 
 
-def _judged(outcome: Outcome, means: Means) -> Verdict:
-    """What the answer to a probe proves, or what came instead of one."""
+def _judge_outcome(outcome: Outcome, options: ProbeOptions) -> Verdict:
+    """What the response to a probe proves, or the error instead of one."""
     if isinstance(outcome, Raw):
         return judge(ResultResponse(0, outcome))
     if isinstance(outcome, RemoteError):
@@ -272,46 +277,46 @@ def _judged(outcome: Outcome, means: Means) -> Verdict:
     elif isinstance(outcome, AuthError | CannotConnect | LocalProtocolError):
         return UNDECIDED
     elif isinstance(outcome, ConnectionLost) and outcome.status is None:
-        # D13: some children exit at the first word that is not initialize.
-        return LEGACY if means.restarts else UNDECIDED
+        # D13: some servers exit at the first message that is not `initialize`.
+        return LEGACY if options.restarts else UNDECIDED
     else:
         verdict = judge(None, outcome.status)
     return UNDECIDED if verdict.era is Era.UNDECIDED else verdict
 
 
-def _too_old(outcome: Outcome, accepts: Revisions) -> ColonnadeError:
-    """What to raise where nothing older may be tried."""
+def _no_common_revision(outcome: Outcome, accepts: Revisions) -> ColonnadeError:
+    """The error if no older revision may be tried."""
     unknown = NEWEST.codes[FaultKind.METHOD_NOT_FOUND], NEWEST.codes[FaultKind.INVALID_PARAMS]
     dates = ", ".join(accepts.dates)
     if isinstance(outcome, Raw):
         return RemoteProtocolError(
-            f"it gave server/discover an answer that is none, so that it does not speak {dates}; "
-            "connect without revision= to let an older one be tried"
+            f"its server/discover result is invalid, so it does not support {dates}; "
+            "connect without revision= to allow older revisions"
         )
     if isinstance(outcome, RemoteError) and outcome.code in unknown and not accepts.handshakes:
         return RemoteProtocolError(
-            f"it knows no server/discover, so that it does not speak {dates}; "
-            "connect without revision= to let an older one be tried"
+            f"it has no server/discover, so it does not support {dates}; "
+            "connect without revision= to allow older revisions"
         )
     return outcome
 
 
-# ---------------------------------------------------------------- memory
+# ---------------------------------------------------------------- cache
 
 
-class Memory:
-    """How servers wanted to be spoken to, for as long as this process lives (R0930)."""
+class EraCache:
+    """Negotiation outcomes by server, for the lifetime of the process (R0930)."""
 
     def __init__(self, most: int = MAX_REMEMBERED) -> None:
         self._most = most
-        self._known: dict[Hashable, Known] = {}
+        self._known: dict[Hashable, KnownServer] = {}
 
-    def recall(self, key: Hashable | None) -> Known | None:
-        """What is remembered of a server; None for what has no name to be remembered under."""
+    def get(self, key: Hashable | None) -> KnownServer | None:
+        """The cached outcome of a server; None without a key."""
         return self._known.get(key) if key is not None else None
 
-    def keep(self, key: Hashable | None, known: Known) -> None:
-        """Remember this of it from now on."""
+    def put(self, key: Hashable | None, known: KnownServer) -> None:
+        """Cache the outcome of a server."""
         if key is None:
             return
         self._known.pop(key, None)
@@ -320,4 +325,4 @@ class Memory:
         self._known[key] = known
 
 
-MEMORY = Memory()
+ERA_CACHE = EraCache()

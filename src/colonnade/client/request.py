@@ -1,8 +1,7 @@
-"""How a client has a request answered: from what it kept, or by the server, in as many rounds as
-that takes; and what it hears beside the answers.
+"""Client requests: the cache, `input_required` rounds, pings, and notifications of the server.
 
-Rules: every wait ends. Giving up a call tells the server so. An answer that took questions is never
-kept. Errors say which server it was.
+Rules: every wait has a timeout. Cancelling a call sends a cancellation to the server. A result that
+took input requests is never cached. Errors name the server.
 """
 
 import asyncio
@@ -16,13 +15,18 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS, Cache, ListBudget
-from colonnade.client.connection import Speaker
-from colonnade.client.input_callbacks import Answering, Answers, Hearing, Visits
+from colonnade.client.connection import ManagedConnection
+from colonnade.client.input_callbacks import (
+    CallbackQueue,
+    InputCallbacks,
+    InputResponder,
+    UrlElicitations,
+)
 from colonnade.client.probe import Opening
-from colonnade.client.roots import Watching
-from colonnade.client.subscriptions import LISTS, UPDATED, Listenings
-from colonnade.client.tools import Tools
-from colonnade.client.transports import MemoryWay, OneWay, Way
+from colonnade.client.roots import RootsWatcher
+from colonnade.client.subscriptions import LISTS, UPDATED, ChangeStreams
+from colonnade.client.tools import ToolSchemas
+from colonnade.client.transports import ChannelTransport, ClientTransport, MemoryTransport
 from colonnade.errors import (
     ChannelError,
     ColonnadeError,
@@ -35,7 +39,7 @@ from colonnade.errors import (
     TimedOut,
     ToolError,
 )
-from colonnade.ports import Carry, Conversation, Progressing, RequestContext
+from colonnade.ports import Conversation, OpenConversation, ProgressCallback, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import convert_to, decode_as, readable_items
 from colonnade.protocol.exchange import decode_result
@@ -49,27 +53,27 @@ from colonnade.protocol.types import InputRequiredResult
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
-# A sleep may end that much early, by the last digit of the time alone; nobody sleeps for so little.
+# A sleep may end this much early because of floating-point rounding.
 ROUNDING_S = 1e-6
 
 
-class Pinging:
-    """Pings one server while nothing else is said, in a task of its own."""
+class PingLoop:
+    """Pings one server while it is idle, in its own task."""
 
-    def __init__(self, speaker: Speaker, every_s: float, timeout_s: float) -> None:
-        self._speaker = speaker
+    def __init__(self, connection: ManagedConnection, every_s: float, timeout_s: float) -> None:
+        self._connection = connection
         self._every_s = every_s
         self._timeout_s = timeout_s
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """From now on."""
+        """Start the task."""
         if self._task is None:
-            self._speaker.watched = True
+            self._connection.pinged = True
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """No more; at any time, and twice."""
+        """Stop the task. May be called at any time, and more than once."""
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task():
             task.cancel()
@@ -77,71 +81,73 @@ class Pinging:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        while not self._speaker.closed:
-            quiet_s = 0.0 if self._speaker.busy else loop.time() - self._speaker.heard_at
+        while not self._connection.closed:
+            quiet_s = (
+                0.0 if self._connection.busy else loop.time() - self._connection.last_received_at
+            )
             if quiet_s < self._every_s - ROUNDING_S:  # R0071
                 await asyncio.sleep(self._every_s - quiet_s)
             elif not await self._ping():
                 await asyncio.sleep(self._every_s)
 
     async def _ping(self) -> bool:
-        """Whether the server answered; there may be nobody to ask, or no such question."""
-        conversation = self._speaker.conversation
+        """Whether the server responded; False also if there is no connection, or no `ping`."""
+        conversation = self._connection.conversation
         peer = conversation.link.peer
-        if self._speaker.over or peer is None or PING not in peer.revision.methods:
+        if self._connection.ended or peer is None or PING not in peer.revision.methods:
             return False
         try:
             await conversation.request(PING, t.RequestParams(), self._timeout_s)
         except ColonnadeError as error:
-            name = self._speaker.way.name
+            name = self._connection.transport.name
             if not isinstance(error, ChannelError) or (error.status and not error.not_sent):
-                log.debug("server %r refuses to be pinged: %s", name, error)
-                self._speaker.note()  # it is there, and said so
+                log.debug("server %r refused a ping: %s", name, error)
+                self._connection.touch()  # a refusal is a response
                 return True
-            log.warning("server %r did not answer a ping: %s", name, error)  # R0074
-            await conversation.leave("it did not answer a ping")  # R0072
+            log.warning("server %r did not respond to a ping: %s", name, error)  # R0074
+            await conversation.aclose("it did not respond to a ping")  # R0072
             return False
-        self._speaker.note()
+        self._connection.touch()
         return True
 
 
-# A server that asks again and again never answers; ours stop at so many themselves.
+# A server that always returns `input_required` never finishes; our servers have the same limit.
 MAX_ROUNDS = 10
-# The first is no round of questions.
-NUMBERS = range(MAX_ROUNDS + 1)
+# The first request is not a round.
+ROUND_NUMBERS = range(MAX_ROUNDS + 1)
 
 T = TypeVar("T")
 
 
-class Rounds:
-    """What is left of the time of one call that is answered with questions, since it `began`."""
+class RoundDeadlines:
+    """The deadlines of one call with `input_required` rounds: of the server, and of the user."""
 
-    def __init__(self, method: str, server: str, timeout_s: float, began: float) -> None:
+    def __init__(self, method: str, server: str, timeout_s: float, started: float) -> None:
         self._method = method
         self._server = server
-        # A call that was given more time than all calls have is given it once, not in each round.
+        # A longer timeout of the caller counts once, not in each round.
         self._server_s = max(MAX_S, timeout_s)
-        self._people_s = MAX_PAUSED_S
-        self._ends_at = began + self._server_s
+        self._user_s = MAX_PAUSED_S
+        self._ends_at = started + self._server_s
 
     @property
     def _call(self) -> str:
         return f"{self._method} of server {self._server!r}" if self._server else self._method
 
-    async def of_server(self, asking: Awaitable[T]) -> T:
-        """What the server says, while it has time. Raises `TimedOut`, and what that raises."""
-        words = f"{self._call} was not done within {self._server_s:g} s, in all its rounds"
-        return await _until(self._ends_at, asking, words, self._server)
+    async def wait_for_server(self, pending: Awaitable[T]) -> T:
+        """Wait for the server until its deadline. Raises `TimedOut`."""
+        words = f"{self._call} did not finish within {self._server_s:g} s, over all its rounds"
+        return await _until(self._ends_at, pending, words, self._server)
 
-    async def of_people(self, answering: Awaitable[T]) -> T:
-        """What people say, while they have time. Raises `TimedOut`, and what that raises."""
-        began = asyncio.get_running_loop().time()
-        words = f"nobody answered the questions of {self._call} within {MAX_PAUSED_S:g} s"
+    async def wait_for_user(self, responder: Awaitable[T]) -> T:
+        """Wait for the user until the user's deadline. Raises `TimedOut`."""
+        started = asyncio.get_running_loop().time()
+        words = f"the input requests of {self._call} got no response within {MAX_PAUSED_S:g} s"
         try:
-            return await _until(began + self._people_s, answering, words, self._server)
+            return await _until(started + self._user_s, responder, words, self._server)
         finally:
-            took_s = asyncio.get_running_loop().time() - began
-            self._people_s -= took_s
+            took_s = asyncio.get_running_loop().time() - started
+            self._user_s -= took_s
             self._ends_at += took_s
 
 
@@ -156,36 +162,35 @@ async def _until(end: float, waiting: Awaitable[T], words: str, server: str) -> 
         raise
 
 
-# What is logged is wanted, where a handler was given; more or less is for `set_log_level`.
+# The level if there is an `on_log` callback; `set_log_level` changes it.
 LOG_LEVEL: t.LoggingLevel = "info"
-# For a level of logs, or a subscription, at the beginning of a conversation: a server that does not
-# answer that is used without it.
+# Timeout for the log level and subscriptions at the start of a connection: a server that does not
+# respond is used without them.
 RESTORE_S = 10.0
-# Of the questions that a server has open by request, together: as much as one message may have.
-MAX_ASKED_BYTES = 64 * 1024 * 1024
-# Items of one page that cannot be read and are named in the log, one line each.
-MAX_LEFT_OUT = 10
-ELSEWHERE = (
-    "this client is used in another event loop or thread than the one that it was opened in; "
-    "connect where it is used, inside the same asyncio.run, or take colonnade.sync.connect, which "
-    "any thread can use"
+# Of the server's input requests that are open at once: the maximum size of one message.
+MAX_INPUT_REQUEST_BYTES = 64 * 1024 * 1024
+# Invalid items of one page that are logged, one line each.
+MAX_LOGGED_ITEMS = 10
+WRONG_LOOP = (
+    "this client was opened in another event loop or thread; connect inside the same asyncio.run, "
+    "or use colonnade.sync.connect, which works in any thread"
 )
 NO_LOOP = (
-    "no asyncio event loop runs here; begin with asyncio.run(main()), and under trio or without "
-    "any loop take colonnade.sync.connect (under trio in trio.to_thread.run_sync)"
+    "no asyncio event loop is running; use asyncio.run(main()), and under trio or without "
+    "an event loop colonnade.sync.connect (under trio in trio.to_thread.run_sync)"
 )
 LOG_MESSAGE = "notifications/message"
 SUBSCRIBE = "resources/subscribe"
 ROOTS_CHANGED = "notifications/roots/list_changed"
-VISITED = "notifications/elicitation/complete"
-# What a change of a list makes stale.
+ELICITATION_COMPLETE = "notifications/elicitation/complete"
+# The cached results that a list_changed notification makes stale.
 STALE: dict[str, tuple[str, ...]] = {
     "tools": ("tools/list",),
     "prompts": ("prompts/list",),
     "resources": ("resources/list", "resources/templates/list"),
 }
 
-# What a server may say may be kept.
+# Methods whose results a server may declare cacheable.
 CACHEABLE = frozenset(
     name for revision in EVERY for name, row in revision.methods.items() if row.cacheable
 )
@@ -193,27 +198,27 @@ CACHEABLE = frozenset(
 R = TypeVar("R", bound=t.ProtocolType)
 
 OnLog: TypeAlias = Callable[[t.LoggingMessageNotificationParams], Any]
-# How far it is, of how much, and in words.
+# Called with progress, total and message.
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Any]
 Headers = Iterable[tuple[str, str]]
 
 
-class Behalf(NamedTuple):
-    """For whom a request is made, where that is not whoever made the client: who answers what it
-    is asked, who may be given what was kept, and what is to be logged, if anything."""
+class OriginalCaller(NamedTuple):
+    """The caller of a forwarded request: what responds to its input requests, the principal for the
+    cache, and the log level."""
 
-    answers: Answering
+    answers: InputResponder
     principal: str = ""
     log_level: t.LoggingLevel | None = None
 
 
-class Asker:
-    """One server, as far as asking it and hearing it goes. What is asked is the client's."""
+class BaseClient:
+    """Sends requests to one server and handles its notifications; `Client` adds the methods."""
 
     def __init__(
         self,
-        way: Way | Carry,
-        answers: Answers | None = None,
+        transport: ClientTransport | OpenConversation,
+        answers: InputCallbacks | None = None,
         *,
         info: t.Implementation,
         accepts: Revisions = EVERY,
@@ -229,94 +234,99 @@ class Asker:
         self._max_list_bytes = max_list_bytes
         self._max_list_items = max_list_items
         self.instructions: str | None = None
-        self._answers = answers or Answers()
+        self._callbacks = answers or InputCallbacks()
         self._accepts = accepts
         self._on_log = on_log
         self._on_progress = on_progress
         self._level: t.LoggingLevel | None = LOG_LEVEL if on_log is not None else None
-        self._asked_bytes = 0
-        self._hearing = Hearing()
-        self._visits = Visits(self._answers)
-        self._found: Peer | None = None
+        self._input_request_bytes = 0
+        self._callback_queue = CallbackQueue()
+        self._url_elicitations = UrlElicitations(self._callbacks)
+        self._discovered: Peer | None = None
         self._cache = Cache()
-        self._listenings = Listenings(self._stale)
-        identity = Identity(info, self._answers.capabilities)
-        self._way: Way = OneWay(way) if callable(way) else way
-        # An opening may take longer than a call: what is to be started may have to be fetched.
+        self._change_streams = ChangeStreams(self._invalidate)
+        identity = Identity(info, self._callbacks.capabilities)
+        self._transport: ClientTransport = (
+            ChannelTransport(transport) if callable(transport) else transport
+        )
+        # Opening may take longer than a call: a command may have to be downloaded first.
         seconds = timeout_s if open_s is None else open_s
-        self._speaker = Speaker(self._way, self, identity, accepts, seconds, renewed=self._renewed)
-        self._tools = Tools(self._way.name)
-        # Held by the one call that lists them for their output schemas.
+        self._connection = ManagedConnection(
+            self._transport, self, identity, accepts, seconds, on_reconnect=self._on_reconnect
+        )
+        self._tools = ToolSchemas(self._transport.name)
+        # Held by the call that lists the tools for their output schemas.
         self._learning = asyncio.Lock()
-        self._is_local = isinstance(self._way, MemoryWay)
+        self._is_local = isinstance(self._transport, MemoryTransport)
         self._closing: asyncio.Task[None] | None = None
-        # The one that it was opened in: to ask for it at each call takes a system call, in some
-        # Pythons.
+        # The loop that the client was opened in.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self._watches: list[Pinging | Watching] = []
+        self._watchers: list[PingLoop | RootsWatcher] = []
         if ping_s is not None:
-            self._watches.append(Pinging(self._speaker, ping_s, timeout_s))
-        if self._answers.roots is not None:
-            self._watches.append(Watching(self._answers.roots, self._tell_of_roots))
+            self._watchers.append(PingLoop(self._connection, ping_s, timeout_s))
+        if self._callbacks.roots is not None:
+            self._watchers.append(RootsWatcher(self._callbacks.roots, self._send_roots_changed))
 
     # ------------------------------------------------------------ opening and closing
 
     async def open(self, revision: Revision | None = None) -> None:
-        """Begin to speak, in this revision or in the newest that both sides have.
+        """Connect, in this revision or in the newest common one.
 
-        Raises where there is none, or nobody.
+        Raises if there is no common revision, or no server.
         """
         self._loop = running_loop()
         self._thread = get_ident()
         if revision is not None:
-            self._speaker.limit(Revisions([revision]))
+            self._connection.limit(Revisions([revision]))
         try:
-            opening = await self._speaker.open()
-            self._met(opening)
+            opening = await self._connection.open()
+            self._on_opened(opening)
             await self._set_level(self.conversation, opening)
         except ColonnadeError as error:
-            raise self._named(error) from error.__cause__
-        self._speaker.note()
+            raise self._with_server(error) from error.__cause__
+        self._connection.touch()
         self._start_watches()
 
     def _start_watches(self) -> None:
-        """Where a conversation lasts, and may be told of things, it is looked after."""
+        """Start pings and the roots watcher, in revisions with a session."""
         if self.peer.revision.handshake:
-            for watch in self._watches:
+            for watch in self._watchers:
                 watch.start()
 
-    async def _tell_of_roots(self) -> None:
-        """R0088: others can be reached now. Nothing where that is no news, or there is nobody."""
-        if ROOTS_CHANGED in self.peer.revision.methods and not self._speaker.over:
-            with contextlib.suppress(ChannelError):  # who asks again gets the new ones anyway
+    async def _send_roots_changed(self) -> None:
+        """Send `roots/list_changed` (R0088), if the revision has it and a session is open."""
+        if ROOTS_CHANGED in self.peer.revision.methods and not self._connection.ended:
+            with contextlib.suppress(
+                ChannelError
+            ):  # the next `roots/list` gets the new ones anyway
                 await self.conversation.notify(ROOTS_CHANGED)
 
-    def _met(self, opening: Opening) -> None:
+    def _on_opened(self, opening: Opening) -> None:
         result = opening.result
         self.instructions = result.instructions
-        self._found = None
+        self._discovered = None
         if isinstance(result, t.DiscoverResult):
             info = convert_to(t.ResultMeta, result.meta or {}).server_info
-            self._found = Peer(opening.revision, result.capabilities, info)
+            self._discovered = Peer(opening.revision, result.capabilities, info)
 
-    async def _renewed(self, conversation: Conversation, opening: Opening) -> None:
-        """Another conversation has begun: what was said for the whole of the last is said again."""
-        self._met(opening)
+    async def _on_reconnect(self, conversation: Conversation, opening: Opening) -> None:
+        """Restore the state of the session (log level, subscriptions) after a reconnect."""
+        self._on_opened(opening)
         self._cache.clear()
         self._tools.clear()
         if opening.revision.change_notifications is ChangeNotifications.SESSION:
             await self._set_level(conversation, opening)
-            for uri in sorted(self._listenings.followed):
+            for uri in sorted(self._change_streams.subscribed_uris):
                 follow = t.SubscribeRequestParams(uri=uri)
                 await self._restore(conversation, SUBSCRIBE, follow)
-            self._listenings.resume()
+            self._change_streams.on_session_restored()
         else:
-            error = ConnectionLost("the server speaks another revision now: listen anew")
-            self._listenings.end(error, subscribed=False)
+            error = ConnectionLost("the server has changed to another revision; listen again")
+            self._change_streams.end(error, subscribed=False)
 
     async def _set_level(self, conversation: Conversation, opening: Opening) -> None:
-        """Say what is to be logged, where that is said once for all requests and not with each."""
+        """Send `logging/setLevel`, in revisions that have it."""
         by_method = opening.revision.log_control is LogControl.BY_METHOD
         if (
             by_method
@@ -329,16 +339,16 @@ class Asker:
     async def _restore(
         self, conversation: Conversation, method: str, params: t.RequestParams
     ) -> None:
-        """Ask for what holds for a whole conversation; a server that refuses it does without."""
+        """Send a request that sets state of the session; a refusal is only logged."""
         try:
             await conversation.request(method, params, min(self.timeout_s, RESTORE_S))
         except (RemoteError, LocalProtocolError, TimedOut) as error:
-            log.warning("%s does not take %s: %s", self._way.name or "the server", method, error)
+            log.warning("%s refused %s: %s", self._transport.name or "the server", method, error)
 
     async def close(self, why: str = "the client was closed") -> None:
-        """End the conversation: what waits for an answer learns so. At any time, and twice.
+        """Close the connection; pending requests fail. May be called at any time, more than once.
 
-        Whoever gives up waiting for the end does not stop it.
+        Cancelling the wait does not stop the closing.
         """
         self._check_loop()
         if self._closing is None:
@@ -346,55 +356,57 @@ class Asker:
         await asyncio.shield(self._closing)
 
     async def _close(self, why: str) -> None:
-        self._listenings.end(ConnectionLost(why))
-        for watch in self._watches:
+        self._change_streams.end(ConnectionLost(why))
+        for watch in self._watchers:
             await watch.stop()
-        await self._speaker.close(why)
-        await self._hearing.caught_up()
-        await self._hearing.close()
+        await self._connection.close(why)
+        await self._callback_queue.wait_for_callbacks()
+        await self._callback_queue.close()
 
     def _check_loop(self) -> None:
-        """Raise `LocalProtocolError` where this is not the event loop that it was opened in: what
-        is waited for there never comes here.
+        """Raise `LocalProtocolError` outside the event loop that the client was opened in, where
+        its futures would never be resolved.
 
-        There is one running loop in a thread, so that this needs not ask which it is, which takes a
-        system call in some Pythons.
+        A thread has one running loop, so comparing the thread is enough; getting the running loop
+        takes a system call in some versions of Python.
         """
         loop = self._loop
         if loop is not None and (get_ident() != self._thread or not loop.is_running()):
-            raise LocalProtocolError(ELSEWHERE)
+            raise LocalProtocolError(WRONG_LOOP)
 
-    async def caught_up(self) -> None:
-        """Wait until the handlers of progress and logs have seen all that came before, for as long
-        as calls wait for that themselves."""
-        await self._hearing.caught_up()
+    async def wait_for_callbacks(self) -> None:
+        """Wait until the progress and log callbacks have been called for all that was received so
+        far, at most as long as calls wait for that."""
+        await self._callback_queue.wait_for_callbacks()
 
-    # ------------------------------------------------------------ who is there
+    # ------------------------------------------------------------ the server
 
     @property
     def name(self) -> str:
-        """What this server is called in errors: as it was connected, or as it calls itself."""
-        if self._way.name:
-            return self._way.name
-        info = self.peer.info if self._found is not None or not self._speaker.over else None
+        """The server's name in errors: as given to `connect`, or from its `serverInfo`."""
+        if self._transport.name:
+            return self._transport.name
+        info = (
+            self.peer.info if self._discovered is not None or not self._connection.ended else None
+        )
         return info.name if info is not None else ""
 
     @property
     def conversation(self) -> Conversation:
-        """The conversation that is held now."""
-        return self._speaker.conversation
+        """The current conversation."""
+        return self._connection.conversation
 
     @property
     def peer(self) -> Peer:
-        """Who is on the other side, and in which revision. Raises before it is known."""
-        peer = self._found or self._speaker.conversation.link.peer
+        """The server and the negotiated revision. Raises before the client is open."""
+        peer = self._discovered or self._connection.conversation.link.peer
         if peer is None:
             raise LocalProtocolError("this client is not open yet")
         return peer
 
-    def _named(self, error: ColonnadeError) -> ColonnadeError:
-        """The same error, with the server that it is about."""
-        name = self._way.name
+    def _with_server(self, error: ColonnadeError) -> ColonnadeError:
+        """The same error with the name of the server."""
+        name = self._transport.name
         if isinstance(error, RemoteError | LocalProtocolError | ToolError) or not name:
             return error
         return error.with_server(name)
@@ -411,77 +423,84 @@ class Asker:
         headers: Headers = (),
         *,
         fresh: bool = False,
-        behalf: Behalf | None = None,
+        caller: OriginalCaller | None = None,
         budget: ListBudget | None = None,
     ) -> R:
-        """The result of a request, after as many rounds of questions as it takes. A `budget` is
+        """Send a request and return its result, after any `input_required` rounds. A `budget` is
         for a page of a list."""
         self._check_loop()
-        answering: Answering = self._answers
+        responder: InputResponder = self._callbacks
         principal, level = "", self._level
-        if behalf is not None:
-            answering, principal, level = behalf
+        if caller is not None:
+            responder, principal, level = caller
         cacheable = method in CACHEABLE
         if cacheable and not fresh:
-            kept = self._kept(method, params, principal)
+            kept = self._cached(method, params, principal)
             if kept is not None:
-                return self._read(method, kept, budget)
+                return self._decode(method, kept, budget)
         seconds = self.timeout_s if timeout_s is None else timeout_s
         progressed = None
         if on_progress is not None:
-            progressed = _unheard if on_progress is ignored else self._reporting(on_progress)
+            progressed = (
+                _drop_progress
+                if on_progress is ignore_progress
+                else self._progress_callback(on_progress)
+            )
         made: dict[str, int] = {}
         first = params
-        began = (self._loop or asyncio.get_running_loop()).time()
-        rounds: Rounds | None = None
-        for number in NUMBERS:
+        started = (self._loop or asyncio.get_running_loop()).time()
+        rounds: RoundDeadlines | None = None
+        for number in ROUND_NUMBERS:
             changes = self._cache.changes
             said = params if level is None else self._with_level(params, level)
             try:
-                asking = self._speaker.request(method, said, seconds, progressed, headers)
-                # The first has this bound already, and most calls have no other.
-                raw = await (asking if rounds is None else rounds.of_server(asking))
+                pending = self._connection.request(method, said, seconds, progressed, headers)
+                # The first request has its own timeout, and most calls have no rounds.
+                raw = await (pending if rounds is None else rounds.wait_for_server(pending))
             except RemoteError as error:
-                await self._hearing.caught_up()
+                await self._callback_queue.wait_for_callbacks()
                 if number == MAX_ROUNDS:
                     raise
-                rounds = rounds or Rounds(method, self._way.name, seconds, began)
-                visiting = self._visits.answer(error, made, self.peer, seconds, answering)
-                if not await rounds.of_people(visiting):
+                rounds = rounds or RoundDeadlines(method, self._transport.name, seconds, started)
+                consent = self._url_elicitations.answer(error, made, self.peer, seconds, responder)
+                if not await rounds.wait_for_user(consent):
                     raise
                 continue
             except ColonnadeError as error:
-                raise self._named(error) from error.__cause__
-            result = self._read(method, raw, budget)
+                raise self._with_server(error) from error.__cause__
+            result = self._decode(method, raw, budget)
             if not isinstance(result, InputRequiredResult):
-                # R1003: after a question it depends on the answer; after a change it may be older.
+                # R1003: after rounds it depends on the input; after a change it may be stale.
                 if cacheable and params is first and changes == self._cache.changes:
-                    self._keep(method, params, raw, result, principal)
-                if self._hearing.behind:
-                    await self._hearing.caught_up()
+                    self._store_in_cache(method, params, raw, result, principal)
+                if self._callback_queue.has_pending:
+                    await self._callback_queue.wait_for_callbacks()
                 return result
             if number == MAX_ROUNDS:
                 break
-            rounds = rounds or Rounds(method, self._way.name, seconds, began)
-            answers = await rounds.of_people(answering.to_all(self._asked(method, result)))
-            shaper = self.conversation.link.encoder(self.peer.revision)
+            rounds = rounds or RoundDeadlines(method, self._transport.name, seconds, started)
+            requests = self._input_requests(method, result)
+            answers = await rounds.wait_for_user(responder.respond_all(requests))
+            encoder = self.conversation.link.encoder(self.peer.revision)
             params = retry_params(
-                cast("t.InputResponseRequestParams", params), result, answers, shaper
+                cast("t.InputResponseRequestParams", params), result, answers, encoder
             )
-        words = f"{method} was answered with questions {MAX_ROUNDS + 1} times, and only asks back"
-        raise self._named(RemoteProtocolError(words))
+        words = f"{method} returned input_required {MAX_ROUNDS + 1} times without a result"
+        raise self._with_server(RemoteProtocolError(words))
 
-    def _asked(self, method: str, result: t.InputRequiredResult) -> dict[str, InputRequest]:
+    def _input_requests(
+        self, method: str, result: t.InputRequiredResult
+    ) -> dict[str, InputRequest]:
         try:
-            return checked_input_requests(result, self._answers.capabilities, self.peer.revision)
+            return checked_input_requests(result, self._callbacks.capabilities, self.peer.revision)
         except Fault as fault:
-            words = f"{method} asks for what this client does not offer: {fault.message}"
-            raise self._named(RemoteProtocolError(words)) from None
+            words = f"{method} requires input that this client does not support: {fault.message}"
+            raise self._with_server(RemoteProtocolError(words)) from None
 
-    def _read(self, method: str, raw: Raw, budget: ListBudget | None) -> Any:
+    def _decode(self, method: str, raw: Raw, budget: ListBudget | None) -> Any:
         if budget is not None:
             budget.add_page(len(raw))
-        peer = self._found or self.peer
+        peer = self._discovered or self.peer
         row = peer.revision.methods[method]
         try:
             return decode_result(row, raw, peer)
@@ -490,122 +509,124 @@ class Asker:
             if budget is not None and row.result is not None:
                 kept, wrong = readable_items(row.result, raw)
             if not wrong:
-                raise self._named(fault) from None
-        for words in wrong[:MAX_LEFT_OUT]:
-            log.warning("%s: an item of %s is left out: %s", self._whose, method, words)
-        if len(wrong) > MAX_LEFT_OUT:
-            log.warning("%s: %d items of %s are left out", self._whose, len(wrong), method)
-        return self._read(method, kept, None)
+                raise self._with_server(fault) from None
+        for words in wrong[:MAX_LOGGED_ITEMS]:
+            log.warning("%s: skipped an item of %s: %s", self._server_label, method, words)
+        if len(wrong) > MAX_LOGGED_ITEMS:
+            log.warning("%s: skipped %d items of %s", self._server_label, len(wrong), method)
+        return self._decode(method, kept, None)
 
     @property
-    def _whose(self) -> str:
+    def _server_label(self) -> str:
         return f"server {self.name!r}" if self.name else "the server"
 
     def _with_level(self, params: t.RequestParams, level: t.LoggingLevel) -> t.RequestParams:
-        """What is to be logged, where each request says so."""
+        """The params with the log level, in revisions where each request has one."""
         if self.peer.revision.log_control is not LogControl.PER_REQUEST:
             return params
         meta: dict[str, Any] = params.meta or {}
         return replace(params, meta=meta | {t.LOG_LEVEL_KEY: level})
 
-    def _reporting(self, handler: OnProgress) -> Progressing:
+    def _progress_callback(self, handler: OnProgress) -> ProgressCallback:
         def progressed(params: t.ProgressNotificationParams) -> None:
             size = len(params.message or "")
-            self._hearing.tell(handler, params.progress, params.total, params.message, size=size)
+            self._callback_queue.call(
+                handler, params.progress, params.total, params.message, size=size
+            )
 
         return progressed
 
-    # ------------------------------------------------------------ what may be kept
+    # ------------------------------------------------------------ cache
 
-    def _kept(self, method: str, params: t.RequestParams, principal: str) -> Raw | None:
-        if not self.peer.revision.typed_results or self._speaker.closed:
+    def _cached(self, method: str, params: t.RequestParams, principal: str) -> Raw | None:
+        if not self.peer.revision.typed_results or self._connection.closed:
             return None
         return self._cache.get(principal, method, params, _now())
 
-    def _keep(
+    def _store_in_cache(
         self, method: str, params: t.RequestParams, raw: Raw, result: t.ProtocolType, principal: str
     ) -> None:
         if self.peer.revision.typed_results and isinstance(result, t.CacheableResult):
             self._cache.put(principal, method, params, raw, result, _now())
 
-    # ------------------------------------------------------------ news
+    # ------------------------------------------------------------ messages of the server
 
-    def answer(self, request: RequestContext) -> Awaitable[bytes | None]:
-        """The answer to a question that the server sent by request."""
-        return self._answered(request)
+    def handle_request(self, request: RequestContext) -> Awaitable[bytes | None]:
+        """Respond to an input request that the server sent as a request."""
+        return self._respond(request)
 
-    async def _answered(self, request: RequestContext) -> bytes | None:
+    async def _respond(self, request: RequestContext) -> bytes | None:
         size = len(request.exchange.request.params or b"")
-        if self._asked_bytes and self._asked_bytes + size > MAX_ASKED_BYTES:
-            words = f"the questions that are open have more than {MAX_ASKED_BYTES} bytes"
+        if self._input_request_bytes and self._input_request_bytes + size > MAX_INPUT_REQUEST_BYTES:
+            words = f"the open input requests have more than {MAX_INPUT_REQUEST_BYTES} bytes"
             request.fault = Fault(
-                FaultKind.TOO_MANY, f"{words}; ask again when others are answered"
+                FaultKind.TOO_MANY, f"{words}; try again when others are finished"
             )
             return request.exchange.fail(request.fault)
-        self._asked_bytes += size
-        self._speaker.busy += 1  # who asks one thing at a time answers no ping meanwhile
+        self._input_request_bytes += size
+        self._connection.busy += 1  # a server may not respond to pings meanwhile
         try:
-            return await self._answers.answer(request)
+            return await self._callbacks.answer(request)
         finally:
-            self._asked_bytes -= size
-            self._speaker.busy -= 1
-            self._speaker.note()
+            self._input_request_bytes -= size
+            self._connection.busy -= 1
+            self._connection.touch()
 
-    def told(self, told: NotificationReceived) -> None:
-        """What the server tells beside its answers."""
+    def on_notification(self, told: NotificationReceived) -> None:
+        """Handle a notification of the server."""
         method = told.method.name
-        self._speaker.note()
+        self._connection.touch()
         try:
             if method == LOG_MESSAGE:
                 if self._on_log is not None:
                     said = decode_as(t.LoggingMessageNotificationParams, told.params)
-                    self._hearing.tell(self._on_log, said, size=len(told.params))
+                    self._callback_queue.call(self._on_log, said, size=len(told.params))
                 return
-            if method == VISITED:
+            if method == ELICITATION_COMPLETE:
                 ended = decode_as(t.ElicitationCompleteNotificationParams, told.params)
-                self._visits.complete(ended.elicitation_id)
+                self._url_elicitations.complete(ended.elicitation_id)
             elif method == UPDATED:
                 changed = decode_as(t.ResourceUpdatedNotificationParams, told.params)
-                self._cache.forget_resource(changed.uri)
+                self._cache.invalidate_resource(changed.uri)
             elif method in LISTS:
-                self._cache.forget(STALE[LISTS[method]])
+                self._cache.invalidate(STALE[LISTS[method]])
                 if LISTS[method] == "tools":
                     self._tools.clear()
-            self._listenings.hear(told)
-        except Fault as fault:  # R0233: never answered
+            self._change_streams.dispatch(told)
+        except Fault as fault:  # R0233: a notification gets no response
             log.debug("ignored %s: %s", method, fault.message)
 
-    def _stale(self) -> None:
-        """News was missed: what was kept may be older than that."""
+    def _invalidate(self) -> None:
+        """Notifications were missed: cached results may be stale."""
         self._cache.clear()
         self._tools.clear()
 
-    def missed(self) -> None:
-        """The session goes on, and told something that nobody heard."""
-        self._stale()
-        self._listenings.missed_in_session()
+    def on_missed_notifications(self) -> None:
+        """Notifications of the session were missed."""
+        self._invalidate()
+        self._change_streams.mark_session_gap()
 
-    def gone(self) -> None:
-        """The conversation has ended."""
-        if self._way.repeats and not self._speaker.closed:
-            self._listenings.lose()
+    def on_closed(self) -> None:
+        """The connection was lost or closed."""
+        if self._transport.can_reconnect and not self._connection.closed:
+            self._change_streams.on_session_lost()
         else:
-            self._listenings.end(ConnectionLost("the connection ended"))
+            self._change_streams.end(ConnectionLost("the connection ended"))
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """The event loop that runs here. Raises `LocalProtocolError` where that is not asyncio's."""
+    """The running asyncio event loop. Raises `LocalProtocolError` if there is none."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise LocalProtocolError(NO_LOOP) from None
 
 
-def ignored(progress: float, total: float | None, message: str | None) -> None:
-    """Progress that nobody looks at still begins the time-out anew."""
+def ignore_progress(progress: float, total: float | None, message: str | None) -> None:
+    """The default progress callback: progress that is ignored still restarts the timeout."""
 
 
-def _unheard(params: t.ProgressNotificationParams) -> None:
+def _drop_progress(params: t.ProgressNotificationParams) -> None:
     pass
 
 

@@ -1,13 +1,12 @@
-"""What a tool answered: its words, its value, or its error.
+"""The result of a tool call: its data, text and content blocks, and their display in notebooks.
 
-Rules: a value is never guessed from what it looks like. What does not fit the type that was asked
-for is the server's mistake, and is said so.
+Rules: the type of a value is never guessed from its content. A value that does not have the
+requested type is reported as an error of the server.
 """
 
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from html import escape
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, cast
 
@@ -38,55 +37,59 @@ from colonnade.providers.tool_calls import (
 from colonnade.signatures.codecs import Codec
 from colonnade.signatures.signature import codec_for
 from colonnade.signatures.type_hints import Namespace
-from colonnade.text import clean, cut
+from colonnade.text import clean, close_matches, cut
 
-# Of one block, in characters: a notebook keeps what it shows.
+# Of one block, in characters: a notebook file contains what it shows.
 MAX_TEXT: Final = 20_000
 MAX_DATA: Final = 16 * 1024 * 1024
-# Of a table; more is for programs.
+# Of a table.
 MAX_ROWS: Final = 100
 MAX_COLUMNS: Final = 20
 MAX_CELL: Final = 200
 
 _MEDIA = re.compile(r"(?:image|audio)/[A-Za-z0-9.+-]{1,100}")
 _FRAME = "<div style='border-left: 3px solid {}; padding-left: 8px'>{}</div>"
-_CALM, _ALARMED = "#2f6f4f", "#b3362c"
+_RESULT_COLOR, _ERROR_COLOR = "#2f6f4f", "#b3362c"
 
 
-def shown(text: str, most: int = MAX_TEXT) -> str:
-    """Words of a server in a page: what would act there, or hide there, is seen instead."""
+def escape_text(text: str, most: int = MAX_TEXT) -> str:
+    """Text of a server for HTML: markup and control characters are escaped, and it is truncated."""
     return escape(cut(clean(text, lines=True), most))
 
 
 def tool_html(signature: str, description: str | None) -> str:
-    """A tool: how it is called, and what it says of itself."""
-    about = f"<div style='white-space: pre-wrap'>{shown(description)}</div>" if description else ""
-    return _FRAME.format(_CALM, f"<code>{shown(signature)}</code>{about}")
+    """A tool as HTML: its signature and description."""
+    about = (
+        f"<div style='white-space: pre-wrap'>{escape_text(description)}</div>"
+        if description
+        else ""
+    )
+    return _FRAME.format(_RESULT_COLOR, f"<code>{escape_text(signature)}</code>{about}")
 
 
 def result_html(
     tool: str, content: Sequence[t.ContentBlock], structured: Any, value: Any, is_error: bool
 ) -> str:
-    """A result: its data as a table if that is what it is, then what else is in it."""
+    """A result as HTML: its data as a table if possible, then the other blocks."""
     blocks: list[str] = []
     said = _as_table(value) if structured is not UNSET and not is_error else ""
     if said:
         blocks.append(said)
-        # The same data stands in the words as well, for older clients.
+        # The text block repeats the data for older clients.
         same = {encode(one).decode() for one in (structured, value)}
-        content = [one for one in content if not (_is_text(one) and _squeezed(one) in same)]
+        content = [one for one in content if not (_is_text(one) and _canonical_json(one) in same)]
     blocks += [_block(one) for one in content]
-    head = f"<b>{shown(tool)} failed</b>" if is_error else ""
+    head = f"<b>{escape_text(tool)} failed</b>" if is_error else ""
     inner = head + "".join(blocks) or "<i>nothing</i>"
-    return _FRAME.format(_ALARMED if is_error else _CALM, inner)
+    return _FRAME.format(_ERROR_COLOR if is_error else _RESULT_COLOR, inner)
 
 
 def _is_text(block: t.ContentBlock) -> bool:
     return isinstance(block, t.TextContent)
 
 
-def _squeezed(block: t.ContentBlock) -> str:
-    """The words of a block that are JSON, as we would write them."""
+def _canonical_json(block: t.ContentBlock) -> str:
+    """The text of a block, normalized if it is JSON."""
     text = cast("t.TextContent", block).text
     try:
         return encode(msgspec.json.decode(text)).decode()
@@ -97,30 +100,31 @@ def _squeezed(block: t.ContentBlock) -> str:
 def _block(block: t.ContentBlock) -> str:
     match block:
         case t.TextContent():
-            return f"<pre style='white-space: pre-wrap'>{shown(block.text)}</pre>"
+            return f"<pre style='white-space: pre-wrap'>{escape_text(block.text)}</pre>"
         case t.ImageContent():
             return _media("image", block.mime_type, block.data)
         case t.AudioContent():
             return _media("audio", block.mime_type, block.data)
         case t.EmbeddedResource():
             found = block.resource
-            head = f"<div><code>{shown(found.uri)}</code></div>"
+            head = f"<div><code>{escape_text(found.uri)}</code></div>"
             if found.text is not None:
-                return f"{head}<pre style='white-space: pre-wrap'>{shown(found.text)}</pre>"
+                return f"{head}<pre style='white-space: pre-wrap'>{escape_text(found.text)}</pre>"
             return head + _media("file", found.mime_type, found.blob or "")
         case t.ResourceLink():
-            # No link that could be clicked: where it leads is the server's word.
-            return f"<div>{shown(t.display_name(block))}: <code>{shown(block.uri)}</code></div>"
+            # Not a link: the URI comes from the server and is not trusted.
+            name, uri = escape_text(t.display_name(block)), escape_text(block.uri)
+            return f"<div>{name}: <code>{uri}</code></div>"
         case _:
-            return f"<div>[{shown(block.type)}]</div>"
+            return f"<div>[{escape_text(block.type)}]</div>"
 
 
 def _media(what: str, mime_type: str | None, data: str) -> str:
-    """A picture or a sound; a name for what is neither, or no base64."""
+    """An image or audio element; a placeholder for other types and for invalid base64."""
     kind = (mime_type or "").lower()
     fits = _MEDIA.fullmatch(kind) and len(data) <= MAX_DATA and is_base64(data)
     if not fits:
-        return f"<div>[{what} {shown(mime_type or '')}, {decoded_size(data)} bytes]</div>"
+        return f"<div>[{what} {escape_text(mime_type or '')}, {decoded_size(data)} bytes]</div>"
     source = f"data:{kind};base64,{data}"
     if kind.startswith("image/"):
         return f"<div><img style='max-width: 100%' src='{source}'></div>"
@@ -131,13 +135,13 @@ def _media(what: str, mime_type: str | None, data: str) -> str:
 
 
 def _as_table(value: Any) -> str:
-    """Objects in a list, a row each; one object, a member a row; nothing for anything else."""
+    """A list of objects with a row each; an object with a row for each member; otherwise empty."""
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value)
         if len(members) == 1:
             inner = _as_table(next(iter(members.values())))
             if inner and isinstance(next(iter(members.values())), list):
-                return f"<div>{shown(next(iter(members)))}</div>{inner}"
+                return f"<div>{escape_text(next(iter(members)))}</div>{inner}"
         return _table([], [(key, one) for key, one in members.items()])
     if not isinstance(value, list):
         return ""
@@ -150,7 +154,7 @@ def _as_table(value: Any) -> str:
 
 
 def _table(names: Sequence[str], rows: Sequence[Iterable[Any]]) -> str:
-    head = "".join(f"<th>{shown(name, MAX_CELL)}</th>" for name in names)
+    head = "".join(f"<th>{escape_text(name, MAX_CELL)}</th>" for name in names)
     body = "".join(
         "<tr>" + "".join(f"<td>{_cell(one)}</td>" for one in row) + "</tr>"
         for row in rows[:MAX_ROWS]
@@ -161,14 +165,14 @@ def _table(names: Sequence[str], rows: Sequence[Iterable[Any]]) -> str:
 
 def _cell(value: Any) -> str:
     text = value if isinstance(value, str) else encode(value).decode()
-    return shown(text, MAX_CELL)
+    return escape_text(text, MAX_CELL)
 
 
 T = TypeVar("T")
 
 
 class ToolResult(Generic[T]):
-    """What a tool answered. `data` is its value, `text` its words, `content` every block."""
+    """The result of a tool call. `data` is its value, `text` its text, `content` all blocks."""
 
     def __init__(
         self,
@@ -183,12 +187,12 @@ class ToolResult(Generic[T]):
         self.content: Sequence[t.ContentBlock] = result.content
         self.is_error: bool = result.is_error is True
         self.meta: dict[str, Any] = result.meta or {}
-        # The call of a model that this answers; None where a program called.
+        # The tool call of the model; None if the program called the tool.
         self.call: ModelToolCall | None = None
         self._structured: Any = result.structured_content
         self._returns = returns
         self._output = output
-        # Whether an object whose only member is called `result` is there for the sake of that.
+        # Whether an object whose only member is `result` is a wrapper.
         self._wrapped = wrapped
 
     def __repr__(self) -> str:
@@ -197,7 +201,7 @@ class ToolResult(Generic[T]):
 
     @property
     def text(self) -> str:
-        """The words of the result, one block a line."""
+        """The text blocks, one per line."""
         content = self.content
         if len(content) == 1 and type(content[0]) is t.TextContent:  # as most are
             return content[0].text
@@ -206,45 +210,44 @@ class ToolResult(Generic[T]):
 
     @property
     def data(self) -> T:
-        """The value: of the type that was asked for, else as plain JSON.
+        """The value: of the type in `returns`, otherwise plain JSON.
 
-        A value that travels as `{"result": value}` is unwrapped, where it does for the sake of the
-        revision or of its server, as far as anybody can tell. Where there is no structured
-        content, as in the first two revisions, it is read from the words if a type was asked for,
-        and is the words themselves if not; None where there are none. Raises `ToolError` for a
-        result that is an error, `RemoteProtocolError` for a value that is not of that type, or
-        does not fit what the server said the tool would give.
+        A value in a wrapper, `{"result": value}`, is unwrapped if the revision or the server uses
+        one, as far as is known. Without structured content, as in the first two revisions, the
+        value is decoded from the text if `returns` was given, and is the text itself if not; None
+        without text. Raises `ToolError` if the result is an error, `RemoteProtocolError` if the
+        value does not have the type, or does not match the tool's output schema.
         """
         if self.is_error:
-            raise ToolError(self.text or f"{self.tool} failed, and did not say why")
+            raise ToolError(self.text or f"{self.tool} failed without an error message")
         if self._output is not None:
             self._check(self._output)
-        value = self._plain() if self._returns is None else self._read(codec_of(self._returns))
+        value = self._plain() if self._returns is None else self._decode(codec_of(self._returns))
         return cast("T", value)
 
     @property
     def structured(self) -> Any:
-        """The structured content as it travelled; `msgspec.UNSET` where there is none."""
+        """The structured content as received; `msgspec.UNSET` if there is none."""
         return self._structured
 
-    # ------------------------------------------------------------ for models, and for people
+    # ------------------------------------------------------------ for models and notebooks
 
     def to_openai(
         self, call_id: str | None = None, api: openai.Api | None = None
     ) -> dict[str, Any]:
-        """What tells OpenAI's model of this result: a message for Chat Completions, or an item for
-        Responses. What `client.call_openai` gave knows its call, and needs neither argument.
+        """The message for Chat Completions, or the item for Responses, with this result. A result
+        of `client.call_openai` knows its call, and needs no arguments.
 
-        Chat Completions takes only words from a tool; pictures are named there, and sent whole in
-        Responses. An error begins with "Error: ".
+        Chat Completions accepts only text from a tool; images become placeholders there, and are
+        sent in Responses. An error begins with "Error: ".
         """
         form = api or (self.call.form if self.call is not None else "chat")
         said = content_parts(self.content, self._structured)
         return openai.result_entry(said, self.is_error, self._call_id(call_id), form)
 
     def to_anthropic(self, call_id: str | None = None) -> dict[str, Any]:
-        """A `tool_result` block for the content of the next user message. What
-        `client.call_anthropic` gave knows its call, and needs no argument."""
+        """The `tool_result` block for the content of the next user message. A result of
+        `client.call_anthropic` knows its call, and needs no argument."""
         said = content_parts(self.content, self._structured)
         return anthropic.result_entry(said, self.is_error, self._call_id(call_id))
 
@@ -253,29 +256,31 @@ class ToolResult(Generic[T]):
             return given
         if self.call is None:
             raise InvalidArgument(
-                f"a model must be told which call this result of {self.tool} answers; make the "
-                "call with client.call_openai or client.call_anthropic, or pass its id"
+                f"the id of the model's call is missing for this result of {self.tool}; call the "
+                "tool with client.call_openai or client.call_anthropic, or pass call_id="
             )
         return self.call.id
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """The HTML representation in notebooks."""
         value = next(self._values()) if self._structured is not UNSET else None
         return result_html(self.tool, self.content, self._structured, value, self.is_error)
 
-    # ------------------------------------------------------------ its value
+    # ------------------------------------------------------------ the value
 
     def _check(self, output: Validator) -> None:
-        """R0378: what a server promised to give is what may be relied on, and nothing else."""
+        """R0378: validate the structured content against the output schema."""
         if self._structured is UNSET:
             raise RemoteProtocolError(
-                f"{self.tool} has an output schema, and gave nothing that could fit it; "
-                "its words are in text"
+                f"{self.tool} has an output schema, but returned no structured content; "
+                "its text is in result.text"
             )
         problems = output.check(self._structured)
         if problems:
             said = join_problems(problems)
-            raise RemoteProtocolError(f"{self.tool} gave what its output schema forbids: {said}")
+            raise RemoteProtocolError(
+                f"{self.tool} returned data outside its output schema: {said}"
+            )
 
     def _plain(self) -> Any:
         if self._structured is not UNSET:
@@ -283,7 +288,7 @@ class ToolResult(Generic[T]):
         return self.text if any(isinstance(one, t.TextContent) for one in self.content) else None
 
     def _values(self) -> Iterator[Any]:
-        """What the structured content may mean, the likeliest first."""
+        """The possible values of the structured content, the likeliest first."""
         value = self._structured
         if not may_be_wrapped(value):
             yield value
@@ -294,7 +299,7 @@ class ToolResult(Generic[T]):
             yield value
             yield value[WRAPPED]
 
-    def _read(self, codec: Codec) -> Any:
+    def _decode(self, codec: Codec) -> Any:
         if self._structured is not UNSET:
             spellings = [encode(value) for value in self._values()]
         else:
@@ -303,25 +308,25 @@ class ToolResult(Generic[T]):
         for spelling in spellings:
             try:
                 return codec.decode(spelling)
-            except Exception as error:  # also what checks of the caller's own type raise
+            except Exception as error:  # also from validators of the caller's own type
                 problems.append(join_problems(codec.problems_of(error, None)))
-        # The first is for what was meant most likely, but for words, which are JSON then.
+        # Report the likeliest interpretation; for text, that as JSON.
         said = problems[0] if self._structured is not UNSET else problems[-1]
-        raise RemoteProtocolError(f"{self.tool} gave no {codec.where}: {said}")
+        raise RemoteProtocolError(f"{self.tool} did not return {codec.where}: {said}")
 
 
 def may_be_wrapped(structured: Any) -> bool:
-    """Whether it looks like a value that is wrapped; there are objects that look so, too."""
+    """Whether it looks like a wrapped value; an ordinary object may look the same."""
     return isinstance(structured, dict) and list(cast("dict[str, Any]", structured)) == [WRAPPED]
 
 
 def codec_of(returns: Any) -> Codec:
-    """What reads values of a type. Raises `LocalProtocolError` for one that has no JSON."""
+    """The codec of a type. Raises `LocalProtocolError` for a type without a JSON form."""
     return codec_for(returns, str(getattr(returns, "__name__", returns)), Namespace({}, {}))
 
 
-# Names that are offered to a model that took a wrong one.
-MAX_OFFERED = 5
+# Names that are suggested to a model that used an unknown one.
+MAX_SUGGESTIONS = 5
 
 Schemas: TypeAlias = Mapping[str, dict[str, Any]]
 CallTool: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[ToolResult[Any]]]
@@ -333,48 +338,48 @@ async def call_for_model(
     relist: Callable[[], Awaitable[Schemas]],
     call_tool: CallTool,
 ) -> ToolResult[Any]:
-    """Make a call of a model. `known` are the schemas of the tools that a list has told of."""
+    """Run a tool call of a model. `known` are the input schemas of the listed tools."""
     name = original_name(call.name, known)
     if name is None:
         known = await relist()
         name = original_name(call.name, known)
     if name is None:
-        return _refusal(call, _no_such(call.name, known))
+        return _error_result(call, _unknown_tool(call.name, known))
     if call.problem:
-        return _refusal(call, f"{call.name}: {call.problem}")
+        return _error_result(call, f"{call.name}: {call.problem}")
     try:
         result = await call_tool(name, remove_null_fillers(call.arguments, known[name]))
     except RemoteError as error:
-        return _refusal(call, f"{call.name} was refused: {error}")
+        return _error_result(call, f"{call.name} was refused: {error}")
     result.call = call
     return result
 
 
-def _no_such(wanted: str, known: Schemas) -> str:
+def _unknown_tool(wanted: str, known: Schemas) -> str:
     names = [safe_name(name) for name in known]
-    near = get_close_matches(wanted, names, n=MAX_OFFERED) or names[:MAX_OFFERED]
+    near = close_matches(wanted, names, MAX_SUGGESTIONS) or names[:MAX_SUGGESTIONS]
     more = f"; there is {', '.join(near)}" if near else "; there is none at all"
     return f"there is no tool {wanted!r}{more}"
 
 
-def _refusal(call: ModelToolCall, words: str) -> ToolResult[Any]:
+def _error_result(call: ModelToolCall, words: str) -> ToolResult[Any]:
     said = t.CallToolResult(content=[t.TextContent(text=words)], is_error=True)
     result: ToolResult[Any] = ToolResult(call.name, said)
     result.call = call
     return result
 
 
-if TYPE_CHECKING:  # a client of a URL never pays for children
+if TYPE_CHECKING:  # a client of a URL does not import process support
     from colonnade.transport.process.child import Child
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
-# How the result of a crash ends: `forecast failed (id 4f2a91)`.
+# The end of a result after an exception of the tool: `forecast failed (id 4f2a91)`.
 CRASH = re.compile(r"failed \(id ([0-9a-f]{6})\)$")
 
 
 def crash_id(result: t.CallToolResult) -> str | None:
-    """The id of a crash; None where the result is of anything else."""
+    """The id of the exception; None if the result is about something else."""
     if len(result.content) != 1 or not isinstance(result.content[0], t.TextContent):
         return None
     found = CRASH.search(result.content[0].text)
@@ -382,10 +387,10 @@ def crash_id(result: t.CallToolResult) -> str | None:
 
 
 def show_crash(child: "Child | None", result: t.CallToolResult) -> None:
-    """Log what a child wrote of the crash that a result is about, if it is about one."""
+    """Log what the child process wrote about the exception of a result, if it is about one."""
     id = crash_id(result) if child is not None else None
     if child is None or id is None:
         return
     lines = child.lines_since(id)
     if lines:
-        log.warning("%s logged:\n    %s", child.whom, "\n    ".join(lines))
+        log.warning("%s logged:\n    %s", child.label, "\n    ".join(lines))

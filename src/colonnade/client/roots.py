@@ -1,7 +1,7 @@
-"""The roots that a program gives: paths and addresses, as a server is told of them.
+"""The roots of a client: paths and `file://` URLs, and a watcher for paths that come and go.
 
-Rules: a root is a `file://` address with nothing in it that climbs out. A path that cannot be
-reached is not told of, for as long as it cannot. An address is the program's word, and passed on.
+Rules: a root is a `file://` URL without `..`. A path that is not accessible is not listed while it
+is not. A URL is passed on without a check.
 """
 
 import asyncio
@@ -18,15 +18,16 @@ from colonnade.protocol import types as t
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
-# How often paths are looked at: a disk that was unplugged is noticed before anybody asks.
+# Interval of the checks, short enough that an unplugged disk is usually noticed before the next
+# `roots/list`.
 WATCH_S = 30.0
 
-Rooted: TypeAlias = Iterable[t.Root | Path | str]
-GivenRoots: TypeAlias = Rooted | Callable[[], Rooted | Awaitable[Rooted]]
+RootInputs: TypeAlias = Iterable[t.Root | Path | str]
+GivenRoots: TypeAlias = RootInputs | Callable[[], RootInputs | Awaitable[RootInputs]]
 
 
 class ClientRoots:
-    """What was given, and what of it can be reached now."""
+    """The configured roots, and which of them are accessible."""
 
     def __init__(self, given: GivenRoots) -> None:
         self._given: GivenRoots = ()
@@ -34,68 +35,68 @@ class ClientRoots:
         self.replace(given)
 
     def replace(self, given: GivenRoots) -> None:
-        """These from now on. Raises `LocalProtocolError` for what is no root."""
+        """Replace the roots. Raises `LocalProtocolError` for an invalid one."""
         if not callable(given):
             given = tuple(given)
             for one in given:
-                rooted(one)
+                to_root(one)
         self._given = given
 
     @property
-    def watched(self) -> bool:
-        """Whether there are paths that may come and go."""
+    def has_paths(self) -> bool:
+        """Whether there are paths to watch."""
         return not callable(self._given) and any(map(_is_path, self._given))
 
-    async def now(self) -> list[t.Root]:
-        """Those that can be reached."""
+    async def reachable(self) -> list[t.Root]:
+        """The roots that are accessible."""
         given = self._given
         if callable(given):
             made = given()
             given = await made if inspect.isawaitable(made) else made
         listed = list(given)
-        missing = await self._look(listed)
-        return [root for root in map(rooted, listed) if root.uri not in missing]
+        missing = await self._find_missing(listed)
+        return [root for root in map(to_root, listed) if root.uri not in missing]
 
     async def changed(self) -> bool:
-        """Whether others can be reached than when it was last looked."""
+        """Whether other paths are accessible than at the last check."""
         before = self._missing
-        await self._look(list(cast("Rooted", self._given)))
+        await self._find_missing(list(cast("RootInputs", self._given)))
         return before != self._missing
 
-    async def _look(self, listed: list[t.Root | Path | str]) -> frozenset[str]:
+    async def _find_missing(self, listed: list[t.Root | Path | str]) -> frozenset[str]:
         paths = [one for one in listed if _is_path(one)]
-        # A path may be far away, and take its time.
+        # A network path may be slow.
         missing = await asyncio.to_thread(_unreachable, paths) if paths else frozenset[str]()
         for uri in sorted(missing - self._missing):
-            log.warning("the root %s cannot be reached, and is not told of", uri)
+            log.warning("the root %s is not accessible, and not listed", uri)
         self._missing = missing
         return missing
 
 
 def _unreachable(paths: list[t.Root | Path | str]) -> frozenset[str]:
     return frozenset(
-        rooted(path).uri for path in paths if not os.access(cast("Path | str", path), os.R_OK)
+        to_root(path).uri for path in paths if not os.access(cast("Path | str", path), os.R_OK)
     )
 
 
 def _is_path(given: t.Root | Path | str) -> bool:
-    return isinstance(given, Path) or (isinstance(given, str) and not _is_address(given))
+    return isinstance(given, Path) or (isinstance(given, str) and not _is_file_url(given))
 
 
-def _is_address(text: str) -> bool:
+def _is_file_url(text: str) -> bool:
     return text.lower().startswith("file://")
 
 
-def rooted(given: t.Root | Path | str) -> t.Root:
-    """A root from a path, a `file://` address, or what it is already.
+def to_root(given: t.Root | Path | str) -> t.Root:
+    """A root from a path, a `file://` URL, or a root.
 
-    Raises `LocalProtocolError` for an address of another kind, or one that climbs out of itself.
+    Raises `LocalProtocolError` for a URL of another scheme, or one with `..`.
     """
-    if isinstance(given, t.Root) or (isinstance(given, str) and _is_address(given)):
+    if isinstance(given, t.Root) or (isinstance(given, str) and _is_file_url(given)):
         root = given if isinstance(given, t.Root) else t.Root(uri=given)
         _check(root.uri)
         return root
-    path = Path(os.path.abspath(given))  # which takes out every `..`
+    path = Path(os.path.abspath(given))  # resolves every `..`
     return t.Root(uri=path.as_uri(), name=path.name or None)
 
 
@@ -103,29 +104,29 @@ def _check(uri: str) -> None:
     parts = urlsplit(uri)
     if parts.scheme.lower() != "file" or not parts.path.startswith("/"):
         raise InvalidArgument(
-            f"{uri[:80]!r} is no root: write a path, or file:///…", argument="roots"
+            f"{uri[:80]!r} is not a root: write a path, or file:///…", argument="roots"
         )
     if ".." in unquote(parts.path).replace("\\", "/").split("/") or "\0" in unquote(parts.path):
         raise InvalidArgument(
-            f"{uri[:80]!r} climbs out of itself; name the folder itself", argument="roots"
+            f"{uri[:80]!r} contains '..'; name the folder itself", argument="roots"
         )
 
 
-class Watching:
-    """Looks at paths from time to time, and says when others can be reached."""
+class RootsWatcher:
+    """Checks the paths at intervals, and calls back when others are accessible."""
 
-    def __init__(self, roots: ClientRoots, told: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, roots: ClientRoots, on_change: Callable[[], Awaitable[None]]) -> None:
         self._roots = roots
-        self._told = told
+        self._on_change = on_change
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """From now on, if there is anything to look at."""
-        if self._task is None and self._roots.watched:
+        """Start the task, if there are paths to watch."""
+        if self._task is None and self._roots.has_paths:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """No more; at any time, and twice."""
+        """Stop the task. May be called at any time, and more than once."""
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task():
             task.cancel()
@@ -134,5 +135,5 @@ class Watching:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(WATCH_S)
-            if self._roots.watched and await self._roots.changed():
-                await self._told()
+            if self._roots.has_paths and await self._roots.changed():
+                await self._on_change()

@@ -1,9 +1,11 @@
-"""News of a server as one stream of changes, whichever way its revision tells them.
+"""Change notifications of a server as one stream, via `subscriptions/listen` or the session.
 
-Where news comes on subscriptions, a listening is one; where it comes in the session, it picks what
-it wants from there. `following` keeps it going. Rules: the same news twice is one, as long as
-nobody has looked. What waits is bounded: who falls too far behind is told so, and looks at
-everything anew. After a gap all that may have changed in it counts as changed.
+In revisions with `subscriptions/listen`, each stream is a subscription; in older ones, it filters
+the notifications of the session. `ChangeSubscription` keeps it going.
+
+Rules: equal changes that were not consumed yet are merged. The buffer is bounded: a consumer that
+is too slow gets an error and must read everything again. After a gap, everything that may have
+changed counts as changed.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Raw
 
-from colonnade.client.connection import Speaker
+from colonnade.client.connection import ManagedConnection
 from colonnade.errors import ChannelError, ColonnadeError, ConnectionLost, LocalProtocolError
 from colonnade.ports import Conversation
 from colonnade.protocol import types as t
@@ -29,10 +31,10 @@ from colonnade.transport.duplex import is_covered
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
-# Changes that nobody has looked at: lists are three, so these are different resources.
-MAX_WAITING = 1000
-# Of their addresses together: what is below a resource that is followed may have a long one.
-MAX_WAITING_CHARS = 1024 * 1024
+# Changes that were not consumed yet: there are three lists, so the rest are resources.
+MAX_PENDING = 1000
+# Of their URIs together: one below a subscribed resource may be long.
+MAX_PENDING_CHARS = 1024 * 1024
 
 Kind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
 
@@ -51,45 +53,45 @@ class Change(NamedTuple):
     uri: str | None = None
 
 
-class Listening:
-    """Changes as they come: `async for change in changes`. Ends when the server ends it.
+class ChangeStream:
+    """A stream of changes: `async for change in changes`. Ends when the server ends it.
 
-    A connection that is lost is made anew where it can be, and everything counts as changed then.
-    Raises `ConnectionLost` where it cannot, or where nobody looked for too long.
+    A lost connection is opened again if possible, and then everything counts as changed. Raises
+    `ConnectionLost` if it is not possible, or if changes were not consumed for too long.
     """
 
     def __init__(self, wanted: t.SubscriptionFilter) -> None:
         self.wanted = wanted
         self.uris: frozenset[str] = frozenset(wanted.resource_subscriptions or ())
-        # What the server will tell of all that is wanted.
+        # What the server agreed to send.
         self.agreed: t.SubscriptionFilter = wanted
-        self._waiting: dict[Change, None] = {}
+        self._pending: dict[Change, None] = {}
         self._chars = 0
         self._wake = asyncio.Event()
-        self._ready = asyncio.Event()
-        # Set where the session that told the changes is gone.
-        self.lost: asyncio.Event = asyncio.Event()
-        self._over = False
+        self._acknowledged = asyncio.Event()
+        # Set while the session of the notifications is lost.
+        self.session_lost: asyncio.Event = asyncio.Event()
+        self._ended = False
         self._error: BaseException | None = None
 
-    def __aiter__(self) -> "Listening":
+    def __aiter__(self) -> "ChangeStream":
         return self
 
     async def __anext__(self) -> Change:
-        while not self._waiting:
+        while not self._pending:
             if self._error is not None:
                 raise self._error
-            if self._over:
+            if self._ended:
                 raise StopAsyncIteration
             self._wake.clear()
             await self._wake.wait()
-        change = next(iter(self._waiting))
-        del self._waiting[change]
+        change = next(iter(self._pending))
+        del self._pending[change]
         self._chars -= len(change.uri or "")
         return change
 
     def wants(self, change: Change) -> bool:
-        """Whether this is what it listens for."""
+        """Whether the filter includes this change."""
         wanted = self.wanted
         match change.kind:
             case "tools":
@@ -101,31 +103,31 @@ class Listening:
             case "resource":
                 return change.uri is not None and is_covered(change.uri, self.uris)
 
-    def hear(self, change: Change) -> None:
-        """Keep a change until somebody looks."""
-        if change in self._waiting:
+    def put(self, change: Change) -> None:
+        """Add a change to the buffer."""
+        if change in self._pending:
             return
         self._chars += len(change.uri or "")
-        if len(self._waiting) >= MAX_WAITING or self._chars > MAX_WAITING_CHARS:
-            self._waiting.clear()
+        if len(self._pending) >= MAX_PENDING or self._chars > MAX_PENDING_CHARS:
+            self._pending.clear()
             self._chars = 0
-            self.end(ConnectionLost("changes were missed: nobody looked; listen and read anew"))
+            self.end(ConnectionLost("changes were missed: the consumer is too slow; listen again"))
             return
-        self._waiting[change] = None
+        self._pending[change] = None
         self._wake.set()
 
-    def begin(self, agreed: t.SubscriptionFilter) -> None:
-        """From here on nothing is missed of what the server agreed to tell."""
+    def acknowledge(self, agreed: t.SubscriptionFilter) -> None:
+        """The server has acknowledged the subscription: no change is missed from now on."""
         self.agreed = agreed
-        if self.untold:  # R0820
-            log.info("the server will not tell of %s", ", ".join(self.untold))
-        self._ready.set()
+        if self.not_agreed:  # R0820
+            log.info("the server does not send changes of %s", ", ".join(self.not_agreed))
+        self._acknowledged.set()
 
     @property
-    def untold(self) -> list[str]:
-        """What was wanted, and the server did not agree to tell."""
+    def not_agreed(self) -> list[str]:
+        """What was requested and the server did not agree to send."""
         agreed = self.agreed
-        told = {
+        granted = {
             "tools": agreed.tools_list_changed,
             "prompts": agreed.prompts_list_changed,
             "resource_list": agreed.resources_list_changed,
@@ -135,153 +137,158 @@ class Listening:
             "prompts": self.wanted.prompts_list_changed,
             "resource_list": self.wanted.resources_list_changed,
         }
-        lists = [name for name in wanted if wanted[name] and not told[name]]
+        lists = [name for name in wanted if wanted[name] and not granted[name]]
         return lists + sorted(self.uris.difference(agreed.resource_subscriptions or ()))
 
-    async def begun(self) -> None:
-        """Wait until nothing is missed any more, or it has ended before that."""
-        await self._ready.wait()
+    async def wait_acknowledged(self) -> None:
+        """Wait for the acknowledgement, or the end of the stream."""
+        await self._acknowledged.wait()
 
-    def await_anew(self) -> None:
-        """It begins once more."""
-        self._ready.clear()
+    def reset(self) -> None:
+        """Wait for another acknowledgement: the subscription is made again."""
+        self._acknowledged.clear()
 
-    def rouse(self) -> None:
-        """Whoever waits for the beginning looks again."""
-        self._ready.set()
+    def wake(self) -> None:
+        """Wake up `wait_acknowledged`."""
+        self._acknowledged.set()
 
-    def missed(self) -> None:
-        """Nobody knows what changed in the meantime: all of it may have."""
+    def mark_all_changed(self) -> None:
+        """After a gap: add a change for everything in the filter."""
         kinds: tuple[Kind, ...] = ("tools", "prompts", "resources")
         lists = [Change(kind) for kind in kinds]
         for change in [*lists, *(Change("resource", uri) for uri in sorted(self.uris))]:
             if self.wants(change):
-                self.hear(change)
+                self.put(change)
 
     def end(self, error: BaseException | None = None) -> None:
-        """There will be no more."""
-        if not self._over:
-            self._over, self._error = True, error
+        """End the stream."""
+        if not self._ended:
+            self._ended, self._error = True, error
         self._wake.set()
-        self._ready.set()
+        self._acknowledged.set()
 
 
-class Listenings:
-    """Everybody in a client who listens."""
+class ChangeStreams:
+    """The change streams of one client."""
 
-    def __init__(self, stale: Callable[[], None] = lambda: None) -> None:
-        self._stale = stale
-        self._subscribed: dict[RequestId, Listening] = {}
-        self._in_session: set[Listening] = set()
-        # Resources that somebody asked for without listening.
-        self.by_hand: set[str] = set()
+    def __init__(self, invalidate: Callable[[], None] = lambda: None) -> None:
+        self._invalidate = invalidate
+        self._subscribed: dict[RequestId, ChangeStream] = {}
+        self._in_session: set[ChangeStream] = set()
+        # Resources of `Client.subscribe`, without a stream.
+        self.manual: set[str] = set()
 
-    def add(self, listening: Listening, subscription: RequestId | None = None) -> None:
-        """Tell this one from now on: what belongs to its subscription, or all that it wants."""
+    def add(self, stream: ChangeStream, subscription: RequestId | None = None) -> None:
+        """Add a stream: for the notifications of a subscription, or of the session."""
         if subscription is not None:
-            self._subscribed[subscription] = listening
+            self._subscribed[subscription] = stream
         else:
-            self._in_session.add(listening)
+            self._in_session.add(stream)
 
-    def discard(self, listening: Listening, subscription: RequestId | None = None) -> None:
-        """Tell this one no more."""
+    def discard(self, stream: ChangeStream, subscription: RequestId | None = None) -> None:
+        """Remove a stream."""
         if subscription is not None:
             self._subscribed.pop(subscription, None)
-        self._in_session.discard(listening)
+        self._in_session.discard(stream)
 
-    def hear(self, told: NotificationReceived) -> None:
-        """Pass on what the server told. Raises `Fault` for what cannot be read."""
-        if told.subscription is not None:
-            listening = self._subscribed.get(told.subscription)
-            hearers: Iterable[Listening] = () if listening is None else (listening,)
+    def dispatch(self, notification: NotificationReceived) -> None:
+        """Pass a notification to the streams. Raises `Fault` for invalid params."""
+        if notification.subscription is not None:
+            stream = self._subscribed.get(notification.subscription)
+            streams: Iterable[ChangeStream] = () if stream is None else (stream,)
         else:
-            hearers = tuple(self._in_session)
-        if told.method.name == ACKNOWLEDGED:
-            params = decode_as(t.SubscriptionsAcknowledgedNotificationParams, told.params)
-            for one in hearers:
-                one.begin(params.notifications)
+            streams = tuple(self._in_session)
+        if notification.method.name == ACKNOWLEDGED:
+            params = decode_as(t.SubscriptionsAcknowledgedNotificationParams, notification.params)
+            for stream in streams:
+                stream.acknowledge(params.notifications)
             return
-        change = change_of(told)
-        for one in hearers:
-            if change is not None and one.wants(change):
-                one.hear(change)
+        change = change_from(notification)
+        for stream in streams:
+            if change is not None and stream.wants(change):
+                stream.put(change)
 
-    def missed(self, listening: Listening) -> None:
-        """This one has a gap: nothing that was kept is known to be fresh."""
-        self._stale()
-        listening.missed()
+    def mark_gap(self, stream: ChangeStream) -> None:
+        """Notifications of a stream were missed: cached results may be stale."""
+        self._invalidate()
+        stream.mark_all_changed()
 
     @property
-    def followed(self) -> set[str]:
-        """The resources that the session is to tell of."""
-        return self.by_hand.union(*(listening.uris for listening in self._in_session))
+    def subscribed_uris(self) -> set[str]:
+        """The resources to subscribe to in the session."""
+        return self.manual.union(*(stream.uris for stream in self._in_session))
 
-    def lose(self) -> None:
-        """The session is gone, and another one may follow."""
-        for listening in tuple(self._in_session):
-            listening.lost.set()
+    def on_session_lost(self) -> None:
+        """The session is lost, and may be restored."""
+        for stream in tuple(self._in_session):
+            stream.session_lost.set()
 
-    def resume(self) -> None:
-        """Another session has followed: who listened in the one before has missed something."""
-        for listening in tuple(self._in_session):
-            listening.lost.clear()
-        self.missed_in_session()
+    def on_session_restored(self) -> None:
+        """There is a new session: the streams of the last one have missed notifications."""
+        for stream in tuple(self._in_session):
+            stream.session_lost.clear()
+        self.mark_session_gap()
 
-    def missed_in_session(self) -> None:
-        """Whoever listens in the session has missed something."""
-        for listening in tuple(self._in_session):
-            listening.missed()
+    def mark_session_gap(self) -> None:
+        """The streams of the session have missed notifications."""
+        for stream in tuple(self._in_session):
+            stream.mark_all_changed()
 
     def end(self, error: ConnectionLost, *, subscribed: bool = True) -> None:
-        """There will be no more news; for those in the session alone, or for all."""
-        for listening in (*(self._subscribed.values() if subscribed else ()), *self._in_session):
-            listening.end(error)
+        """End the streams of the session, and with `subscribed` all others too."""
+        for stream in (*(self._subscribed.values() if subscribed else ()), *self._in_session):
+            stream.end(error)
 
 
-def change_of(told: NotificationReceived) -> Change | None:
-    """The change that a notification tells of, if it does. Raises `Fault`."""
-    if told.method.name == UPDATED:
-        return Change("resource", decode_as(t.ResourceUpdatedNotificationParams, told.params).uri)
-    kind = LISTS.get(told.method.name)
+def change_from(notification: NotificationReceived) -> Change | None:
+    """The change of a notification; None if it is about something else. Raises `Fault`."""
+    if notification.method.name == UPDATED:
+        params = decode_as(t.ResourceUpdatedNotificationParams, notification.params)
+        return Change("resource", params.uri)
+    kind = LISTS.get(notification.method.name)
     return Change(kind) if kind is not None else None
 
 
 SUBSCRIBE = "resources/subscribe"
 UNSUBSCRIBE = "resources/unsubscribe"
 
-# To begin anew: at first, and at most.
+# Delay before a retry: the first, and the maximum.
 RETRY_S = 0.5
 MAX_RETRY_S = 30.0
-# A subscription that held for so long was a good one, and is not counted as a failure.
-HELD_S = 60.0
-# All in all some three minutes: a server that is exchanged for a newer one takes less.
+# The end of a subscription that lasted this long is not counted as a failure.
+STABLE_S = 60.0
+# About three minutes in all: the update of a server takes less.
 MAX_TRIES = 10
-# To say that news is not wanted any more: whoever leaves does not wait long for that.
-FAREWELL_S = 2.0
+# Timeout for `resources/unsubscribe` when a stream is closed.
+UNSUBSCRIBE_S = 2.0
 
 
-def pause_s(tries: int) -> float:
-    """How long to wait before the next try: longer each time, never in step with others."""
+def retry_delay_s(tries: int) -> float:
+    """The delay before the next retry: exponential, with jitter."""
     return min(RETRY_S * 2.0**tries, MAX_RETRY_S) * (0.5 + random.random() / 2)
 
 
-class Following:
-    """One listening, and what it takes to keep it going."""
+class ChangeSubscription:
+    """Keeps one change stream subscribed, also over reconnects."""
 
     def __init__(
-        self, speaker: Speaker, listenings: Listenings, listening: Listening, timeout_s: float
+        self,
+        connection: ManagedConnection,
+        change_streams: ChangeStreams,
+        stream: ChangeStream,
+        timeout_s: float,
     ) -> None:
-        self._speaker = speaker
-        self._listenings = listenings
-        self._listening = listening
+        self._connection = connection
+        self._change_streams = change_streams
+        self._stream = stream
         self._timeout_s = timeout_s
-        self._held: tuple[Conversation, RequestId, asyncio.Future[Raw]] | None = None
+        self._current: tuple[Conversation, RequestId, asyncio.Future[Raw]] | None = None
 
     # ------------------------------------------------------------ on subscriptions
 
     @asynccontextmanager
     async def subscribed(self) -> AsyncGenerator[None]:
-        """Listen on a subscription, for as long as this is entered."""
+        """Subscribe with `subscriptions/listen` while this is entered."""
         watch: asyncio.Task[None] | None = None
         try:
             error = await self._subscribe()
@@ -290,122 +297,123 @@ class Following:
             watch = asyncio.get_running_loop().create_task(self._watch_subscription())
             yield
         finally:
-            _cancel(watch)  # and nothing waits before all is given up: the wait may be, too
-            self._give_up()
-            await _ended(watch)
+            _cancel(watch)  # cancel everything before the first await, which may be cancelled too
+            self._cancel_subscription()
+            await _wait_for(watch)
 
     async def _subscribe(self) -> BaseException | None:
-        """Begin a subscription, and wait until it has begun; what ended it before, if it did."""
-        params = t.SubscriptionsListenRequestParams(notifications=self._listening.wanted)
-        conversation = await self._speaker.ready(LISTEN)
-        self._give_up()
-        self._listening.await_anew()
+        """Subscribe and wait for the acknowledgement; the error if it failed."""
+        params = t.SubscriptionsListenRequestParams(notifications=self._stream.wanted)
+        conversation = await self._connection.ensure_open(LISTEN)
+        self._cancel_subscription()
+        self._stream.reset()
         id: RequestId = conversation.link.snapshot().next_id
-        self._listenings.add(self._listening, id)  # before: a server in memory may answer at once
+        # Before the request is sent: a server in this process may respond at once.
+        self._change_streams.add(self._stream, id)
         try:
-            id, answer = conversation.begin(LISTEN, params, self._timeout_s)
+            id, answer = conversation.start_request(LISTEN, params, self._timeout_s)
         except BaseException:
-            self._listenings.discard(self._listening, id)
+            self._change_streams.discard(self._stream, id)
             raise
-        self._held = conversation, id, answer
-        answer.add_done_callback(lambda _: self._listening.rouse())
-        await self._listening.begun()
-        return _failure(answer) if answer.done() else None
+        self._current = conversation, id, answer
+        answer.add_done_callback(lambda _: self._stream.wake())
+        await self._stream.wait_acknowledged()
+        return _error_of(answer) if answer.done() else None
 
-    def _give_up(self) -> None:
-        if self._held is None:
+    def _cancel_subscription(self) -> None:
+        if self._current is None:
             return
-        conversation, id, answer = self._held
-        self._held = None
-        self._listenings.discard(self._listening, id)
-        conversation.give_up(id)
+        conversation, id, answer = self._current
+        self._current = None
+        self._change_streams.discard(self._stream, id)
+        conversation.cancel_request(id)
         if answer.done():
-            _failure(answer)  # which is looked at, so that nobody misses it
+            _error_of(answer)  # retrieve the exception, or asyncio logs it
         answer.cancel()
 
     async def _watch_subscription(self) -> None:
         loop = asyncio.get_running_loop()
         tries = 0
-        while self._held is not None:
+        while self._current is not None:
             since = loop.time()
-            answer = self._held[2]
+            answer = self._current[2]
             await asyncio.wait([answer])
-            error = _failure(answer)
-            tries = 0 if loop.time() - since >= HELD_S else tries + 1
-            while error is not None and self._worth_it(error, tries):
-                await asyncio.sleep(pause_s(tries))
+            error = _error_of(answer)
+            tries = 0 if loop.time() - since >= STABLE_S else tries + 1
+            while error is not None and self._should_retry(error, tries):
+                await asyncio.sleep(retry_delay_s(tries))
                 try:
                     error = await self._subscribe()
                 except LocalProtocolError:
-                    words = "the server speaks another revision now: listen anew"
-                    self._listening.end(ConnectionLost(words))
+                    words = "the server has changed to another revision; listen again"
+                    self._stream.end(ConnectionLost(words))
                     return
                 except ColonnadeError as failed:
                     error = failed
                 tries += 1
-            if error is not None or answer is self._held[2]:
-                self._listening.end(error)
+            if error is not None or answer is self._current[2]:
+                self._stream.end(error)
                 return
-            self._listenings.missed(self._listening)
+            self._change_streams.mark_gap(self._stream)
 
-    def _worth_it(self, error: BaseException, tries: int) -> bool:
-        repeats = self._speaker.way.repeats and not self._speaker.closed
-        return repeats and isinstance(error, ChannelError) and tries <= MAX_TRIES
+    def _should_retry(self, error: BaseException, tries: int) -> bool:
+        can_reconnect = self._connection.transport.can_reconnect and not self._connection.closed
+        return can_reconnect and isinstance(error, ChannelError) and tries <= MAX_TRIES
 
     # ------------------------------------------------------------ in the session
 
     @asynccontextmanager
     async def in_session(self) -> AsyncGenerator[None]:
-        """Pick from what the session tells, for as long as this is entered."""
+        """Filter the notifications of the session while this is entered."""
         watch: asyncio.Task[None] | None = None
-        self._listenings.add(self._listening)
-        asked: list[str] = []
+        self._change_streams.add(self._stream)
+        subscribed: list[str] = []
         try:
-            for uri in self._listening.wanted.resource_subscriptions or ():
+            for uri in self._stream.wanted.resource_subscriptions or ():
                 params = t.SubscribeRequestParams(uri=uri)
-                await self._speaker.request(SUBSCRIBE, params, self._timeout_s)
-                asked.append(uri)
-            if self._speaker.way.repeats:
+                await self._connection.request(SUBSCRIBE, params, self._timeout_s)
+                subscribed.append(uri)
+            if self._connection.transport.can_reconnect:
                 watch = asyncio.get_running_loop().create_task(self._watch_session())
             yield
         finally:
             _cancel(watch)
-            self._listenings.discard(self._listening)
-            await _ended(watch)
-            if not self._speaker.over:
-                await self._unsubscribe(asked)
+            self._change_streams.discard(self._stream)
+            await _wait_for(watch)
+            if not self._connection.ended:
+                await self._unsubscribe(subscribed)
 
-    async def _unsubscribe(self, asked: list[str]) -> None:
-        with contextlib.suppress(ColonnadeError):  # then it is over by itself
-            for uri in asked:
-                if uri not in self._listenings.followed:
+    async def _unsubscribe(self, uris: list[str]) -> None:
+        with contextlib.suppress(ColonnadeError):  # the session has ended
+            for uri in uris:
+                if uri not in self._change_streams.subscribed_uris:
                     params = t.UnsubscribeRequestParams(uri=uri)
-                    seconds = min(FAREWELL_S, self._timeout_s)
-                    # In this conversation alone: in the next one nobody asks for it.
-                    await self._speaker.conversation.request(UNSUBSCRIBE, params, seconds)
+                    seconds = min(UNSUBSCRIBE_S, self._timeout_s)
+                    # Only in this session: the next one does not subscribe to it.
+                    await self._connection.conversation.request(UNSUBSCRIBE, params, seconds)
 
     async def _watch_session(self) -> None:
-        """Whoever asks for anything begins the session anew; where nobody does, this does."""
+        """Reconnect if the session is lost and no request does so."""
         tries = 0
         while True:
-            await self._listening.lost.wait()
+            await self._stream.session_lost.wait()
             error: ColonnadeError = ConnectionLost("the session ended")
-            while self._listening.lost.is_set():
-                if not self._worth_it(error, tries):
-                    self._listening.end(error)
+            while self._stream.session_lost.is_set():
+                if not self._should_retry(error, tries):
+                    self._stream.end(error)
                     return
-                await asyncio.sleep(pause_s(tries))
+                await asyncio.sleep(retry_delay_s(tries))
                 tries += 1
                 try:
-                    await self._speaker.ready(LISTEN)
+                    await self._connection.ensure_open(LISTEN)
                 except ColonnadeError as failed:
                     error = failed
                 else:
                     tries = 0
-                    self._listening.lost.clear()
+                    self._stream.session_lost.clear()
 
 
-def _failure(answer: "asyncio.Future[Raw]") -> BaseException | None:
+def _error_of(answer: "asyncio.Future[Raw]") -> BaseException | None:
     return ConnectionLost("the connection ended") if answer.cancelled() else answer.exception()
 
 
@@ -414,6 +422,6 @@ def _cancel(task: "asyncio.Task[None] | None") -> None:
         task.cancel()
 
 
-async def _ended(task: "asyncio.Task[None] | None") -> None:
+async def _wait_for(task: "asyncio.Task[None] | None") -> None:
     if task is not None:
         await asyncio.wait([task])

@@ -1,9 +1,9 @@
-"""What a tool or a prompt takes and gives, as one line that people can read.
+"""Listed tools: signatures in one line, schemas for validation, and `Mcp-Param` headers.
 
     forecast(city: string, days: integer = 3, unit: "C" | "F" = "C") -> {city, unit, days}
 
-Rules: a schema is whatever a server wrote, so nothing in it is taken for granted, and every depth
-and length has a bound.
+Rules: a schema comes from the server, so it may be malformed, and every depth and length is
+limited.
 """
 
 import logging
@@ -23,107 +23,109 @@ from colonnade.protocol.schema.validate import Validator
 from colonnade.providers import anthropic, openai
 from colonnade.text import ELLIPSIS, clean, cut, one_line
 
-# A type inside a type inside a type; what is deeper is named by its kind alone.
+# Nested types; deeper ones are only named.
 MAX_DEPTH = 3
-# Choices or members that are listed; more are for `--json`.
+# Choices or properties that are listed; `--json` shows all.
 MAX_LISTED = 8
-# A default, a choice, a name: longer ones are for `--json`.
+# Of a default, a choice or a name; `--json` shows them in full.
 MAX_PLACES = 40
 
 Schema = dict[str, Any]
 
 
 def members(schema: object) -> dict[str, Any]:
-    """The members of an object schema, by name; none where it does not say so."""
+    """The properties of an object schema; empty if there are none."""
     return _dict(_dict(schema).get("properties"))
 
 
 def required(schema: object) -> list[str]:
-    """The names that must be given."""
+    """The required properties of a schema."""
     found = _dict(schema).get("required")
     names = cast("list[object]", found) if isinstance(found, list) else []
     return [name for name in names if isinstance(name, str)]
 
 
 def tool_signature(tool: t.Tool) -> str:
-    """A tool as a function."""
-    gives = f" -> {kind(tool.output_schema)}" if tool.output_schema is not None else ""
-    return taken(tool) + gives
+    """A tool as a function signature."""
+    returns = f" -> {type_name(tool.output_schema)}" if tool.output_schema is not None else ""
+    return call_signature(tool) + returns
 
 
-def taken(tool: t.Tool) -> str:
-    """A tool as a function, without what it gives."""
+def call_signature(tool: t.Tool) -> str:
+    """A tool as a function signature, without the return type."""
     return f"{one_line(tool.name)}({parameters(tool.input_schema)})"
 
 
 def parameters(schema: Schema) -> str:
-    """What a schema takes, the required first, as they would be written in a signature."""
-    needed = required(schema)
+    """The properties of a schema as parameters of a signature, the required ones first."""
+    required_names = required(schema)
     found = members(schema)
-    named = [name for name in found if name in needed] + [n for n in found if n not in needed]
-    return ", ".join(_parameter(name, found[name], name in needed) for name in named)
+    named = sorted(found, key=lambda name: name not in required_names)
+    return ", ".join(_format_parameter(name, found[name], name in required_names) for name in named)
 
 
-def _parameter(name: str, schema: object, is_needed: bool) -> str:
-    words = f"{one_line(name)}: {kind(schema)}"
+def _format_parameter(name: str, schema: object, is_needed: bool) -> str:
+    text = f"{one_line(name)}: {type_name(schema)}"
     if "default" in _dict(schema):
-        return f"{words} = {value(_dict(schema)['default'])}"
-    return words if is_needed else f"{words} = {ELLIPSIS}"
+        return f"{text} = {value(_dict(schema)['default'])}"
+    return text if is_needed else f"{text} = {ELLIPSIS}"
 
 
 def prompt_signature(prompt: t.Prompt) -> str:
-    """A prompt as a function; every argument is text."""
+    """A prompt as a function signature; every argument is a string."""
     given = prompt.arguments or []
-    words = [one_line(one.name) + ("" if one.required else f" = {ELLIPSIS}") for one in given]
-    return f"{one_line(prompt.name)}({', '.join(words)})"
+    text = [one_line(one.name) + ("" if one.required else f" = {ELLIPSIS}") for one in given]
+    return f"{one_line(prompt.name)}({', '.join(text)})"
 
 
 def names_of(schema: Schema) -> str:
-    """The names that a schema takes, those that may be left out in brackets."""
-    needed = required(schema)
+    """The names of the properties, optional ones in brackets."""
+    required_names = required(schema)
     found = members(schema)
-    named = [n for n in found if n in needed] + [f"[{n}]" for n in found if n not in needed]
+    named = [n for n in found if n in required_names] + [
+        f"[{n}]" for n in found if n not in required_names
+    ]
     return one_line(" ".join(named))
 
 
 # ---------------------------------------------------------------- types
 
 
-def kind(schema: object, depth: int = 0) -> str:
-    """What a schema lets through, in a few words."""
+def type_name(schema: object, depth: int = 0) -> str:
+    """The type of a schema, in a few words."""
     if schema is False:
         return "nothing"
     document = _dict(schema)
     if "const" in document:
         return value(document["const"])
-    for keyword, write in (("enum", value), ("anyOf", kind), ("oneOf", kind)):
+    for keyword, format_one in (("enum", value), ("anyOf", type_name), ("oneOf", type_name)):
         listed = document.get(keyword)
         if isinstance(listed, list) and listed:
-            return _either(cast("list[object]", listed), write, depth)
+            return _union(cast("list[object]", listed), format_one, depth)
     if isinstance(document.get("$ref"), str):
         return one_line(document["$ref"].rpartition("/")[2])[:MAX_PLACES] or "any"
     named = document.get("type")
     if isinstance(named, list):
         each = [{**document, "type": one} for one in cast("list[object]", named)]
-        return _either(cast("list[object]", each), kind, depth)
-    write = _KINDS.get(named) if isinstance(named, str) else None
-    if write is not None:
-        return write(document, depth)
+        return _union(cast("list[object]", each), type_name, depth)
+    format_one = _KINDS.get(named) if isinstance(named, str) else None
+    if format_one is not None:
+        return format_one(document, depth)
     return one_line(named)[:MAX_PLACES] if isinstance(named, str) else "any"
 
 
-def _either(listed: list[object], write: Any, depth: int) -> str:
+def _union(listed: list[object], format_one: Any, depth: int) -> str:
     if depth >= MAX_DEPTH:
         return ELLIPSIS
-    if write is value:
-        words = [value(one) for one in listed[:MAX_LISTED]]
+    if format_one is value:
+        text = [value(one) for one in listed[:MAX_LISTED]]
     else:
-        words = [kind(one, depth + 1) for one in listed[:MAX_LISTED]]
+        text = [type_name(one, depth + 1) for one in listed[:MAX_LISTED]]
     more = [ELLIPSIS] if len(listed) > MAX_LISTED else []
-    return " | ".join([*dict.fromkeys(words), *more])
+    return " | ".join([*dict.fromkeys(text), *more])
 
 
-def _text(schema: Schema, depth: int) -> str:
+def _string(schema: Schema, depth: int) -> str:
     form = schema.get("format")
     return one_line(form)[:MAX_PLACES] if isinstance(form, str) and form else "string"
 
@@ -144,7 +146,7 @@ def _number(schema: Schema, depth: int) -> str:
 def _list(schema: Schema, depth: int) -> str:
     if depth >= MAX_DEPTH or "items" not in schema:
         return "list"
-    inner = kind(schema["items"], depth + 1)
+    inner = type_name(schema["items"], depth + 1)
     return f"list of {inner}" if " | " not in inner else f"list of ({inner})"
 
 
@@ -156,12 +158,12 @@ def _object(schema: Schema, depth: int) -> str:
         return "{" + ", ".join([*shown, *more]) + "}"
     rest = schema.get("additionalProperties")
     if isinstance(rest, dict) and depth < MAX_DEPTH:
-        return f"object of {kind(cast('object', rest), depth + 1)}"
+        return f"object of {type_name(cast('object', rest), depth + 1)}"
     return "object"
 
 
 _KINDS: dict[str, Any] = {
-    "string": _text,
+    "string": _string,
     "integer": _number,
     "number": _number,
     "array": _list,
@@ -170,7 +172,7 @@ _KINDS: dict[str, Any] = {
 
 
 def value(found: object) -> str:
-    """A value as JSON, as much of it as is read."""
+    """A value as JSON, truncated."""
     return cut(clean(encode(found).decode("utf-8", "replace")), MAX_PLACES)
 
 
@@ -179,11 +181,11 @@ def _dict(found: object) -> dict[str, Any]:
 
 
 class ListedTool(t.Tool, kw_only=True):
-    """A tool of a server: what its list says of it, and how models are told of it."""
+    """A tool of a server as listed, with conversions for model providers."""
 
     @classmethod
     def of(cls, tool: t.Tool) -> "ListedTool":
-        """The same, as it is listed."""
+        """A listed tool from a protocol tool."""
         return cls(**asdict(tool))
 
     @property
@@ -194,71 +196,72 @@ class ListedTool(t.Tool, kw_only=True):
     def to_openai(self, api: openai.Api = "chat", *, strict: bool = True) -> dict[str, Any]:
         """An entry of `tools` for OpenAI: for Chat Completions, or for `"responses"`.
 
-        It is strict where the schema can be, and says in `strict` whether it is. A name that
-        OpenAI refuses is another one there; `client.call_openai` finds the tool by it.
+        It is strict if the schema allows it, and `strict` in the entry says whether it is. A name
+        that OpenAI refuses is replaced; `client.call_openai` finds the tool by the replacement.
         """
-        return openai.tool_entry(self.name, self._told, self.input_schema, api, strict)
+        return openai.tool_entry(self.name, self._model_description, self.input_schema, api, strict)
 
     def to_anthropic(self, *, strict: bool = False) -> dict[str, Any]:
         """An entry of `tools` for Anthropic's Messages.
 
-        With `strict` it is strict where the schema can be; how many of a request may be is
-        limited there. A name that Anthropic refuses is another one there; `client.call_anthropic`
-        finds the tool by it.
+        With `strict` it is strict if the schema allows it; Anthropic limits how many tools of a
+        request may be. A name that Anthropic refuses is replaced; `client.call_anthropic` finds the
+        tool by the replacement.
         """
-        return anthropic.tool_entry(self.name, self._told, self.input_schema, strict)
+        return anthropic.tool_entry(self.name, self._model_description, self.input_schema, strict)
 
     @property
-    def _told(self) -> str | None:
-        """What a model is told of it: a title is better than nothing."""
+    def _model_description(self) -> str | None:
+        """The description for models; the title if there is none."""
         title = t.display_name(self)
         return self.description or (title if title != self.name else None)
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        return tool_html(self.signature, self._told)
+        """The HTML representation in notebooks."""
+        return tool_html(self.signature, self._model_description)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """How IPython prints it, also in a list."""
+        """The representation in IPython, also in a list."""
         printer.text(self.signature)
 
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
 
-class Tools:
-    """What the lists of one server told of its tools."""
+class ToolSchemas:
+    """The schemas of the tools of one server, from its tool lists."""
 
     def __init__(self, server: str) -> None:
         self._server = server
-        # What each tool takes, by its name; what it gives, and which of its arguments go into
-        # headers, too, for those of which this is known.
+        # By the name of the tool: the input schema, the output schema if there is one, and the
+        # arguments that are mirrored into headers.
         self.inputs: dict[str, dict[str, Any]] = {}
         self.outputs: dict[str, dict[str, Any]] = {}
         self.mirrored: dict[str, tuple[ParamHeader, ...]] = {}
-        # Whether they were listed, or that was tried for what they give.
-        self.asked: bool = False
+        # Whether the tools were listed, or listing was tried for the output schemas.
+        self.listed: bool = False
         self._validators: dict[str, Validator | None] = {}
 
     def clear(self) -> None:
-        """Nothing is known any more: they have changed, or the server is another one."""
+        """Forget everything: the tools or the server have changed."""
         self.inputs.clear()
-        self.asked = False
+        self.listed = False
         self.outputs.clear()
         self._validators.clear()
         self.mirrored.clear()
 
-    def learn(
+    def update(
         self, tools: Iterable[t.Tool], *, mirrors: bool, stale: bool = False
     ) -> list[ListedTool]:
-        """Remember what the whole list tells; those in it that can be used, nearly always all.
+        """Remember the schemas of a complete list; returns the usable tools, usually all.
 
-        `mirrors` is whether arguments go into headers here. Of a list that is `stale`, because
-        news came while it was on its way, no promise is remembered: it may have been changed, and
-        nobody is to be accused of that. Headers are: those that are wrong are asked for again.
+        `mirrors` is whether arguments are mirrored into headers. The output schemas of a `stale`
+        list, one that changed while it was being read, are not remembered, since validating results
+        against them would report errors that are none. Headers are remembered: if they are wrong,
+        the server refuses the call and the tools are listed again.
         """
         self.clear()
-        self.asked = True
+        self.listed = True
         usable: list[ListedTool] = []
         for tool in tools:
             if mirrors and not self._mirror(tool):
@@ -273,23 +276,23 @@ class Tools:
         try:
             headers = param_headers(tool.input_schema)
         except ProtocolError as error:  # R0884, R0885, R0992, R0993
-            words = "server %r: the tool %.80r is left out: %s"
-            log.warning(words, self._server, tool.name, error)
+            text = "server %r: the tool %.80r is left out: %s"
+            log.warning(text, self._server, tool.name, error)
             return False
         if headers:
             self.mirrored[tool.name] = headers
         return True
 
     def headers(self, call: t.CallToolRequestParams) -> tuple[tuple[str, str], ...]:
-        """The headers that mirror the arguments of a call, as far as a list has told of any."""
+        """The headers that mirror the arguments of a call; empty if the tool is not known."""
         params = self.mirrored.get(call.name)
         if params is None:
             return ()
         return tuple(headers_for_call(params, msgspec.json.decode(call.arguments or b"{}")))
 
     def wraps(self, tool: str, meta: Mapping[str, Any], *, bare: bool) -> bool:
-        """Whether `{"result": value}` is the value of this tool in a wrapper, as far as is known.
-        `bare` is where values need no wrapper, so that only some servers use one.
+        """Whether `{"result": value}` is a wrapped value of this tool, as far as is known. `bare`
+        is whether the revision needs no wrapper, so that only some servers use one.
         """
         fastmcp: object = meta.get("fastmcp")
         if isinstance(fastmcp, dict) and cast("dict[str, Any]", fastmcp).get("wrap_result") is True:
@@ -300,29 +303,29 @@ class Tools:
         return not bare
 
     def output(self, tool: str) -> Validator | None:
-        """What the structured content of a tool must fit, where a list has told of it."""
+        """The validator of the tool's structured content; None without an output schema."""
         if tool not in self.outputs:
             return None
         if tool not in self._validators:
-            self._validators[tool] = self._compiled(tool, self.outputs[tool])
+            self._validators[tool] = self._compile(tool, self.outputs[tool])
         return self._validators[tool]
 
-    def _compiled(self, tool: str, schema: dict[str, Any]) -> Validator | None:
+    def _compile(self, tool: str, schema: dict[str, Any]) -> Validator | None:
         try:
             validator = Validator(schema)
             validator.compile()
         except Fault as fault:
-            words = "server %r: what %.80r gives is not checked: %s"
-            log.warning(words, self._server, tool, fault.message)
+            text = "server %r: the output of %.80r is not validated: %s"
+            log.warning(text, self._server, tool, fault.message)
             return None
         return validator
 
 
 def _is_wrapper(schema: Mapping[str, Any], *, bare: bool) -> bool:
-    """Whether an output schema is that of a value in a wrapper.
+    """Whether an output schema describes a wrapped value.
 
-    FastMCP marks its own; the official SDK gives them a title of its own making, where those of
-    other objects are named after their class. Without either it is a wrapper where one is needed.
+    FastMCP marks such schemas; the official SDK gives them a generated title, while those of other
+    objects are named after their class. Without either, it is a wrapper if the revision needs one.
     """
     if schema.get("x-fastmcp-wrap-result") is True:
         return True

@@ -1,10 +1,9 @@
-"""How a server is reached: through memory, as a child, at a URL, by what somebody else carries.
+"""Client transports: in memory, child process, Streamable HTTP, HTTP+SSE, and a given channel.
 
-A way is tried as often as it takes: each `reach` is a fresh channel for one conversation. Whatever
-belongs to no conversation alone (connections that are kept, a server that was started) belongs to
-the way, and ends with `close`.
+Each `open_channel` opens a new channel for one conversation. Whatever outlives a conversation (a
+connection pool, a server that was started) belongs to the transport, and is closed by `close`.
 
-Rules: no message is written or read here. A transport is loaded when somebody goes that way.
+Rules: no message is encoded or decoded here. Transport modules are imported on first use.
 """
 
 import asyncio
@@ -15,128 +14,135 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 from urllib.parse import urlsplit
 
-from colonnade.client.input_callbacks import Hearing
+from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.errors import ConnectionLost
-from colonnade.ports import Carry, Conversation, Credentials, Hearer, HttpSend, Service
+from colonnade.ports import (
+    ConnectionEvents,
+    Conversation,
+    Credentials,
+    HttpSend,
+    OpenConversation,
+    Service,
+)
 from colonnade.protocol.link.link import DuplexLink
 
-if TYPE_CHECKING:  # a client of a child never pays for an HTTP stack
+if TYPE_CHECKING:  # a client of a child process does not import the HTTP stack
     from colonnade.transport.http_client.pool import HttpPool
     from colonnade.transport.process.child import Child
 
 Headers = Sequence[tuple[str, str]]
-# Gives a passport for a server, over connections of this kind.
-Issuing = Callable[[HttpSend], Credentials]
-# Hears every line that a child writes to its standard error.
+# Makes the credentials for a server, with a function that sends HTTP requests.
+CredentialsFactory = Callable[[HttpSend], Credentials]
+# Called with every line that a child process writes to its standard error.
 OnStderr: TypeAlias = Callable[[str], Any]
 
-# For handlers of what a child wrote last.
-LAST_WORDS_S = 1.0
+# Timeout for the `on_stderr` calls of the last lines.
+STDERR_DRAIN_S = 1.0
 
 
-class Way(Protocol):
-    """How one server is reached."""
+class ClientTransport(Protocol):
+    """The transport to one server."""
 
     @property
     def name(self) -> str:
-        """What errors call the server; empty for what nobody has named."""
+        """The server's name in errors; empty without one."""
         ...
 
     @property
     def key(self) -> Hashable | None:
-        """What it is remembered under, in this process; None for what nobody meets again."""
+        """The key of the server in the negotiation cache; None if it is not cached."""
         ...
 
     @property
-    def repeats(self) -> bool:
-        """Whether a conversation that ended can be followed by another one."""
+    def can_reconnect(self) -> bool:
+        """Whether another conversation can be opened after one has ended."""
         ...
 
     @property
     def restarts(self) -> bool:
-        """Whether reaching it again starts it again."""
+        """Whether opening another channel restarts the server."""
         ...
 
     @property
     def mirrors(self) -> bool:
-        """Whether arguments are mirrored into headers on this way."""
+        """Whether arguments are mirrored into headers."""
         ...
 
     @property
-    def greets(self) -> bool:
-        """Whether a conversation on this way always begins with a handshake."""
+    def always_handshakes(self) -> bool:
+        """Whether conversations always begin with `initialize`."""
         ...
 
     @property
-    def older(self) -> "Way | None":
-        """The same server by the transport of the first revision, where that is another one."""
+    def legacy_sse(self) -> "ClientTransport | None":
+        """The same server over HTTP+SSE; None if there is no such transport."""
         ...
 
-    async def reach(self, timeout_s: float) -> Carry:
-        """What carries a new conversation. Raises `ChannelError`."""
+    async def open_channel(self, timeout_s: float) -> OpenConversation:
+        """Open a channel for a new conversation. Raises `ChannelError`."""
         ...
 
     async def close(self) -> None:
-        """Nobody goes this way any more; at any time, and twice."""
+        """Close the transport. May be called at any time, and more than once."""
         ...
 
 
-class OneWay:
-    """A channel that somebody else has made. There is only this one."""
+class ChannelTransport:
+    """A channel that was given to `connect`, for one conversation."""
 
     key: Hashable | None = None
-    repeats: bool = False
+    can_reconnect: bool = False
     restarts: bool = False
     mirrors: bool = False
-    greets: bool = False
-    older: Way | None = None
+    always_handshakes: bool = False
+    legacy_sse: ClientTransport | None = None
 
-    def __init__(self, carry: Carry, name: str = "") -> None:
+    def __init__(self, carry: OpenConversation, name: str = "") -> None:
         self.name: str = name
-        self._carry: Carry | None = carry
+        self._carry: OpenConversation | None = carry
 
-    async def reach(self, timeout_s: float) -> Carry:
+    async def open_channel(self, timeout_s: float) -> OpenConversation:
         """The channel, once."""
         carry, self._carry = self._carry, None
         if carry is None:
-            raise ConnectionLost("the connection ended; whoever made it must make another one")
+            raise ConnectionLost("the connection ended; connect with a new channel")
         return carry
 
     async def close(self) -> None:
-        """It ends with its conversation."""
+        """The channel is closed with its conversation."""
 
 
 def is_service(target: object) -> TypeGuard[Service]:
-    """Whether this is a server in this process, told by what it does rather than by its class."""
-    names = ("accepts", "identity", "answer", "told", "watch", "start", "stop")
+    """Whether this is a server in this process, judged by its methods and not by its class."""
+    names = ("accepts", "identity", "respond", "on_notification", "watch_changes", "start", "stop")
     return not isinstance(target, type) and all(hasattr(target, name) for name in names)
 
 
-class MemoryWay:
+class MemoryTransport:
     """A server in this process."""
 
     key: Hashable | None = None
-    repeats: bool = True
+    can_reconnect: bool = True
     restarts: bool = False
     mirrors: bool = False
-    greets: bool = False
-    older: Way | None = None
+    always_handshakes: bool = False
+    legacy_sse: ClientTransport | None = None
 
     def __init__(self, service: Service, name: str = "") -> None:
         self.name: str = name or service.identity.info.name
         self._service = service
         self._started = False
 
-    async def reach(self, timeout_s: float) -> Carry:
-        """Two ends, one of them served; the server is started for the first."""
-        from colonnade.transport.memory import pair, serve_end
+    async def open_channel(self, timeout_s: float) -> OpenConversation:
+        """A pair of memory channels, one of them served; starts the server the first time."""
+        from colonnade.transport.memory import connected_pair, serve_end
 
         if not self._started:
             await self._service.start()
             self._started = True
-        near, far = pair()
+        near, far = connected_pair()
         serve_end(far, self._service, debug=True)
-        return near.carry
+        return near.open_conversation
 
     async def close(self) -> None:
         """Stop the server, if it was started here."""
@@ -145,14 +151,14 @@ class MemoryWay:
             await self._service.stop()
 
 
-class ChildWay:
-    """A command that is started, and started again where it has died."""
+class ProcessTransport:
+    """A child process that is started, and restarted if it has exited."""
 
-    repeats: bool = True
+    can_reconnect: bool = True
     restarts: bool = True
     mirrors: bool = False
-    greets: bool = False
-    older: Way | None = None
+    always_handshakes: bool = False
+    legacy_sse: ClientTransport | None = None
 
     def __init__(
         self,
@@ -163,20 +169,20 @@ class ChildWay:
         env: Mapping[str, str] | None = None,
         on_stderr: OnStderr | None = None,
     ) -> None:
-        self._hearing = Hearing()
+        self._callback_queue = CallbackQueue()
         self._on_stderr = on_stderr
-        # Whether a program hears by itself what the child writes.
-        self.is_heard: bool = on_stderr is not None
+        # Whether the program gets the child's stderr itself.
+        self.has_stderr_handler: bool = on_stderr is not None
         self.name: str = name or os.path.basename(argv[0]) or argv[0]
         self._argv = tuple(argv)
         self._cwd = cwd
         self._env = dict(env or {})
-        # The one that was started last: for those who watch over it.
+        # The one that was started last, for supervisors.
         self.child: Child | None = None
         self.key: Hashable | None = (self._argv, cwd, tuple(sorted(self._env.items())))
 
-    async def reach(self, timeout_s: float) -> Carry:
-        """A child that has just been started."""
+    async def open_channel(self, timeout_s: float) -> OpenConversation:
+        """Start the child process."""
         from colonnade.transport.process.child import start_child
 
         handler = self._on_stderr
@@ -185,50 +191,57 @@ class ChildWay:
             name=self.name,
             cwd=self._cwd,
             env=self._env,
-            on_stderr=None if handler is None else partial(self._hearing.tell, handler),
+            on_stderr=None if handler is None else partial(self._callback_queue.call, handler),
         )
-        return child.carry
+        return child.open_conversation
 
     async def close(self) -> None:
-        """A child ends with its conversation; whoever hears what it wrote may hear its last words,
-        which say why it ended."""
+        """Wait for the `on_stderr` calls of the last lines, which say why the child exited; the
+        child itself exits with its conversation."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_S):
-                await self._hearing.caught_up()
-        await self._hearing.close()
+            async with asyncio.timeout(STDERR_DRAIN_S):
+                await self._callback_queue.wait_for_callbacks()
+        await self._callback_queue.close()
 
 
-class HttpWay:
-    """A server at a URL, by Streamable HTTP."""
+class HttpTransport:
+    """A server at a URL, over Streamable HTTP."""
 
-    repeats: bool = True
+    can_reconnect: bool = True
     restarts: bool = False
     mirrors: bool = True
-    greets: bool = False
+    always_handshakes: bool = False
 
     def __init__(
-        self, url: str, headers: Headers = (), *, name: str = "", issuing: Issuing | None = None
+        self,
+        url: str,
+        headers: Headers = (),
+        *,
+        name: str = "",
+        credentials_factory: CredentialsFactory | None = None,
     ) -> None:
         self.name: str = name or urlsplit(url).netloc
         self.key: Hashable | None = url
         self._url = url
         self._headers = tuple(headers)
         self._pool: HttpPool | None = None
-        self._issuing = issuing
+        self._credentials_factory = credentials_factory
         self._credentials: Credentials | None = None
-        self.older: Way | None = SseWay(url, headers, name=self.name, issuing=issuing)
+        self.legacy_sse: ClientTransport | None = LegacySseTransport(
+            url, headers, name=self.name, credentials_factory=credentials_factory
+        )
 
-    async def reach(self, timeout_s: float) -> Carry:
-        """A conversation of its own over connections that are kept for the next one."""
+    async def open_channel(self, timeout_s: float) -> OpenConversation:
+        """A conversation over the connection pool."""
         from colonnade.transport.http_client.conversation import HttpConversation
         from colonnade.transport.http_client.pool import HttpPool
 
         pool = self._pool = self._pool or HttpPool()
-        if self._credentials is None and self._issuing is not None:
-            self._credentials = self._issuing(pool.send)
+        if self._credentials is None and self._credentials_factory is not None:
+            self._credentials = self._credentials_factory(pool.send)
         url, headers, credentials = self._url, self._headers, self._credentials
 
-        def carry(link: DuplexLink, hearer: Hearer) -> Conversation:
+        def carry(link: DuplexLink, hearer: ConnectionEvents) -> Conversation:
             return HttpConversation(
                 link, hearer, pool, url, headers=headers, credentials=credentials
             )
@@ -237,42 +250,47 @@ class HttpWay:
 
     async def close(self) -> None:
         """Close every connection."""
-        if self.older is not None:
-            await self.older.close()
+        if self.legacy_sse is not None:
+            await self.legacy_sse.close()
         if self._credentials is not None:
             await self._credentials.close()
         if self._pool is not None:
             await self._pool.close()
 
 
-class SseWay:
-    """A server at a URL, by the transport of the first revision: a stream, and POSTs beside it."""
+class LegacySseTransport:
+    """A server at a URL, over the HTTP+SSE transport of the first revision."""
 
-    key: Hashable | None = None  # there is one way to begin, and nothing to remember
-    repeats: bool = True
+    key: Hashable | None = None  # nothing to negotiate
+    can_reconnect: bool = True
     restarts: bool = False
     mirrors: bool = False
-    greets: bool = True
-    older: Way | None = None
+    always_handshakes: bool = True
+    legacy_sse: ClientTransport | None = None
 
     def __init__(
-        self, url: str, headers: Headers = (), *, name: str = "", issuing: Issuing | None = None
+        self,
+        url: str,
+        headers: Headers = (),
+        *,
+        name: str = "",
+        credentials_factory: CredentialsFactory | None = None,
     ) -> None:
         self.name: str = name or urlsplit(url).netloc
         self._url = url
         self._headers = tuple(headers)
         self._pool: HttpPool | None = None
-        self._issuing = issuing
+        self._credentials_factory = credentials_factory
         self._credentials: Credentials | None = None
 
-    async def reach(self, timeout_s: float) -> Carry:
-        """A stream that has said where to POST. Raises `ChannelError`, `RemoteProtocolError`."""
+    async def open_channel(self, timeout_s: float) -> OpenConversation:
+        """Open the stream and get its endpoint. Raises `ChannelError`, `RemoteProtocolError`."""
         from colonnade.transport.http_client.legacy_sse import SseStream
         from colonnade.transport.http_client.pool import HttpPool
 
         pool = self._pool = self._pool or HttpPool()
-        if self._credentials is None and self._issuing is not None:
-            self._credentials = self._issuing(pool.send)
+        if self._credentials is None and self._credentials_factory is not None:
+            self._credentials = self._credentials_factory(pool.send)
         stream = await SseStream.open(
             pool,
             self._url,
@@ -280,7 +298,7 @@ class SseWay:
             timeout_s=timeout_s,
             credentials=self._credentials,
         )
-        return stream.carry
+        return stream.open_conversation
 
     async def close(self) -> None:
         """Close every connection."""

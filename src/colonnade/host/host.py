@@ -552,10 +552,10 @@ class Host:
     async def _send(self, request: LocalRequestContext, options: LocalOptions) -> HostResult:
         try:
             result = await self._runtime.request(request, options)
-            await request.caught_up()
+            await request.wait_for_callbacks()
             return result
         except Fault as fault:
-            await request.caught_up()
+            await request.wait_for_callbacks()
             code = error_code(fault, NEWEST)
             raise RemoteError(code, fault.message, fault.data, hint=fault.hint) from fault
         except RemoteError as error:

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 import msgspec
 from msgspec import Raw
 
-from colonnade.client.input_callbacks import elicited, sampled
+from colonnade.client.input_callbacks import elicit_result, sampling_result
 from colonnade.errors import Declined, Fault, FaultKind, LocalProtocolError, RemoteError
 from colonnade.host.servers.session import SendInputRequest
 from colonnade.ports import RequestContext
@@ -148,8 +148,8 @@ def _result(
     params: t.ElicitRequestParams | t.CreateMessageRequestParams, returned: Any
 ) -> AnyInputResponse:
     if isinstance(params, t.ElicitRequestParams):
-        return elicited(params, returned)
-    return sampled(returned, "unknown")
+        return elicit_result(params, returned)
+    return sampling_result(returned, "unknown")
 
 
 def _reason(error: Exception) -> str:

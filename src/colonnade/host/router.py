@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from colonnade.client.input_callbacks import Hearing
+from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.client.request import OnLog, OnProgress
 from colonnade.errors import (
     ChannelError,
@@ -97,7 +97,7 @@ class LocalRequestContext(NonHttpRequestFields):
         self._input_requests = input_requests
         self._on_progress = on_progress
         self._on_log = on_log
-        self._callbacks: Hearing | None = None
+        self._callbacks: CallbackQueue | None = None
 
     @property
     def session(self) -> Session | None:
@@ -108,28 +108,28 @@ class LocalRequestContext(NonHttpRequestFields):
         """Call the callback for a progress notification or a log message."""
         notification = decode(frame)
         assert isinstance(notification, Notification)
-        callbacks = self._callbacks = self._callbacks or Hearing()
+        callbacks = self._callbacks = self._callbacks or CallbackQueue()
         if notification.method == "notifications/progress" and self._on_progress is not None:
             params = decode_as(t.ProgressNotificationParams, notification.params)
             parts = params.progress, params.total, params.message
-            callbacks.tell(self._on_progress, *parts, size=len(frame))
+            callbacks.call(self._on_progress, *parts, size=len(frame))
         elif notification.method == "notifications/message" and self._on_log is not None:
             message = decode_as(t.LoggingMessageNotificationParams, notification.params)
-            callbacks.tell(self._on_log, message, size=len(frame))
+            callbacks.call(self._on_log, message, size=len(frame))
         return True
 
-    async def caught_up(self) -> None:
+    async def wait_for_callbacks(self) -> None:
         """Wait until the callbacks have been called, for a limited time."""
         if self._callbacks is not None:
-            await self._callbacks.caught_up()
+            await self._callbacks.wait_for_callbacks()
 
     async def send(self, frame: bytes) -> None:
         """Call the callback for a notification."""
         self.post(frame)
 
-    async def ask(self, question: "InputRequest") -> Raw:
+    async def ask(self, input_request: "InputRequest") -> Raw:
         """Return the result of an input request, from `on_input_request`."""
-        return await self._input_requests.answer(question)
+        return await self._input_requests.answer(input_request)
 
     async def hang_up(self) -> None:
         """Nothing: there is no connection."""

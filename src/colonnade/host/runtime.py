@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from colonnade.client.input_callbacks import Hearing
+from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.client.request import running_loop
 from colonnade.errors import LocalProtocolError
 from colonnade.host.agent.search import ToolSearch
@@ -77,7 +77,7 @@ class HostRuntime:
         self._auth = auth
         self._middleware: list[Middleware] = [_checked(one) for one in middleware]
         self._watchers: dict[object, OnChange] = {}
-        self._callbacks = Hearing()
+        self._callbacks = CallbackQueue()
         self._draining: dict[asyncio.Task[None], HostedServer] = {}
         self._states: dict[ServerSupervisor, State] = {}
         self._is_closed = False
@@ -209,13 +209,13 @@ class HostRuntime:
 
     def _notify(self, changes: ListChanges) -> None:
         for callback in list(self._watchers.values()):
-            self._callbacks.tell(callback, changes)
+            self._callbacks.call(callback, changes)
 
     def _status_changed(self, supervisor: ServerSupervisor) -> None:
         status = supervisor.status
         if self._on_event is not None and self._states.get(supervisor) != status.state:
             self._states[supervisor] = status.state
-            self._callbacks.tell(self._on_event, status)
+            self._callbacks.call(self._on_event, status)
 
     # ------------------------------------------------------------ close
 

@@ -1,5 +1,5 @@
-"""What model providers want of tools and results, and how their calls become ours again.
+"""Conversion of tools, tool calls and results for model providers.
 
-`names` is the one place where a name is made safe for them; `schemas` makes schemas that they
-accept; `content` is what a result says; `openai` and `anthropic` are the two forms.
+`tool_calls` has names and content that providers accept, `schemas` converts JSON Schemas; `openai`
+and `anthropic` are the two wire formats.
 """

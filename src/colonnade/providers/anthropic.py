@@ -1,6 +1,6 @@
-"""Tools, calls and results as Anthropic's Messages interface writes them.
+"""Tools, tool calls and results in the format of Anthropic's Messages API.
 
-Rules: pure; nothing of Anthropic's own library is needed.
+Rules: no I/O; Anthropic's library is not needed.
 """
 
 from contextlib import suppress
@@ -33,7 +33,7 @@ CALL = "tool_use block of Anthropic"
 def tool_entry(
     name: str, description: str | None, schema: Schema, want_strict: bool
 ) -> dict[str, Any]:
-    """One entry of `tools`; `strict` is in it where it could be."""
+    """One entry of `tools`; with `strict` if the schema is strict."""
     made: dict[str, Any] = {"name": safe_name(name)}
     if description:
         made["description"] = description
@@ -45,7 +45,7 @@ def tool_entry(
 
 
 def read_call(given: object) -> ModelToolCall:
-    """A `tool_use` block. Raises `LocalProtocolError` for what is none."""
+    """A `tool_use` block. Raises `LocalProtocolError` for anything else."""
     found = as_object(given, CALL)
     if found.get("type") != "tool_use":
         raise InvalidArgument(f"this is not a {CALL}: it is of the type {found.get('type')!r}")
@@ -55,7 +55,7 @@ def read_call(given: object) -> ModelToolCall:
 
 
 def result_entry(parts: list[ContentPart], is_error: bool, call_id: str) -> dict[str, Any]:
-    """A `tool_result` block, for the content of a user's message."""
+    """A `tool_result` block for the content of a user message."""
     made: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
     if parts:
         made["content"] = [_block(part) for part in parts]

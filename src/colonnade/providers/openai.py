@@ -1,9 +1,9 @@
-"""Tools, calls and results as OpenAI writes them, in both of its interfaces.
+"""Tools, tool calls and results in the formats of OpenAI's APIs.
 
-`chat` is Chat Completions, which many other providers speak as well; `responses` is Responses,
-where a tool may answer with pictures and documents.
+`chat` is Chat Completions, which many other providers support as well; `responses` is Responses,
+where a tool may return images and documents.
 
-Rules: pure; nothing of OpenAI's own library is needed.
+Rules: no I/O; OpenAI's library is not needed.
 """
 
 from contextlib import suppress
@@ -32,7 +32,7 @@ CALL = "tool call of OpenAI"
 def tool_entry(
     name: str, description: str | None, schema: Schema, api: Api, want_strict: bool
 ) -> dict[str, Any]:
-    """One entry of `tools`. `strict` in it says whether it could be."""
+    """One entry of `tools`. Its `strict` says whether the schema is strict."""
     parameters, is_strict = provider_schema(schema), False
     if want_strict:
         with suppress(NoStrictForm):
@@ -47,7 +47,7 @@ def tool_entry(
 
 
 def read_call(given: object) -> ModelToolCall:
-    """A tool call of either interface. Raises `LocalProtocolError` for what is none."""
+    """A tool call of either interface. Raises `LocalProtocolError` for anything else."""
     found = as_object(given, CALL)
     if found.get("type") == "function_call":
         arguments, problem = parse_arguments(found.get("arguments"))
@@ -69,9 +69,9 @@ def read_call(given: object) -> ModelToolCall:
 def result_entry(
     parts: list[ContentPart], is_error: bool, call_id: str, api: str
 ) -> dict[str, Any]:
-    """What answers a call: a message of Chat Completions, or an item of Responses.
+    """The result of a call: a message of Chat Completions, or an item of Responses.
 
-    There is no place for an error in either, so its words begin with "Error: ".
+    Neither has a field for errors, so the text of an error begins with "Error: ".
     """
     if api == "chat":
         words = "\n".join(map(part_as_text, parts))

@@ -1,8 +1,8 @@
-"""What a result says, in the few kinds that model providers know: words, pictures, documents.
+"""Tool calls of models, names that providers accept, and results as text, images and documents.
 
-Rules: pure. What a provider does not take is named in words, with its kind and its size, so that
-the model knows that it was there. What is no base64 is never passed on: a provider would refuse
-the whole conversation for it.
+Rules: no I/O. Content that a provider does not support becomes a placeholder with its type and
+size, so that the model knows of it. Invalid base64 is never passed on: a provider would refuse the
+whole conversation.
 """
 
 import base64
@@ -21,19 +21,19 @@ from colonnade.protocol.jsonrpc import encode
 
 
 class ModelToolCall(NamedTuple):
-    """What a model wants: the tool by its safe name, its arguments, and the id of the answer."""
+    """A tool call of a model: the safe name of the tool, its arguments, and the id of the call."""
 
     id: str
     name: str
     arguments: dict[str, Any]
-    # What is wrong with the arguments; nothing where they can be sent.
+    # The error in the arguments; empty if they are valid.
     problem: str
-    # How the answer is to be written.
+    # The format of the result.
     form: str
 
 
 def as_object(given: object, what: str) -> dict[str, Any]:
-    """A call as a plain object: as it came in JSON, or as a provider's own library gives it."""
+    """A call as a dict: from JSON, or from an object of the provider's library."""
     if isinstance(given, Mapping):
         return dict(cast("Mapping[str, Any]", given))
     dump = getattr(given, "model_dump", None)
@@ -43,7 +43,7 @@ def as_object(given: object, what: str) -> dict[str, Any]:
 
 
 def required_string(found: dict[str, Any], key: str, what: str) -> str:
-    """A member that every call has. Raises `LocalProtocolError` where it is missing."""
+    """A required member of a call. Raises `LocalProtocolError` if it is missing."""
     value = found.get(key)
     if not isinstance(value, str) or not value:
         raise InvalidArgument(f"this is not a {what}: it has no {key}")
@@ -51,39 +51,39 @@ def required_string(found: dict[str, Any], key: str, what: str) -> str:
 
 
 def parse_arguments(written: object) -> tuple[dict[str, Any], str]:
-    """The arguments, and what is wrong with them; models write none where there are none."""
+    """The arguments, and the error in them; models may send an empty string for none."""
     if written is None or written == "":
         return {}, ""
     if isinstance(written, str):
         try:
             written = msgspec.json.decode(written)
         except (msgspec.MsgspecError, RecursionError) as error:
-            return {}, f"the arguments are no JSON ({error}); write one JSON object"
+            return {}, f"the arguments are not valid JSON ({error}); write one JSON object"
     if not isinstance(written, dict):
-        return {}, "the arguments are no JSON object; write one, with a member for each"
+        return {}, "the arguments are not a JSON object; write one, with a member for each"
     return cast("dict[str, Any]", written), ""
 
 
-# Both providers see these, and no others.
+# The image types that both providers support.
 IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 PDF: Final = "application/pdf"
 
 
 class TextPart(NamedTuple):
-    """Words."""
+    """Text."""
 
     text: str
 
 
 class ImagePart(NamedTuple):
-    """A picture, in base64."""
+    """An image, in base64."""
 
     data: str
     mime_type: str
 
 
 class PdfPart(NamedTuple):
-    """A PDF, in base64, and what it is called."""
+    """A PDF, in base64, and its name."""
 
     data: str
     name: str
@@ -93,7 +93,7 @@ ContentPart: TypeAlias = TextPart | ImagePart | PdfPart
 
 
 def content_parts(content: Sequence[t.ContentBlock], structured: Any) -> list[ContentPart]:
-    """All that a result says. Its data is said where there are no words."""
+    """The content of a result. Its structured content is included if there is no text."""
     found = [part for block in content for part in _block_parts(block)]
     if structured is not UNSET and not any(isinstance(part, TextPart) for part in found):
         found.insert(0, TextPart(encode(structured).decode()))
@@ -101,7 +101,7 @@ def content_parts(content: Sequence[t.ContentBlock], structured: Any) -> list[Co
 
 
 def part_as_text(part: ContentPart) -> str:
-    """A part for who takes only words."""
+    """A part as text, for APIs that accept only text."""
     if isinstance(part, TextPart):
         return part.text
     if isinstance(part, ImagePart):
@@ -110,13 +110,13 @@ def part_as_text(part: ContentPart) -> str:
 
 
 def placeholder(what: str, mime_type: str | None, data: str) -> str:
-    """What stands for something that cannot be shown."""
+    """The placeholder for content that is not supported."""
     kind = f" {mime_type}" if mime_type else ""
     return f"[{what}{kind}, {decoded_size(data)} bytes: not shown here]"
 
 
 def decoded_size(data: str) -> int:
-    """How many bytes are in this base64."""
+    """The decoded size of base64."""
     return len(data) * 3 // 4 - data.count("=", -2)
 
 
@@ -154,16 +154,16 @@ def _image_or_placeholder(what: str, mime_type: str | None, data: str) -> Conten
 
 
 def is_base64(data: str) -> bool:
-    """Whether this is base64 of something, and nothing else."""
+    """Whether this is valid base64, and not empty."""
     try:
         return bool(base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError):
         return False
 
 
-# What OpenAI and Anthropic both accept; one name beyond it makes them refuse the whole request.
+# The limit of OpenAI and Anthropic; a longer name makes them refuse the whole request.
 MAX_NAME_CHARACTERS: Final = 64
-# Of a digest, in hexadecimal digits: 48 bits, so that nobody meets a clash by chance.
+# Hexadecimal digits of a digest: 48 bits, so that collisions do not happen by chance.
 DIGEST_CHARACTERS: Final = 12
 
 _SAFE = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}")
@@ -176,27 +176,27 @@ def is_safe(name: str) -> bool:
 
 
 def safe_name(name: str) -> str:
-    """This name where it is safe; else what can be read of it, with a digest of all of it."""
+    """This name if it is safe; otherwise its safe characters, with a digest of the whole."""
     return name if is_safe(name) else name_with_digest(name)
 
 
 def name_with_digest(name: str, room: int = MAX_NAME_CHARACTERS, unreadable: str = "tool") -> str:
-    """What can be read of a name, with a digest of all of it, in so many characters."""
+    """The safe characters of a name and a digest of the whole, in at most `room` characters."""
     digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_CHARACTERS]
     readable = _UNSAFE.sub("_", name)[: room - DIGEST_CHARACTERS - 1].strip("_")
     return f"{readable or unreadable}_{digest}"
 
 
 def original_name(safe: str, names: Iterable[str]) -> str | None:
-    """Which of these names a model means by a safe name; None where it is none of them.
+    """The one of these names whose safe name this is; None if there is none.
 
-    Raises `LocalProtocolError` where it is several: somebody called a thing what our digest calls
-    another, and guessing would call the wrong one.
+    Raises `LocalProtocolError` if there are several: one tool has the name that is generated for
+    another, and a guess could call the wrong one.
     """
     meant = {name for name in names if safe_name(name) == safe}
     if len(meant) > 1:
         raise InvalidArgument(
-            f"{safe!r} is what models are told for all of {', '.join(map(repr, sorted(meant)))}; "
+            f"{safe!r} is the safe name of several tools: {', '.join(map(repr, sorted(meant)))}; "
             "call one of them by its own name with call_tool"
         )
     return meant.pop() if meant else None

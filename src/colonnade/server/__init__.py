@@ -1,1 +1,1 @@
-"""A server: what it offers, and how a request finds its way to a function."""
+"""MCP servers: registration, dispatch and handlers."""

@@ -1,7 +1,7 @@
-"""The door of a protected server: what `Protection` decides, for HTTP and with what it needs there.
+"""Authentication of HTTP requests by the server's `Protection`, and the headers that handlers see.
 
-Rules: made for HTTP alone; on a pipe nobody comes through a door. The network is used for what an
-issuer publishes, through the guarded fetcher, and for nothing else.
+Rules: for HTTP only; on stdio there is no authentication. The network is used only for documents
+of issuers, through the SSRF-safe fetcher.
 """
 
 import asyncio
@@ -23,25 +23,25 @@ from colonnade.protocol.jsonrpc import Batch, Request
 if TYPE_CHECKING:
     from colonnade.transport.http_client.pool import HttpPool
 
-Needs = Callable[[Request], frozenset[str]]
+RequiredScopes = Callable[[Request], frozenset[str]]
 
 
-class Door:
-    """A guard for one application of a server, which is at `path`."""
+class ProtectionGuard:
+    """Applies `Protection` to the HTTP application of a server at `path`."""
 
     def __init__(
         self,
         protection: Protection,
         path: str,
         title: str,
-        needs: Needs,
+        required_scopes: RequiredScopes,
         store: Callable[[], Store],
         seal: Callable[[], Seal],
     ) -> None:
         self._protection = protection
         self._path = path.rstrip("/")
         self._title = title
-        self._needs = needs
+        self._required_scopes = required_scopes
         self._store = store
         self._seal = seal
         self._pool: tuple[asyncio.AbstractEventLoop, HttpPool] | None = None
@@ -55,20 +55,20 @@ class Door:
         return Fetcher(self._pool[1].send)
 
     async def close(self) -> None:
-        """Let go of connections to issuers."""
+        """Close connections to issuers."""
         pool, self._pool = self._pool, None
         if pool is not None and pool[0] is asyncio.get_running_loop():
             await pool[1].close()
 
     def _metadata(self, root: str) -> str:
-        """Where a client finds our document: below where we are mounted, which is all we see."""
+        """The URL of the protected resource metadata, below the ASGI root path."""
         protection = self._protection
         if root:
             return protection.url(f"{root}{WELL_KNOWN}{self._path}")
         return protection.url(protection.metadata_paths()[0])
 
-    async def admit(self, method: str, place: str, root: str, headers: Headers) -> Caller:
-        """Who sent a request. Raises `Refusal`."""
+    async def authenticate(self, method: str, place: str, root: str, headers: Headers) -> Caller:
+        """Authenticate a request. Raises `Refusal`."""
         protection = self._protection
         url = protection.url(place) if place else protection.resource
         context = ProtectionContext(self._fetcher(), self._store(), self._seal())
@@ -77,16 +77,16 @@ class Door:
         )
 
     def check(self, frame: Request | Batch, granted: frozenset[str], root: str) -> None:
-        """Raise `Refusal` where a message needs more; of a batch everything at once (D26)."""
+        """Raise `Refusal` if a message needs more scopes; a batch needs those of all (D26)."""
         items = frame.items if isinstance(frame, Batch) else [frame]
-        needed = [self._needs(item) for item in items if isinstance(item, Request)]
+        needed = [self._required_scopes(item) for item in items if isinstance(item, Request)]
         wanted = frozenset[str]().union(*needed)
         if not wanted <= granted:
             metadata = self._metadata(root)
             raise self._protection.insufficient_scope(wanted, metadata, granted=granted)
 
-    async def document(self, path: str, root: str) -> bytes | None:
-        """A document for clients that look for the way in."""
+    async def metadata(self, path: str, root: str) -> bytes | None:
+        """A metadata document for clients that begin authorization; None for other paths."""
         known = {*self._protection.metadata_paths(), WELL_KNOWN + self._path}
         if path in known:
             return self._protection.metadata(self._title)
@@ -96,7 +96,7 @@ class Door:
         return None
 
 
-# Tokens, proofs and passwords; and the id of a session, which is as good as one.
+# Headers with credentials; the session id is one, too.
 SECRET = frozenset(
     {
         "authorization",
@@ -110,7 +110,7 @@ SECRET = frozenset(
 
 
 class RequestHeaders(Mapping[str, str]):
-    """Headers by name, in whichever case it is written."""
+    """Headers by case-insensitive name, without credentials."""
 
     def __init__(self, raw: Mapping[bytes, bytes]) -> None:
         self._values = {
@@ -122,8 +122,8 @@ class RequestHeaders(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         key = name.lower()
         if key in SECRET:
-            words = f"{name} is withheld from handlers, as all credentials are; "
-            raise KeyError(words + "ctx.principal and ctx.claims say who the caller is")
+            message = f"{name} is withheld from handlers, like all credentials; "
+            raise KeyError(message + "use ctx.principal and ctx.claims to identify the caller")
         return self._values[key]
 
     def __contains__(self, name: object) -> bool:

@@ -1,7 +1,7 @@
-"""One `subscriptions/listen` at work: news goes out as it happens, until one side ends it.
+"""Change notifications of a server, and the listeners of `subscriptions/listen`.
 
-Rules: news that waits is bounded: a slow listener is told once that a list changed, however often
-it did, and one that falls too far behind is ended.
+Rules: pending notifications are bounded: a slow listener gets one `list_changed` for any number of
+changes, and one that falls too far behind is ended.
 """
 
 import asyncio
@@ -13,47 +13,47 @@ from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.subscriptions import Subscription
 
-Watcher: TypeAlias = Callable[[str, t.NotificationParams], None]
+ChangeCallback: TypeAlias = Callable[[str, t.NotificationParams], None]
 
 
-class News:
-    """The changes of one server."""
+class ChangeNotifier:
+    """Publishes the changes of one server."""
 
     def __init__(self) -> None:
-        # By a number each, so that thousands come and go without a search.
-        self._watchers: dict[int, Watcher] = {}
-        self._numbers = count()
+        # By id, so that thousands can be added and removed in constant time.
+        self._callbacks: dict[int, ChangeCallback] = {}
+        self._ids = count()
         self._waiting: dict[tuple[str, str | None], t.NotificationParams] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Told at once, in whichever thread: other servers that pass it on.
-        self.followers: list[Watcher] = []
+        # Called at once, in the publishing thread: outer servers that forward the change.
+        self.observers: list[ChangeCallback] = []
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on news is told in this loop."""
+        """Deliver changes in this event loop from now on."""
         self._loop = loop
 
     def stop(self) -> None:
-        """Nobody is served any more."""
+        """Drop pending changes and deliver no more."""
         self._loop = None
         self._waiting.clear()
 
-    def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Be told of every change until the returned function is called."""
-        number = next(self._numbers)
-        self._watchers[number] = watcher
+    def watch(self, callback: ChangeCallback) -> Callable[[], None]:
+        """Call `callback` for every change until the returned function is called."""
+        id = next(self._ids)
+        self._callbacks[id] = callback
 
         def unwatch() -> None:
-            self._watchers.pop(number, None)
+            self._callbacks.pop(id, None)
 
         return unwatch
 
-    def announce(self, method: str, params: t.NotificationParams) -> None:
-        """Tell everybody who watches, in the next turn of the loop."""
-        for follower in self.followers:
-            follower(method, params)
+    def publish(self, method: str, params: t.NotificationParams) -> None:
+        """Notify all callbacks in the next iteration of the event loop."""
+        for observer in self.observers:
+            observer(method, params)
         loop = self._loop
         if loop is None:
-            return  # nobody is there yet; who comes will see it as it is
+            return  # not serving: later clients list the current state
         if _running() is loop:
             self._queue(method, params)
         else:
@@ -63,13 +63,13 @@ class News:
         first = not self._waiting
         self._waiting[method, getattr(params, "uri", None)] = params
         if first:
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._deliver)
 
-    def _tell(self) -> None:
+    def _deliver(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for (method, _), params in waiting.items():
-            for watcher in tuple(self._watchers.values()):
-                watcher(method, params)
+            for callback in tuple(self._callbacks.values()):
+                callback(method, params)
 
 
 def _running() -> asyncio.AbstractEventLoop | None:
@@ -82,24 +82,24 @@ def _running() -> asyncio.AbstractEventLoop | None:
 # ---------------------------------------------------------------- listener
 
 
-# News of different resources that may wait for a slow listener.
+# Pending notifications of one slow listener.
 MAX_WAITING = 256
 
 
 class Listener:
-    """A subscription, and the news that waits for it."""
+    """A subscription and its pending notifications."""
 
     def __init__(self, subscription: Subscription, request: RequestContext) -> None:
         self._subscription = subscription
         self._request = request
         self._waiting: dict[tuple[str, str | None], t.NotificationParams] = {}
         self._ended: str | None = None
-        # Whether it was acknowledged and nothing is being told; and what is waited for then.
+        # Set while the subscription is acknowledged and nothing is pending.
         self._idle: asyncio.Future[None] | None = None
 
-    async def run(self, news: News) -> t.ProtocolType:
-        """Acknowledge, then pass news on until one side ends it."""
-        unwatch = news.watch(self._hear)
+    async def run(self, changes: ChangeNotifier) -> t.ProtocolType:
+        """Acknowledge, then send notifications until one side ends the subscription."""
+        unwatch = changes.watch(self._on_change)
         try:
             await self._acknowledge()
             while self._ended is None:
@@ -109,45 +109,45 @@ class Listener:
                         await self._idle
                     finally:
                         self._idle = None
-                await self._pass_on()
+                await self._send_pending()
             for frame in self._subscription.end(self._ended):
                 await self._request.send(frame)
         finally:
             unwatch()
-        return t.SubscriptionsListenResult()  # which was sent already
+        return t.SubscriptionsListenResult()  # already sent
 
     async def _acknowledge(self) -> None:
-        """In a method of its own: the frame names all resources, and is not held afterwards."""
+        """A separate method, so that the frame, which names all resources, is freed afterwards."""
         frame = self._subscription.acknowledge()
         if frame is not None:
             await self._request.send(frame)
 
-    async def _pass_on(self) -> None:
+    async def _send_pending(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for (method, _), params in waiting.items():
             frame = self._subscription.notification(method, params)
             if frame is not None:
                 await self._request.send(frame)
 
-    def _hear(self, method: str, params: t.NotificationParams) -> None:
+    def _on_change(self, method: str, params: t.NotificationParams) -> None:
         uri = getattr(params, "uri", None)
         if not self._subscription.wants(method, uri):
             return
         if self._idle is not None and not self._waiting and not self._idle.done():
-            # Most keep up, and there may be thousands: no task is woken for them.
+            # Most listeners keep up, and there may be thousands: send without waking their task.
             frame = self._subscription.notification(method, params)
             if frame is None or self._request.post(frame):
                 return
-        self._waiting[method, uri] = params  # the same news twice is one
+        self._waiting[method, uri] = params  # repeated changes are merged
         if len(self._waiting) > MAX_WAITING:
-            self.end("too much news at once; listen again, and look at everything anew")
+            self.end("too many pending notifications; listen again, and list everything again")
         self._wake()
 
     def _wake(self) -> None:
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
-    def end(self, why: str) -> None:
-        """End it from this side, after what is still to be told."""
-        self._ended = self._ended or why
+    def end(self, reason: str) -> None:
+        """End the subscription after its pending notifications."""
+        self._ended = self._ended or reason
         self._wake()

@@ -1,7 +1,6 @@
-"""The keywords of the decorators and of those who serve: for type checkers, and to say which exist;
-and what to write instead of the names that other libraries have.
+"""The keywords of decorators, `run`, `serve` and `asgi`, and hints for names of other libraries.
 
-Rules: facts only. Nothing here is loaded by a server that uses no keywords.
+Rules: tables and error messages only.
 """
 
 import inspect
@@ -72,7 +71,7 @@ class PromptOptions(TypedDict, total=False):
 
 
 class AppOptions(TypedDict, total=False):
-    """What an application is told, whoever runs it."""
+    """The keywords of the HTTP application, common to `asgi`, `serve` and `run`."""
 
     path: str
     around: "App"
@@ -90,7 +89,7 @@ class AsgiOptions(AppOptions, total=False):
 
 
 class HttpOptions(AppOptions, total=False):
-    """The keywords of `server.run("http")`."""
+    """The keywords of `server.serve("http")`."""
 
     run_limits: "RunLimits"
     host: str
@@ -103,20 +102,20 @@ class HttpOptions(AppOptions, total=False):
 
 
 class HttpRunOptions(HttpOptions, total=False):
-    """The keywords of `server.run("http")`, which owns the process, and its log with it."""
+    """The keywords of `server.run("http")`, which also configures logging."""
 
     log_level: str
     log_json: bool
 
 
-# ---------------------------------------------------------------- spellings of other libraries
+# ---------------------------------------------------------------- names of other libraries
 
 _ASGI = "write server.asgi(path='/mcp')"
 _SERVE = "write await server.serve('http', port=8000), or server.run('http', port=8000)"
-_STATE = "keep state behind a handle that the caller carries: server.handles('basket', Basket)"
-_SETTING = "it is an option of serving: server.run('http', port=8000, host=...)"
+_STATE = "store state under a handle that the caller sends: server.handles('basket', Basket)"
+_SETTING = "it is an option of run and serve: server.run('http', port=8000, host=...)"
 
-# By class, the attributes that FastMCP and `mcp` have under another name.
+# By class, attributes of FastMCP and `mcp` that have another name here.
 ATTRIBUTES: dict[str, dict[str, str]] = {
     "Server": {
         "add_prompt": "write server.prompt(function)",
@@ -126,7 +125,7 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "add_tool": "write server.tool(function)",
         "call_tool": "connect to it: async with connect(server) as client: client.call_tool(...)",
         "custom_route": "write @server.route('/version') above an async function of the request",
-        "get_context": "take a parameter: def forecast(city: str, ctx: Context)",
+        "get_context": "declare a parameter: def forecast(city: str, ctx: Context)",
         "get_prompt": "write server.prompts[name]",
         "get_prompts": "write server.prompts",
         "get_resources": "write server.resources",
@@ -150,11 +149,11 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "use": "write server.add_middleware(function)",
     },
     "Context": {
-        "client_id": "write ctx.principal for who calls, ctx.client for what the client says it is",
+        "client_id": "write ctx.principal for the caller, ctx.client for the client's name",
         "client_params": "write ctx.client and ctx.capabilities",
         "close_sse_stream": "write ctx.hang_up()",
         "delete_state": _STATE,
-        "fastmcp": "write ctx.state for what the lifespan gave, and the server by its own name",
+        "fastmcp": "write ctx.state for the value of the lifespan; use the server object itself",
         "get_http_headers": "write ctx.headers",
         "get_http_request": "write ctx.headers",
         "get_state": _STATE,
@@ -166,31 +165,31 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "send_notification": "write ctx.progress(...), ctx.info(...) or server.updated(uri)",
         "session_id": _STATE,
         "set_state": _STATE,
-        "transport": "write ctx.headers, which are empty where there is no HTTP",
+        "transport": "write ctx.headers, which is empty without HTTP",
         "warn": "write ctx.warning(...)",
     },
 }
 _LOG = {
-    "extra": "put it into the message: ctx.info({'message': 'done', 'user': 7})",
+    "extra": "put it into the data: ctx.info({'message': 'done', 'user': 7})",
     "logger_name": "write logger=",
-    "message": "write it first, without a name: ctx.info('done')",
+    "message": "pass it as the first argument: ctx.info('done')",
 }
-# By function, or by class for all of its functions, the keywords of other libraries.
+# By function, or by class for all of its methods, the keywords of other libraries.
 KEYWORDS: dict[str, dict[str, str]] = {
     "Server": {
-        "allowed_hosts": "write hosts=[...] where it is served: server.run('http', hosts=[...])",
-        "dependencies": "write them into your project; nothing is installed here",
+        "allowed_hosts": "pass hosts= to run: server.run('http', hosts=[...])",
+        "dependencies": "add them to your project; Colonnade installs nothing",
         "exclude_tags": "write server.disable(tags=[...])",
         "host": _SETTING,
-        "include_tags": "register all, and hide the rest: server.disable(tags=[...])",
-        "json_response": "leave it out: one JSON body is the answer where nothing else is sent",
+        "include_tags": "register all, and hide the others: server.disable(tags=[...])",
+        "json_response": "remove it: a response without notifications is one JSON body",
         "log_level": "write logging.basicConfig(level=logging.INFO)",
-        "mask_error_details": "leave it out: they are masked, and debug=True shows them",
-        "on_duplicate_tools": "leave it out: the later one counts, and the log says so",
+        "mask_error_details": "remove it: they are masked, and debug=True shows them",
+        "on_duplicate_tools": "remove it: the later one replaces the first",
         "port": _SETTING,
         "prefix": "write namespace=",
-        "stateless_http": "write stateless=True where it is served: run('http', stateless=True)",
-        "streamable_http_path": "write path= where it is served: server.run('http', path='/mcp')",
+        "stateless_http": "pass stateless=True to run: server.run('http', stateless=True)",
+        "streamable_http_path": "pass path= to run: server.run('http', path='/mcp')",
         "token_verifier": "write auth=Protection(URL, Jwt('https://login.example.com'))",
         "tools": "register each: server.tool(function)",
         "transforms": "rename and hide what is registered: server.disable(name)",
@@ -202,10 +201,10 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "schema": "write type=",
     },
     "Context.sample": {
-        "include_context": "leave it out: say in the prompt what the model must know",
-        "messages": "write them first, without a name: ctx.sample([...])",
+        "include_context": "remove it: put what the model must know into the prompt",
+        "messages": "pass them as the first argument: ctx.sample([...])",
         "model_preferences": "write preferences=",
-        "result_type": "leave it out, and read .text of what comes back",
+        "result_type": "remove it, and use .text of the result",
         "stop_sequences": "write stop=",
         "system_prompt": "write system=",
     },
@@ -213,8 +212,8 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "annotations": "write read_only=, destructive=, idempotent= or open_world=",
         "auth": "write scopes={'notes:write'}",
         "enabled": "write server.disable(name) after it",
-        "exclude_args": "let Depends(...) provide what callers must not send",
-        "structured_output": "leave it out: the return type says it; or return ToolReturn(...)",
+        "exclude_args": "use Depends(...) for values that callers must not send",
+        "structured_output": "remove it: the return type decides; or return ToolReturn(...)",
         "timeout": "write timeout_s=",
     },
     "@server.resource": {
@@ -224,29 +223,29 @@ KEYWORDS: dict[str, dict[str, str]] = {
     "@server.prompt": {"enabled": "write server.disable(name) after it"},
 }
 _PATH = "write path='/mcp'"
-# The keywords of other libraries where a server is served: `run`, `serve` and `asgi`.
-SERVED: dict[str, str] = {
+# Keywords of other libraries for `run`, `serve` and `asgi`.
+SERVE_KEYWORDS: dict[str, str] = {
     "allowed_hosts": "write hosts=['mcp.example.com']",
     "allowed_origins": "write origins=['https://app.example.com']",
     "auth": "write Server('name', auth=Protection(...))",
     "debug": "write Server('name', debug=True)",
-    "json_response": "leave it out: one JSON body is the response where nothing else is sent",
+    "json_response": "remove it: a response without notifications is one JSON body",
     "lifespan": "write Server('name', lifespan=...)",
     "middleware": (
         "write Server('name', middleware=[...]) for MCP requests; "
-        "an ASGI middleware goes around server.asgi()"
+        "wrap server.asgi() in an ASGI middleware"
     ),
     "mount_path": _PATH,
-    "show_banner": "leave it out: there is no banner",
+    "show_banner": "remove it: there is no banner",
     "stateless_http": "write stateless=True",
     "streamable_http_path": _PATH,
     "transport_security": "write hosts=[...] and origins=[...]",
     "uvicorn_config": (
         "write host=, port=, ssl_certfile=, log_level= or run_limits=RunLimits(...), "
-        "or give server.asgi() to uvicorn"
+        "or pass server.asgi() to uvicorn"
     ),
 }
-_HINTS = {
+_ANNOTATIONS = {
     "readOnlyHint": "read_only",
     "destructiveHint": "destructive",
     "idempotentHint": "idempotent",
@@ -255,7 +254,7 @@ _HINTS = {
 }
 
 
-def known_options(called: str, transport: str) -> list[str]:
+def known_options(function_name: str, transport: str) -> list[str]:
     """The keywords of `Server.run`, `Server.serve` or `Server.asgi` on a transport, sorted."""
     if transport == "stdio":
         return ["started", "streams"]
@@ -264,13 +263,15 @@ def known_options(called: str, transport: str) -> list[str]:
         "Server.serve": HttpOptions,
         "Server.asgi": AsgiOptions,
     }
-    return sorted(options[called].__optional_keys__)
+    return sorted(options[function_name].__optional_keys__)
 
 
-def spelled_annotations(given: Any) -> str:
-    """What to write for a tool's annotations as the protocol has them, a dict or an object."""
-    said = {name: _member(given, name) for name in _HINTS}
-    parts = [f"{_HINTS[name]}={value!r}" for name, value in said.items() if value is not None]
+def annotation_hint(given: Any) -> str:
+    """The keywords for tool annotations given as a dict or an object of the protocol."""
+    values = {name: _member(given, name) for name in _ANNOTATIONS}
+    parts = [
+        f"{_ANNOTATIONS[name]}={value!r}" for name, value in values.items() if value is not None
+    ]
     return f"write @server.tool({', '.join(parts)})" if parts else ""
 
 
@@ -288,18 +289,20 @@ def _member(given: Any, name: str) -> Any:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def hinted(function: F) -> F:
-    """A function whose unknown keywords are refused with what to write instead."""
+def with_hints(function: F) -> F:
+    """Decorator: unknown keywords raise `InvalidArgumentType` with a hint what to write instead."""
 
     @wraps(function)
     def call(*args: Any, **keywords: Any) -> Any:
         try:
             return function(*args, **keywords)
         except TypeError:
-            wrong = _unknown(function, keywords)
-            if wrong is None:
-                raise  # it is about something else
-        raise InvalidArgumentType(_keyword_words(function, wrong), argument=wrong) from None
+            unknown = _unknown(function, keywords)
+            if unknown is None:
+                raise  # the error has another cause
+        raise InvalidArgumentType(
+            _unknown_keyword_message(function, unknown), argument=unknown
+        ) from None
 
     return call  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 
@@ -309,65 +312,64 @@ def _unknown(function: Callable[..., Any], keywords: dict[str, Any]) -> str | No
     return next((name for name in keywords if name not in known), None)
 
 
-def _keyword_words(function: Callable[..., Any], name: str) -> str:
-    from colonnade.server.options import KEYWORDS
-
-    called = function.__qualname__.removesuffix(".__init__").replace("BlockingContext", "Context")
+def _unknown_keyword_message(function: Callable[..., Any], name: str) -> str:
+    function_name = function.__qualname__.removesuffix(".__init__").replace(
+        "BlockingContext", "Context"
+    )
     known = list(inspect.signature(function).parameters)[1:]
-    hint = KEYWORDS.get(called, {}).get(name) or KEYWORDS.get(called.split(".")[0], {}).get(name)
-    return f"{called}() has no keyword {name!r}{_said(hint, name, known)}"
+    hint = KEYWORDS.get(function_name, {}).get(name) or KEYWORDS.get(
+        function_name.split(".")[0], {}
+    ).get(name)
+    return f"{function_name}() has no keyword {name!r}{_hint_text(hint, name, known)}"
 
 
-def check_options(called: str, transport: str, options: Mapping[str, Any]) -> None:
-    """Refuse the options that `server.run`, `serve` or `asgi` does not have on this transport, with
-    what to write instead. Raises `TypeError`."""
-    from colonnade.server.options import SERVED, HttpRunOptions, known_options
-
-    known = known_options(called, transport)
+def check_options(function_name: str, transport: str, options: Mapping[str, Any]) -> None:
+    """Refuse keywords that `server.run`, `serve` or `asgi` does not have on this transport, with a
+    hint what to write instead. Raises `TypeError`."""
+    known = known_options(function_name, transport)
     for name in options:
         if name not in known:
-            hint = SERVED.get(name)
+            hint = SERVE_KEYWORDS.get(name)
             if hint is None and name in HttpRunOptions.__optional_keys__:
                 hint = f"write server.run('http', {name}=...)"
             raise InvalidArgumentType(
-                f"{called}() has no keyword {name!r}{_said(hint, name, known)}", argument=name
+                f"{function_name}() has no keyword {name!r}{_hint_text(hint, name, known)}",
+                argument=name,
             )
 
 
-def no_attribute(owner: object, name: str) -> AttributeError:
-    """What to raise for an attribute that is not there."""
-    from colonnade.server.options import ATTRIBUTES
-
+def attribute_error(owner: object, name: str) -> AttributeError:
+    """An `AttributeError` with a hint what to write instead."""
     kind = type(owner).__name__.replace("BlockingContext", "Context")
     table = ATTRIBUTES.get(kind, {})
     known = [one for one in dir(type(owner)) if not one.startswith("_")]
-    words = f"{type(owner).__name__!r} object has no attribute {name!r}"
-    hint = _said(table.get(name), name, known, listed=False)
-    return AttributeError(words + hint, name=name, obj=owner)
+    message = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    hint = _hint_text(table.get(name), name, known, completer_for=False)
+    return AttributeError(message + hint, name=name, obj=owner)
 
 
-def _said(hint: str | None, name: str, known: list[str], *, listed: bool = True) -> str:
+def _hint_text(hint: str | None, name: str, known: list[str], *, completer_for: bool = True) -> str:
     if hint:
         return f"; {hint}"
     from colonnade.protocol.schema.error_messages import suggestion
 
-    options = f"; there are {', '.join(known)}" if listed else ""
+    options = f"; there are {', '.join(known)}" if completer_for else ""
     return suggestion(name, known) or options
 
 
 # ---------------------------------------------------------------- markers
 
 
-class Mark:
-    """Marks a parameter: with a question, or with what provides its value."""
+class ParameterMarker:
+    """Marks a parameter with an input request or a dependency."""
 
 
-class Situation:
-    """A type that marks a parameter by itself: `Context` and `BlockingContext`, and no others."""
+class ContextMarker:
+    """Base of `Context` and `BlockingContext`, which mark a parameter by its annotation."""
 
 
-SITUATIONS = frozenset({"Context", "BlockingContext"})
+CONTEXT_NAMES = frozenset({"Context", "BlockingContext"})
 
 
 class CallerLost(ConnectionLost):
-    """It is our caller who has gone, and not somebody whom the handler talks to."""
+    """The caller's connection is lost, as opposed to a connection of the handler itself."""

@@ -1,7 +1,7 @@
-"""What a server offers: its tools, resources, templates and prompts, in the order of their making.
+"""The registry of a server: tools, resources, templates and prompts, in order of registration.
 
-Rules: a look-up is a dict; a list is a slice of the order of registration. Every change is told to
-whoever watches. Nothing here runs a handler.
+Rules: a look-up is a dict; a page is a slice of the order of registration. Every change calls the
+observers. Nothing here runs a handler.
 """
 
 import base64
@@ -17,7 +17,7 @@ from colonnade.errors import Fault, FaultKind, InvalidArgument
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
 from colonnade.server.handlers.completion import CompletionFunction
-from colonnade.server.notifications import News
+from colonnade.server.notifications import ChangeNotifier
 
 if TYPE_CHECKING:
     from colonnade.protocol.http.param_headers import ParamHeader
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from colonnade.server.context.context import Context
     from colonnade.server.handlers.completion import CompletionFunction
 
-# A page that a client shows at once; larger lists are cut, and the cursor goes on.
+# The default page size; longer lists are continued by a cursor.
 PAGE_SIZE = 1000
-# Ours are some twenty characters long.
+# Cursors of `_make_cursor` have about twenty characters.
 MAX_CURSOR_CHARACTERS = 64
 
 Values = dict[str, str | list[str]]
 
 
 class RunTool(Protocol):
-    """Answers `tools/call`. Who reads the arguments looks whether a member is there twice."""
+    """Handles `tools/call`. Refuses duplicate members when it decodes the arguments."""
 
     def __call__(
         self, request: RequestContext, params: t.CallToolRequestParams, /
@@ -42,7 +42,7 @@ class RunTool(Protocol):
 
 
 class RunPrompt(Protocol):
-    """Answers `prompts/get`."""
+    """Handles `prompts/get`."""
 
     def __call__(
         self, request: RequestContext, params: "t.GetPromptRequestParams", /
@@ -50,7 +50,7 @@ class RunPrompt(Protocol):
 
 
 class RunResource(Protocol):
-    """Answers `resources/read`; a handler that reads for itself lends its context."""
+    """Handles `resources/read`; `context` is that of a handler that reads a resource itself."""
 
     def __call__(
         self,
@@ -63,9 +63,9 @@ class RunResource(Protocol):
 
 
 class Entry(Struct, kw_only=True, eq=False):
-    """One thing that is offered, and who may see it.
+    """One registered item, its tags and the scopes that it needs.
 
-    `logs` is whether what runs can send log messages; `completers` complete its arguments.
+    `logs` is whether its function can send log messages; `completers` complete its arguments.
     """
 
     serial: int = 0
@@ -77,25 +77,25 @@ class Entry(Struct, kw_only=True, eq=False):
 
 
 class ToolEntry(Entry, kw_only=True, eq=False):
-    """A tool: what is said of it, and what runs. `wraps`: its result is no object by its schema."""
+    """A tool. `wraps`: its output schema is not of an object, so older revisions wrap it."""
 
-    noun: t.Tool
+    definition: t.Tool
     run: RunTool
     headers: "tuple[ParamHeader, ...]" = ()
     wraps: bool | None = None
 
 
 class ResourceEntry(Entry, kw_only=True, eq=False):
-    """A resource of a fixed address."""
+    """A resource with a fixed URI."""
 
-    noun: "t.Resource"
+    definition: "t.Resource"
     run: RunResource
 
 
 class TemplateEntry(Entry, kw_only=True, eq=False):
-    """Many resources, by a template."""
+    """A resource template."""
 
-    noun: "t.ResourceTemplate"
+    definition: "t.ResourceTemplate"
     template: "UriTemplate"
     run: RunResource
 
@@ -103,15 +103,15 @@ class TemplateEntry(Entry, kw_only=True, eq=False):
 class PromptEntry(Entry, kw_only=True, eq=False):
     """A prompt."""
 
-    noun: "t.Prompt"
+    definition: "t.Prompt"
     run: RunPrompt
 
 
 E = TypeVar("E", bound=Entry)
 
 
-class Shelf(Generic[E]):
-    """Entries of one kind by name, in the order of their making."""
+class Registry(Generic[E]):
+    """Entries of one kind by name, in order of registration."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._entries: dict[str, E] = {}
@@ -137,16 +137,16 @@ class Shelf(Generic[E]):
 
     @property
     def shown(self) -> list[str]:
-        """The names of what is enabled, in order."""
+        """The names of enabled entries, in order."""
         return [name for name, entry in self._entries.items() if entry.enabled]
 
     def get(self, name: str) -> E | None:
-        """The entry of this name that is enabled."""
+        """The entry of this name, if it is enabled."""
         entry = self._entries.get(name)
         return entry if entry is not None and entry.enabled else None
 
     def add(self, name: str, entry: E) -> None:
-        """Put an entry under a name; one that was there is replaced and keeps its place."""
+        """Add an entry; it takes the place of one with the same name."""
         before = self._entries.get(name)
         entry.serial = before.serial if before is not None else self._next
         self._next += before is None
@@ -154,13 +154,13 @@ class Shelf(Generic[E]):
         self._changed()
 
     def remove(self, name: str) -> E:
-        """Take an entry out. Raises `KeyError` where there is none."""
+        """Remove an entry. Raises `KeyError` if there is none."""
         entry = self._entries.pop(name)
         self._changed()
         return entry
 
-    def switch(self, entries: Iterable[E], *, enabled: bool) -> None:
-        """Show or hide entries; told once, and only where something changed."""
+    def set_enabled(self, entries: Iterable[E], *, enabled: bool) -> None:
+        """Enable or disable entries; one notification, and only if something changed."""
         chosen = [entry for entry in entries if entry.enabled is not enabled]
         for entry in chosen:
             entry.enabled = enabled
@@ -170,28 +170,28 @@ class Shelf(Generic[E]):
     def page(
         self, cursor: str | None, size: int, visible: Callable[[E], bool], *, shared: bool = False
     ) -> "Page[E]":
-        """The entries after a cursor, and the cursor to go on with.
+        """The entries after a cursor, and the next cursor.
 
-        A cursor is the number of the last entry seen, so that neither additions nor removals
-        move what comes after. `shared` is whether everybody may see the page; all pages of a list
-        are alike in that (R1027), so a list that began for one caller stays theirs (R1028), and
-        one that was everybody's and is no longer begins anew. Raises `Fault` for that, and for a
-        cursor that is none of ours.
+        A cursor is the serial number of the last entry of a page, so additions and removals do not
+        shift the next page. `shared` is whether the page is the same for all callers. It is the
+        same for all pages of a list (R1027): a list that began private stays private (R1028), and
+        one that is no longer shared must begin again. Raises `Fault` for that, and for an invalid
+        cursor.
         """
         after = 0
         if cursor is not None:
-            after, began_shared = _read(cursor)
+            after, began_shared = _parse_cursor(cursor)
             if began_shared and not shared:
-                raise _no_cursor()
+                raise _invalid_cursor()
             shared = began_shared
         rest = [entry for entry in self if entry.serial > after and visible(entry)]
         if len(rest) <= size:
             return Page(rest, None, shared)
-        return Page(rest[:size], _cursor(rest[size - 1].serial, shared), shared)
+        return Page(rest[:size], _make_cursor(rest[size - 1].serial, shared), shared)
 
 
 class Page(Struct, Generic[E], frozen=True):
-    """A part of a list, the cursor that leads to the next one, and whether it is everybody's."""
+    """A page of a list, the next cursor, and whether it is the same for all callers."""
 
     entries: list[E]
     cursor: str | None
@@ -201,67 +201,67 @@ class Page(Struct, Generic[E], frozen=True):
 _AFTER, _SHARED_AFTER = b"after", b"shared-after"
 
 
-def _cursor(serial: int, shared: bool) -> str:
-    word = _SHARED_AFTER if shared else _AFTER
-    return base64.urlsafe_b64encode(b"%b:%d" % (word, serial)).decode().rstrip("=")
+def _make_cursor(serial: int, shared: bool) -> str:
+    label = _SHARED_AFTER if shared else _AFTER
+    return base64.urlsafe_b64encode(b"%b:%d" % (label, serial)).decode().rstrip("=")
 
 
-def _read(cursor: str) -> tuple[int, bool]:
+def _parse_cursor(cursor: str) -> tuple[int, bool]:
     try:
         if len(cursor) > MAX_CURSOR_CHARACTERS:
             raise ValueError
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        word, _, digits = text.partition(b":")
-        if word not in (_AFTER, _SHARED_AFTER) or not digits.isdigit():
+        label, _, digits = text.partition(b":")
+        if label not in (_AFTER, _SHARED_AFTER) or not digits.isdigit():
             raise ValueError
-        return int(digits), word == _SHARED_AFTER
+        return int(digits), label == _SHARED_AFTER
     except (ValueError, binascii.Error):
-        raise _no_cursor() from None
+        raise _invalid_cursor() from None
 
 
-def _no_cursor() -> Fault:
-    words = "this cursor is none of ours; list again without one"
-    return Fault(FaultKind.INVALID_PARAMS, words)
+def _invalid_cursor() -> Fault:
+    message = "invalid cursor; list again without one"
+    return Fault(FaultKind.INVALID_PARAMS, message)
 
 
-class Catalogue:
-    """All that a server offers, and who wants to hear of changes."""
+class ServerRegistry:
+    """All registries of a server, and the observers of changes."""
 
     def __init__(self) -> None:
-        self.news: News = News()
-        self.tools: Shelf[ToolEntry] = Shelf(self._changes("tools"))
-        self.resources: Shelf[ResourceEntry] = Shelf(self._changes("resources"))
-        self.templates: Shelf[TemplateEntry] = Shelf(self._changes("resources"))
-        self.prompts: Shelf[PromptEntry] = Shelf(self._changes("prompts"))
-        self._ranked: list[TemplateEntry] | None = None
-        self.followers: list[Callable[[], None]] = []
+        self.changes: ChangeNotifier = ChangeNotifier()
+        self.tools: Registry[ToolEntry] = Registry(self._changes("tools"))
+        self.resources: Registry[ResourceEntry] = Registry(self._changes("resources"))
+        self.templates: Registry[TemplateEntry] = Registry(self._changes("resources"))
+        self.prompts: Registry[PromptEntry] = Registry(self._changes("prompts"))
+        self._templates_by_rank: list[TemplateEntry] | None = None
+        self.observers: list[Callable[[], None]] = []
 
     def _changes(self, kind: str) -> Callable[[], None]:
         def changed() -> None:
-            self._ranked = None
-            self.touched()
-            self.news.announce(f"notifications/{kind}/list_changed", t.NotificationParams())
+            self._templates_by_rank = None
+            self.notify_observers()
+            self.changes.publish(f"notifications/{kind}/list_changed", t.NotificationParams())
 
         return changed
 
-    def touched(self) -> None:
-        """Something has changed that no list shows, if nothing else has."""
-        for follower in self.followers:
-            follower()
+    def notify_observers(self) -> None:
+        """Call the observers, also for a change that no list shows."""
+        for observer in self.observers:
+            observer()
 
     def entries(self) -> Iterator[Entry]:
-        """Everything."""
-        for shelf in (self.tools, self.resources, self.templates, self.prompts):
-            yield from shelf
+        """All entries."""
+        for registry in (self.tools, self.resources, self.templates, self.prompts):
+            yield from registry
 
     def find_resource(self, uri: str) -> tuple[ResourceEntry | TemplateEntry, Values] | None:
-        """The resource of this address: a fixed one first, then the most literal template."""
+        """The resource of a URI: a fixed one first, then the most literal template."""
         entry = self.resources.get(uri)
         if entry is not None:
             return entry, {}
-        if self._ranked is None:
-            self._ranked = sorted(self.templates, key=lambda entry: entry.template.rank)
-        for template in self._ranked:
+        if self._templates_by_rank is None:
+            self._templates_by_rank = sorted(self.templates, key=lambda entry: entry.template.rank)
+        for template in self._templates_by_rank:
             if template.enabled:
                 values = template.template.match(uri)
                 if values is not None:
@@ -275,16 +275,16 @@ class Catalogue:
 log: logging.Logger = logging.getLogger("colonnade.server")
 
 
-def _address(entry: ResourceEntry) -> str:
-    return entry.noun.uri
+def _uri_of(entry: ResourceEntry) -> str:
+    return entry.definition.uri
 
 
-def _template(entry: TemplateEntry) -> str:
-    return entry.noun.uri_template
+def _template_of(entry: TemplateEntry) -> str:
+    return entry.definition.uri_template
 
 
-class Shown(NamedTuple):
-    """An inner entry as it was when it was copied, its copy, and whether that may be seen here."""
+class MountedEntry(NamedTuple):
+    """An inner entry as it was when copied, its copy, and whether the copy may be enabled."""
 
     entry: Entry
     enabled: bool
@@ -293,107 +293,109 @@ class Shown(NamedTuple):
     allowed: bool
 
 
-class Pair(NamedTuple):
-    """The shelves of one kind, inside and outside, and what an inner entry is called outside."""
+class MountedRegistry(NamedTuple):
+    """The inner and outer registry of one kind; `name` gives the outer name of an entry."""
 
-    inside: Shelf[Any]
-    outside: Shelf[Any]
+    inner: Registry[Any]
+    outer: Registry[Any]
     name: Callable[[Any], str]
-    shown: dict[str, Shown | None]
+    known: dict[str, MountedEntry | None]
 
 
 class Mount:
-    """A catalogue that is offered inside another one."""
+    """Keeps copies of a mounted server's entries in the registry of the outer server."""
 
     def __init__(
         self,
-        inner: Catalogue,
-        outer: Catalogue,
-        layers: Sequence[Middleware],
+        inner: ServerRegistry,
+        outer: ServerRegistry,
+        middleware: Sequence[Middleware],
         namespace: str | None,
     ) -> None:
-        self._layers = layers
+        self._middleware = middleware
         self._prefix = f"{namespace}_" if namespace else ""
         self._outer = outer
-        self._pairs = [
-            Pair(inner.tools, outer.tools, self._named, {}),
-            Pair(inner.prompts, outer.prompts, self._named, {}),
-            Pair(inner.resources, outer.resources, _address, {}),
-            Pair(inner.templates, outer.templates, _template, {}),
+        self._registries = [
+            MountedRegistry(inner.tools, outer.tools, self._prefixed_name, {}),
+            MountedRegistry(inner.prompts, outer.prompts, self._prefixed_name, {}),
+            MountedRegistry(inner.resources, outer.resources, _uri_of, {}),
+            MountedRegistry(inner.templates, outer.templates, _template_of, {}),
         ]
-        self._refuse_twins()
-        self._follow()
-        inner.followers.append(self._follow)
-        inner.news.followers.append(self._pass_on)
+        self._refuse_duplicates()
+        self._sync()
+        inner.observers.append(self._sync)
+        inner.changes.observers.append(self._forward)
 
-    def _named(self, entry: ToolEntry | PromptEntry) -> str:
-        return self._prefix + entry.noun.name
+    def _prefixed_name(self, entry: ToolEntry | PromptEntry) -> str:
+        return self._prefix + entry.definition.name
 
-    def _refuse_twins(self) -> None:
-        for pair in self._pairs:
-            for entry in pair.inside:
-                if pair.name(entry) in pair.outside:
+    def _refuse_duplicates(self) -> None:
+        for mounted in self._registries:
+            for entry in mounted.inner:
+                if mounted.name(entry) in mounted.outer:
                     raise InvalidArgument(
-                        f"{pair.name(entry)!r} is offered here already; mount with a namespace "
-                        "of its own",
+                        f"{mounted.name(entry)!r} is already registered; mount with another "
+                        "namespace",
                         argument="namespace",
                     )
 
-    def _pass_on(self, method: str, params: t.NotificationParams) -> None:
-        """News of a resource; what changed in a list is told by the list itself."""
+    def _forward(self, method: str, params: t.NotificationParams) -> None:
+        """Forward resource updates; the outer registry sends its own `list_changed`."""
         if isinstance(params, t.ResourceUpdatedNotificationParams):
-            self._outer.news.announce(method, params)
+            self._outer.changes.publish(method, params)
 
-    def _follow(self) -> None:
-        """Make the outer catalogue show what the inner one has now."""
-        for pair in self._pairs:
-            wanted: dict[str, Entry] = {pair.name(entry): entry for entry in pair.inside}
-            for key in [key for key in pair.shown if key not in wanted]:
-                shown = pair.shown.pop(key)
-                if shown is not None and self._is_ours(pair, key, shown):
-                    pair.outside.remove(key)
+    def _sync(self) -> None:
+        """Bring the outer registry up to date with the inner one."""
+        for mounted in self._registries:
+            wanted: dict[str, Entry] = {mounted.name(entry): entry for entry in mounted.inner}
+            for key in [key for key in mounted.known if key not in wanted]:
+                known = mounted.known.pop(key)
+                if known is not None and self._is_ours(mounted, key, known):
+                    mounted.outer.remove(key)
             for key, entry in wanted.items():
-                self._show(pair, key, entry)
+                self._sync_entry(mounted, key, entry)
 
-    def _show(self, pair: Pair, key: str, entry: Entry) -> None:
-        shown = pair.shown.get(key)
-        if shown is not None and shown[:3] == (entry, entry.enabled, entry.completers):
+    def _sync_entry(self, mounted: MountedRegistry, key: str, entry: Entry) -> None:
+        known = mounted.known.get(key)
+        if known is not None and known[:3] == (entry, entry.enabled, entry.completers):
             return
-        if shown is not None and shown.entry is entry and key not in pair.outside:
-            return  # somebody took it out there
-        if key in pair.outside and not (shown and self._is_ours(pair, key, shown)):
-            if key not in pair.shown:
-                log.warning("%r is offered already; the one that is mounted is not shown", key)
-            pair.shown[key] = None
+        if known is not None and known.entry is entry and key not in mounted.outer:
+            return  # it was removed from the outer registry
+        if key in mounted.outer and not (known and self._is_ours(mounted, key, known)):
+            if key not in mounted.known:
+                log.warning("%r is already registered; the mounted one is not shown", key)
+            mounted.known[key] = None
             return
         allowed = True
-        if shown is not None:  # what was hidden here stays hidden, whatever happens inside
-            switched = shown.copy.enabled is not (shown.enabled and shown.allowed)
-            allowed = shown.copy.enabled if switched else shown.allowed
+        if known is not None:  # an entry disabled in the outer registry stays disabled
+            switched = known.copy.enabled is not (known.enabled and known.allowed)
+            allowed = known.copy.enabled if switched else known.allowed
         copy = self._copy(key, entry)
         copy.enabled = entry.enabled and allowed
-        pair.shown[key] = Shown(entry, entry.enabled, entry.completers, copy, allowed)
-        pair.outside.add(key, copy)
+        mounted.known[key] = MountedEntry(entry, entry.enabled, entry.completers, copy, allowed)
+        mounted.outer.add(key, copy)
 
-    def _is_ours(self, pair: Pair, key: str, shown: Shown) -> bool:
-        """Whether what is offered outside under this name is still the copy."""
-        return key in pair.outside and pair.outside[key] is shown.copy
+    def _is_ours(self, mounted: MountedRegistry, key: str, known: MountedEntry) -> bool:
+        """Whether the outer entry of this name is still the copy."""
+        return key in mounted.outer and mounted.outer[key] is known.copy
 
     def _copy(self, key: str, entry: Any) -> Entry:
-        noun = entry.noun
-        if isinstance(noun, t.Tool | t.Prompt):
-            noun = replace(noun, name=key)
-        return replace(entry, noun=noun, run=self._layered(entry.run))
+        definition = entry.definition
+        if isinstance(definition, t.Tool | t.Prompt):
+            definition = replace(definition, name=key)
+        return replace(entry, definition=definition, run=self._with_middleware(entry.run))
 
-    def _layered(
+    def _with_middleware(
         self, run: Callable[..., Awaitable[t.ProtocolType]]
     ) -> Callable[..., Awaitable[t.ProtocolType]]:
-        """What runs, inside the layers that the mounted server has by then."""
+        """Wrap a handler in the middleware that the mounted server has at the time of the call."""
 
-        def layered(request: RequestContext, *arguments: Any) -> Awaitable[t.ProtocolType]:
-            if not self._layers:
+        def run_with_middleware(
+            request: RequestContext, *arguments: Any
+        ) -> Awaitable[t.ProtocolType]:
+            if not self._middleware:
                 return run(request, *arguments)
             inner: Handler = lambda request: run(request, *arguments)  # noqa: E731
-            return stack(inner, self._layers)(request)
+            return stack(inner, self._middleware)(request)
 
-        return layered
+        return run_with_middleware

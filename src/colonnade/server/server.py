@@ -1,7 +1,7 @@
-"""A server as its author sees it: decorators in, transports out.
+"""The `Server` class: registration of handlers, lifespan, mounting and transports.
 
-Rules: capabilities are computed from what is registered; they cannot lie. Heavy libraries load when
-a transport needs them.
+Rules: capabilities are computed from what is registered. Heavy libraries are imported when a
+transport needs them.
 """
 
 import asyncio
@@ -20,35 +20,35 @@ from colonnade.protocol import types as t
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.negotiation import Encoders, Identity, Peer
 from colonnade.protocol.revision import EVERY, Revisions
-from colonnade.server.decorators import Offering, checked_ttls
+from colonnade.server.decorators import Decorators, check_ttls
 from colonnade.server.dispatch import Dispatch, ListOptions
-from colonnade.server.handlers.function import Body, Crashes, HandlerEnvironment
+from colonnade.server.handlers.function import Body, ErrorReporter, HandlerEnvironment
 from colonnade.server.handlers.threads import THREADS, Workers
-from colonnade.server.options import check_options, hinted, no_attribute
-from colonnade.server.registry import PAGE_SIZE, Catalogue, Shelf
+from colonnade.server.options import attribute_error, check_options, with_hints
+from colonnade.server.registry import PAGE_SIZE, Registry, ServerRegistry
 from colonnade.signatures.type_hints import signature_of
 
-if TYPE_CHECKING:  # what few servers need is loaded when it is used, and HTTP when it is served
+if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
     from typing import Unpack
 
     from colonnade.auth.server.protection import Protection
     from colonnade.protocol.http.param_headers import ParamHeader
-    from colonnade.server.auth import Door
+    from colonnade.server.auth import ProtectionGuard
     from colonnade.server.context.context import Context
     from colonnade.server.context.handles import Handles
-    from colonnade.server.handlers.input_rounds import Interviewer, Keys
+    from colonnade.server.handlers.input_rounds import InputRoundsRunner, Keys
     from colonnade.server.options import AsgiOptions, HttpOptions, HttpRunOptions
     from colonnade.transport.http_server.app import HttpApp
     from colonnade.transport.http_server.custom_routes import HttpRequest, Route
 
 log: logs.Logger = logs.getLogger("colonnade.server")
 
-# A person types some ten letters a second; those whom nobody verifies are counted together.
+# A user types about ten characters a second; all unauthenticated callers share one limit.
 COMPLETIONS_PER_S = 200.0
-# A day: a basket outlives the night.
+# One day: a shopping basket is still there the next morning.
 HANDLE_TTL_S = 24 * 3600.0
 
-# The second is what the protocol calls it, and what other libraries take.
+# "streamable-http" is the specification's name, which other libraries take.
 Http = Literal["http", "streamable-http"]
 
 T = TypeVar("T")
@@ -61,8 +61,8 @@ Lifespan = (
 )
 
 
-class Server(Offering):
-    """Tools, resources and prompts for clients of every revision.
+class Server(Decorators):
+    """An MCP server: tools, resources and prompts for clients of every revision.
 
     >>> server = Server("weather", version="1.0")
     >>> @server.tool
@@ -70,18 +70,18 @@ class Server(Offering):
     ...     return a + b
     >>> server.run()  # stdio; server.run("http", port=8000) for HTTP
 
-    `keys` seal what travels through clients: give all replicas the same, the newest first.
-    `store` keeps what outlives a call (handles, single use): give all replicas the same.
+    `keys` encrypt the request state that clients carry: the same on all replicas, newest first.
+    `store` holds state that outlives a call (handles, single use): the same on all replicas.
     `middleware` are functions around every request, the first outermost.
-    `ttl_s` and `cache_scope` say how long, and for whom, lists keep; `ttl_s={"tools": 300}` says it
-    for some: tools, prompts, resources, resource_templates. `declares` names kinds that
-    are added only later, at run time: clients of the older revisions ask once what there is.
-    `completions_per_s` is how many completions each caller gets (R0150), None for any number.
+    `ttl_s` and `cache_scope` are the cache hints of lists; `ttl_s={"tools": 300}` sets some of
+    them: tools, prompts, resources, resource_templates. `declares` names kinds that are only
+    registered later, at run time: clients of older revisions read the capabilities once.
+    `completions_per_s` limits the completions of each caller (R0150); None is no limit.
     `threads` is how many functions that are not `async` run at once; further calls wait.
-    `auth` says who may use it over HTTP; on a pipe its caller is whoever started it (R0188).
+    `auth` protects the server over HTTP; on stdio the caller is the parent process (R0188).
     """
 
-    @hinted
+    @with_hints
     def __init__(
         self,
         name: str,
@@ -108,16 +108,18 @@ class Server(Offering):
         debug: bool = False,
     ) -> None:
         if not (isinstance(threads, int) and threads > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-            words = f"threads is {threads!r}; give how many sync functions may run at once, above 0"
-            raise InvalidArgument(words, argument="threads")
+            message = f"threads is {threads!r}; give the number of worker threads, 1 or more"
+            raise InvalidArgument(message, argument="threads")
         if not isinstance(middleware, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             one = getattr(middleware, "__name__", type(middleware).__name__)
             raise InvalidArgumentType(
-                f"middleware= takes a list of functions, and not {one}: write middleware=[timing]",
+                f"middleware= takes a list of functions, not {one}: write middleware=[timing]",
                 argument="middleware",
             )
         if page_size < 1:
-            raise InvalidArgument("page_size is a number of entries above 0", argument="page_size")
+            raise InvalidArgument(
+                f"page_size is {page_size}; it must be 1 or more", argument="page_size"
+            )
         if lifespan is not None:
             _check_lifespan(name, lifespan)
         self.info: t.Implementation = t.Implementation(
@@ -134,64 +136,68 @@ class Server(Offering):
         self._accepts = Revisions.of(*revisions) if revisions is not None else EVERY
         self._given_keys = list(keys)
         if self._given_keys:
-            _ = self._keys  # what are no keys is refused here
+            _ = self._keys  # raises for invalid keys
         self._logging = logging
         self._lifespan = lifespan
-        self._layers: list[Middleware] = []
+        self._middleware: list[Middleware] = []
         self._mounts: list[Server] = []
         self._routes: list[Route] = []
         self._access_logged = False
-        self._declares = _kinds(declares)
-        self._seen: frozenset[str] = frozenset()
+        self._declares = _check_declares(declares)
+        self._known_kinds: frozenset[str] = frozenset()
         self._identity: Identity | None = None
-        self._shapers: Encoders = {}
+        self._encoders: Encoders = {}
         self._running: asyncio.Future[None] | None = None
-        self._users = 0
-        self._exits = contextlib.AsyncExitStack()
+        self._start_count = 0
+        self._exit_stack = contextlib.AsyncExitStack()
         self._store = store
         if auth is not None and not hasattr(auth, "authenticate"):
             raise InvalidArgumentType(
-                f"auth= takes Protection(URL, ...), and not {type(auth).__name__}: "
+                f"auth= takes Protection(URL, ...), not {type(auth).__name__}: "
                 "auth=Protection('https://notes.example.com/mcp', Jwt('https://login.example.com'))",
                 argument="auth",
             )
         self._auth = auth
-        self._doors: list[Door] = []
-        # The time of day, which is all that replicas share; tests move it.
+        self._guards: list[ProtectionGuard] = []
+        # Wall-clock time, since replicas share no monotonic clock; tests replace it.
         self.clock: Callable[[], float] = time.time
-        crashes = Crashes(debug=debug)
-        super().__init__(Catalogue(), HandlerEnvironment(self._interviewed, self.workers, crashes))
-        ttl_ms = checked_ttls(ttl_s, cache_scope, name)
+        error_reporter = ErrorReporter(debug=debug)
+        super().__init__(
+            ServerRegistry(), HandlerEnvironment(self._run_rounds, self.workers, error_reporter)
+        )
+        ttl_ms = check_ttls(ttl_s, cache_scope, name)
         listing = ListOptions(page_size=page_size, ttl_ms=ttl_ms, cache_scope=cache_scope)
         guards: dict[str, Middleware] = {}
         if completions_per_s is not None:
             if not (math.isfinite(completions_per_s) and completions_per_s > 0):
-                words = f"completions_per_s is {completions_per_s}; give a number above 0, or None"
-                raise InvalidArgument(words, argument="completions_per_s")
-            guards["completion/complete"] = _limited(completions_per_s)
+                message = (
+                    f"completions_per_s is {completions_per_s}; give a number above 0, or None"
+                )
+                raise InvalidArgument(message, argument="completions_per_s")
+            guards["completion/complete"] = _completion_limit(completions_per_s)
         self._dispatch = Dispatch(
-            self._catalogue, lambda: self.identity, self._accepts, crashes, listing, guards
+            self._registry, lambda: self.identity, self._accepts, error_reporter, listing, guards
         )
-        self._catalogue.followers.append(self._changed)
+        self._registry.observers.append(self._on_registry_change)
         for one in middleware:
             self.add_middleware(one)
 
-    if not TYPE_CHECKING:  # or nothing would be unknown to a type checker
+    if not TYPE_CHECKING:  # a type checker would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
-            raise no_attribute(self, name)
+            raise attribute_error(self, name)
 
     def __repr__(self) -> str:
         return f"Server({self.info.name!r})"
 
-    def _interviewed(
+    def _run_rounds(
         self,
         request: RequestContext,
         params: t.InputResponseRequestParams,
         body: Body,
         once: bool = False,
     ) -> Awaitable[t.ProtocolType]:
-        return self._interviewer.run(request, params, body, once)
+        return self._rounds_runner.run(request, params, body, once)
 
     @cached_property
     def _keys(self) -> "Keys":
@@ -200,14 +206,14 @@ class Server(Offering):
         return Keys(self._given_keys, self.info.name)
 
     @cached_property
-    def _interviewer(self) -> "Interviewer":
-        from colonnade.server.handlers.input_rounds import Interviewer
+    def _rounds_runner(self) -> "InputRoundsRunner":
+        from colonnade.server.handlers.input_rounds import InputRoundsRunner
 
-        return Interviewer(lambda: self._keys, self, lambda: self.clock())
+        return InputRoundsRunner(lambda: self._keys, self, lambda: self.clock())
 
     @property
     def store(self) -> Store:
-        """What outlives a call; in memory, where nothing else was given."""
+        """The storage of state that outlives a call; in memory if no other was given."""
         if self._store is None:
             from colonnade.store.memory import MemoryStore
 
@@ -215,8 +221,8 @@ class Server(Offering):
         return self._store
 
     def handles(self, kind: str, type: type[T], *, ttl_s: float = HANDLE_TTL_S) -> "Handles[T]":
-        """State that outlives a call, behind handles that its caller carries:
-        `baskets = server.handles("basket", Basket)`. Unused for `ttl_s`, it is forgotten."""
+        """State that outlives a call, addressed by handles that the caller sends:
+        `baskets = server.handles("basket", Basket)`. It expires `ttl_s` after its last use."""
         from colonnade.server.context.handles import Handles
 
         return Handles(kind, type, lambda: self.store, ttl_s)
@@ -224,33 +230,33 @@ class Server(Offering):
     # ------------------------------------------------------------ composition
 
     def add_middleware(self, middleware: Middleware) -> None:
-        """Put a function around every request; the first is the outermost.
+        """Wrap every request in a function; the first added is the outermost.
 
         `async def timing(request, call_next)`: `await call_next(request)` is the result.
         """
         _check_middleware(middleware)
-        self._layers.append(middleware)
-        self._dispatch.use(self._layers)
+        self._middleware.append(middleware)
+        self._dispatch.set_middleware(self._middleware)
 
     def middleware(self, function: M, /) -> M:
-        """The same as a decorator: `@server.middleware`."""
+        """Decorator form of `add_middleware`: `@server.middleware`."""
         self.add_middleware(function)
         return function
 
     def route(self, path: str, *, methods: Iterable[str] = ("GET",)) -> Callable[[F], F]:
-        """Serve plain HTTP beside MCP, where this server is served over HTTP:
+        """Add a plain HTTP route beside the MCP endpoint, if the server is served over HTTP:
 
         >>> @server.route("/version")
         ... async def version(request: HttpRequest) -> dict[str, str]:
         ...     return {"version": "1.0"}
 
-        Return a text, bytes, `HttpResponse(…)`, what JSON can hold, None for 204, or the response
-        of a web framework. `/items/{id}` gives `request.path_params["id"]`. A route is for
-        everybody who reaches the server: neither `auth=` nor `verify=` is asked.
+        Return a string, bytes, `HttpResponse(…)`, a JSON value, None for 204, or the response of a
+        web framework. `/items/{id}` sets `request.path_params["id"]`. A route is public: neither
+        `auth=` nor `verify=` applies to it.
         """
         if not isinstance(path, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidArgumentType(
-                f"@server.route needs a path, and not {getattr(path, '__name__', repr(path))}: "
+                f"@server.route needs a path, not {getattr(path, '__name__', repr(path))}: "
                 'write @server.route("/version") above the function',
                 argument="path",
             )
@@ -258,56 +264,56 @@ class Server(Offering):
         def add(function: F) -> F:
             from colonnade.transport.http_server.custom_routes import Route
 
-            made = Route(path, methods, function, self.workers.run)
+            added = Route(path, methods, function, self.workers.run)
             for one in self._routes:
-                if one.path == made.path and set(one.methods) & set(made.methods):
+                if one.path == added.path and set(one.methods) & set(added.methods):
                     raise InvalidArgument(
-                        f"the route {made.path!r} is there already; give it other methods",
+                        f"the route {added.path!r} is already registered; give it other methods",
                         argument="path",
                     )
-            self._routes.append(made)
+            self._routes.append(added)
             return function
 
         return add
 
     def _all_routes(self) -> "list[Route]":
-        """Our routes, and those of what is mounted here."""
+        """The routes of this server and of mounted servers."""
         return [*self._routes, *(route for one in self._mounts for route in one._all_routes())]
 
-    @hinted
+    @with_hints
     def mount(self, other: "Server", namespace: str | None = None) -> None:
-        """Offer all that another server offers, too, now and later.
+        """Also serve what another server has registered, now and later.
 
-        Names of tools and prompts get the namespace in front: `maps_route`. Addresses stay.
+        Names of tools and prompts are prefixed with the namespace: `maps_route`. URIs are not.
         """
         if not isinstance(other, Server):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidArgumentType(
-                f"mount takes a Server, and not {type(other).__name__}: write "
+                f"mount takes a Server, not {type(other).__name__}: write "
                 "server.mount(other, namespace='maps')"
             )
         if other is self or self in other.mounted:
             raise InvalidArgument(f"{other!r} cannot be mounted in itself")
         if other._auth is not None and other._auth is not self._auth:
             raise InvalidArgument(
-                f"{other!r} has an auth= of its own, which nobody would ask here: give it to "
-                f"{self!r}, and scopes to what only some may use"
+                f"{other!r} has its own auth=, which has no effect once it is mounted: give it to "
+                f"{self!r}, and use scopes= for tools that not all callers may use"
             )
-        late = self._is_served
-        lives = any(one._lifespan for one in (other, *other.mounted))
-        if late and lives and not other._is_served:
+        is_served = self._is_served
+        has_lifespan = any(one._lifespan for one in (other, *other.mounted))
+        if is_served and has_lifespan and not other._is_served:
             raise LocalProtocolError(
-                f"{other!r} has a lifespan, which nobody would enter any more: {self!r} is served "
-                "already; mount it before that"
+                f"{other!r} has a lifespan, which would not be entered, since {self!r} is already "
+                "running; mount it before serving"
             )
         from colonnade.server.registry import Mount
 
-        Mount(other._catalogue, self._catalogue, other._layers, namespace)
+        Mount(other._registry, self._registry, other._middleware, namespace)
         if other._keys.private:
-            other._keys = self._keys  # to clients it is one server, and so has one ring
+            other._keys = self._keys  # clients see one server, so it has one key ring
         self._mounts.append(other)
-        if late:  # as `_enter` does for all that were here then
-            other._users += 1
-            self._exits.push_async_callback(other.stop)
+        if is_served:  # as `_enter_lifespan` does for servers mounted earlier
+            other._start_count += 1
+            self._exit_stack.push_async_callback(other.stop)
 
     @property
     def _is_served(self) -> bool:
@@ -315,35 +321,35 @@ class Server(Offering):
 
     @property
     def mounted(self) -> list["Server"]:
-        """The servers that are mounted here, and those in them."""
+        """The mounted servers, including nested ones."""
         return [*self._mounts, *(inner for one in self._mounts for inner in one.mounted)]
 
     def enable(self, *names: str, tags: Iterable[str] = ()) -> None:
-        """Show what was hidden, by name, address or tag."""
-        self._switch(names, tags, enabled=True)
+        """Show hidden tools, resources and prompts, by name, URI or tag."""
+        self._set_enabled(names, tags, enabled=True)
 
     def disable(self, *names: str, tags: Iterable[str] = ()) -> None:
-        """Hide tools, resources and prompts, by name, address or tag; clients are told."""
-        self._switch(names, tags, enabled=False)
+        """Hide tools, resources and prompts, by name, URI or tag; clients are notified."""
+        self._set_enabled(names, tags, enabled=False)
 
-    def _switch(self, names: tuple[str, ...], tags: Iterable[str], *, enabled: bool) -> None:
+    def _set_enabled(self, names: tuple[str, ...], tags: Iterable[str], *, enabled: bool) -> None:
         wanted = frozenset(tags)
-        shelves: list[Shelf[Any]] = [self.tools, self.resources, self.templates, self.prompts]
+        registries: list[Registry[Any]] = [self.tools, self.resources, self.templates, self.prompts]
         for name in names:
-            if not any(name in shelf for shelf in shelves):
-                raise InvalidArgument(f"nothing here is called {name!r}", argument="name")
-        for shelf in shelves:
-            chosen = [shelf[name] for name in names if name in shelf]
-            chosen += [entry for entry in shelf if entry.tags & wanted]
-            shelf.switch(chosen, enabled=enabled)
+            if not any(name in registry for registry in registries):
+                raise InvalidArgument(f"no tool, resource or prompt {name!r}", argument="name")
+        for registry in registries:
+            chosen = [registry[name] for name in names if name in registry]
+            chosen += [entry for entry in registry if entry.tags & wanted]
+            registry.set_enabled(chosen, enabled=enabled)
 
     @contextlib.contextmanager
     def overrides(
         self, functions: Mapping[Callable[..., Any], Callable[..., Any]]
     ) -> Generator[None]:
-        """Provide dependencies otherwise for a while, in tests; of what is mounted here, too."""
+        """Replace dependencies within a `with` block, for tests; also those of mounted servers."""
         servers = (self, *self.mounted)
-        tables = [server._surroundings.providers.overrides for server in servers]
+        tables = [server._environment.providers.overrides for server in servers]
         before = [dict(table) for table in tables]
         for table in tables:
             table.update(functions)
@@ -355,30 +361,30 @@ class Server(Offering):
                 table.update(old)
 
     def updated(self, uri: str) -> None:
-        """Tell everybody who subscribed that a resource has changed."""
+        """Notify subscribers that a resource has changed."""
         params = t.ResourceUpdatedNotificationParams(uri=uri)
-        self._catalogue.news.announce("notifications/resources/updated", params)
+        self._registry.changes.publish("notifications/resources/updated", params)
 
-    # ------------------------------------------------------------ what transports serve
+    # ------------------------------------------------------------ the Service protocol
 
     @property
     def accepts(self) -> Revisions:
-        """The revisions that are spoken here."""
+        """The supported revisions."""
         return self._accepts
 
     @property
     def identity(self) -> Identity:
-        """Who this is, and what it can do right now."""
+        """The implementation info and the current capabilities."""
         known = self._identity
         if known is None or (known.info, known.instructions) != (self.info, self.instructions):
             known = self._identity = self._identify()
         return known
 
     def _identify(self) -> Identity:
-        kinds = self._kinds()
+        kinds = self._current_kinds()
         logs = self._logging
         if logs is None:
-            logs = any(entry.logs for entry in self._catalogue.entries())
+            logs = any(entry.logs for entry in self._registry.entries())
         capabilities = t.ServerCapabilities(
             tools=t.ToolsCapability(list_changed=True) if "tools" in kinds else None,
             resources=t.ResourcesCapability(list_changed=True, subscribe=True)
@@ -388,148 +394,154 @@ class Server(Offering):
             completions={} if "completions" in kinds else None,
             logging={} if logs else None,
         )
-        return Identity(self.info, capabilities, self.instructions, encoders=self._shapers)
+        return Identity(self.info, capabilities, self.instructions, encoders=self._encoders)
 
-    def _kinds(self) -> frozenset[str]:
-        """What there is, and what was announced: a list may be empty, and change (R0975)."""
-        catalogue = self._catalogue
+    def _current_kinds(self) -> frozenset[str]:
+        """The kinds that are registered or declared; a list may be empty (R0975)."""
+        registry = self._registry
         found = {
-            "tools": bool(len(catalogue.tools)),
-            "resources": bool(len(catalogue.resources) or len(catalogue.templates)),
-            "prompts": bool(len(catalogue.prompts)),
-            "completions": any(entry.completers for entry in catalogue.entries()),
+            "tools": bool(len(registry.tools)),
+            "resources": bool(len(registry.resources) or len(registry.templates)),
+            "prompts": bool(len(registry.prompts)),
+            "completions": any(entry.completers for entry in registry.entries()),
         }
         return self._declares | {kind for kind, there in found.items() if there}
 
-    def _changed(self) -> None:
+    def _on_registry_change(self) -> None:
         self._identity = None
         if self._running is None or not self._running.done() or not self._accepts.handshakes:
             return
-        new = self._kinds() - self._seen
-        self._seen |= new
+        new = self._current_kinds() - self._known_kinds
+        self._known_kinds |= new
         for kind in sorted(new):
             log.warning(
-                "the first of its %s came while it was served; clients of older revisions "
-                "that are connected do not see them: Server(declares=[%r]) tells them in time",
+                "the first of the %s was registered while the server is running; connected clients "
+                "of older revisions do not see them: declare them with Server(declares=[%r])",
                 kind,
                 kind,
             )
 
     @property
     def logs(self) -> bool:
-        """Whether it says that it sends log messages (R0153)."""
+        """Whether the logging capability is declared (R0153)."""
         return self.identity.logs
 
-    def answer(self, request: RequestContext) -> Awaitable[bytes | None]:
-        """The bytes of the answer to a request."""
+    def respond(self, request: RequestContext) -> Awaitable[bytes | None]:
+        """The encoded response to a request."""
         return self._dispatch.answer(request)
 
     async def read(self, context: "Context", uri: str) -> "t.ReadResourceResult":
-        """One of the server's own resources, for a handler and as its caller."""
+        """Read one of the server's own resources, as the caller of the handler."""
         params = t.ReadResourceRequestParams(uri=uri)
         result = await self._dispatch.read_resource(context.current_request, params, context)
         if not isinstance(result, t.ReadResourceResult):
             raise LocalProtocolError(f"{uri} cannot be read from a handler")
         return result
 
-    def told(self, told: NotificationReceived, peer: Peer | None) -> None:
-        """A client's notification that belongs to no request.
+    def on_notification(self, told: NotificationReceived, peer: Peer | None) -> None:
+        """Handle a client's notification that belongs to no request: it is only logged.
 
-        None is passed on. That the roots have changed is no news here: `ctx.roots()` asks anew
-        each time, nothing is kept of them, and the newest revision has no such notice.
+        `notifications/roots/list_changed` needs no handling: `ctx.roots()` sends a request each
+        time, roots are not cached, and the newest revision has no such notification.
         """
-        log.debug("a client says %s", told.method.name)
+        log.debug("received %s from a client", told.method.name)
 
     def param_headers(self, tool: str) -> "tuple[ParamHeader, ...]":
-        """The arguments of a tool that clients mirror in headers."""
-        entry = self._catalogue.tools.get(tool)
+        """The arguments of a tool that clients mirror in HTTP headers."""
+        entry = self._registry.tools.get(tool)
         return entry.headers if entry is not None else ()
 
-    def may_hear(self, uri: str, scopes: frozenset[str] | None) -> bool:
-        """Whether credentials with these scopes may hear that a resource has changed."""
-        return self._dispatch.may_hear(uri, scopes)
+    def may_subscribe(self, uri: str, scopes: frozenset[str] | None) -> bool:
+        """Whether these scopes allow update notifications of a resource."""
+        return self._dispatch.may_subscribe(uri, scopes)
 
-    def watch(self, news: Callable[[str, t.NotificationParams], None]) -> Callable[[], None]:
-        """Be told of every change until the returned function is called."""
-        return self._catalogue.news.watch(news)
+    def watch_changes(
+        self, on_change: Callable[[str, t.NotificationParams], None]
+    ) -> Callable[[], None]:
+        """Call `on_change` for every change until the returned function is called."""
+        return self._registry.changes.watch(on_change)
 
     async def start(self) -> None:
-        """Enter the lifespan, once; later calls wait for the first. Each is left by a `stop`."""
+        """Enter the lifespan, once; later calls wait for the first. Each needs a `stop`."""
         running = self._running
-        if running is not None and running.get_loop().is_closed():  # nobody there can stop it
-            running, self._users, self._exits = None, 0, contextlib.AsyncExitStack()
-        self._users += 1
+        if (
+            running is not None and running.get_loop().is_closed()
+        ):  # that loop can no longer stop it
+            running, self._start_count, self._exit_stack = None, 0, contextlib.AsyncExitStack()
+        self._start_count += 1
         try:
-            await (asyncio.shield(running) if running is not None else self._enter())
+            await (asyncio.shield(running) if running is not None else self._enter_lifespan())
         except BaseException:
-            self._users -= 1
+            self._start_count -= 1
             raise
 
-    async def _enter(self) -> None:
+    async def _enter_lifespan(self) -> None:
         loop = asyncio.get_running_loop()
         running = self._running = loop.create_future()
         try:
             for other in self._mounts:
                 await other.start()
-                self._exits.push_async_callback(other.stop)
+                self._exit_stack.push_async_callback(other.stop)
             if self._lifespan is not None:
-                self.state = await self._exits.enter_async_context(_entered(self._lifespan, self))
-            self._catalogue.news.start(loop)
+                self.state = await self._exit_stack.enter_async_context(
+                    _call_lifespan(self._lifespan, self)
+                )
+            self._registry.changes.start(loop)
         except BaseException as error:
             self._running = None
             running.set_exception(error)
-            running.exception()  # whoever waits sees it
-            await self._leave()
+            running.exception()  # retrieved, so that asyncio does not warn
+            await self._exit_lifespan()
             raise
-        self._seen = self._kinds()
+        self._known_kinds = self._current_kinds()
         running.set_result(None)
 
     def drain(self) -> None:
-        """What only waits for news ends now, with its result; calls go on."""
+        """End open subscriptions with their result; calls continue."""
         self._dispatch.drain()
 
     async def stop(self) -> None:
-        """Leave the lifespan, if nobody else who started it is still there."""
-        self._users = max(self._users - 1, 0)
-        if self._users:
+        """Exit the lifespan once every `start` has had its `stop`."""
+        self._start_count = max(self._start_count - 1, 0)
+        if self._start_count:
             return
         self._running = None
-        self._catalogue.news.stop()
-        for door in self._doors:
-            await door.close()
+        self._registry.changes.stop()
+        for guard in self._guards:
+            await guard.close()
         try:
-            await self._surroundings.close()
+            await self._environment.close()
         finally:
-            await self._leave()
+            await self._exit_lifespan()
             self.workers.stop()
 
-    async def _leave(self) -> None:
-        exits, self._exits = self._exits, contextlib.AsyncExitStack()
-        await exits.aclose()
+    async def _exit_lifespan(self) -> None:
+        exit_stack, self._exit_stack = self._exit_stack, contextlib.AsyncExitStack()
+        await exit_stack.aclose()
 
     # ------------------------------------------------------------ transports
 
     @property
     def debug(self) -> bool:
-        """Whether callers are told why something failed."""
-        return self._surroundings.crashes.debug
+        """Whether error messages for callers include the exception."""
+        return self._environment.error_reporter.debug
 
     @debug.setter
     def debug(self, shown: bool) -> None:
         for server in (self, *self.mounted):
-            server._surroundings.crashes.debug = shown
+            server._environment.error_reporter.debug = shown
 
     @overload
     def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
     @overload
     def run(self, transport: Http, **options: "Unpack[HttpRunOptions]") -> None: ...
     def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve until the end: on stdio, or `run("http", port=8000)`.
+        """Serve until interrupted: on stdio, or `run("http", port=8000)`.
 
-        On HTTP one line on standard output says where, unless `started` is given: it is told
-        instead. What is not given is taken from the environment (`COLONNADE_PORT=9000`). On stdio a
-        person at a terminal is told what is waited for. Raises what the lifespan raised, and
-        `LocalProtocolError` for an address that cannot be served.
+        On HTTP the URL is printed to standard output, unless `started` is given: it is called with
+        the URL instead. Options that are not given are read from the environment
+        (`COLONNADE_PORT=9000`). On stdio a message is printed if stdin is a terminal. Raises
+        exceptions of the lifespan, and `LocalProtocolError` if the address cannot be bound.
         """
         try:
             asyncio.get_running_loop()
@@ -537,7 +549,7 @@ class Server(Offering):
             pass
         else:
             raise LocalProtocolError(
-                f"a loop is already running here: use `await server.serve({transport!r})`"
+                f"an event loop is already running: use `await server.serve({transport!r})`"
             )
         if options:
             _check_options("Server.run", transport, options)
@@ -548,19 +560,19 @@ class Server(Offering):
         elif transport in get_args(Http):
             from colonnade.transport.http_server.runner import run
 
-            settings = _settled(options)
-            run(self.asgi(**_taken(settings)), **settings)
+            settings = _run_settings(options)
+            run(self.asgi(**_take_app_options(settings)), **settings)
         else:
-            raise _no_such(transport)
+            raise _unknown_transport(transport)
 
     @overload
     async def serve(self, transport: Literal["stdio"] = "stdio") -> None: ...
     @overload
     async def serve(self, transport: Http, **options: "Unpack[HttpOptions]") -> None: ...
     async def serve(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve inside a running loop until the end, and say nothing: `started` is told.
+        """Serve in the running event loop until cancelled, without output: `started` is called.
 
-        Cancelled, it leaves nothing behind in the loop.
+        After cancellation no task or connection of the server is left in the loop.
         """
         if options:
             _check_options("Server.serve", transport, options)
@@ -571,60 +583,62 @@ class Server(Offering):
         elif transport in get_args(Http):
             from colonnade.transport.http_server.runner import serve
 
-            await serve(self.asgi(**_taken(options)), **options)
+            await serve(self.asgi(**_take_app_options(options)), **options)
         else:
-            raise _no_such(transport)
+            raise _unknown_transport(transport)
 
     def asgi(self, **options: "Unpack[AsgiOptions]") -> "HttpApp":
-        """An ASGI application that mounts anywhere.
+        """The server as an ASGI application.
 
-        `server.asgi(path="/mcp", around=app)` serves our paths, and hands the rest to `app`.
-        Beside loopback it is reached by the names in `hosts`, and by web pages of `origins`.
+        `server.asgi(path="/mcp", around=app)` serves the MCP paths and passes other requests to
+        `app`. `hosts` and `origins` are the allowed `Host` and `Origin` headers besides loopback.
         """
         from colonnade.transport.http_server.app import HttpApp
 
         if options:
             check_options("Server.asgi", "http", options)
-        if any(one._surroundings.asks for one in (self, *self.mounted)):
+        if any(one._environment.may_request_input for one in (self, *self.mounted)):
             from colonnade.auth.seal import load_cipher
 
-            load_cipher()  # now, and not while all callers wait for the first who is asked
+            load_cipher()  # now, rather than during the first elicitation
         if options.get("access_log") and not self._access_logged:
-            from colonnade.middleware import log as logged
+            from colonnade.middleware import log as log_requests
 
             self._access_logged = True
-            self._layers.insert(0, logged())
-            self._dispatch.use(self._layers)
+            self._middleware.insert(0, log_requests())
+            self._dispatch.set_middleware(self._middleware)
         if self._auth is None:
             return HttpApp(self, routes=self._all_routes, **options)
         if "verify" in options:
             raise InvalidArgument(
-                "auth= says who comes in, and verify= too; leave one out", argument="verify"
+                "auth= and verify= both authenticate callers; remove one of them", argument="verify"
             )
-        door = self._door(self._auth, options.get("path", "/mcp"))
-        return HttpApp(self, guard=door, routes=self._all_routes, **options)
+        guard = self._make_guard(self._auth, options.get("path", "/mcp"))
+        return HttpApp(self, guard=guard, routes=self._all_routes, **options)
 
-    def _door(self, auth: "Protection", path: str) -> "Door":
-        from colonnade.server.auth import Door
+    def _make_guard(self, auth: "Protection", path: str) -> "ProtectionGuard":
+        from colonnade.server.auth import ProtectionGuard
 
         title = self.info.title or self.info.name
-        needs = self._dispatch.needs
-        door = Door(auth, path, title, needs, lambda: self.store, lambda: self._keys)
-        self._doors.append(door)
-        return door
+        required_scopes = self._dispatch.required_scopes
+        guard = ProtectionGuard(
+            auth, path, title, required_scopes, lambda: self.store, lambda: self._keys
+        )
+        self._guards.append(guard)
+        return guard
 
 
 def _check_middleware(middleware: Any) -> None:
-    """Refuse what could not be called with a request and what comes next."""
-    words = "write async def timing(request, call_next): return await call_next(request)"
+    """Refuse what cannot be called with a request and `call_next`."""
+    message = "write async def timing(request, call_next): return await call_next(request)"
     if isinstance(middleware, type) or not callable(middleware):
         raise InvalidArgumentType(
-            f"{middleware!r} is no middleware: {words}", argument="middleware"
+            f"{middleware!r} is not a middleware: {message}", argument="middleware"
         )
     if hasattr(middleware, "on_message") or hasattr(middleware, "on_request"):
         raise InvalidArgumentType(
-            f"{type(middleware).__name__} has methods for each kind of request, and here a "
-            f"middleware is one function, which asks request.method: {words}",
+            f"{type(middleware).__name__} has a method for each kind of request; here a middleware "
+            f"is one function that checks request.method: {message}",
             argument="middleware",
         )
     try:
@@ -632,56 +646,56 @@ def _check_middleware(middleware: Any) -> None:
     except TypeError:
         name = getattr(middleware, "__name__", repr(middleware))
         raise InvalidArgumentType(
-            f"{name} does not take two arguments: {words}", argument="middleware"
+            f"{name} does not take two arguments: {message}", argument="middleware"
         ) from None
-    except ValueError:  # one that Python cannot look into
+    except ValueError:  # a callable without a signature
         pass
 
 
-def _limited(per_s: float) -> Middleware:
-    """So many completions a second for each caller; what counts them is loaded with the first."""
-    made: list[Middleware] = []
+def _completion_limit(per_s: float) -> Middleware:
+    """Limit completions per second and caller; the rate limiter is imported on first use."""
+    limiter: list[Middleware] = []
 
     def limited(request: RequestContext, handler: Handler) -> Awaitable[t.ProtocolType]:
-        if not made:
+        if not limiter:
             from colonnade.middleware import rate_limit
 
-            made.append(rate_limit(per_s))
-        return made[0](request, handler)
+            limiter.append(rate_limit(per_s))
+        return limiter[0](request, handler)
 
     return limited
 
 
-def _kinds(declares: Iterable[str]) -> frozenset[str]:
+def _check_declares(declares: Iterable[str]) -> frozenset[str]:
     known = get_args(Kind)
     kinds = frozenset([declares] if isinstance(declares, str) else declares)
-    strangers = sorted(kinds - frozenset(known))
-    if strangers:
+    unknown = sorted(kinds - frozenset(known))
+    if unknown:
         raise InvalidArgument(
-            f"declares: {strangers} is nothing to declare; there are {known}", argument="declares"
+            f"declares: unknown kinds {unknown}; there are {known}", argument="declares"
         )
     return kinds
 
 
 def _check_lifespan(name: str, lifespan: Callable[..., Any]) -> None:
-    """Refuse what would only fail when the server starts."""
+    """Refuse lifespans that would only fail when the server starts."""
     written = inspect.unwrap(lifespan)
     if inspect.isgeneratorfunction(written):
         wrong = "is not async: write it as async def, with @contextlib.asynccontextmanager"
     elif inspect.iscoroutinefunction(written):
         wrong = "does not yield: put @contextlib.asynccontextmanager above it, and one yield in it"
     elif inspect.isasyncgenfunction(lifespan):
-        wrong = "is no context manager; put @contextlib.asynccontextmanager above it"
+        wrong = "is not a context manager; put @contextlib.asynccontextmanager above it"
     else:
         return
     called = getattr(written, "__name__", repr(written))
     raise InvalidArgumentType(f"{name}: the lifespan {called} {wrong}", argument="lifespan")
 
 
-def _entered(
+def _call_lifespan(
     lifespan: Callable[..., contextlib.AbstractAsyncContextManager[Any]], server: Server
 ) -> contextlib.AbstractAsyncContextManager[Any]:
-    """The lifespan of a server; one that takes nothing is not told whose it is."""
+    """Call a lifespan, with the server if it takes a parameter."""
     try:
         takes = bool(signature_of(lifespan).parameters)
     except (TypeError, ValueError):
@@ -689,8 +703,8 @@ def _entered(
     return lifespan(server) if takes else lifespan()
 
 
-def _settled(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a process of our own: those that are given, and those of the environment."""
+def _run_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `run`: those given, then those of the environment."""
     from colonnade.transport.http_server.settings import prepare_log, read_limits, with_environment
 
     found = with_environment(options)
@@ -699,16 +713,16 @@ def _settled(options: dict[str, Any]) -> dict[str, Any]:
 
     access = bool(found.get("access_log"))
     prepare_log(level, access_log=access, json=partial(log_json, None) if as_json else None)
-    words = found.pop("limit", ())
-    if words:
-        limits, run_limits = read_limits(words)
+    message = found.pop("limit", ())
+    if message:
+        limits, run_limits = read_limits(message)
         found.setdefault("limits", limits)
         found.setdefault("run_limits", run_limits)
     return found
 
 
-def _taken(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of the application, taken out of those of whoever runs it."""
+def _take_app_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Remove and return the options of the application."""
     from colonnade.server.options import AppOptions
 
     return {name: options.pop(name) for name in AppOptions.__optional_keys__ if name in options}
@@ -716,11 +730,11 @@ def _taken(options: dict[str, Any]) -> dict[str, Any]:
 
 def _check_options(called: str, transport: str, options: dict[str, Any]) -> None:
     if transport not in ("stdio", *get_args(Http)):
-        raise _no_such(transport)  # rather than a word about its keywords
+        raise _unknown_transport(transport)  # before its keywords are checked
     check_options(called, transport, options)
 
 
-def _no_such(transport: str) -> LocalProtocolError:
+def _unknown_transport(transport: str) -> LocalProtocolError:
     return InvalidArgument(
-        f"no transport {transport!r}; there are 'stdio' and 'http'", argument="transport"
+        f"unknown transport {transport!r}; there are 'stdio' and 'http'", argument="transport"
     )

@@ -1,8 +1,8 @@
-"""A store in this process: nothing outlives it, no other process sees it.
+"""The in-memory store: not persistent, and not shared with other processes.
 
-Rules: no operation waits, so each is atomic on its loop, and none looks at more than it is about:
-what expired is found by the second in which it does, a few at a time, never by looking through
-everything. For one loop; other threads use their own.
+Rules: no operation awaits, so each is atomic on its event loop, and none scans all entries: expired
+ones are indexed by the second of their expiry and removed a few at a time. For one event loop;
+other threads use their own store.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from colonnade.store.limits import (
     check_ttl,
 )
 
-# The marks of so many seconds are one set. Each set is looked at for each mark: there are some
-# thirty for proofs, a few microseconds together.
+# Marks that expire within so many seconds are one set. Each mark is looked up in all sets, about
+# thirty for proofs, which takes a few microseconds.
 BUCKET_S = 5
-# Longer than anything that is single use for minutes; what lives longer is an entry.
+# The maximum lifetime of a mark; what lives longer is an entry.
 MAX_MARK_S = 600.0
 # The longest digest that is in use.
 MAX_MARK_BYTES = 64
@@ -36,7 +36,7 @@ _DIGEST_BYTES = 16
 
 
 def check_mark(mark: bytes, ttl_s: float) -> None:
-    """Raise `LocalProtocolError` for what is no mark, or no lifetime of one."""
+    """Raise `LocalProtocolError` for an invalid mark or lifetime."""
     check_ttl(ttl_s)
     if not isinstance(mark, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidArgumentType(f"a mark is bytes, not {type(mark).__name__}; encode it first")
@@ -47,13 +47,13 @@ def check_mark(mark: bytes, ttl_s: float) -> None:
 
 
 def mark_digest(principal: str, mark: bytes) -> bytes:
-    """The digest by which a mark is remembered; different for each principal."""
+    """The digest that is stored for a mark; different for each principal."""
     principal_key = hashlib.blake2b(principal.encode(), digest_size=_DIGEST_BYTES).digest()
     return hashlib.blake2b(mark, key=principal_key, digest_size=_DIGEST_BYTES).digest()
 
 
 def check_mark_limits(limits: StoreLimits, of_principal: int, of_all: int) -> None:
-    """Raise `Refused` where this many would be remembered."""
+    """Raise `Refused` if these are more marks than allowed."""
     if of_principal > limits.principal_marks:
         number, of = limits.principal_marks, "this principal has"
     elif of_all > limits.total_marks:
@@ -64,7 +64,7 @@ def check_mark_limits(limits: StoreLimits, of_principal: int, of_all: int) -> No
 
 
 class _ExpiryBucket:
-    """What expires in the same few seconds."""
+    """The marks that expire within the same few seconds."""
 
     __slots__ = ("counts", "marks")
 
@@ -86,7 +86,7 @@ class SingleUseMarks:
         return self._total
 
     def use(self, principal: str, mark: bytes, now: float, ttl_s: float) -> bool:
-        """Whether a mark is new, which it then is no more. Raises `Refused` for too many."""
+        """Whether this is the first use of a mark. Raises `Refused` if there are too many."""
         self._forget(now)
         known = mark_digest(principal, mark)
         if any(known in span.marks for span in self._spans.values()):
@@ -113,19 +113,19 @@ class SingleUseMarks:
                     del self._counts[principal]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all marks."""
         self._spans.clear()
         self._counts.clear()
         self._total = 0
 
 
-# Expired things that one write clears away: more than it can add, so that they never pile up.
+# Expired entries that one write removes: more than it can add, so that they never accumulate.
 SWEEP_AT_ONCE = 16
-# Seconds in the heap in which nothing expires any more, beyond as many as there are others.
+# Unused seconds in the heap, beyond as many as there are used ones, before it is rebuilt.
 STALE_SECONDS = 64
 
 _ENTRY, _LOG = "entry", "log"
-_Address = tuple[str, str, str]  # whose, entry or log, its name
+_Key = tuple[str, str, str]  # principal, entry or log, name
 
 
 @dataclass(slots=True)
@@ -146,25 +146,25 @@ class _Log:
 
 @dataclass(slots=True)
 class _Usage:
-    """What one principal has."""
+    """What one principal has stored."""
 
     entries: int = 0
     size: int = 0
 
 
 class MemoryStore:
-    """The default store. `clock` gives seconds that never go back: those of the loop, if none."""
+    """The default store. `clock` is a monotonic clock, by default that of the event loop."""
 
     def __init__(
         self, *, clock: Callable[[], float] | None = None, limits: StoreLimits | None = None
     ) -> None:
         self._clock = clock or _loop_time
         self._limits = limits or StoreLimits()
-        self._things: dict[_Address, _Entry | _Log] = {}
-        self._holdings: dict[str, _Usage] = {}
+        self._things: dict[_Key, _Entry | _Log] = {}
+        self._usage: dict[str, _Usage] = {}
         self._size = 0
-        self._due: dict[int, set[_Address]] = {}
-        self._seconds: list[int] = []  # a heap with every key of `_due`, and some that were
+        self._due: dict[int, set[_Key]] = {}
+        self._seconds: list[int] = []  # a heap with every key of `_due`, and some removed ones
         self._marks = SingleUseMarks(self._limits)
         self._topics = Topics(self._limits.principal_listeners)
         self._closed = False
@@ -182,21 +182,21 @@ class MemoryStore:
 
     async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
         self._check(principal, key, value, ttl_s)
-        place = (principal, _ENTRY, key)
-        if self._find(place) is not None:
+        entry = (principal, _ENTRY, key)
+        if self._find(entry) is not None:
             return False
-        self._set(place, value, ttl_s)
+        self._set(entry, value, ttl_s)
         return True
 
     async def delete(self, principal: str, key: str) -> None:
         self._enter(principal, key)
         self._remove((principal, _ENTRY, key))
 
-    def _set(self, place: _Address, value: bytes, ttl_s: float | None) -> None:
-        cost = len(place[0]) + len(place[2]) + len(value) + OVERHEAD_BYTES
-        self._make_room(place, cost)
-        self._remove(place)
-        self._keep(place, _Entry(value, cost, None), ttl_s)
+    def _set(self, key: _Key, value: bytes, ttl_s: float | None) -> None:
+        cost = len(key[0]) + len(key[2]) + len(value) + OVERHEAD_BYTES
+        self._make_room(key, cost)
+        self._remove(key)
+        self._store_entry(key, _Entry(value, cost, None), ttl_s)
 
     async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
         self._enter(principal, "mark")
@@ -207,29 +207,30 @@ class MemoryStore:
 
     async def append(self, principal: str, log: str, entry: bytes, ttl_s: float | None) -> int:
         self._check(principal, log, entry, ttl_s)
-        place = (principal, _LOG, log)
-        found = self._find(place)
-        kept = (
+        key = (principal, _LOG, log)
+        found = self._find(key)
+        record = (
             found if isinstance(found, _Log) else _Log(len(principal) + len(log) + OVERHEAD_BYTES)
         )
-        going, size = self._going(kept, len(entry))
-        cost = kept.cost + size - kept.size + (1 - going) * OVERHEAD_BYTES
-        self._make_room(place, cost)
-        self._remove(place)
-        for _ in range(going):
-            kept.entries.popleft()
-        kept.entries.append(entry)
-        kept.last += 1
-        kept.size, kept.cost = size, cost
-        self._keep(place, kept, ttl_s)
-        return kept.last
+        removed, size = self._count_to_remove(record, len(entry))
+        cost = record.cost + size - record.size + (1 - removed) * OVERHEAD_BYTES
+        self._make_room(key, cost)
+        self._remove(key)
+        for _ in range(removed):
+            record.entries.popleft()
+        record.entries.append(entry)
+        record.last += 1
+        record.size, record.cost = size, cost
+        self._store_entry(key, record, ttl_s)
+        return record.last
 
-    def _going(self, log: _Log, more: int) -> tuple[int, int]:
-        """How many of the oldest make room for this many bytes, and what the log holds then."""
+    def _count_to_remove(self, log: _Log, more: int) -> tuple[int, int]:
+        """How many of the oldest entries must be removed for this many bytes more, and the size
+        after that."""
         size = log.size + more
-        going = max(0, len(log.entries) + 1 - self._limits.log_entries)
+        removed = max(0, len(log.entries) + 1 - self._limits.log_entries)
         for number, entry in enumerate(log.entries):
-            if number >= going and size <= self._limits.log_bytes:
+            if number >= removed and size <= self._limits.log_bytes:
                 return number, size
             size -= len(entry)
         return len(log.entries), size
@@ -239,9 +240,9 @@ class MemoryStore:
         found = self._find((principal, _LOG, log))
         if not isinstance(found, _Log):
             return []
-        gone = found.last - len(found.entries)
-        start = max(min(after, found.last), gone)
-        return list(enumerate(islice(found.entries, start - gone, None), start + 1))
+        first_missing = found.last - len(found.entries)
+        start = max(min(after, found.last), first_missing)
+        return list(enumerate(islice(found.entries, start - first_missing, None), start + 1))
 
     async def drop(self, principal: str, log: str) -> None:
         self._enter(principal, log)
@@ -251,32 +252,32 @@ class MemoryStore:
 
     async def publish(self, principal: str, topic: str, message: bytes) -> None:
         self._check(principal, topic, message, None)
-        for listening in self._topics.at(principal, topic):
-            listening.offer(message)
+        for listener in self._topics.at(principal, topic):
+            listener.offer(message)
 
     @asynccontextmanager
     async def listen(
         self, principal: str, topic: str
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
         self._enter(principal, topic)
-        listening = TopicListener()
-        self._topics.join(principal, topic, listening)
+        listener = TopicListener()
+        self._topics.join(principal, topic, listener)
         try:
-            yield listening
+            yield listener
         finally:
-            listening.end()
-            self._topics.leave(principal, topic, listening)
+            listener.end()
+            self._topics.leave(principal, topic, listener)
 
     async def close(self) -> None:
         self._closed = True
-        for listening in self._topics.everyone():
-            listening.end()
-        for table in (self._things, self._holdings, self._due, self._seconds):
+        for listener in self._topics.everyone():
+            listener.end()
+        for table in (self._things, self._usage, self._due, self._seconds):
             table.clear()
         self._marks.clear()
         self._size = 0
 
-    # ------------------------------------------------------------ names, room and time
+    # ------------------------------------------------------------ names, limits and expiry
 
     def _enter(self, principal: str, name: str) -> None:
         if self._closed:
@@ -288,34 +289,34 @@ class MemoryStore:
         check_ttl(ttl_s)
         self._limits.check_value(value)
 
-    def _find(self, place: _Address) -> _Entry | _Log | None:
-        found = self._things.get(place)
+    def _find(self, key: _Key) -> _Entry | _Log | None:
+        found = self._things.get(key)
         if found is None or found.expires_at is None or self._clock() < found.expires_at:
             return found
-        self._remove(place)
+        self._remove(key)
         return None
 
-    def _make_room(self, place: _Address, cost: int) -> None:
-        """Raises `Refused` where this much more, in the place of what is there, is too much."""
+    def _make_room(self, key: _Key, cost: int) -> None:
+        """Remove expired entries. Raises `Refused` if there is no room for this cost."""
         self._sweep(SWEEP_AT_ONCE)
         try:
-            self._check_room(place, cost)
+            self._check_room(key, cost)
         except Refused:
             self._sweep(len(self._things))
-            self._check_room(place, cost)
+            self._check_room(key, cost)
 
-    def _check_room(self, place: _Address, cost: int) -> None:
-        there = self._things.get(place)
-        holding = self._holdings.get(place[0]) or _Usage()
-        more = cost - (there.cost if there else 0)
-        self._limits.check_room(holding.entries + (there is None), holding.size + more)
+    def _check_room(self, key: _Key, cost: int) -> None:
+        existing = self._things.get(key)
+        usage = self._usage.get(key[0]) or _Usage()
+        more = cost - (existing.cost if existing else 0)
+        self._limits.check_room(usage.entries + (existing is None), usage.size + more)
         self._limits.check_total(self._size + more)
 
-    def _keep(self, place: _Address, thing: _Entry | _Log, ttl_s: float | None) -> None:
-        self._things[place] = thing
-        holding = self._holdings.setdefault(place[0], _Usage())
-        holding.entries += 1
-        holding.size += thing.cost
+    def _store_entry(self, key: _Key, thing: _Entry | _Log, ttl_s: float | None) -> None:
+        self._things[key] = thing
+        usage = self._usage.setdefault(key[0], _Usage())
+        usage.entries += 1
+        usage.size += thing.cost
         self._size += thing.cost
         thing.expires_at = None if ttl_s is None else self._clock() + ttl_s
         if thing.expires_at is not None:
@@ -323,25 +324,25 @@ class MemoryStore:
             if second not in self._due:
                 self._due[second] = set()
                 heapq.heappush(self._seconds, second)
-            self._due[second].add(place)
+            self._due[second].add(key)
 
-    def _remove(self, place: _Address) -> None:
-        thing = self._things.pop(place, None)
+    def _remove(self, key: _Key) -> None:
+        thing = self._things.pop(key, None)
         if thing is None:
             return
-        holding = self._holdings[place[0]]
-        holding.entries -= 1
-        holding.size -= thing.cost
-        if not holding.entries:
-            del self._holdings[place[0]]
+        usage = self._usage[key[0]]
+        usage.entries -= 1
+        usage.size -= thing.cost
+        if not usage.entries:
+            del self._usage[key[0]]
         self._size -= thing.cost
         if thing.expires_at is not None:
-            self._forget(int(thing.expires_at) + 1, place)
+            self._forget(int(thing.expires_at) + 1, key)
 
-    def _forget(self, second: int, place: _Address) -> None:
-        places = self._due[second]
-        places.discard(place)
-        if places:
+    def _forget(self, second: int, key: _Key) -> None:
+        keys = self._due[second]
+        keys.discard(key)
+        if keys:
             return
         del self._due[second]
         if len(self._seconds) > 2 * len(self._due) + STALE_SECONDS:
@@ -349,15 +350,15 @@ class MemoryStore:
             heapq.heapify(self._seconds)
 
     def _sweep(self, most: int) -> None:
-        """Remove what expired before this second, at most so many."""
+        """Remove at most so many expired entries."""
         now = self._clock()
         while self._seconds and self._seconds[0] <= now:
-            places = self._due.get(self._seconds[0])
-            if places is None:
+            keys = self._due.get(self._seconds[0])
+            if keys is None:
                 heapq.heappop(self._seconds)
             elif most > 0:
                 most -= 1
-                self._remove(places.pop())
+                self._remove(keys.pop())
             else:
                 return
 

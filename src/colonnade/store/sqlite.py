@@ -1,9 +1,9 @@
-"""A store in one file, for all processes of one machine: what it acknowledged is on disk.
+"""The SQLite store: one file for all processes of a machine; acknowledged writes are on disk.
 
-Rules: the loop never waits for the disk: one worker thread of our own has the file, takes the calls
-in order, and commits those that wait together at once, so that they share the cost of the disk.
-Between calls it looks for messages that others published. Only that thread touches the file and
-the table of who listens; only the loop touches what waits for a listener.
+Rules: the event loop never waits for the disk: one worker thread owns the file, runs the calls in
+order, and commits waiting calls in one transaction, so that they share the cost of the disk.
+Between calls it polls for messages of other processes. Only that thread uses the file and the table
+of listeners; only the event loop uses the queues of the listeners.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from colonnade.store.limits import StoreLimits, TopicListener, Topics, check_nam
 from colonnade.store.memory import check_mark, mark_digest
 from colonnade.store.sqlite_schema import ENTRY, LOG, StoreFile
 
-# How often the worker looks for messages of other processes, while someone listens.
+# The poll interval for messages of other processes, while there are listeners.
 POLL_S = 0.05
-# Calls that share one commit: enough to hide the disk, few enough to answer the first soon.
+# Calls that share one commit: enough to hide the disk, few enough that the first returns soon.
 BATCH_CALLS = 256
-# Calls that may wait for the worker; as many as a few principals may have in flight.
+# Calls that may wait for the worker: as many as a few principals may have in flight.
 WAITING_CALLS = 4096
 
 _LAST_NUMBER = 2**63 - 1  # SQLite counts no further
@@ -41,15 +41,15 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class _Leave:
-    act: Callable[[], None]
+class _RemoveListener:
+    callback: Callable[[], None]
 
 
 class SqliteStore:
-    """A durable store. `clock` gives the time of day in seconds, the same for all processes.
+    """A persistent store. `clock` is the time of day in seconds, the same for all processes.
 
-    The file is opened, or made, by the first call, and can be tried again when that fails. A call
-    that is cancelled may still take place. Make the store after a fork, not before.
+    The file is opened or created by the first call; after a failure, the next call tries again. A
+    call that is cancelled may still be executed. Create the store after a fork, not before.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class SqliteStore:
     ) -> None:
         self._path = os.fspath(path)
         if not self._path or self._path == ":memory:":
-            raise InvalidArgument("a file is needed here; a MemoryStore needs none")
+            raise InvalidArgument("SqliteStore needs a file; use MemoryStore for memory")
         self._clock = clock
         self._limits = limits or StoreLimits()
-        self._queue: queue.SimpleQueue[_Call | _Leave | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Call | _RemoveListener | None] = queue.SimpleQueue()
         self._waiting = 0
         self._thread: threading.Thread | None = None
         self._process = 0
         self._ended: asyncio.Future[None] | None = None
-        # The worker's own.
+        # Used by the worker only.
         self._file: StoreFile | None = None
         self._topics = Topics(self._limits.principal_listeners)
         self._seen = 0
@@ -77,9 +77,9 @@ class SqliteStore:
     # ------------------------------------------------------------ entries
 
     async def get(self, principal: str, key: str) -> bytes | None:
-        whose, name = _encode_names(principal, key)
+        owner, name = _encode_names(principal, key)
         now = self._clock()
-        return await self._call(lambda file: file.get(whose, name, now))
+        return await self._call(lambda file: file.get(owner, name, now))
 
     async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None:
         await self._put(principal, key, value, ttl_s, only_new=False)
@@ -90,66 +90,66 @@ class SqliteStore:
     async def _put(
         self, principal: str, key: str, value: bytes, ttl_s: float | None, *, only_new: bool
     ) -> bool:
-        whose, name = _encode_names(principal, key)
+        owner, name = _encode_names(principal, key)
         now, end = self._span(value, ttl_s)
         return await self._call(
-            lambda file: file.put(whose, name, value, now, end, only_new=only_new), writes=True
+            lambda file: file.put(owner, name, value, now, end, only_new=only_new), writes=True
         )
 
     async def delete(self, principal: str, key: str) -> None:
-        whose, name = _encode_names(principal, key)
-        await self._call(lambda file: file.remove(whose, ENTRY, name), writes=True)
+        owner, name = _encode_names(principal, key)
+        await self._call(lambda file: file.remove(owner, ENTRY, name), writes=True)
 
     async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
         check_names(principal, "mark")
         check_mark(mark, ttl_s)
-        # Who it is, in the same few bytes for everybody: there may be a million rows.
-        whose, known = mark_digest(principal, b"principal"), mark_digest(principal, mark)
+        # The principal as a digest of fixed size: there may be a million rows.
+        owner, known = mark_digest(principal, b"principal"), mark_digest(principal, mark)
         now = self._clock()
         end = float(now + ttl_s)
-        return await self._call(lambda file: file.use_once(whose, known, now, end), writes=True)
+        return await self._call(lambda file: file.use_once(owner, known, now, end), writes=True)
 
     # ------------------------------------------------------------ logs
 
     async def append(self, principal: str, log: str, entry: bytes, ttl_s: float | None) -> int:
-        whose, name = _encode_names(principal, log)
+        owner, name = _encode_names(principal, log)
         now, end = self._span(entry, ttl_s)
-        return await self._call(lambda file: file.append(whose, name, entry, now, end), writes=True)
+        return await self._call(lambda file: file.append(owner, name, entry, now, end), writes=True)
 
     async def read(self, principal: str, log: str, after: int) -> list[tuple[int, bytes]]:
-        whose, name = _encode_names(principal, log)
+        owner, name = _encode_names(principal, log)
         now = self._clock()
         known = max(0, min(after, _LAST_NUMBER))
-        return await self._call(lambda file: file.read(whose, name, known, now))
+        return await self._call(lambda file: file.read(owner, name, known, now))
 
     async def drop(self, principal: str, log: str) -> None:
-        whose, name = _encode_names(principal, log)
-        await self._call(lambda file: file.remove(whose, LOG, name), writes=True)
+        owner, name = _encode_names(principal, log)
+        await self._call(lambda file: file.remove(owner, LOG, name), writes=True)
 
     # ------------------------------------------------------------ topics
 
     async def publish(self, principal: str, topic: str, message: bytes) -> None:
-        whose, name = _encode_names(principal, topic)
+        owner, name = _encode_names(principal, topic)
         now, _ = self._span(message, None)
-        await self._call(lambda file: file.publish(whose, name, message, now), writes=True)
+        await self._call(lambda file: file.publish(owner, name, message, now), writes=True)
 
     @asynccontextmanager
     async def listen(
         self, principal: str, topic: str
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
         _encode_names(principal, topic)
-        listening = TopicListener()
+        listener = TopicListener()
         try:
-            await self._call(partial(self._join, principal, topic, listening))
-            yield listening
+            await self._call(partial(self._join, principal, topic, listener))
+            yield listener
         finally:
-            listening.end()
-            # Also where the wait above was cancelled: the worker may have gone through with it.
-            leave = partial(self._topics.leave, principal, topic, listening)
-            self._queue.put(_Leave(leave))
+            listener.end()
+            # Also if the wait above was cancelled: the worker may have added the listener.
+            leave = partial(self._topics.leave, principal, topic, listener)
+            self._queue.put(_RemoveListener(leave))
 
     async def close(self) -> None:
-        """Finish what waits, end those who listen, and let the file go."""
+        """Finish the waiting calls, end the listeners, and close the file."""
         if self._ended is None:
             self._ended = asyncio.get_running_loop().create_future()
             if self._thread is None or self._process != os.getpid():
@@ -159,7 +159,7 @@ class SqliteStore:
         if self._thread is not None and self._process == os.getpid():
             self._thread.join()
 
-    # ------------------------------------------------------------ from the loop to the worker
+    # ------------------------------------------------------------ from the event loop to the worker
 
     def _span(self, value: bytes, ttl_s: float | None) -> tuple[float, float | None]:
         """Now, and when the value expires."""
@@ -172,7 +172,7 @@ class SqliteStore:
         if self._ended is not None:
             raise InvalidArgument("this store is closed; make a new one")
         if self._waiting >= WAITING_CALLS:
-            raise Refused(f"{WAITING_CALLS} calls wait for the store {self._path}; call later")
+            raise Refused(f"{WAITING_CALLS} calls wait for the store {self._path}; try again later")
         self._start()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._queue.put(_Call(work, writes, future, self._clock()))
@@ -185,7 +185,7 @@ class SqliteStore:
     def _start(self) -> None:
         if self._thread is None:
             self._process = os.getpid()
-            # A daemon: a store that nobody closed must not keep the process from ending.
+            # A daemon thread: a store that was not closed must not keep the process from exiting.
             self._thread = threading.Thread(target=self._work, name="colonnade-store", daemon=True)
             self._thread.start()
         elif self._process != os.getpid():
@@ -196,25 +196,25 @@ class SqliteStore:
     def _work(self) -> None:
         ending = False
         while not ending:
-            calls, ending = self._gather()
-            self._perform([call for call in calls if not call.future.cancelled()])
+            calls, ending = self._take_batch()
+            self._run_batch([call for call in calls if not call.future.cancelled()])
             if self._topics:
                 self._relay()
-        for listening in self._topics.everyone():
-            listening.post(listening.end)
-        self._let_go()
+        for listener in self._topics.everyone():
+            listener.post(listener.end)
+        self._close_file()
         ended = self._ended
         if ended is not None:
             _settle(ended, ended.set_result, None)
 
-    def _gather(self) -> tuple[list[_Call], bool]:
-        """The calls that wait, a batch at most, and whether the store is to end after them."""
+    def _take_batch(self) -> tuple[list[_Call], bool]:
+        """The waiting calls, at most a batch, and whether the store is closed after them."""
         calls: list[_Call] = []
         try:
             item = self._queue.get(timeout=POLL_S if self._topics else None)
             while item is not None:
-                if isinstance(item, _Leave):
-                    item.act()
+                if isinstance(item, _RemoveListener):
+                    item.callback()
                 else:
                     calls.append(item)
                 if len(calls) >= BATCH_CALLS:
@@ -224,8 +224,8 @@ class SqliteStore:
             return calls, False
         return calls, True
 
-    def _perform(self, calls: list[_Call]) -> None:
-        """Run a batch in one transaction; nobody is told before it is on disk."""
+    def _run_batch(self, calls: list[_Call]) -> None:
+        """Run a batch in one transaction; no call returns before it is on disk."""
         if not calls:
             return
         done: list[tuple[_Call, object]] = []
@@ -237,7 +237,7 @@ class SqliteStore:
                     file.sweep(min(writes))
                 done.extend((call, _outcome(call, file)) for call in calls)
         except Exception as error:
-            self._let_go()
+            self._close_file()
             done = [(call, _copy_error(error)) for call in calls]
         for call, outcome in done:
             if isinstance(outcome, Exception):
@@ -250,22 +250,22 @@ class SqliteStore:
             self._file = StoreFile(self._path, self._limits)
         return self._file
 
-    def _let_go(self) -> None:
-        """Close the file; the next call opens it anew."""
+    def _close_file(self) -> None:
+        """Close the file; the next call opens it again."""
         file, self._file = self._file, None
         if file is not None:
-            with suppress(ChannelError):  # whatever is wrong with it, it is not ours any more
+            with suppress(ChannelError):  # it is closed in any case
                 file.close()
 
-    def _join(self, principal: str, topic: str, listening: TopicListener, file: StoreFile) -> None:
+    def _join(self, principal: str, topic: str, listener: TopicListener, file: StoreFile) -> None:
         newest = file.newest()
         if not self._topics:
             self._seen = newest
-        listening.since = newest
-        self._topics.join(principal, topic, listening)
+        listener.since = newest
+        self._topics.join(principal, topic, listener)
 
     def _relay(self) -> None:
-        """Hand on what was published since the last look."""
+        """Pass on the messages that were published since the last poll."""
         try:
             file = self._opened()
             with file.transaction(writes=False):
@@ -273,24 +273,24 @@ class SqliteStore:
                 if newest == self._seen:
                     return
                 whole = file.oldest() <= self._seen + 1
-                for number, whose, name in file.topics_after(self._seen) if whole else ():
-                    here = self._topics.at(whose.decode(), name.decode())
-                    if here:
-                        message = file.message(number, whose, name)
-                        for listening in here:
-                            if listening.since < number:
-                                listening.post(listening.offer, message)
+                for number, owner, name in file.topics_after(self._seen) if whole else ():
+                    listeners = self._topics.at(owner.decode(), name.decode())
+                    if listeners:
+                        message = file.message(number, owner, name)
+                        for listener in listeners:
+                            if listener.since < number:
+                                listener.post(listener.offer, message)
                 self._seen = newest
         except Exception as error:
-            self._let_go()
-            self._cut(f"the store failed while someone listened: {error}")
+            self._close_file()
+            self._fail_listeners(f"the store failed while listening: {error}")
         else:
             if not whole:
-                self._cut("messages were cleared away before they were seen")
+                self._fail_listeners("messages were removed before they were read")
 
-    def _cut(self, why: str) -> None:
-        for listening in self._topics.everyone():
-            listening.post(listening.cut, why)
+    def _fail_listeners(self, why: str) -> None:
+        for listener in self._topics.everyone():
+            listener.post(listener.cut, why)
 
 
 def _encode_names(principal: str, name: str) -> tuple[bytes, bytes]:
@@ -299,7 +299,7 @@ def _encode_names(principal: str, name: str) -> tuple[bytes, bytes]:
 
 
 def _outcome(call: _Call, file: StoreFile) -> object:
-    """What a call gives, or its own refusal; what is wrong with the file is everybody's."""
+    """The result of a call, or its own refusal; an error of the file fails the whole batch."""
     try:
         return call.work(file)
     except ColonnadeError as refusal:
@@ -307,14 +307,14 @@ def _outcome(call: _Call, file: StoreFile) -> object:
 
 
 def _copy_error(error: Exception) -> Exception:
-    """The same error for each of several callers: a traceback belongs to one."""
+    """A copy of the error for each caller, since a traceback belongs to one."""
     return type(error)(*error.args) if isinstance(error, ColonnadeError) else error
 
 
-def _settle(future: "asyncio.Future[Any]", act: Callable[[Any], None], value: object) -> None:
+def _settle(future: "asyncio.Future[Any]", callback: Callable[[Any], None], value: object) -> None:
     def settle() -> None:
         if not future.done():
-            act(value)
+            callback(value)
 
-    with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+    with suppress(RuntimeError):  # the event loop was closed
         future.get_loop().call_soon_threadsafe(settle)

@@ -1,9 +1,9 @@
-"""One SQLite file as a store: what the file must be, its schema, and every statement.
+"""The SQLite file of a store: its creation, its schema, and every statement.
 
-Rules: blocking, and for one thread; knows no loop. All but `open` and `close` are called inside a
-`transaction`, and refuse before they change anything but what has expired. What is stored is bytes
-as they came, each with a checksum over itself and its place: what was damaged on disk is an error,
-never an answer, and never another principal's.
+Rules: blocking, for one thread, without an event loop. All methods but `close` are called inside a
+`transaction`, and refuse before they change anything but expired rows. Each value is stored with a
+checksum over itself and its key: data that was damaged on disk is an error, never returned, and
+never that of another principal.
 """
 
 import os
@@ -22,21 +22,21 @@ from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, Refuse
 from colonnade.store.limits import OVERHEAD_BYTES, StoreLimits
 from colonnade.store.memory import check_mark_limits
 
-# How long a write waits for those of other processes. A write takes milliseconds.
+# How long a write waits for other processes. A write takes milliseconds.
 BUSY_TIMEOUT_S = 5.0
-# Messages are kept for other processes, which look every 50 ms; a process that was stopped for
-# longer than this, or while so many came, learns that it missed some.
+# Messages are kept for other processes, which poll every 50 ms; a process that was stopped for
+# longer than this, or for more messages, gets an error that it missed some.
 MAX_STORED_MESSAGES = 4096
 MAX_STORED_MESSAGE_BYTES = 64 * 1024 * 1024
 MESSAGE_TTL_S = 30.0
-# What expired goes in steps of this many, one with each commit: more than a commit can add.
+# Expired rows that are removed with each commit: more than a commit can add.
 SWEEP_AT_ONCE = 512
-# What a mark takes in the file, with its index.
+# The size of a mark in the file, with its index.
 MARK_BYTES = 128
 
 ENTRY, LOG = 0, 1
 
-_APPLICATION = 0x504F5254  # "PORT": tells our files from other programs' databases
+_APPLICATION = 0x504F5254  # "PORT": distinguishes our files from other programs' databases
 # One element a version, each a step from the one before. Never change one that was released.
 _VERSIONS: Sequence[str] = (
     """
@@ -75,10 +75,10 @@ _creating = threading.Lock()
 
 
 class StoreFile:
-    """The file, while it is open."""
+    """The open file."""
 
     def __init__(self, path: str, limits: StoreLimits) -> None:
-        """Open or create it. Raises `CannotConnect` and says why."""
+        """Open or create it. Raises `CannotConnect`."""
         self._path = path
         self._limits = limits
         with self._reached(CannotConnect, "cannot be opened"):
@@ -97,7 +97,7 @@ class StoreFile:
 
     @contextmanager
     def transaction(self, *, writes: bool) -> Generator[None, None, None]:
-        """All that happens inside, or nothing; on disk when this is left. Raises `ChannelError`."""
+        """A transaction: rolled back on an error, on disk after the exit. Raises `ChannelError`."""
         with self._reached():
             self._do("BEGIN IMMEDIATE" if writes else "BEGIN")
             try:
@@ -129,14 +129,15 @@ class StoreFile:
         """The first row, or None."""
         return self._do(statement, *values).fetchone()
 
-    # ------------------------------------------------------------ what the file is
+    # ------------------------------------------------------------ setup
 
     def _settle(self) -> None:
         self._use_wal()
         # On disk before it is acknowledged; the default of WAL mode loses it with the power.
         self._do("PRAGMA synchronous = FULL")
         self._do("PRAGMA trusted_schema = OFF")
-        with self.transaction(writes=False):  # all of one moment: somebody may be making it
+        # In a transaction: another process may be creating the file.
+        with self.transaction(writes=False):
             version = self._version()
         if version == len(_VERSIONS):
             return
@@ -148,7 +149,7 @@ class StoreFile:
             self._do(f"PRAGMA user_version = {len(_VERSIONS)}")
 
     def _use_wal(self) -> None:
-        """Readers and a writer at once. SQLite does not wait for others here: we do."""
+        """Allow concurrent readers and a writer. SQLite does not wait here, so this retries."""
         deadline = time.monotonic() + BUSY_TIMEOUT_S
         while True:
             try:
@@ -168,12 +169,12 @@ class StoreFile:
         (version,) = self._one("PRAGMA user_version")
         if version > len(_VERSIONS) and application == _APPLICATION:
             raise CannotConnect(
-                f"the store {self._path} has version {version}, and this Colonnade knows "
+                f"the store {self._path} has version {version}, and this Colonnade supports "
                 f"{len(_VERSIONS)}; install a newer one"
             )
         empty = self._one("SELECT 1 FROM sqlite_master") is None
         if application != _APPLICATION and not (empty and version == 0):
-            words = f"{self._path} is some other program's database; name another file"
+            words = f"{self._path} is a database of another program; name another file"
             raise CannotConnect(words)
         return version
 
@@ -201,7 +202,7 @@ class StoreFile:
         *,
         only_new: bool,
     ) -> bool:
-        """Whether it was put. Raises `Refused` where there is no room."""
+        """Whether it was stored. Raises `Refused` if there is no room."""
         there = self._thing(principal, ENTRY, name, now)
         if only_new and there is not None:
             return False
@@ -221,7 +222,7 @@ class StoreFile:
     # ------------------------------------------------------------ marks
 
     def use_once(self, principal: bytes, mark: bytes, now: float, expires_at: float) -> bool:
-        """Whether a mark is new. Raises `Refused` where there are too many."""
+        """Whether a mark is new. Raises `Refused` if there are too many."""
         row = self._one("SELECT expires_at FROM marks WHERE digest = ?", mark)
         if row is not None:
             if row[0] > now:
@@ -274,7 +275,7 @@ class StoreFile:
     def append(
         self, principal: bytes, name: bytes, entry: bytes, now: float, expires_at: float | None
     ) -> int:
-        """The number of the entry. Raises `Refused` where there is no room."""
+        """The number of the entry. Raises `Refused` if there is no room."""
         there = self._thing(principal, LOG, name, now)
         id, size, cost = there or (-1, 0, len(principal) + len(name) + OVERHEAD_BYTES)
         first, last = self._one("SELECT min(number), max(number) FROM records WHERE thing = ?", id)
@@ -289,7 +290,7 @@ class StoreFile:
         return number
 
     def _making_room(self, id: int, number: int, size: int) -> tuple[int, int]:
-        """The first entry that can stay beside the one of this number, and what is held then."""
+        """The first entry that can be kept with the one of this number, and the size after that."""
         limits = self._limits
         for found, length in self._do(
             "SELECT number, length(entry) FROM records WHERE thing = ? ORDER BY number", id
@@ -316,12 +317,12 @@ class StoreFile:
             for number, e in rows
         ]
 
-    # ------------------------------------------------------------ what both have
+    # ------------------------------------------------------------ entries and logs
 
     def _thing(
         self, principal: bytes, kind: int, name: bytes, now: float
     ) -> tuple[int, int, int] | None:
-        """Id, size and cost of what is alive under this name; what expired is removed."""
+        """Id, size and cost of the row of this name; an expired one is removed."""
         row = self._one(
             "SELECT id, size, cost, expires_at FROM things"
             " WHERE principal = ? AND kind = ? AND name = ?",
@@ -342,7 +343,7 @@ class StoreFile:
         now: float,
         expires_at: float | None,
     ) -> int:
-        """Write a thing in the place of what is there; its id."""
+        """Insert or replace a row; returns its id."""
         entries, more = (0, cost - there[2]) if there else (1, cost)
         self._make_room(place[0], entries, more, now)
         self._charge(place[0], entries, more)
@@ -392,7 +393,7 @@ class StoreFile:
         self._charge(principal, -1, -cost)
 
     def sweep(self, now: float) -> bool:
-        """Remove some of what expired; whether there was any."""
+        """Remove some expired rows; whether there were any."""
         rows = self._do(
             "SELECT id, principal, cost FROM things WHERE expires_at <= ? LIMIT ?",
             *(now, SWEEP_AT_ONCE),
@@ -404,7 +405,7 @@ class StoreFile:
         return bool(rows)
 
     def _clear(self, old: str, bound: float) -> None:
-        """Delete the oldest messages as long as they are too old in this way."""
+        """Delete the oldest messages while they meet the condition."""
         oldest = "SELECT id FROM messages ORDER BY id LIMIT ?"
         words = f"DELETE FROM messages WHERE id IN ({oldest}) AND {old}"
         while self._do(words, SWEEP_AT_ONCE, bound).rowcount > 0:
@@ -413,7 +414,7 @@ class StoreFile:
     # ------------------------------------------------------------ messages
 
     def publish(self, principal: bytes, topic: bytes, message: bytes, now: float) -> None:
-        """Raises `Refused` where there is no room."""
+        """Store a message. Raises `Refused` if there is no room."""
         self._check_total(len(message))
         before = self._one("SELECT ends FROM messages ORDER BY id DESC LIMIT 1")
         ends = (before[0] if before else 0) + len(message) + OVERHEAD_BYTES
@@ -438,7 +439,7 @@ class StoreFile:
         return row[0] if row else 0
 
     def oldest(self) -> int:
-        """The number of the first message that is still here, or of the next."""
+        """The number of the first stored message, or of the next."""
         (found,) = self._one("SELECT min(id) FROM messages")
         return found if found is not None else self.newest() + 1
 
@@ -453,7 +454,7 @@ class StoreFile:
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
-    # The errors that the module itself raises have no code.
+    # Errors that the `sqlite3` module itself raises have no code.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
@@ -478,7 +479,7 @@ def _add_checksum(value: bytes, *place: bytes) -> bytes:
 def _check_checksum(stamped: bytes, *place: bytes) -> bytes:
     stamp, value = stamped[:_CHECKSUM_BYTES], stamped[_CHECKSUM_BYTES:]
     if _checksum(value, place) != stamp:
-        raise ConnectionLost("what the store has here was damaged; restore it, or delete the entry")
+        raise ConnectionLost("an entry of the store is damaged; restore it, or delete the entry")
     return value
 
 
@@ -486,9 +487,9 @@ def _check_checksum(stamped: bytes, *place: bytes) -> bytes:
 
 
 def _create_private(path: str) -> None:
-    """See to it that nobody but its owner can open the file. Raises `OSError`, `CannotConnect`."""
+    """Make the file accessible only to its owner. Raises `OSError`, `CannotConnect`."""
     try:
-        # SQLite gives its companions the mode of this file.
+        # SQLite gives its `-wal` and `-shm` files the mode of this file.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
         for name in (path, f"{path}-wal", f"{path}-shm"):
@@ -501,6 +502,6 @@ def _make_private(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        raise CannotConnect(f"{path} is not a plain file; name the file itself")
+        raise CannotConnect(f"{path} is not a regular file; name the file itself")
     if os.name == "posix" and mode & 0o077:
         os.chmod(path, 0o600)

@@ -1,11 +1,11 @@
-"""One conversation over a channel that carries everything both ways: a pipe, or memory.
+"""A connection over a channel that carries messages both ways: a pipe, or memory.
 
 It drives a `DuplexLink`: what the link sends is written, each request that it receives is handled
 in a task of its own, and each response that it waits for is a future.
 
-Rules: one owner: everything here happens in the loop that runs it. No message is decoded or
-judged here. A task never raises, and the end of the conversation waits for the tasks: but only for
-so long, because a handler may refuse to stop.
+Rules: everything happens in one event loop. No message is decoded or validated here. A task never
+raises, and closing waits for the tasks, but with a timeout, because a handler may ignore its
+cancellation.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from colonnade.errors import (
     LocalProtocolError,
     Output,
 )
-from colonnade.ports import Answer, Hearer, Progressing
+from colonnade.ports import ConnectionEvents, ProgressCallback, Responder
 from colonnade.protocol.exchange import LISTEN, Exchange, NonHttpRequestFields
 from colonnade.protocol.jsonrpc import RequestId
 from colonnade.protocol.link.events import (
@@ -46,7 +46,7 @@ from colonnade.protocol.revision import Revision
 from colonnade.protocol.subscriptions import is_covered
 from colonnade.protocol.types import NotificationParams, RequestParams
 
-# What is the same for every client, and has nothing of one caller in it.
+# Change notifications that are the same for every client.
 BROADCASTS: Final = frozenset(
     {
         "notifications/tools/list_changed",
@@ -54,26 +54,26 @@ BROADCASTS: Final = frozenset(
         "notifications/prompts/list_changed",
     }
 )
-# What goes to those who subscribed to its `uri`.
+# Sent to the clients that have subscribed to its `uri`.
 BY_SUBSCRIPTION: Final = "notifications/resources/updated"
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
 
-def news_for(
+def encode_change(
     link: DuplexLink, subscriptions: Set[str], method: str, params: NotificationParams
 ) -> bytes | None:
-    """A change as a frame for this link; None where it is not for it."""
+    """Encode a change notification for one client; None if it is not sent to this client."""
     if method == BY_SUBSCRIPTION:
         uri: str | None = getattr(params, "uri", None)
         if uri is None or not is_covered(uri, subscriptions):
             return None
     elif method not in BROADCASTS:
-        log.error("%s was announced to every session, and has one recipient; not sent", method)
+        log.error("%s was sent to every session but belongs to one client; not sent", method)
         return None
     try:
         return link.notify(method, params)
-    except LocalProtocolError:  # not in this revision, not offered, or not yet
+    except LocalProtocolError:  # not in this revision, not a declared capability, or too early
         return None
 
 
@@ -81,9 +81,9 @@ if TYPE_CHECKING:
     from colonnade.protocol.input_requests import InputRequest
 
 
-# A person must find the window, read the question and decide.
-ASK_S = 600.0
-# An alarm may ring that much early, by the last digit of the time alone.
+# For an input request: a user must find the window, read the request and decide.
+INPUT_TIMEOUT_S = 600.0
+# A timer may fire that much early, by rounding alone.
 ROUNDING_S = 1e-6
 
 
@@ -99,16 +99,17 @@ class Channel(Protocol):
         ...
 
 
-class Line(Channel, Protocol):
-    """A channel that whoever speaks on it can end."""
+class ClosableChannel(Channel, Protocol):
+    """A channel that its user can close."""
 
     async def close(self, why: str = ...) -> None:
-        """End it, and wait until nothing of it is left; at any time, and twice."""
+        """Close it and wait until its tasks have ended; may be called at any time, and more than
+        once."""
         ...
 
 
 class DuplexRequestContext(NonHttpRequestFields, Struct, eq=False, gc=False):
-    """One exchange on a duplex conversation, with its way back."""
+    """The context of one request on a duplex connection."""
 
     exchange: Exchange
     duplex: "Duplex"
@@ -116,79 +117,81 @@ class DuplexRequestContext(NonHttpRequestFields, Struct, eq=False, gc=False):
 
     @property
     def debug(self) -> bool:
-        """Whether this caller is shown what crashed."""
+        """Whether the caller is sent the exception of a handler that failed."""
         return self.duplex.debug
 
     @property
     def session(self) -> "Duplex | None":
-        """The pipe, for those who opened it with a handshake."""
+        """The connection, if it was opened with a handshake."""
         return self.duplex if self.exchange.peer.revision.handshake else None
 
     async def send(self, frame: bytes) -> None:
-        """Write a notification of this exchange."""
+        """Write a notification that belongs to this request."""
         self.duplex.channel.write(frame)
         await self.duplex.channel.drain()
 
     def post(self, frame: bytes) -> bool:
-        """Whoever writes here may have to wait."""
+        """False: a write may have to wait for the peer."""
         return False
 
-    async def ask(self, question: "InputRequest") -> Raw:
-        """Ask by request, and wait for as long as a person may need."""
+    async def ask(self, input_request: "InputRequest") -> Raw:
+        """Send an input request, and wait for as long as a user may need."""
         if self.duplex.link.phase is Phase.OPENING:
             raise ConnectionLost(NOT_INITIALIZED)
-        return await self.duplex.request(question.kind.method, question.params, ASK_S)
+        return await self.duplex.request(
+            input_request.kind.method, input_request.params, INPUT_TIMEOUT_S
+        )
 
     async def hang_up(self) -> None:
-        """The channel carries everything else, too; it stays."""
+        """Does nothing: the channel carries all other requests, too."""
 
 
 class Duplex:
-    """A link, the channel that it speaks through, and the tasks that answer."""
+    """A link, the channel that it uses, and the tasks that handle its requests."""
 
     def __init__(
         self,
         link: DuplexLink,
         channel: Channel,
-        answer: Answer,
+        respond: Responder,
         *,
-        told: Callable[[NotificationReceived], None] | None = None,
-        opened: Callable[[PeerIdentified], None] | None = None,
+        on_notification: Callable[[NotificationReceived], None] | None = None,
+        on_peer_identified: Callable[[PeerIdentified], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         debug: bool = False,
     ) -> None:
         self.link = link
         self.channel = channel
         self.debug: bool = debug
-        self._answer = answer
-        self._told = told
-        self._opened = opened
-        self._progressing: dict[RequestId, Progressing] = {}
+        self._respond = respond
+        self._on_notification = on_notification
+        self._on_peer_identified = on_peer_identified
+        self._progress_callbacks: dict[RequestId, ProgressCallback] = {}
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.subscriptions: set[str] = set()
-        # The requests that are being answered, each by a task that enters and removes itself.
+        # The requests that are being handled, each by a task that adds and removes itself.
         self._tasks: dict[Exchange, asyncio.Task[Any]] = {}
         # Our own requests that wait for a response.
         self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at: float = 0.0
-        self._deaf: str = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float = 0.0
+        self._input_ended: str = ""
 
     # ------------------------------------------------------------ in
 
     def receive(self, frame: bytes) -> None:
-        """One message has arrived."""
-        # The time is for progress, and that only for who waits for some.
-        now = self._clock() if self._progressing else 0.0
+        """Handle one message."""
+        # The time is needed for progress notifications only.
+        now = self._clock() if self._progress_callbacks else 0.0
         for event in self.link.receive(frame, now):
             if type(event) is RequestReceived:
                 self._start(event.exchange)
             else:
-                self._act(event)
+                self._handle_event(event)
 
     def receive_all(self, frames: Iterable[bytes | Fault]) -> None:
-        """Messages that have arrived together, or what was none."""
+        """Handle messages that have arrived together; a `Fault` is one that could not be read."""
         for frame in frames:
             if isinstance(frame, Fault):
                 self.refuse(frame)
@@ -196,11 +199,11 @@ class Duplex:
                 self.receive(frame)
 
     def refuse(self, fault: Fault) -> None:
-        """What arrived was no message at all."""
+        """Respond to input that is not a message."""
         for event in self.link.refuse(fault):
-            self._act(event)
+            self._handle_event(event)
 
-    def _act(self, event: LinkEvent) -> None:
+    def _handle_event(self, event: LinkEvent) -> None:
         match event:  # the most frequent first
             case RequestFinished():
                 self._settle(event.id, event.outcome)
@@ -216,24 +219,24 @@ class Duplex:
                     )  # R0061
                     task.cancel()
             case NotificationReceived():
-                if self._told is not None:
-                    self._told(event)
+                if self._on_notification is not None:
+                    self._on_notification(event)
             case ProgressReceived():
-                progressed = self._progressing.get(event.id)
-                if progressed is not None:
-                    progressed(event.params)
+                on_progress = self._progress_callbacks.get(event.id)
+                if on_progress is not None:
+                    on_progress(event.params)
             case PeerIdentified():
-                if self._opened is not None:
-                    self._opened(event)
+                if self._on_peer_identified is not None:
+                    self._on_peer_identified(event)
             case MessageIgnored():
                 log.debug("ignored: %s", event.why)
 
     def _start(self, exchange: Exchange) -> None:
-        """Answer a request in a task of its own, in the current context. The loop holds the task
-        until it has begun; then it is in `_tasks`.
+        """Handle a request in a task of its own, in the current context. The loop holds the task
+        until it has started; then it is in `_tasks`.
 
-        Where Python has eager tasks, it begins at once: most handlers never wait, and are done
-        without another turn of the loop. A loop with a task factory decides for itself.
+        With eager tasks (Python 3.12) it starts at once: most handlers never wait, and finish
+        without another iteration of the loop. A task factory of the loop takes precedence.
         """
         loop, work, name = self._loop, self._run(exchange), exchange.method.name
         if loop.get_task_factory() is not None:
@@ -244,32 +247,34 @@ class Duplex:
             asyncio.Task(work, loop=loop, name=name)
 
     async def _run(self, exchange: Exchange) -> None:
-        """Answer one request, in a task of its own."""
-        if exchange.settled:  # it was cancelled before its task had begun
+        """Handle one request and write its response."""
+        if exchange.settled:  # it was cancelled before its task had started
             return
         task = asyncio.current_task(self._loop)
         assert task is not None
         self._tasks[exchange] = task
         request = DuplexRequestContext(exchange, self)
-        held = self.link.pause_timeouts(self._clock()) if exchange.input_request is not None else ()
-        if held:
-            self._set_alarm()
+        paused = (
+            self.link.pause_timeouts(self._clock()) if exchange.input_request is not None else ()
+        )
+        if paused:
+            self._set_timer()
         try:
-            data = await self._answer(request)
+            data = await self._respond(request)
         except ConnectionLost:
             data = None
         except (Exception, asyncio.CancelledError) as error:
-            data = self._failed(exchange, error)
+            data = self._encode_failure(exchange, error)
         finally:
             del self._tasks[exchange]
-            if held:
-                self.link.resume_timeouts(held, self._clock())
-                self._set_alarm()
+            if paused:
+                self.link.resume_timeouts(paused, self._clock())
+                self._set_timer()
         if data is not None:
             self.channel.write(data)
 
-    def _failed(self, exchange: Exchange, error: BaseException) -> bytes | None:
-        if exchange.settled:  # its sender cancelled it, or the conversation has ended
+    def _encode_failure(self, exchange: Exchange, error: BaseException) -> bytes | None:
+        if exchange.settled:  # the peer cancelled it, or the connection has ended
             return None
         # A handler that cancels its own task is a failure like any other; the task then ends.
         log.error("the service raised %s", type(error).__name__, exc_info=error)
@@ -292,41 +297,41 @@ class Duplex:
         params: RequestParams,
         timeout_s: float = TIMEOUT_S,
         *,
-        progressed: Progressing | None = None,
+        on_progress: ProgressCallback | None = None,
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
     ) -> Raw:
-        """Ask the peer and wait for its raw answer; giving up tells it so.
+        """Send a request and wait for its raw result; cancelling the call cancels the request.
 
-        `progressed` hears how it is getting on. There are no `headers` here.
+        Progress notifications are passed to `on_progress`. `headers` are for HTTP, and ignored.
         """
-        id, answer = self._begin(method, params, timeout_s, progressed, probing)
+        id, response = self._send_request(method, params, timeout_s, on_progress, probing)
         try:
-            return await answer
+            return await response
         finally:
-            self._progressing.pop(id, None)
-            self.give_up(id)
-            if answer.done() and not answer.cancelled():
-                answer.exception()  # the caller may have been cancelled meanwhile
+            self._progress_callbacks.pop(id, None)
+            self.cancel_request(id)
+            if response.done() and not response.cancelled():
+                response.exception()  # the caller may have been cancelled meanwhile
 
-    def begin(
+    def start_request(
         self, method: str, params: RequestParams, timeout_s: float
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
-        """Ask the peer: the id of the request, and its raw answer to come. The caller calls
-        `give_up` in the end."""
-        return self._begin(method, params, timeout_s)
+        """Send a request: its id, and the future of its raw result. The caller must call
+        `cancel_request` in the end."""
+        return self._send_request(method, params, timeout_s)
 
-    def _begin(
+    def _send_request(
         self,
         method: str,
         params: RequestParams,
         timeout_s: float,
-        progressed: Progressing | None = None,
+        on_progress: ProgressCallback | None = None,
         probing: Revision | None = None,
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
-        """Send a request; `probing` is a revision that the peer may not speak."""
-        if self._deaf:
-            raise ConnectionLost(self._deaf)
+        """Send a request; `probing` is a revision that the peer may not support."""
+        if self._input_ended:
+            raise ConnectionLost(self._input_ended)
         now = self._clock()
         id, data = self.link.request(
             method,
@@ -334,79 +339,80 @@ class Duplex:
             now=now,
             timeout_s=timeout_s,
             max_s=max(MAX_S, timeout_s),
-            progress=progressed is not None,
+            progress=on_progress is not None,
             revision=probing,
         )
-        if progressed is not None:
-            self._progressing[id] = progressed
-        answer = self._wait_for(id, now + timeout_s)
+        if on_progress is not None:
+            self._progress_callbacks[id] = on_progress
+        response = self._wait_for(id, now + timeout_s)
         self.channel.write(data)
-        return id, answer
+        return id, response
 
-    def give_up(self, id: RequestId) -> None:
-        """Nobody waits for this answer any more: the peer is told, if it has not given it."""
+    def cancel_request(self, id: RequestId) -> None:
+        """Cancel a request; the peer is notified unless it has responded."""
         if self._waiting.pop(id, None) is not None:
-            gone = self.link.cancel(id, "no longer wanted")
-            if gone is not None:
-                self.channel.write(gone)
+            notification = self.link.cancel(id, "no longer wanted")
+            if notification is not None:
+                self.channel.write(notification)
 
     async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
-        """Open the conversation with a handshake. R0056: giving up closes it."""
+        """Open the connection with a handshake. R0056: cancelling it closes the connection."""
         id = self.link.snapshot().next_id
         now = self._clock()
         data = self.link.initialize(now, timeout_s, revision).data
-        answer = self._wait_for(id, now + timeout_s)
+        response = self._wait_for(id, now + timeout_s)
         self.channel.write(data)
         try:
-            return await answer
+            return await response
         finally:
             if self._waiting.pop(id, None) is not None:
-                self.close("the handshake was given up")
+                self.close("the handshake was cancelled")
 
     def _wait_for(self, id: RequestId, until: float) -> asyncio.Future[Raw]:
-        answer = self._waiting[id] = self._loop.create_future()
-        # One alarm rings for all: it is set anew only where it would come too late for this one,
-        # and where it comes too early it finds nothing to do.
-        if self._alarm is None or until < self._alarm_at:
-            self._set_alarm()
-        return answer
+        response = self._waiting[id] = self._loop.create_future()
+        # One timer for all requests: it is set again only if it would fire too late for this one;
+        # if it fires too early, there is nothing to do.
+        if self._timer is None or until < self._timer_at:
+            self._set_timer()
+        return response
 
     async def notify(self, method: str, params: NotificationParams | None = None) -> None:
-        """Tell the peer something."""
+        """Send a notification to the peer."""
         self.channel.write(self.link.notify(method, params))
         await self.channel.drain()
 
-    def news(self, method: str, params: NotificationParams) -> None:
-        """Tell the peer of a change, where the revision tells without being asked."""
-        frame = news_for(self.link, self.subscriptions, method, params)
+    def notify_change(self, method: str, params: NotificationParams) -> None:
+        """Send a change notification, in revisions that send them without a subscription."""
+        frame = encode_change(self.link, self.subscriptions, method, params)
         if frame is not None:
             self.channel.write(frame)
 
-    def _set_alarm(self) -> None:
+    def _set_timer(self) -> None:
         deadline = self.link.next_deadline
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if deadline is not None:
-            self._alarm_at = deadline
+            self._timer_at = deadline
             delay = max(0.0, deadline - self._clock())
-            self._alarm = asyncio.get_running_loop().call_later(delay, self._ring)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         for event in self.link.tick(self._clock() + ROUNDING_S):
-            self._act(event)
-        self._set_alarm()
+            self._handle_event(event)
+        self._set_timer()
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ closing
 
     async def finish(self, why: str, timeout_s: float) -> None:
-        """The peer says no more: what needs no further word of it may still be answered."""
-        self._deaf = why
+        """Let running requests finish after the end of the input, as far as they need no response
+        of the peer."""
+        self._input_ended = why
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ConnectionLost(why))
-        await asyncio.sleep(0)  # what was read last may not have begun
-        # A subscription waits for changes only, and would never be finished.
+        await asyncio.sleep(0)  # the task of the last request may not have started
+        # A subscription only waits for changes, and would never finish.
         calls = [task for exchange, task in self._tasks.items() if exchange.method.name != LISTEN]
         if calls:
             await asyncio.wait(calls, timeout=timeout_s)
@@ -414,36 +420,43 @@ class Duplex:
     def close(
         self, why: str, more: str = "", *, server: str | None = None, output: Output = NO_OUTPUT
     ) -> None:
-        """The channel is gone: tell everything that waits, stop everything that runs."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        """Fail the requests that wait for a response, and cancel the handlers that run."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for event in self.link.close(why, more, server=server, output=output):
-            self._act(event)
+            self._handle_event(event)
         for task in self._tasks.values():
             task.cancel()
 
     async def ended(self, timeout_s: float) -> None:
-        """Wait for the last handler, if it ends in time."""
+        """Wait until the last handler has ended, or for the timeout."""
         if self._tasks:
-            _, left = await asyncio.wait(list(self._tasks.values()), timeout=timeout_s)
-            if left:
-                log.warning("%d handlers do not stop, and are left alone", len(left))
+            _, running = await asyncio.wait(list(self._tasks.values()), timeout=timeout_s)
+            if running:
+                log.warning("%d handlers ignored their cancellation and still run", len(running))
 
 
-class Held(Duplex):
-    """A conversation as a client holds it: what carries it ends with it."""
+class ClientDuplex(Duplex):
+    """A client's duplex connection: closing it closes its channel."""
 
     def __init__(
         self,
         link: DuplexLink,
-        line: Line,
-        hearer: Hearer,
+        channel: ClosableChannel,
+        events: ConnectionEvents,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(link, line, hearer.answer, told=hearer.told, clock=clock)
-        self._line = line
+        super().__init__(
+            link,
+            channel,
+            events.handle_request,
+            on_notification=events.on_notification,
+            clock=clock,
+        )
+        self._closable = channel
 
-    async def leave(self, why: str) -> None:
-        """End it, and wait until nothing of it is left; at any time, and twice."""
-        await self._line.close(why)
+    async def aclose(self, why: str) -> None:
+        """Close the channel and wait until its tasks have ended; may be called at any time, and
+        more than once."""
+        await self._closable.close(why)

@@ -1,11 +1,12 @@
-"""Two duplex conversations joined in one process: no process between them, and no socket.
+"""The in-memory transport: a client and a server connected in one process, without a socket.
 
-What one end writes the other reads at once, where it has read all that came before and is not
-reading now; else in a later turn of the loop, in order, in the context in which it was written.
+A message that one end writes is read by the other at once, if that has read everything before it
+and is not reading now; else in a later iteration of the loop, in order, in the context in which it
+was written.
 
-Rules: one owner: everything here happens in the loop that runs both ends. There is no task: what is
-on its way is a callback of the loop. Closing either end ends both, and what was written before
-arrives before the end.
+Rules: everything happens in the event loop that runs both ends. There is no task: a queued message
+is a callback of the loop. Closing either end closes both, after the messages that were written
+before.
 """
 
 import asyncio
@@ -16,31 +17,31 @@ from typing import Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 from colonnade.errors import ConnectionLost, LocalProtocolError
-from colonnade.ports import Hearer, Service
+from colonnade.ports import ConnectionEvents, Service
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.transport.duplex import Duplex, Held
+from colonnade.transport.duplex import ClientDuplex, Duplex
 
-# What may be on its way to an end. Both read in every turn of the loop, so only a handler that
-# writes this much without a pause gets here, and it would never stop.
+# The queued messages of an end. Both ends read in every iteration of the loop, so only a handler
+# that writes without a pause reaches this, and it would never stop.
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
-# Above this, whoever sends notices waits for the other side to read.
+# Above this, senders of notifications wait for the other end to read.
 DRAIN_BYTES = 1024 * 1024
-# Messages that an end reads in one turn of the loop, so that other tasks have theirs.
+# Messages that an end reads in one iteration of the loop, so that other tasks run, too.
 FRAMES_A_TURN = 64
-# Messages that are read at once inside of each other, where a handler is itself the client of
-# another server in memory: each call is two, and takes a dozen frames of Python's stack.
+# Nested immediate reads, if a handler is itself the client of another in-memory server: each call
+# is two reads, and takes a dozen frames of Python's stack.
 MAX_NESTED = 16
-# For handlers that were stopped to clean up.
+# How long cancelled handlers may clean up.
 CLEAN_UP_S = 5.0
 
-# Hears every message as it is written: who says it, and what.
-Listener: TypeAlias = Callable[[Side, bytes], None]
+# Called with every message as it is written, and the side that writes it.
+OnFrame: TypeAlias = Callable[[Side, bytes], None]
 
 
 class FrameReceiver(Protocol):
-    """Whoever reads at an end: a duplex."""
+    """Reads the messages of an end: a duplex."""
 
     def receive(self, frame: bytes) -> None: ...
 
@@ -49,180 +50,181 @@ class FrameReceiver(Protocol):
     async def ended(self, timeout_s: float) -> None: ...
 
 
-class Nesting:
-    """How deep messages are being read inside of each other, in one loop."""
+class NestingDepth:
+    """The number of nested immediate reads, in one loop."""
 
     def __init__(self) -> None:
         self.depth = 0
 
 
-_nestings: "WeakKeyDictionary[asyncio.AbstractEventLoop, Nesting]" = WeakKeyDictionary()
+_depths: "WeakKeyDictionary[asyncio.AbstractEventLoop, NestingDepth]" = WeakKeyDictionary()
 
 
 class End:
-    """One end of a pair: the channel of one duplex. `join` says of which."""
+    """One end of a pair: the channel of the duplex that is passed to `join`."""
 
-    def __init__(self, side: Side, overhear: Listener | None = None) -> None:
+    def __init__(self, side: Side, on_frame: OnFrame | None = None) -> None:
         self.side = side
-        self.other: End = self  # `pair` knows better
-        self._overhear = overhear
+        self.other: End = self  # set by `connected_pair`
+        self._on_frame = on_frame
         self._reader: FrameReceiver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._nesting = Nesting()
-        self._leave: Callable[[], None] | None = None
-        # What is still to be read, each in the context of whoever wrote it.
-        self._arrived: deque[tuple[bytes, Context]] = deque()
-        self._unread = 0
-        self._reading: asyncio.Handle | None = None
+        self._depth = NestingDepth()
+        self._on_closed: Callable[[], None] | None = None
+        # Messages to be read, each with the context in which it was written.
+        self._received: deque[tuple[bytes, Context]] = deque()
+        self._unread_bytes = 0
+        self._read_handle: asyncio.Handle | None = None
         self._busy = False
-        self._at_once = 0
-        self._room = asyncio.Event()
-        self._ending: str | None = None
-        self._over: str | None = None
-        self._ended = asyncio.Event()
+        self._immediate_reads = 0
+        self._drained = asyncio.Event()
+        self._close_reason: str | None = None
+        self._closed: str | None = None
+        self._closed_event = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"End({self.side.value}, {self._over or 'open'})"
+        return f"End({self.side.value}, {self._closed or 'open'})"
 
-    def join(self, reader: FrameReceiver, leave: Callable[[], None] | None = None) -> None:
-        """Hand what arrives here to this reader; at the end call `leave`."""
+    def join(self, reader: FrameReceiver, on_closed: Callable[[], None] | None = None) -> None:
+        """Pass messages to this reader; call `on_closed` when the end is closed."""
         if self._reader is not None:
-            raise LocalProtocolError(f"this end is joined already: {self!r}")
-        self._reader, self._leave = reader, leave
+            raise LocalProtocolError(f"this end has a reader already: {self!r}")
+        self._reader, self._on_closed = reader, on_closed
         self._loop = asyncio.get_running_loop()
-        self._nesting = _nestings.setdefault(self._loop, self._nesting)
-        self._wake()
+        self._depth = _depths.setdefault(self._loop, self._depth)
+        self._schedule_read()
 
-    def carry(self, link: DuplexLink, hearer: Hearer) -> Held:
-        """Carry a client's conversation."""
-        held = Held(link, self, hearer, loop_time)
-        self.join(held, hearer.gone)
-        return held
+    def open_conversation(self, link: DuplexLink, events: ConnectionEvents) -> ClientDuplex:
+        """Open a client's connection on this end."""
+        conversation = ClientDuplex(link, self, events, loop_time)
+        self.join(conversation, events.on_closed)
+        return conversation
 
     # ------------------------------------------------------------ out
 
     def write(self, frame: bytes) -> None:
-        """Send one message on its way: it arrives now, or in a later turn of the loop."""
+        """Send one message: it is read now, or in a later iteration of the loop."""
         other = self.other
-        if self._over is not None or other._ending is not None:
+        if self._closed is not None or other._close_reason is not None:
             return
-        if self._overhear is not None:
-            self._overhear(self.side, frame)
+        if self._on_frame is not None:
+            self._on_frame(self.side, frame)
         reader = other._reader
         if (
             reader is None
             or other._busy
-            or other._arrived
-            or other._at_once >= FRAMES_A_TURN
-            or other._nesting.depth >= MAX_NESTED
+            or other._received
+            or other._immediate_reads >= FRAMES_A_TURN
+            or other._depth.depth >= MAX_NESTED
         ):
-            other._keep(frame)
+            other._queue(frame)
         else:
             other._read_now(reader, frame)
 
     async def drain(self) -> None:
-        """Wait while the other side has much to read."""
-        while self.other._unread > DRAIN_BYTES and self._over is None:
-            self.other._room.clear()
-            await self.other._room.wait()
-        if self._over is not None:
-            raise ConnectionLost(self._over)
+        """Wait while the other end has much to read. Raises `ConnectionLost`."""
+        while self.other._unread_bytes > DRAIN_BYTES and self._closed is None:
+            self.other._drained.clear()
+            await self.other._drained.wait()
+        if self._closed is not None:
+            raise ConnectionLost(self._closed)
 
     # ------------------------------------------------------------ in
 
-    def _keep(self, frame: bytes) -> None:
-        if self._unread + len(frame) > MAX_UNREAD_BYTES:
-            self._hang_up(f"the {self.side.value} left {MAX_UNREAD_BYTES} bytes unread")
+    def _queue(self, frame: bytes) -> None:
+        if self._unread_bytes + len(frame) > MAX_UNREAD_BYTES:
+            self._schedule_close(f"the {self.side.value} left {MAX_UNREAD_BYTES} bytes unread")
             return
-        self._arrived.append((frame, copy_context()))
-        self._unread += len(frame)
-        self._wake()
+        self._received.append((frame, copy_context()))
+        self._unread_bytes += len(frame)
+        self._schedule_read()
 
     def _read_now(self, reader: FrameReceiver, frame: bytes) -> None:
-        nesting = self._nesting
+        depth = self._depth
         self._busy = True
-        self._at_once += 1
-        nesting.depth += 1
+        self._immediate_reads += 1
+        depth.depth += 1
         try:
             reader.receive(frame)
-        except Exception as error:  # it is not the writer's
-            told = {"message": f"the {self.side.value} could not read", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(told)
+        except Exception as error:  # an error of the reader, not of the writer
+            context = {"message": f"the {self.side.value} could not read", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
         finally:
-            nesting.depth -= 1
+            depth.depth -= 1
             self._busy = False
-            if self._arrived or self._ending is not None:
-                self._wake()
+            if self._received or self._close_reason is not None:
+                self._schedule_read()
 
-    def _wake(self) -> None:
-        if self._reading is None and self._loop is not None:
-            self._reading = self._loop.call_soon(self._read)
+    def _schedule_read(self) -> None:
+        if self._read_handle is None and self._loop is not None:
+            self._read_handle = self._loop.call_soon(self._read)
 
     def _read(self) -> None:
-        self._reading = None
-        self._at_once = 0
+        self._read_handle = None
+        self._immediate_reads = 0
         self._busy = True
         try:
-            for _ in range(min(FRAMES_A_TURN, len(self._arrived))):
-                self._take()
-        finally:  # whatever a callback of the duplex does, the rest arrives
+            for _ in range(min(FRAMES_A_TURN, len(self._received))):
+                self._read_one()
+        finally:  # the rest is read even if a callback of the duplex raises
             self._busy = False
-            if self._arrived:
-                self._wake()
-            elif self._ending is not None:
-                self._end(self._ending)
+            if self._received:
+                self._schedule_read()
+            elif self._close_reason is not None:
+                self._close(self._close_reason)
 
-    def _take(self) -> None:
-        if not self._arrived or self._reader is None:
-            return  # the message before this one ended it
-        frame, context = self._arrived.popleft()
-        self._unread -= len(frame)
-        if self._unread <= DRAIN_BYTES:
-            self._room.set()
+    def _read_one(self) -> None:
+        if not self._received or self._reader is None:
+            return  # the previous message closed this end
+        frame, context = self._received.popleft()
+        self._unread_bytes -= len(frame)
+        if self._unread_bytes <= DRAIN_BYTES:
+            self._drained.set()
         context.run(self._reader.receive, frame)
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ closing
 
     async def close(self, why: str = "the connection was closed") -> None:
-        """End both sides, and wait until nothing runs on either; at any time, and twice."""
-        self._hang_up(why)
-        self._end(self._ending or why)  # the first reason is the reason
+        """Close both ends and wait until their tasks have ended; may be called at any time, and
+        more than once."""
+        self._schedule_close(why)
+        self._close(self._close_reason or why)  # the first reason is kept
         ends = (self, self.other)
         for end in ends:
             if end._reader is not None:
-                await end._ended.wait()
+                await end._closed_event.wait()
         for end in ends:
             if end._reader is not None:
                 await end._reader.ended(CLEAN_UP_S)
 
-    def _hang_up(self, why: str) -> None:
-        """The end is on its way to both, behind what is."""
+    def _schedule_close(self, why: str) -> None:
+        """Close both ends once the queued messages are read."""
         for end in (self, self.other):
-            if end._ending is None:
-                end._ending = why
-                end._wake()
+            if end._close_reason is None:
+                end._close_reason = why
+                end._schedule_read()
 
-    def _end(self, why: str) -> None:
-        if self._over is not None:
+    def _close(self, why: str) -> None:
+        if self._closed is not None:
             return
-        self._over = why
-        self._arrived.clear()
-        self._unread = 0
-        self._room.set()
-        self.other._room.set()
-        self._ended.set()
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
-        if self._leave is not None:
-            self._leave()
+        self._closed = why
+        self._received.clear()
+        self._unread_bytes = 0
+        self._drained.set()
+        self.other._drained.set()
+        self._closed_event.set()
+        if self._read_handle is not None:
+            self._read_handle.cancel()
+            self._read_handle = None
+        if self._on_closed is not None:
+            self._on_closed()
         if self._reader is not None:
             self._reader.close(why)
 
 
-def pair(overhear: Listener | None = None) -> tuple[End, End]:
-    """The two ends of a new conversation: the client's, then the server's."""
-    near, far = End(Side.CLIENT, overhear), End(Side.SERVER, overhear)
+def connected_pair(on_frame: OnFrame | None = None) -> tuple[End, End]:
+    """The two ends of a new connection: the client's, then the server's."""
+    near, far = End(Side.CLIENT, on_frame), End(Side.SERVER, on_frame)
     near.other, far.other = far, near
     return near, far
 
@@ -235,24 +237,26 @@ def serve_end(
     scopes: Iterable[str] | None = None,
     debug: bool = False,
 ) -> Duplex:
-    """Serve whoever speaks at the other end, until one side closes. The service has started.
+    """Serve the client at the other end, until either end is closed. The service must be started.
 
-    `principal` is who speaks there, `scopes` what they may do, where somebody looks at that. With
-    `debug` they are shown what crashed.
+    `principal` is the client's name, `scopes` are its scopes, None if they are not checked. With
+    `debug`, the client is sent the exception of a handler that failed.
     """
     link = DuplexLink(
         Side.SERVER, service.identity, service.accepts, principal, lambda: service.identity
     )
     link.scopes = frozenset(scopes) if scopes is not None else None
 
-    def told(event: NotificationReceived) -> None:
-        service.told(event, link.peer)
+    def on_notification(event: NotificationReceived) -> None:
+        service.on_notification(event, link.peer)
 
-    duplex = Duplex(link, end, service.answer, told=told, clock=loop_time, debug=debug)
-    end.join(duplex, service.watch(duplex.news))
+    duplex = Duplex(
+        link, end, service.respond, on_notification=on_notification, clock=loop_time, debug=debug
+    )
+    end.join(duplex, service.watch_changes(duplex.notify_change))
     return duplex
 
 
 def loop_time() -> float:
-    """The time by which this loop rings its alarms, which a test may have replaced."""
+    """The time of the running loop's clock, which a test may have replaced."""
     return asyncio.get_running_loop().time()

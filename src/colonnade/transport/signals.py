@@ -20,11 +20,11 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 class Signals:
-    """Calls `heard` in the loop at each signal. `alone`: earlier handlers are not called."""
+    """Calls `on_signal` in the loop at each signal. `exclusive`: no earlier handler is called."""
 
-    def __init__(self, heard: Callable[[], None], *, alone: bool = False) -> None:
-        self._heard = heard
-        self._alone = alone
+    def __init__(self, on_signal: Callable[[], None], *, exclusive: bool = False) -> None:
+        self._on_signal = on_signal
+        self._exclusive = exclusive
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before: dict[int, Any] = {}
         self.numbers: list[int] = []
@@ -41,9 +41,9 @@ class Signals:
         self._loop = asyncio.get_running_loop()
         for number in SHUTDOWN_SIGNALS:
             before = signal.getsignal(number)
-            if self._alone or callable(before):
+            if self._exclusive or callable(before):
                 self._before[number] = before
-                signal.signal(number, self._hear)
+                signal.signal(number, self._handle)
 
     def stop(self) -> None:
         """Restore the earlier handlers, unless another was installed after ours.
@@ -53,7 +53,7 @@ class Signals:
         self._loop = None
         for number in list(self._before):
             current = signal.getsignal(number)
-            if current == self._hear or (current == signal.SIG_DFL and len(self.numbers) > 1):
+            if current == self._handle or (current == signal.SIG_DFL and len(self.numbers) > 1):
                 signal.signal(number, self._earlier(number))
                 del self._before[number]
 
@@ -65,19 +65,19 @@ class Signals:
             return owner._earlier(number)
         return before
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         self.numbers.append(number)
         before = self._before.get(number)
         if self._loop is None:  # stopped
             if callable(before):
                 before(number, frame)
             return
-        if self._alone and len(self.numbers) == 2:
+        if self._exclusive and len(self.numbers) == 2:
             for each in self._before:
                 signal.signal(each, signal.SIG_DFL)
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._heard)
-        if not self._alone and callable(before):
+            self._loop.call_soon_threadsafe(self._on_signal)
+        if not self._exclusive and callable(before):
             before(number, frame)
 
 

@@ -1,11 +1,11 @@
-"""Messages as lines over two file descriptors: a server's own standard streams.
+"""The stdio transport of a server: messages as lines over two file descriptors.
 
-Reading and writing happen in the loop itself, with no thread for each line: a descriptor that the
-loop cannot watch (a plain file, or Windows) gets one reader thread for its whole life.
+Reading and writing happen in the event loop itself, not in a thread for each line: a descriptor
+that the loop cannot poll (a plain file, or Windows) gets one reader thread for its whole life.
 
-Rules: nothing but messages reaches standard output: it is taken away from everybody else first.
-What the other side does not read is bounded, and then the channel ends. The end of the input is
-the end of the process, within a second, whatever still runs.
+Rules: only messages reach standard output: `print` is redirected to standard error first. The data
+that the client does not read is bounded; beyond that the channel is closed. The process ends within
+a second of the end of its input, whatever still runs.
 """
 
 import asyncio
@@ -30,84 +30,84 @@ from colonnade.protocol.methods import Side
 from colonnade.transport.duplex import Duplex
 from colonnade.transport.signals import close
 
-# What a pipe holds. For much more, each read would have the system map memory, and unmap it.
+# The capacity of a pipe. With much more, each read would map and unmap memory.
 READ_BYTES = 64 * 1024
-# A peer that reads nothing while we write this much is not coming back.
+# A client that reads nothing while this much is written is treated as gone.
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
-# Above this, whoever sends notices waits for the other side to read.
+# Above this, senders of notifications wait for the client to read.
 DRAIN_BYTES = 1024 * 1024
-# Where so many messages have come at once, so many answers leave at once: to write each by itself
-# takes a third of its time. Not more, so that the other side goes on meanwhile.
-TOGETHER = 4
-# What is longer than this waits for nothing.
-SHORT_BYTES = 16 * 1024
+# If so many messages were read at once, so many responses are written at once: a write for each
+# takes a third of the time of a request. Not more, so that the client can start on the first.
+WRITE_GROUP = 4
+# A longer message is written at once.
+MAX_GROUPED_BYTES = 16 * 1024
 # Chunks that a reader thread may be ahead of the loop.
 CHUNKS_AHEAD = 4
-# After the end of the input: for calls to finish, for those that were stopped to clean up, for the
-# other side to read the last answers, and for threads. Together they stay below a second.
+# Timeouts after the end of the input: for calls to finish, for cancelled calls to clean up, for the
+# client to read the last responses, and for threads. Together they are less than a second.
 FINISH_S = 0.4
 CLEAN_UP_S = 0.3
 FLUSH_S = 0.15
 THREADS_S = 0.1
 
 
-class Outlet:
-    """Lines into a descriptor that does not block: written now, or once they are read.
+class LineWriter:
+    """Writes lines to a non-blocking descriptor, now or as soon as there is room.
 
-    `whom` is who should read them, as errors say it.
+    `reader` is the name of the reading side in errors.
     """
 
-    def __init__(self, writing: int, whom: str = "the other side") -> None:
+    def __init__(self, writing: int, reader: str = "the other side") -> None:
         self.flushed: int = 0
-        self._writing = writing
-        self._whom = whom
+        self._output = writing
+        self._reader = reader
         self._unread = bytearray()
         self._drained: asyncio.Event | None = None
-        self._lost: str | None = None
-        # What leaves together, while much is being answered.
-        self._gathered: list[bytes] | None = None
+        self._failure: str | None = None
+        # Lines that are written together, while many requests are handled at once.
+        self._group: list[bytes] | None = None
 
     def write(self, frame: bytes) -> None:
-        """Write one line, now if the other side can take it."""
-        if self._gathered is not None:
-            self._gathered.append(frame)
-            if len(self._gathered) < TOGETHER and len(frame) <= SHORT_BYTES:
+        """Write one line, now if there is room."""
+        if self._group is not None:
+            self._group.append(frame)
+            if len(self._group) < WRITE_GROUP and len(frame) <= MAX_GROUPED_BYTES:
                 return
-            frame = b"\n".join(self._gathered)
-            self._gathered.clear()
+            frame = b"\n".join(self._group)
+            self._group.clear()
         self._write(frame)
 
-    def gather(self) -> None:
-        """What is written from now on leaves in groups, until `release`."""
-        if self._gathered is None:
-            self._gathered = []
+    def start_group(self) -> None:
+        """Write lines in groups from now on, until `end_group`."""
+        if self._group is None:
+            self._group = []
 
-    def release(self) -> None:
-        """Write what was gathered, and each line by itself again."""
-        rest, self._gathered = self._gathered, None
+    def end_group(self) -> None:
+        """Write the rest of the group, and each line by itself again."""
+        rest, self._group = self._group, None
         if rest:
             self._write(b"\n".join(rest))
 
     def _write(self, frame: bytes) -> None:
-        if self._lost is not None:
+        if self._failure is not None:
             return
         line = frame + b"\n"
         if self._unread:
-            self._keep(line)
+            self._buffer(line)
             return
         try:
-            written = os.write(self._writing, line)
+            written = os.write(self._output, line)
         except BlockingIOError:
             written = 0
         except OSError as error:
-            self._lose(f"stopped reading ({error.strerror})")
+            self._fail(f"stopped reading ({error.strerror})")
             return
-        if written < len(line) and self._keep(line[written:]):
-            asyncio.get_running_loop().add_writer(self._writing, self._flush)
+        if written < len(line) and self._buffer(line[written:]):
+            asyncio.get_running_loop().add_writer(self._output, self._flush)
 
-    def _keep(self, data: bytes) -> bool:
+    def _buffer(self, data: bytes) -> bool:
         if len(self._unread) + len(data) > MAX_UNREAD_BYTES:
-            self._lose(f"left {MAX_UNREAD_BYTES} bytes unread")
+            self._fail(f"left {MAX_UNREAD_BYTES} bytes unread")
             return False
         self._unread += data
         if self._drained is None:
@@ -116,147 +116,150 @@ class Outlet:
 
     def _flush(self) -> None:
         try:
-            written = os.write(self._writing, self._unread)
+            written = os.write(self._output, self._unread)
         except BlockingIOError:
             return
         except OSError as error:
-            self._lose(f"stopped reading ({error.strerror})")
+            self._fail(f"stopped reading ({error.strerror})")
             return
         self.flushed += written
         del self._unread[:written]
         if not self._unread:
-            asyncio.get_running_loop().remove_writer(self._writing)
-            self._release()
+            asyncio.get_running_loop().remove_writer(self._output)
+            self._set_drained()
 
-    def _release(self) -> None:
+    def _set_drained(self) -> None:
         if self._drained is not None:
             self._drained.set()
             self._drained = None
 
-    def _lose(self, what: str) -> None:
-        self.shut(f"{self._whom} {what}")
-        self.lost(what)
+    def _fail(self, what: str) -> None:
+        self.stop_writing(f"{self._reader} {what}")
+        self.on_write_failed(what)
 
-    def shut(self, why: str) -> None:
-        """Write no more; what is unread is forgotten."""
-        self._lost = why
+    def stop_writing(self, why: str) -> None:
+        """Stop writing; buffered data is dropped."""
+        self._failure = why
         if self._unread:
-            asyncio.get_running_loop().remove_writer(self._writing)
+            asyncio.get_running_loop().remove_writer(self._output)
             self._unread.clear()
-        self._release()
+        self._set_drained()
 
-    def lost(self, what: str) -> None:
-        """Nobody reads any more, which is found out by writing: what the reader did."""
+    def on_write_failed(self, what: str) -> None:
+        """Called if a write failed; `what` is what the reader did."""
 
     async def drain(self) -> None:
-        """Wait while much is unread."""
+        """Wait while much data is buffered. Raises `ConnectionLost`."""
         while len(self._unread) > DRAIN_BYTES and self._drained is not None:
             await self._drained.wait()
-        if self._lost is not None:
-            raise ConnectionLost(self._lost)
+        if self._failure is not None:
+            raise ConnectionLost(self._failure)
 
     async def flush(self, timeout_s: float) -> None:
-        """Give the other side a last chance to read."""
-        self.release()
+        """Wait until the buffered data is written, or for the timeout."""
+        self.end_group()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._unread and self._drained is not None:
                     await self._drained.wait()
         if self._unread:
-            self._lose("did not read the rest")
+            self._fail("did not read the rest")
 
 
-class Pipe(Outlet):
+class Pipe(LineWriter):
     """A channel of lines over two descriptors."""
 
     def __init__(self, reading: int, writing: int) -> None:
         super().__init__(writing)
-        self._reading = reading
+        self._input = reading
         self._done: asyncio.Future[None] | None = None
 
-    def lost(self, what: str) -> None:
-        """Who does not read is not read either."""
+    def on_write_failed(self, what: str) -> None:
+        """Stop reading from a client that does not read."""
         self.finish()
 
     @contextlib.contextmanager
-    def opened(self) -> Generator[None]:
-        """Ours from here on, to its end."""
-        with self._unblocked(self._writing), self._unblocked(self._reading):
+    def non_blocking(self) -> Generator[None]:
+        """Make both descriptors non-blocking while the context is open."""
+        with self._non_blocking(self._output), self._non_blocking(self._input):
             yield
 
     def finish(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
 
     async def read(self, receive: Callable[[list[bytes | Fault]], None]) -> None:
-        """Hand all lines to `receive`, as they came together, until the other side is done."""
+        """Pass all lines to `receive`, those of one read together, until the end of the input."""
         lines = LineSplitter()
         loop = asyncio.get_running_loop()
         done = self._done = loop.create_future()
 
-        def take(chunk: bytes) -> None:
+        def on_data(chunk: bytes) -> None:
             if done.done():
                 return
             found = lines.feed(chunk)
-            if len(found) < TOGETHER:
+            if len(found) < WRITE_GROUP:
                 receive(found)
                 return
-            self.gather()
+            self.start_group()
             try:
                 receive(found)
             finally:
-                loop.call_soon(self.release)  # after the first step of each task
+                loop.call_soon(self.end_group)  # after the first step of each task
 
-        if _watchable(self._reading):
-            await self._watch(take, done)
+        if _is_pollable(self._input):
+            await self._read_in_loop(on_data, done)
         else:
-            self._read_in_thread(take)
+            self._read_in_thread(on_data)
             await done
 
-    async def _watch(self, take: Callable[[bytes], None], done: asyncio.Future[None]) -> None:
+    async def _read_in_loop(
+        self, on_data: Callable[[bytes], None], done: asyncio.Future[None]
+    ) -> None:
         loop = asyncio.get_running_loop()
 
-        def ready() -> None:
+        def on_readable() -> None:
             try:
-                chunk = os.read(self._reading, READ_BYTES)
+                chunk = os.read(self._input, READ_BYTES)
             except BlockingIOError:
                 return
             except OSError:
                 chunk = b""
             if chunk:
-                take(chunk)
+                on_data(chunk)
             else:
                 self.finish()
 
-        loop.add_reader(self._reading, ready)
+        loop.add_reader(self._input, on_readable)
         try:
             await done
         finally:
-            loop.remove_reader(self._reading)
+            loop.remove_reader(self._input)
 
-    def _read_in_thread(self, take: Callable[[bytes], None]) -> None:
+    def _read_in_thread(self, on_data: Callable[[bytes], None]) -> None:
         loop = asyncio.get_running_loop()
         ahead = threading.Semaphore(CHUNKS_AHEAD)
 
-        def taken(chunk: bytes) -> None:
+        def deliver(chunk: bytes) -> None:
             ahead.release()
-            take(chunk)
+            on_data(chunk)
 
-        def work() -> None:
-            with contextlib.suppress(OSError, RuntimeError):  # closed under us: the loop is over
-                while chunk := os.read(self._reading, READ_BYTES):
+        def read() -> None:
+            with contextlib.suppress(OSError, RuntimeError):  # the descriptor or loop was closed
+                while chunk := os.read(self._input, READ_BYTES):
                     ahead.acquire()
-                    loop.call_soon_threadsafe(taken, chunk)
+                    loop.call_soon_threadsafe(deliver, chunk)
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self.finish)
 
-        threading.Thread(target=work, name="colonnade-stdin", daemon=True).start()
+        threading.Thread(target=read, name="colonnade-stdin", daemon=True).start()
 
     @contextlib.contextmanager
-    def _unblocked(self, descriptor: int) -> Generator[None]:
-        """Non-blocking for as long as it is ours. A terminal is left alone: others share it."""
-        if not _watchable(descriptor) or not os.get_blocking(descriptor):
+    def _non_blocking(self, descriptor: int) -> Generator[None]:
+        """Make a descriptor non-blocking for a while. A terminal is not changed: it is shared with
+        other processes."""
+        if not _is_pollable(descriptor) or not os.get_blocking(descriptor):
             yield
             return
         os.set_blocking(descriptor, False)
@@ -266,8 +269,8 @@ class Pipe(Outlet):
             os.set_blocking(descriptor, True)
 
 
-def _watchable(descriptor: int) -> bool:
-    """Whether the loop can watch it: pipes and sockets, where there is an epoll or its like."""
+def _is_pollable(descriptor: int) -> bool:
+    """Whether the loop can poll it: a pipe or a socket, except on Windows."""
     if sys.platform == "win32":
         return False
     mode = os.fstat(descriptor).st_mode
@@ -275,12 +278,12 @@ def _watchable(descriptor: int) -> bool:
 
 
 @contextlib.contextmanager
-def own_streams() -> Generator[tuple[int, int]]:
-    """Standard input and output for messages alone.
+def redirect_standard_streams() -> Generator[tuple[int, int]]:
+    """Reserve standard input and output for messages: the descriptors to read and to write.
 
-    The real ones move to new descriptors; what prints from then on, in Python or below it, goes
-    to standard error, and what reads standard input finds it empty. What was printed before, and
-    is still in a buffer, goes there, too.
+    The originals are duplicated; from then on standard output, also of C code and of child
+    processes, is standard error, and standard input is empty. Output that was buffered before goes
+    to standard error, too.
     """
     reading, writing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -311,14 +314,15 @@ def _flush_prints() -> None:
         cast("io.TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)  # it is a log now
 
 
-class SparingHandler(logging.Handler):
-    """Logs to standard error as far as somebody reads it, where nobody set logging up otherwise.
+class NonBlockingHandler(logging.Handler):
+    """Logs to standard error without blocking, if logging is not configured otherwise.
 
-    A client may ignore what we log (R0483), and a pipe that is full must not stop the server.
+    A client may ignore the server's standard error (R0483), and a full pipe must not stop the
+    server.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; what finds no room is dropped."""
+        """Write a record; what does not fit into the pipe is dropped."""
         if logging.getLogger().handlers:
             return
         with contextlib.suppress(OSError, ValueError):
@@ -328,13 +332,13 @@ class SparingHandler(logging.Handler):
 
 
 @contextlib.contextmanager
-def _logging_sparingly() -> Generator[None]:
+def _non_blocking_logging() -> Generator[None]:
     logger = logging.getLogger("colonnade")
-    if not _is_open(2) or not _watchable(2) or logger.hasHandlers():
+    if not _is_open(2) or not _is_pollable(2) or logger.hasHandlers():
         yield
         return
-    handler = SparingHandler(logging.WARNING)
-    if logging.lastResort is not None:  # it stands in for that one, so it looks the same
+    handler = NonBlockingHandler(logging.WARNING)
+    if logging.lastResort is not None:  # replaces that handler, so the format is the same
         handler.setFormatter(logging.lastResort.formatter)
     logger.addHandler(handler)
     try:
@@ -343,18 +347,18 @@ def _logging_sparingly() -> Generator[None]:
         logger.removeHandler(handler)
 
 
-async def serve_lines(pipe: Pipe, service: Service) -> None:
-    """Serve one client over a pipe until its input ends; then what still runs is stopped."""
+async def serve_pipe(pipe: Pipe, service: Service) -> None:
+    """Serve one client over a pipe until the end of its input; then cancel what still runs."""
     link = DuplexLink(
         Side.SERVER, service.identity, service.accepts, current=lambda: service.identity
     )
 
-    def told(event: NotificationReceived) -> None:
-        service.told(event, link.peer)
+    def on_notification(event: NotificationReceived) -> None:
+        service.on_notification(event, link.peer)
 
-    duplex = Duplex(link, pipe, service.answer, told=told)
-    unwatch = service.watch(duplex.news)
-    with pipe.opened():
+    duplex = Duplex(link, pipe, service.respond, on_notification=on_notification)
+    unwatch = service.watch_changes(duplex.notify_change)
+    with pipe.non_blocking():
         try:
             await pipe.read(duplex.receive_all)
             await duplex.finish("the input ended", FINISH_S)
@@ -369,35 +373,41 @@ async def serve_stdio(
     service: Service,
     *,
     streams: tuple[int, int] | None = None,
-    started: Callable[[int], None] | None = None,
+    on_started: Callable[[int], None] | None = None,
 ) -> None:
-    """Serve one client on this process's standard streams, until it closes our input.
+    """Serve one client on this process's standard streams, until it closes standard input.
 
-    SIGTERM ends it, too, if it is the main thread's loop that serves. `streams` are those of
-    `own_streams`, if they were taken before; `started` is told what is read once it is served.
+    SIGTERM ends it, too, if the loop runs in the main thread. `streams` are those of
+    `redirect_standard_streams`, if it was entered before; `on_started` is called with the input
+    descriptor once the server has started.
     """
-    with contextlib.nullcontext(streams) if streams else own_streams() as (reading, writing):
+    with (
+        contextlib.nullcontext(streams) if streams else redirect_standard_streams() as (
+            reading,
+            writing,
+        )
+    ):
         pipe = Pipe(reading, writing)
         await service.start()
         try:
-            if started is not None:
-                started(reading)
-            with _ending_by_signal(service, pipe), _logging_sparingly():
-                await serve_lines(pipe, service)
+            if on_started is not None:
+                on_started(reading)
+            with _stop_on_sigterm(service, pipe), _non_blocking_logging():
+                await serve_pipe(pipe, service)
         finally:
             await service.stop()
 
 
 @contextlib.contextmanager
-def _ending_by_signal(service: Service, pipe: Pipe) -> Generator[None]:
+def _stop_on_sigterm(service: Service, pipe: Pipe) -> Generator[None]:
     loop = asyncio.get_running_loop()
 
-    def end() -> None:
+    def stop() -> None:
         service.drain()
         pipe.finish()
 
     try:
-        loop.add_signal_handler(signal.SIGTERM, end)
+        loop.add_signal_handler(signal.SIGTERM, stop)
     except (NotImplementedError, RuntimeError, ValueError):  # Windows, or another thread
         yield
         return
@@ -411,35 +421,35 @@ def run_stdio(
     service: Service,
     *,
     streams: tuple[int, int] | None = None,
-    started: Callable[[int], None] | None = None,
+    on_started: Callable[[int], None] | None = None,
 ) -> bool:
-    """`serve_stdio` in a loop of its own; afterwards no handler keeps the process.
+    """Run `serve_stdio` in a new event loop; afterwards no handler keeps the process alive.
 
-    A person who started it at a terminal is told what it waits for, unless `started` does
-    otherwise. Gives whether Ctrl-C ended it.
+    Started at a terminal, it prints a hint, unless `on_started` is given. Returns whether Ctrl-C
+    ended it.
     """
     interrupted = False
 
-    def tell(reading: int) -> None:
-        explain(service, reading, 'server.run("http")')
+    def print_hint(reading: int) -> None:
+        print_terminal_hint(service, reading, 'server.run("http")')
 
     with asyncio.Runner() as runner:
         try:
-            runner.run(serve_stdio(service, streams=streams, started=started or tell))
+            runner.run(serve_stdio(service, streams=streams, on_started=on_started or print_hint))
         except KeyboardInterrupt:
             interrupted = True
         close(runner, interrupted=interrupted, wait_s=THREADS_S)
     return interrupted
 
 
-def explain(service: Service, reading: int, instead: str) -> None:
-    """Tell a person at a terminal what is waited for, and what to type instead."""
+def print_terminal_hint(service: Service, reading: int, instead: str) -> None:
+    """Print what the server waits for, and what to use instead, if its input is a terminal."""
     if os.isatty(reading):
         from colonnade.protocol.negotiation import name_and_version
 
         info = service.identity.info
         sys.stderr.write(
-            f"{name_and_version(info)} waits here for the messages of an MCP client, which "
-            f"starts it itself; for HTTP, use {instead}; Ctrl-C ends it\n"
+            f"{name_and_version(info)} is waiting for an MCP client on standard input; clients "
+            f"start it themselves; for HTTP, use {instead}; Ctrl-C stops it\n"
         )
         sys.stderr.flush()

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import click
 
 from colonnade.cli.config_file import ConfigFileEditor, FileTrust
-from colonnade.cli.errors import FAILED, CliError, Reporter, closest, output
+from colonnade.cli.errors import FAILED, CliError, Reporter, output
 from colonnade.cli.loader import CONFIG_SUFFIXES, parse_server_file
 from colonnade.cli.options import (
     SCRIPT_SUFFIXES,
@@ -48,7 +48,7 @@ from colonnade.host.config.formats import (
 )
 from colonnade.host.config.formats import remove as remove_entry
 from colonnade.host.config.settings import ConfigSyntaxError
-from colonnade.text import clean, one_line
+from colonnade.text import clean, closest, one_line
 from colonnade.transport.process.command import imports_colonnade
 
 # Names of files that say nothing about the server; the name of the folder is used instead.

@@ -25,7 +25,7 @@ import click
 import msgspec
 from msgspec import UNSET
 
-from colonnade.cli.errors import FAILED, USAGE, CliError, closest
+from colonnade.cli.errors import FAILED, USAGE, CliError
 from colonnade.cli.options import (
     ARGUMENTS,
     OUT,
@@ -39,13 +39,13 @@ from colonnade.cli.options import (
 from colonnade.cli.session import CommandSession, run_connected, show_json
 from colonnade.cli.terminal import Terminal
 from colonnade.client.results import ToolResult
-from colonnade.client.tools import members, prompt_signature, required, taken
+from colonnade.client.tools import call_signature, members, prompt_signature, required
 from colonnade.errors import Fault, RemoteProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.schema.error_messages import join_problems, json_type
 from colonnade.protocol.schema.validate import Validator, admitted_types, inline_references
-from colonnade.text import clean, cut, one_line
+from colonnade.text import clean, closest, cut, one_line
 
 # The width of an argument, or of its name, in a message.
 MAX_WIDTH = 60
@@ -253,7 +253,8 @@ def tool_arguments(tool: t.Tool, typed: TypedArguments) -> dict[str, Any]:
         problems = [join_problems(found)] if found else []
     if problems:
         raise CliError(
-            f"{one_line(tool.name)}: {'; '.join(problems)}", hint=f"its signature is {taken(tool)}"
+            f"{one_line(tool.name)}: {'; '.join(problems)}",
+            hint=f"its signature is {call_signature(tool)}",
         )
     return given
 

@@ -337,7 +337,7 @@ class _CommandRunner:
                 started()
                 self._explain(server, reading)
 
-            return run_stdio(server, streams=self._streams, started=tell)
+            return run_stdio(server, streams=self._streams, on_started=tell)
 
         self.interrupted = _run_user_code(server, self._reporter, serve)
 
@@ -347,22 +347,22 @@ class _CommandRunner:
 
         _enable_debug(server, self._reporter)
         tell = partial(self._explain, server)
-        await serve_stdio(server, streams=self._streams, started=tell)
+        await serve_stdio(server, streams=self._streams, on_started=tell)
 
     def _explain(self, server: "Server", reading: int) -> None:
-        from colonnade.transport.stdio import explain
+        from colonnade.transport.stdio import print_terminal_hint
 
-        explain(server, reading, self._http_command)
+        print_terminal_hint(server, reading, self._http_command)
 
 
 def _run(text: str, reporter: Reporter) -> int:
     file = parse_server_file(text)
     _configure_logging(reporter, LOG_FORMAT)
-    from colonnade.transport.stdio import own_streams
+    from colonnade.transport.stdio import redirect_standard_streams
 
     with contextlib.ExitStack() as taken:
         try:
-            streams = taken.enter_context(own_streams())
+            streams = taken.enter_context(redirect_standard_streams())
         except OSError:
             raise CliError("stdin or stdout is closed, and an MCP server needs both") from None
         runner = _CommandRunner(text, reporter, streams)

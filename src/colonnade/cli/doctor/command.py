@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from colonnade.cli.doctor.check import Check, failed, ok, warned
-from colonnade.cli.errors import UNREACHABLE, closest
-from colonnade.text import one_line
+from colonnade.cli.errors import UNREACHABLE
+from colonnade.text import closest, one_line
 from colonnade.transport.process.command import (
     ALONE,
     ALONE_HINT,

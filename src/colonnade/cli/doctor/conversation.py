@@ -15,9 +15,14 @@ from colonnade.cli.doctor.check import Check, failed, ok, warned
 from colonnade.cli.doctor.command import MAX_LINES, PROCESS, exited_check, meaning, polluted_check
 from colonnade.cli.errors import PROTOCOL, UNREACHABLE, exit_code
 from colonnade.cli.session import error_message
-from colonnade.client.connect import ConnectContext, accepted, made, way_to
-from colonnade.client.input_callbacks import Answers
-from colonnade.client.transports import ChildWay, Way
+from colonnade.client.connect import (
+    ConnectContext,
+    accepted_revisions,
+    create_client,
+    transport_for,
+)
+from colonnade.client.input_callbacks import InputCallbacks
+from colonnade.client.transports import ClientTransport, ProcessTransport
 from colonnade.errors import (
     AuthError,
     CannotConnect,
@@ -30,7 +35,7 @@ from colonnade.errors import (
     RemoteProtocolError,
     TimedOut,
 )
-from colonnade.ports import Carry
+from colonnade.ports import OpenConversation
 from colonnade.protocol.schema.validate import Validator
 from colonnade.text import one_line
 from colonnade.transport.process.child import Child
@@ -52,7 +57,7 @@ REJECTED_RULES = frozenset(
 class TrackedTransport:
     """A transport to a child process that records the processes that were started."""
 
-    def __init__(self, transport: Way) -> None:
+    def __init__(self, transport: ClientTransport) -> None:
         self._transport = transport
         self.children: list[Child] = []
 
@@ -67,9 +72,9 @@ class TrackedTransport:
         return None
 
     @property
-    def repeats(self) -> bool:
+    def can_reconnect(self) -> bool:
         """As the transport has it."""
-        return self._transport.repeats
+        return self._transport.can_reconnect
 
     @property
     def restarts(self) -> bool:
@@ -82,18 +87,18 @@ class TrackedTransport:
         return self._transport.mirrors
 
     @property
-    def greets(self) -> bool:
+    def always_handshakes(self) -> bool:
         """As the transport has it."""
-        return self._transport.greets
+        return self._transport.always_handshakes
 
     @property
-    def older(self) -> Way | None:
+    def legacy_sse(self) -> ClientTransport | None:
         """As the transport has it."""
-        return self._transport.older
+        return self._transport.legacy_sse
 
-    async def reach(self, timeout_s: float) -> Carry:
+    async def open_channel(self, timeout_s: float) -> OpenConversation:
         """Start a process, and record it."""
-        carry = await self._transport.reach(timeout_s)
+        carry = await self._transport.open_channel(timeout_s)
         child = getattr(carry, "__self__", None)
         if isinstance(child, Child):
             self.children.append(child)
@@ -134,9 +139,14 @@ async def open_conversation(
 ) -> ConversationResult:
     """Connect to a server as a client does, and list everything. Raises `LocalProtocolError` for an
     invalid target."""
-    transport = way_to(target, ConnectContext(**around))
-    tracked = TrackedTransport(transport) if isinstance(transport, ChildWay) else None
-    client = made(tracked or transport, Answers(), accepts=accepted(revision), timeout_s=timeout_s)
+    transport = transport_for(target, ConnectContext(**around))
+    tracked = TrackedTransport(transport) if isinstance(transport, ProcessTransport) else None
+    client = create_client(
+        tracked or transport,
+        InputCallbacks(),
+        accepts=accepted_revisions(revision),
+        timeout_s=timeout_s,
+    )
     result = ConversationResult(children=tracked.children if tracked is not None else [])
     try:
         try:
@@ -157,7 +167,7 @@ async def open_conversation(
             result.list_error = TimedOut(f"listing timed out after {LISTS_FACTOR * timeout_s:g} s")
         return result
     finally:
-        result.non_messages = sum(child.rubbish for child in result.children)
+        result.non_messages = sum(child.noise_lines for child in result.children)
         await client.close()
 
 

@@ -24,7 +24,7 @@ from colonnade.auth.fetcher import Fetcher, is_loopback_host
 from colonnade.auth.urls import display_url, origin
 from colonnade.cli.doctor.check import Check, Checks, failed, ok, skipped, warned
 from colonnade.cli.errors import AUTHORIZATION, PROTOCOL, UNREACHABLE, USAGE
-from colonnade.client.connect import own_name
+from colonnade.client.connect import library_info
 from colonnade.errors import (
     AuthError,
     CannotConnect,
@@ -49,7 +49,12 @@ from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, NEWEST
 from colonnade.text import one_line
 from colonnade.transport.http_client.connect import HappyEyeballs, Proxy, proxy_for
-from colonnade.transport.http_client.endpoint import KEEPING, PAGE_TYPE, PASSING, USUAL
+from colonnade.transport.http_client.endpoint import (
+    DEFAULT_HEADERS,
+    PAGE_TYPE,
+    PRESERVING_REDIRECTS,
+    TRANSIENT_STATUSES,
+)
 from colonnade.transport.http_client.pool import HttpPool
 
 # The timeout of the first response; a server without instances takes a while to start.
@@ -90,11 +95,11 @@ async def probe(
     pool: HttpPool, url: str, headers: Sequence[tuple[str, str]], timeout_s: float
 ) -> HttpProbe:
     """Send the first request of a client, and read the response. Raises `ColonnadeError`."""
-    link = DuplexLink(Side.CLIENT, Identity(own_name(), t.ClientCapabilities()), EVERY)
+    link = DuplexLink(Side.CLIENT, Identity(library_info(), t.ClientCapabilities()), EVERY)
     _, body = link.request(DISCOVER, t.RequestParams(), now=0.0, revision=NEWEST)
     row = NEWEST.methods[DISCOVER]
     names = {name.lower() for name, _ in headers}
-    usual = [pair for pair in USUAL if pair[0] not in names]
+    usual = [pair for pair in DEFAULT_HEADERS if pair[0] not in names]
     lines = [*headers, *usual, *headers_for_request(row, NEWEST)]
     seconds = min(timeout_s, ANSWER_S)
     try:
@@ -104,7 +109,7 @@ async def probe(
                 data = b""
                 if answer.media != EVENTS_TYPE:
                     with contextlib.suppress(RemoteProtocolError):  # too large for a message
-                        data = await answer.whole(MAX_BYTES)
+                        data = await answer.read_all(MAX_BYTES)
                 asked = answer.header("www-authenticate")
                 return HttpProbe(
                     url,
@@ -148,7 +153,7 @@ def http_check(found: HttpProbe) -> Check:
     if found.status == 407:
         message = "the proxy requires other credentials (407)"
         return failed(HTTP, UNREACHABLE, message, "fix HTTPS_PROXY or HTTP_PROXY")
-    if found.status >= 500 or found.status in PASSING:
+    if found.status >= 500 or found.status in TRANSIENT_STATUSES:
         message = f"it responds with {found.status}: server error, or overloaded"
         return failed(HTTP, UNREACHABLE, message, "try again later; see the log of the server")
     if found.is_message or (found.status == 200 and found.media == EVENTS_TYPE):
@@ -186,7 +191,7 @@ def _redirected(found: HttpProbe) -> Check:
     except ValueError:
         near, place = False, "an invalid URL"
     there = one_line(display_url(place))
-    if near and found.status in KEEPING:
+    if near and found.status in PRESERVING_REDIRECTS:
         return warned(HTTP, f"it redirects to {there} ({found.status})", "use that URL")
     message = f"it redirects to {there} ({found.status}), which is not followed"
     return failed(HTTP, PROTOCOL, message, "use that URL, if you trust it")

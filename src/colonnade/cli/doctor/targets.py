@@ -57,7 +57,7 @@ from colonnade.cli.options import (
 )
 from colonnade.cli.terminal import Terminal
 from colonnade.client.auth import stored_login
-from colonnade.client.connect import PROGRAMS, ConnectContext, way_to
+from colonnade.client.connect import PROGRAMS, ConnectContext, transport_for
 from colonnade.errors import ColonnadeError, ConnectionLost, LocalProtocolError, RemoteProtocolError
 from colonnade.host.config.settings import Config, HostProblem, Place, ServerEntry
 from colonnade.text import one_line
@@ -442,7 +442,7 @@ async def _entry_checks(
         return
     try:
         resolved = await entry.resolve()
-        way_to(resolved, ConnectContext(name=entry.key))  # raises for an invalid entry
+        transport_for(resolved, ConnectContext(name=entry.key))  # raises for an invalid entry
     except LocalProtocolError as error:
         yield failed(VARIABLES, USAGE, one_line(str(error)), "fix the entry")
         return

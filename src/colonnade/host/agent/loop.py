@@ -17,7 +17,6 @@ changed.
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from time import monotonic
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, Unpack
@@ -43,7 +42,7 @@ from colonnade.providers import openai
 from colonnade.providers.openai import read_call
 from colonnade.providers.schemas import remove_null_fillers
 from colonnade.providers.tool_calls import ModelToolCall
-from colonnade.text import cut, first_line
+from colonnade.text import close_matches, cut, first_line
 
 # Models choose well among some dozens of tools; providers reject more than 128.
 MAX_TOOLS: Final = 40
@@ -88,7 +87,7 @@ class Toolbox:
         named = {name: tool for tool in listed for name in names_of(tool)}
         if self._only is not None:
             if not self._named and (missing := sorted(self._only - named.keys())):
-                near = get_close_matches(missing[0], named, n=MAX_NEAR)
+                near = close_matches(missing[0], named, MAX_NEAR)
                 more = f"; there is {', '.join(near)}" if near else ""
                 raise InvalidArgument(
                     f"tools=: there is no tool {missing[0]!r}{more}", argument="tools"
@@ -135,7 +134,7 @@ class Toolbox:
 
     def unknown_tool_message(self, name: str) -> str:
         """The message for a name that does not exist."""
-        near = get_close_matches(name, self.tools, n=MAX_NEAR)
+        near = close_matches(name, self.tools, MAX_NEAR)
         if not near and not self.search:
             near = list(self.tools)[:MAX_NEAR]
         if near:

@@ -322,7 +322,7 @@ class OpenAICompatible:
         try:
             for attempt in range(1, MAX_ATTEMPTS + 1):
                 async with await pool.send("POST", self.url, headers, body) as answer:
-                    data = await answer.whole(MAX_ANSWER_BYTES)
+                    data = await answer.read_all(MAX_ANSWER_BYTES)
                 if answer.status == 200:
                     return self._read(data)
                 wait_s = retry_delay(answer.status, answer.header("retry-after"), attempt, time())

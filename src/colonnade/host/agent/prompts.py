@@ -12,7 +12,6 @@ returns is marked with where it came from, and is shortened to a limit.
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Final, Protocol
 
 from msgspec import UNSET
@@ -23,6 +22,7 @@ from colonnade.host.servers.listings import HostTool
 from colonnade.host.servers.naming import BETWEEN
 from colonnade.protocol import types as t
 from colonnade.providers.tool_calls import ContentPart, ImagePart, content_parts, part_as_text
+from colonnade.text import close_matches
 
 # Characters of one resource, or one message of a prompt; the same as of a result.
 MAX_CHARACTERS: Final = 50_000
@@ -59,7 +59,7 @@ async def prompt_messages(host: PromptSource, line: str) -> list[Message]:
     prompts = await host.list_prompts()
     found = next((one for one in prompts if one.name == name), None)
     if found is None:
-        near = get_close_matches(name, [one.name for one in prompts], n=MAX_NEAR)
+        near = close_matches(name, [one.name for one in prompts], MAX_NEAR)
         more = f"; did you mean {' or '.join(near)}?" if near else ""
         raise InvalidArgument(f"there is no prompt {name!r}{more}")
     known = [one.name for one in found.arguments or []]

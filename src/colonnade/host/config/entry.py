@@ -6,7 +6,6 @@ file, line, column and key. No value is in a message, since it may be a secret.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from glob import escape
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -34,7 +33,7 @@ from colonnade.host.config.references import (
     template,
 )
 from colonnade.host.config.settings import ConfigSyntaxError, HostProblem, Place
-from colonnade.text import clean
+from colonnade.text import clean, closest
 
 
 class SourceText:
@@ -311,8 +310,8 @@ def _unknown(name: str, file_format: str) -> str:
     if file_format == "codex" and name in ("headers", "header"):
         meant = "http_headers"
     else:
-        near = get_close_matches(name, [*rows, *SYNONYMS], n=1)
-        meant = SYNONYMS.get(near[0], near[0]) if near else ""
+        near = closest(name, [*rows, *SYNONYMS])
+        meant = SYNONYMS.get(near, near)
     hint = f"; did you mean {meant}?" if meant in rows else ""
     return f"unknown key, ignored{hint}"
 

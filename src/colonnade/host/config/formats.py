@@ -311,7 +311,7 @@ SETTINGS: Final[dict[str, KeySpec]] = {
     "idle_s": KeySpec(ValueKind.SECONDS_OR_NEVER, "idle_s"),
     "max_crashes": KeySpec(ValueKind.COUNT, "max_crashes"),
     "crashes_s": KeySpec(ValueKind.SECONDS, "crashes_s"),
-    "max_seats": KeySpec(ValueKind.COUNT, "max_seats"),
+    "max_sessions": KeySpec(ValueKind.COUNT, "max_sessions"),
     "max_list_bytes": KeySpec(ValueKind.COUNT, "max_list_bytes"),
     "max_list_items": KeySpec(ValueKind.COUNT, "max_list_items"),
 }

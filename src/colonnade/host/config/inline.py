@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, cast
 
-from colonnade.client.connect import ConnectContext, Target, way_to
+from colonnade.client.connect import ConnectContext, Target, transport_for
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.host.config.settings import Config, Resolve, ServerEntry, Settings
 
@@ -75,7 +75,7 @@ def entry_of(
             if own is not None and settings is not None:
                 raise InvalidArgument("its settings are given twice")
             settings = settings or own
-        way_to(given, ConnectContext(name=key))
+        transport_for(given, ConnectContext(name=key))
     except LocalProtocolError as error:
         raise error.with_server(key) from None  # the same class: a wrong type stays a TypeError
     settings = settings or Settings()

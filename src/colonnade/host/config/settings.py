@@ -45,7 +45,7 @@ IDLE_S = 600.0
 MAX_CRASHES = 5
 CRASHES_S = 300.0
 # Processes or sessions of one server at once.
-MAX_SEATS = 16
+MAX_SESSIONS = 16
 
 
 class Place(NamedTuple):
@@ -107,7 +107,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     idle_s: float | None = IDLE_S
     max_crashes: int = MAX_CRASHES
     crashes_s: float = CRASHES_S
-    max_seats: int = MAX_SEATS
+    max_sessions: int = MAX_SESSIONS
     max_list_bytes: int = MAX_LIST_BYTES
     max_list_items: int = MAX_LIST_ITEMS
 

@@ -11,7 +11,6 @@ of others beyond the time limit.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -47,6 +46,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot
 from colonnade.protocol.schema.error_messages import truncate
 from colonnade.protocol.uritemplate import UriTemplate
+from colonnade.text import close_matches, closest
 
 # Callers of one server whose lists are cached; for further ones the oldest are read again.
 MAX_CALLERS = 1000
@@ -477,17 +477,15 @@ class Generation:
 
 
 def _suggest(wanted: str, names: Iterable[str]) -> str:
-    near = get_close_matches(truncate(wanted), list(names)[:MAX_COMPARED], n=MAX_NEAR)
+    near = close_matches(truncate(wanted), islice(names, MAX_COMPARED), MAX_NEAR)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def _suggest_own(wanted: str, listed: ListedItems[Any, Any]) -> str:
     """The same within one server, where all names have the same prefix."""
     rests = {name.partition(BETWEEN)[2]: name for name in listed.items}
-    near = get_close_matches(
-        truncate(wanted.partition(BETWEEN)[2]), list(rests)[:MAX_COMPARED], n=1
-    )
-    return f"; did you mean {rests[near[0]]!r}?" if near else ""
+    near = closest(truncate(wanted.partition(BETWEEN)[2]), islice(rests, MAX_COMPARED))
+    return f"; did you mean {rests[near]!r}?" if near else ""
 
 
 def _list_keys(keys: Collection[str]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 from msgspec.structs import asdict, replace
 
 from colonnade.client.client import SCHEMAS_S, Client
-from colonnade.client.tools import ListedTool, Tools
+from colonnade.client.tools import ListedTool, ToolSchemas
 from colonnade.errors import (
     AuthError,
     CannotConnect,
@@ -380,7 +380,7 @@ class ServerListings:
         self._has_bare_output = has_bare_output
         self._on_change = on_change
         self._is_notified = is_notified
-        self._schemas = Tools(key)
+        self._schemas = ToolSchemas(key)
         self.tools: Listing[ListedItems[HostTool, t.Tool]]
         self.prompts: Listing[ListedItems[HostPrompt, t.Prompt]]
         self.resources: Listing[ListedItems[HostResource, t.Resource]]
@@ -464,7 +464,7 @@ class ServerListings:
 
     async def learn_schemas(self, caller: str) -> None:
         """List the tools for their output schemas, if they have not been listed."""
-        if not self._schemas.asked:
+        if not self._schemas.listed:
             await self.tools.get(caller, min(SCHEMAS_S, self._settings.timeout_s))
 
     def is_wrapped(self, tool: str, result: t.CallToolResult) -> bool:
@@ -475,7 +475,7 @@ class ServerListings:
 
     async def _list_tools(self, caller: str) -> ListedItems[HostTool, t.Tool]:
         tools = await self._fetch("tools/list", caller, lambda one: one.list_tools(fresh=True))
-        self._schemas.learn(tools, mirrors=False)
+        self._schemas.update(tools, mirrors=False)
         return await run_cooperatively(self._by_name(tools, HostTool))
 
     async def _list_prompts(self, caller: str) -> ListedItems[HostPrompt, t.Prompt]:

@@ -19,10 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from msgspec import Raw, Struct
 
 from colonnade.client.client import Client
-from colonnade.client.input_callbacks import Answers, Hearing
+from colonnade.client.input_callbacks import CallbackQueue, InputCallbacks
 from colonnade.client.request import LOG_MESSAGE, OnProgress
 from colonnade.client.results import show_crash
-from colonnade.client.transports import ChildWay, MemoryWay, OneWay, Way
+from colonnade.client.transports import (
+    ChannelTransport,
+    ClientTransport,
+    MemoryTransport,
+    ProcessTransport,
+)
 from colonnade.errors import (
     NO_OUTPUT,
     ChannelError,
@@ -34,7 +39,7 @@ from colonnade.errors import (
     RemoteError,
 )
 from colonnade.host.servers.restarts import SharedStart
-from colonnade.ports import Carry, Conversation, Hearer, RequestContext
+from colonnade.ports import ConnectionEvents, Conversation, OpenConversation, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestKind
@@ -52,14 +57,14 @@ State: TypeAlias = Literal["idle", "starting", "ready", "backing_off", "given_up
 
 class Status(Struct, frozen=True, kw_only=True):
     """The status of a server. `since` is when the state began (Unix time); `pid` is its first
-    process, for stdio; `seats` is the number of open sessions; `stderr` is what it wrote last."""
+    process, for stdio; `sessions` is how many sessions are open; `stderr` is what it wrote last."""
 
     key: str
     state: State
     since: float
     revision: str | None = None
     pid: int | None = None
-    seats: int = 0
+    sessions: int = 0
     in_flight: int = 0
     crashes: int = 0
     last_error: str | None = None
@@ -189,70 +194,74 @@ TRANSITIONS: Final[dict[SessionState, dict[SessionEvent, SessionState]]] = {
 
 class SessionTransport:
     """The transport of a session, which also reports log messages and the end of the connection to
-    the session. `repeats` is whether the client may connect again by itself."""
+    the session. `can_reconnect` is whether the client may connect again by itself."""
 
-    def __init__(self, way: Way, session: "HostedSession", *, repeats: bool) -> None:
-        self.name: str = way.name
-        self.key: Hashable | None = way.key
-        self.repeats: bool = repeats
-        self.restarts: bool = way.restarts
-        self.mirrors: bool = way.mirrors
-        self.greets: bool = way.greets
-        self.older: Way | None = None
-        if way.older is not None:
-            self.older = SessionTransport(way.older, session, repeats=repeats)
-        self._way = way
+    def __init__(
+        self, transport: ClientTransport, session: "HostedSession", *, can_reconnect: bool
+    ) -> None:
+        self.name: str = transport.name
+        self.key: Hashable | None = transport.key
+        self.can_reconnect: bool = can_reconnect
+        self.restarts: bool = transport.restarts
+        self.mirrors: bool = transport.mirrors
+        self.always_handshakes: bool = transport.always_handshakes
+        self.legacy_sse: ClientTransport | None = None
+        if transport.legacy_sse is not None:
+            self.legacy_sse = SessionTransport(
+                transport.legacy_sse, session, can_reconnect=can_reconnect
+            )
+        self._transport = transport
         self._session = session
 
-    async def reach(self, timeout_s: float) -> Carry:
+    async def open_channel(self, timeout_s: float) -> OpenConversation:
         """Open a channel, as the transport does."""
-        carry = await self._way.reach(timeout_s)
+        carry = await self._transport.open_channel(timeout_s)
 
-        def carry_for_session(link: DuplexLink, hearer: Hearer) -> Conversation:
-            return carry(link, SessionHearer(hearer, self._session))
+        def carry_for_session(link: DuplexLink, hearer: ConnectionEvents) -> Conversation:
+            return carry(link, SessionEvents(hearer, self._session))
 
         return carry_for_session
 
     async def close(self) -> None:
         """Close the transport."""
-        await self._way.close()
+        await self._transport.close()
 
 
-class SessionHearer:
+class SessionEvents:
     """Passes everything that a server sends on to the client, and log messages and the end of the
     connection to the session as well."""
 
-    def __init__(self, client: Hearer, session: "HostedSession") -> None:
+    def __init__(self, client: ConnectionEvents, session: "HostedSession") -> None:
         self._client = client
         self._session = session
 
-    def answer(self, request: RequestContext) -> Awaitable[bytes | None]:
+    def handle_request(self, request: RequestContext) -> Awaitable[bytes | None]:
         """Answer a request of the server."""
-        return self._client.answer(request)
+        return self._client.handle_request(request)
 
-    def told(self, told: NotificationReceived) -> None:
+    def on_notification(self, told: NotificationReceived) -> None:
         """Handle a notification of the server."""
-        self._client.told(told)
+        self._client.on_notification(told)
         if told.method.name == LOG_MESSAGE:
             with contextlib.suppress(Fault):  # R0233: never answered
                 self._session.log_received(
                     decode_as(t.LoggingMessageNotificationParams, told.params)
                 )
 
-    def missed(self) -> None:
+    def on_missed_notifications(self) -> None:
         """Notifications were lost."""
-        self._client.missed()
+        self._client.on_missed_notifications()
 
-    def gone(self) -> None:
+    def on_closed(self) -> None:
         """The connection has ended."""
-        self._client.gone()
+        self._client.on_closed()
         self._session.connection_lost()
 
 
 # ---------------------------------------------------------------- input requests
 
 
-class SessionInputRequests(Answers):
+class SessionInputRequests(InputCallbacks):
     """Sends the input requests of one session to the callers of its calls. The host itself answers
     `roots/list`."""
 
@@ -271,9 +280,9 @@ class SessionInputRequests(Answers):
         self._calls = calls
         self._send = send
 
-    async def to(self, question: InputRequest) -> AnyInputResponse:
+    async def respond(self, request: InputRequest) -> AnyInputResponse:
         """Return the result from the caller of the calls that are in flight now."""
-        return await self.for_calls(question, tuple(self._calls()))
+        return await self.for_calls(request, tuple(self._calls()))
 
     async def for_calls(
         self, request: InputRequest, session_calls: tuple["SessionCall", ...]
@@ -281,12 +290,12 @@ class SessionInputRequests(Answers):
         """Return the result from the caller of these calls. Cancelled when the last of them
         ends."""
         if request.kind is InputRequestKind.ROOTS:
-            return await super().to(request)
+            return await super().respond(request)
         if not session_calls:
             words = "no call is in flight that this input request could belong to"
             raise Fault(FaultKind.INVALID_REQUEST, words)
         if request.kind is InputRequestKind.SAMPLE:
-            self._count()
+            self._check_sampling_rate()
         contexts = tuple(call.context for call in session_calls)
         pending = asyncio.ensure_future(self._send(contexts, request))
         pending.add_done_callback(_retrieve_exception)
@@ -339,7 +348,7 @@ class SessionCall:
         self.context: RequestContext = request
         # The input requests that its caller has not answered yet.
         self.input_requests: list[asyncio.Future[Raw]] = []
-        self._callbacks: Hearing | None = None
+        self._callbacks: CallbackQueue | None = None
 
     @property
     def client(self) -> Client:
@@ -381,7 +390,7 @@ class SessionCall:
         if self._callbacks is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FINAL_PROGRESS_S):
-                    await self._callbacks.caught_up()
+                    await self._callbacks.wait_for_callbacks()
         if isinstance(result, t.CallToolResult) and result.is_error:
             show_crash(self.session.child, result)
         return result
@@ -390,8 +399,8 @@ class SessionCall:
         """Run a callback of this call after those before it; callbacks of other calls do not wait
         for it. `size` is how many bytes the server sent for it."""
         if self._callbacks is None:
-            self._callbacks = Hearing()
-        self._callbacks.tell(callback, *arguments, size=size)
+            self._callbacks = CallbackQueue()
+        self._callbacks.call(callback, *arguments, size=size)
 
     def _queued(self, on_progress: OnProgress) -> OnProgress:
         def report(progress: float, total: float | None, message: str | None) -> None:
@@ -405,13 +414,15 @@ class SessionCall:
             with contextlib.suppress(ColonnadeError):
                 await self.context.send(frame)
 
-    async def to(self, question: InputRequest) -> AnyInputResponse:
+    async def respond(self, request: InputRequest) -> AnyInputResponse:
         """Return the caller's result of an input request that belongs to this call."""
-        return await self.session.input_requests.for_calls(question, (self,))
+        return await self.session.input_requests.for_calls(request, (self,))
 
-    async def to_all(self, questions: Mapping[str, InputRequest]) -> dict[str, AnyInputResponse]:
+    async def respond_all(
+        self, requests: Mapping[str, InputRequest]
+    ) -> dict[str, AnyInputResponse]:
         """Return the caller's results. Sent one after the other, since there is one user."""
-        return {key: await self.to(question) for key, question in questions.items()}
+        return {key: await self.respond(request) for key, request in requests.items()}
 
     async def end(self) -> None:
         """Stop the callbacks of this call."""
@@ -432,7 +443,7 @@ class HostedSession:
         self._on_lost = on_lost
         self._server_stderr = server_stderr
         self._stderr = StderrBuffer()
-        self._way: Way | None = None
+        self._transport: ClientTransport | None = None
         self._first_caller: str | None = None
         self._reconnects = False
         self.state: SessionState = SessionState.STARTING
@@ -452,7 +463,7 @@ class HostedSession:
 
     def create_client(
         self,
-        way: Way,
+        transport: ClientTransport,
         *,
         input_kinds: Collection[InputRequestKind],
         send_input_request: SendInputRequest,
@@ -460,26 +471,26 @@ class HostedSession:
         **options: Any,
     ) -> Client:
         """Create the client on a transport."""
-        self._way = way
+        self._transport = transport
         # A client of HTTP connects again by itself. For any other transport the supervisor decides
         # whether there is another session.
-        self._reconnects = way.repeats and way.mirrors
+        self._reconnects = transport.can_reconnect and transport.mirrors
         self.input_requests: SessionInputRequests = SessionInputRequests(
             lambda: self.calls, input_kinds, send_input_request, roots
         )
-        transport = SessionTransport(way, self, repeats=self._reconnects)
-        self.client: Client = Client(transport, self.input_requests, **options)
+        tracked = SessionTransport(transport, self, can_reconnect=self._reconnects)
+        self.client: Client = Client(tracked, self.input_requests, **options)
         return self.client
 
     @property
     def has_client(self) -> bool:
         """Whether there is a client to close."""
-        return self._way is not None
+        return self._transport is not None
 
     @property
     def can_stop(self) -> bool:
         """Whether it can be closed while it is idle; a server in this process cannot."""
-        return not isinstance(self._way, MemoryWay | OneWay)
+        return not isinstance(self._transport, MemoryTransport | ChannelTransport)
 
     @property
     def accepts_calls(self) -> bool:
@@ -519,7 +530,7 @@ class HostedSession:
     @property
     def child(self) -> "Child | None":
         """The process, for stdio."""
-        return self._way.child if isinstance(self._way, ChildWay) else None
+        return self._transport.child if isinstance(self._transport, ProcessTransport) else None
 
     @property
     def lost_error(self) -> ConnectionLost:

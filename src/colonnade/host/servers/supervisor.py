@@ -22,7 +22,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from colonnade.client.client import Client
-from colonnade.client.connect import PING_S, ConnectContext, accepted, own_name, way_to
+from colonnade.client.connect import (
+    PING_S,
+    ConnectContext,
+    accepted_revisions,
+    library_info,
+    transport_for,
+)
 from colonnade.client.connection import may_repeat
 from colonnade.client.request import OnProgress
 from colonnade.errors import (
@@ -149,12 +155,12 @@ class SessionOpener:
             on_stderr=session.stderr_received if is_command(target) else None,
         )
         return session.create_client(
-            way_to(target, surroundings),
+            transport_for(target, surroundings),
             input_kinds=self.input_kinds,
             send_input_request=self._send_input_request,
             roots=self._roots,
-            info=self._info or own_name(),
-            accepts=accepted(settings.revision),
+            info=self._info or library_info(),
+            accepts=accepted_revisions(settings.revision),
             timeout_s=settings.timeout_s,
             open_s=settings.start_s,
             ping_s=self._ping_s,
@@ -460,7 +466,7 @@ class ServerSupervisor:
     def _has_room(self) -> bool:
         """Whether one more session may be opened; the one that is idle longest is closed for it."""
         taken = len(self._sessions) + len(self._opening) + len(self._closing)
-        if taken < max(1, self._settings.max_seats):
+        if taken < max(1, self._settings.max_sessions):
             return True
         idle = [session for session in self._sessions if session.is_idle]
         if idle and not self._closing:
@@ -470,8 +476,8 @@ class ServerSupervisor:
 
     async def _wait_for_room(self, deadline: float) -> None:
         if not await self._changes.wait(deadline):
-            words = f"all {self._settings.max_seats} sessions are in use by other calls"
-            hint = "try again later, or raise its max_seats"
+            words = f"all {self._settings.max_sessions} sessions are in use by other calls"
+            hint = "try again later, or raise its max_sessions"
             raise CannotConnect(words, hint=hint).with_server(self.key)
 
     # ------------------------------------------------------------ starting
@@ -671,7 +677,7 @@ class ServerSupervisor:
             since=self._since,
             revision=self._revision,
             pid=pids[0] if pids else None,
-            seats=len(self._sessions),
+            sessions=len(self._sessions),
             in_flight=sum(len(session.calls) for session in self._sessions),
             crashes=self._restarts.total,
             last_error=self._last_error,

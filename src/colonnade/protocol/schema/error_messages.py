@@ -135,11 +135,11 @@ def describe_value(value: Any) -> str:
 
 def suggestion(text: str, options: Sequence[Any]) -> str:
     """`; did you mean 'celsius'?`, if a string comes close to one of the options."""
-    import difflib  # on use: most values are valid
+    from colonnade.text import closest  # on use: most values are valid
 
     known = [option for option in options[:MAX_SUGGESTED_FROM] if isinstance(option, str)]
-    near = difflib.get_close_matches(text[:MAX_NAME_CHARS], known, 1)
-    return f"; did you mean {truncate(near[0])!r}?" if near else ""
+    near = closest(text[:MAX_NAME_CHARS], known)
+    return f"; did you mean {truncate(near)!r}?" if near else ""
 
 
 def expected_one_of(options: Sequence[Any]) -> str:

@@ -1,11 +1,11 @@
-"""Questions as authors write them: `Ask`, `Sample` and `Roots`, declared or asked in the middle.
+"""Input requests of handlers: `Ask` (elicitation), `Sample` (sampling) and `Roots`.
 
-A parameter that is marked with one is answered before the body runs, and is hidden from callers:
+A parameter marked with one gets its value before the function runs, and is not in the input schema:
 
     seat: Annotated[Seat, Ask("Which seat on {flight}?")]
 
-Given to `ctx.ask`, several make one round. Rules: pure; how a question travels is `context`'s
-business. What a person did not say is never made up.
+`ctx.ask` sends several in one round. Rules: no I/O; `context` sends them. A value that the user did
+not give is never made up.
 """
 
 import inspect
@@ -37,21 +37,21 @@ from colonnade.protocol.elicitation import with_defaults
 from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, accepted_content
 from colonnade.protocol.jsonrpc import encode
 from colonnade.server.handlers.content import Audio, Image, Message, blocks_of
-from colonnade.server.options import Mark
+from colonnade.server.options import ParameterMarker
 from colonnade.signatures.form import ElicitationForm
 from colonnade.signatures.type_hints import Namespace, signature_of
 
-# What a model may write if nobody says otherwise.
+# The default of `max_tokens`.
 MAX_TOKENS = 1000
-# Forms of types are made once; a server has a handful.
+# Cached forms; a server has a handful.
 MAX_FORMS = 256
 
 T = TypeVar("T")
-Words = str | Callable[..., str | None]
+MessageSource = str | Callable[..., str | None]
 
 
 class Sampled(NamedTuple):
-    """What a model wrote: its text, and everything else that it said."""
+    """A sampling result: its text, all content blocks, the model and the stop reason."""
 
     text: str
     blocks: Sequence[t.SamplingMessageContentBlock]
@@ -59,103 +59,105 @@ class Sampled(NamedTuple):
     stop_reason: str | None
 
 
-class Asked(Mark, Generic[T]):
-    """A question, and how its answer becomes a value."""
+class InputSpec(ParameterMarker, Generic[T]):
+    """An input request, and the decoding of its response."""
 
     key: str | None = None
 
-    def question(self) -> InputRequest:
-        """The question as the protocol knows it."""
+    def input_request(self) -> InputRequest:
+        """The input request of the protocol."""
         raise NotImplementedError
 
-    def value(self, answer: AnyInputResponse) -> T:
-        """The value of an answer. Raises `Declined` and `ToolError`."""
+    def decode(self, response: AnyInputResponse) -> T:
+        """The value of a response. Raises `Declined` and `ToolError`."""
         raise NotImplementedError
 
-    def declared(self, annotation: Any, where: str, names: Namespace) -> "Asked[T]":
-        """This question, for a parameter of this type. Raises `LocalProtocolError`."""
+    def for_parameter(self, annotation: Any, where: str, names: Namespace) -> "InputSpec[T]":
+        """A copy for a parameter of this type. Raises `LocalProtocolError`."""
         return self
 
-    def about(self, arguments: Mapping[str, Any]) -> "Asked[T] | None":
-        """This question about these arguments; None where it need not be asked."""
+    def with_arguments(self, arguments: Mapping[str, Any]) -> "InputSpec[T] | None":
+        """A copy with the message formatted from arguments; None if no request is needed."""
         raise NotImplementedError
 
-    def mentions(self) -> set[str]:
-        """The arguments that its words cannot do without."""
+    def required_arguments(self) -> set[str]:
+        """The arguments that the message needs."""
         return set()
 
 
-class Ask(Asked[T]):
-    """Asks the user: `Ask("Which seat on {flight}?")` marks a parameter, `Ask("…", Seat)` is for
+class Ask(InputSpec[T]):
+    """Elicitation: `Ask("Which seat on {flight}?")` marks a parameter, `Ask("…", Seat)` is for
     `ctx.ask`.
 
-    The words may name arguments, or be a function that takes some of them and returns the words,
-    or None where there is no need to ask.
+    `words` is the message: a string with the names of arguments in braces, or a function that takes
+    arguments and returns the message, or None if no elicitation is needed.
     """
 
     @overload
-    def __init__(self, words: Words, type: type[T], *, key: str | None = None) -> None: ...
+    def __init__(self, words: MessageSource, type: type[T], *, key: str | None = None) -> None: ...
     @overload
     def __init__(
-        self: "Ask[Any]", words: Words, type: Any = None, *, key: str | None = None
+        self: "Ask[Any]", words: MessageSource, type: Any = None, *, key: str | None = None
     ) -> None: ...
-    def __init__(self, words: Words, type: Any = None, *, key: str | None = None) -> None:
+    def __init__(self, words: MessageSource, type: Any = None, *, key: str | None = None) -> None:
         self.words = words
         self.key = key
         self._form = form_for(type) if type is not None else None
 
-    def declared(self, annotation: Any, where: str, names: Namespace) -> "Ask[T]":
-        made = copy(self)
+    def for_parameter(self, annotation: Any, where: str, names: Namespace) -> "Ask[T]":
+        result = copy(self)
         try:
-            made._form = _make_form(annotation, names)
+            result._form = _make_form(annotation, names)
         except LocalProtocolError as error:
             raise InvalidArgumentType(f"{where}: {error}") from None
-        return made
+        return result
 
-    def about(self, arguments: Mapping[str, Any]) -> "Ask[T] | None":
-        words = spoken(self.words, arguments)
+    def with_arguments(self, arguments: Mapping[str, Any]) -> "Ask[T] | None":
+        words = format_message(self.words, arguments)
         if words is None:
             return None
-        made = copy(self)
-        made.words = words
-        return made
+        result = copy(self)
+        result.words = words
+        return result
 
-    def mentions(self) -> set[str]:
-        return named_in(self.words)
+    def required_arguments(self) -> set[str]:
+        return placeholders(self.words)
 
-    def question(self) -> InputRequest:
+    def input_request(self) -> InputRequest:
         if self._form is None or not isinstance(self.words, str):
-            raise InvalidArgumentType("Ask needs words and the type to ask for: Ask('Who?', str)")
+            raise InvalidArgumentType(
+                "Ask needs a message and the type of the value: Ask('Your name?', str)"
+            )
         form, _ = self._form
         return InputRequest(t.ElicitRequestParams(message=self.words, requested_schema=form))
 
-    def value(self, answer: AnyInputResponse) -> T:
+    def decode(self, response: AnyInputResponse) -> T:
         assert self._form is not None
-        form, reading = self._form
-        content = accepted_content(cast("t.ElicitResult", answer))
-        return reading.decode(encode(with_defaults(form, content)))
+        form, form_type = self._form
+        content = accepted_content(cast("t.ElicitResult", response))
+        return form_type.decode(encode(with_defaults(form, content)))
 
 
-class AskForm(Asked[dict[str, t.ElicitValue]]):
-    """Asks the user with a form that is written out."""
+class AskForm(InputSpec[dict[str, t.ElicitValue]]):
+    """Elicitation with an explicit form schema."""
 
     def __init__(self, words: str, form: t.ElicitSchema, *, key: str | None = None) -> None:
         self.words = words
         self.form = form
         self.key = key
 
-    def question(self) -> InputRequest:
+    def input_request(self) -> InputRequest:
         return InputRequest(t.ElicitRequestParams(message=self.words, requested_schema=self.form))
 
-    def value(self, answer: AnyInputResponse) -> dict[str, t.ElicitValue]:
-        return accepted_content(cast("t.ElicitResult", answer))
+    def decode(self, response: AnyInputResponse) -> dict[str, t.ElicitValue]:
+        return accepted_content(cast("t.ElicitResult", response))
 
-    def about(self, arguments: Mapping[str, Any]) -> "AskForm":
-        return AskForm(spoken(self.words, arguments) or self.words, self.form, key=self.key)
+    def with_arguments(self, arguments: Mapping[str, Any]) -> "AskForm":
+        return AskForm(format_message(self.words, arguments) or self.words, self.form, key=self.key)
 
 
-class AskVisit(Asked[None]):
-    """Sends the user to an address. Consent is all that comes back (D25)."""
+class AskUrl(InputSpec[None]):
+    """URL elicitation. The response only tells that the user consented (D25)."""
 
     def __init__(
         self, words: str, url: str, *, id: str | None = None, key: str | None = None
@@ -165,33 +167,33 @@ class AskVisit(Asked[None]):
         self.id: str = id or secrets.token_urlsafe(16)
         self.key = key
 
-    def question(self) -> InputRequest:
+    def input_request(self) -> InputRequest:
         params = t.ElicitRequestParams(
             message=self.words, mode="url", url=self.url, elicitation_id=self.id
         )
         return InputRequest(params)
 
-    def value(self, answer: AnyInputResponse) -> None:
-        accepted_content(cast("t.ElicitResult", answer))
+    def decode(self, response: AnyInputResponse) -> None:
+        accepted_content(cast("t.ElicitResult", response))
 
-    def about(self, arguments: Mapping[str, Any]) -> "AskVisit":
+    def with_arguments(self, arguments: Mapping[str, Any]) -> "AskUrl":
         return self
 
 
-# What a model is given: text, a picture, a sound, or a message that says whose words they are.
-Spoken: TypeAlias = str | t.SamplingMessage | t.PromptMessage | Message | Image | Audio
-Prompting: TypeAlias = Spoken | Sequence[Spoken]
+# Input of sampling: text, an image, audio, or a message with a role.
+SamplePart: TypeAlias = str | t.SamplingMessage | t.PromptMessage | Message | Image | Audio
+SamplePrompt: TypeAlias = SamplePart | Sequence[SamplePart]
 
 
-class Sample(Asked[Any]):
-    """Lets the client's model write: `Annotated[str, Sample("Summarise {text}")]`.
+class Sample(InputSpec[Any]):
+    """Sampling: `Annotated[str, Sample("Summarise {text}")]`.
 
-    A parameter of type `str` gets the text, one of type `Sampled` everything.
+    A parameter of type `str` gets the text, one of type `Sampled` the whole result.
     """
 
     def __init__(
         self,
-        prompt: Words | Prompting,
+        prompt: MessageSource | SamplePrompt,
         *,
         max_tokens: int = MAX_TOKENS,
         system: str | None = None,
@@ -205,7 +207,7 @@ class Sample(Asked[Any]):
         self.prompt = prompt
         self.key = key
         self._plain = False
-        self._said: dict[str, Any] = {
+        self._options: dict[str, Any] = {
             "max_tokens": max_tokens,
             "system_prompt": system,
             "temperature": temperature,
@@ -215,97 +217,101 @@ class Sample(Asked[Any]):
             "tool_choice": tool_choice,
         }
 
-    def declared(self, annotation: Any, where: str, names: Namespace) -> "Sample":
+    def for_parameter(self, annotation: Any, where: str, names: Namespace) -> "Sample":
         if annotation not in (str, Sampled, Any):
-            raise InvalidArgumentType(f"{where}: what a model writes is a str, or Sampled for all")
-        made = copy(self)
-        made._plain = annotation is str
-        return made
+            raise InvalidArgumentType(
+                f"{where}: Sample needs the type str, or Sampled for the whole result"
+            )
+        result = copy(self)
+        result._plain = annotation is str
+        return result
 
-    def about(self, arguments: Mapping[str, Any]) -> "Sample | None":
+    def with_arguments(self, arguments: Mapping[str, Any]) -> "Sample | None":
         prompt = self.prompt
         if isinstance(prompt, str) or callable(prompt):
-            prompt = spoken(prompt, arguments)
+            prompt = format_message(prompt, arguments)
         if prompt is None:
             return None
-        made = copy(self)
-        made.prompt = prompt
-        return made
+        result = copy(self)
+        result.prompt = prompt
+        return result
 
-    def mentions(self) -> set[str]:
+    def required_arguments(self) -> set[str]:
         prompt = self.prompt
-        return named_in(prompt) if isinstance(prompt, str) or callable(prompt) else set()
+        return placeholders(prompt) if isinstance(prompt, str) or callable(prompt) else set()
 
-    def question(self) -> InputRequest:
+    def input_request(self) -> InputRequest:
         prompt = self.prompt
         if callable(prompt):
-            raise InvalidArgumentType("Sample needs the words for the model")
-        turns = prompt if isinstance(prompt, list | tuple) else [cast("Spoken", prompt)]
-        messages = [message for turn in turns for message in _messages(turn)]
-        return InputRequest(t.CreateMessageRequestParams(messages=messages, **self._said))
+            raise InvalidArgumentType(
+                "Sample needs the prompt as a string or messages, not a function"
+            )
+        parts = prompt if isinstance(prompt, list | tuple) else [cast("SamplePart", prompt)]
+        messages = [message for part in parts for message in _messages(part)]
+        return InputRequest(t.CreateMessageRequestParams(messages=messages, **self._options))
 
-    def value(self, answer: AnyInputResponse) -> Any:
-        sampled = sampled_from(cast("t.CreateMessageResult", answer))
+    def decode(self, response: AnyInputResponse) -> Any:
+        sampled = sampled_from(cast("t.CreateMessageResult", response))
         return sampled.text if self._plain else sampled
 
 
-def _messages(turn: Any) -> list[t.SamplingMessage]:
-    """What a model is given, as the protocol has it: one message for each block."""
-    if isinstance(turn, t.SamplingMessage):
-        return [turn]
+def _messages(part: Any) -> list[t.SamplingMessage]:
+    """The sampling messages of a part: one for each content block."""
+    if isinstance(part, t.SamplingMessage):
+        return [part]
     role: t.Role = "user"
-    if isinstance(turn, Message | t.PromptMessage):
-        role, turn = turn.role, turn.content
+    if isinstance(part, Message | t.PromptMessage):
+        role, part = part.role, part.content
     messages: list[t.SamplingMessage] = []
-    for block in blocks_of(turn):
+    for block in blocks_of(part):
         if not isinstance(block, t.TextContent | t.ImageContent | t.AudioContent):
             raise InvalidArgumentType(
-                f"a model cannot be sent {type(turn).__name__}; send text, Image or Audio, alone "
+                f"a model cannot be sent {type(part).__name__}; send text, Image or Audio, alone "
                 "or in Message(content, role)"
             )
         messages.append(t.SamplingMessage(role=role, content=block))
     return messages
 
 
-class Roots(Asked[list[t.Root]]):
-    """The folders that the client lets the server know of: `Annotated[list[Root], Roots()]`."""
+class Roots(InputSpec[list[t.Root]]):
+    """The roots of the client: `Annotated[list[Root], Roots()]`."""
 
     def __init__(self, *, key: str | None = None) -> None:
         self.key = key
 
-    def question(self) -> InputRequest:
+    def input_request(self) -> InputRequest:
         return InputRequest(t.ListRootsRequestParams())
 
-    def value(self, answer: AnyInputResponse) -> list[t.Root]:
-        return cast("t.ListRootsResult", answer).roots
+    def decode(self, response: AnyInputResponse) -> list[t.Root]:
+        return cast("t.ListRootsResult", response).roots
 
-    def about(self, arguments: Mapping[str, Any]) -> "Roots":
+    def with_arguments(self, arguments: Mapping[str, Any]) -> "Roots":
         return self
 
 
 def sampled_from(result: t.CreateMessageResult) -> Sampled:
-    """What a model wrote, as authors get it."""
+    """A `Sampled` from the protocol's result."""
     blocks = result.content if isinstance(result.content, list) else [result.content]
     text = "".join(block.text for block in blocks if isinstance(block, t.TextContent))
     return Sampled(text, blocks, result.model, result.stop_reason)
 
 
-# ---------------------------------------------------------------- words and forms
+# ---------------------------------------------------------------- messages and forms
 
 
-def spoken(words: Words, arguments: Mapping[str, Any]) -> str | None:
-    """The words of a question about these arguments. Raises `ToolError` for what they lack."""
+def format_message(words: MessageSource, arguments: Mapping[str, Any]) -> str | None:
+    """Format a message with arguments. Raises `ToolError` if one is missing."""
     if isinstance(words, str):
         try:
             return words.format_map(arguments)
         except (KeyError, IndexError, ValueError) as error:
-            raise ToolError(f"the question {words!r} cannot be put: {error!r}") from error
+            raise ToolError(f"the message {words!r} cannot be formatted: {error!r}") from error
     wanted = signature_of(words).parameters
     return words(**{name: arguments[name] for name in wanted if name in arguments})
 
 
-def named_in(words: Words) -> set[str]:
-    """The arguments that words name, or that a function needs. Raises `LocalProtocolError`."""
+def placeholders(words: MessageSource) -> set[str]:
+    """The arguments that a message names, or its function needs. Raises `LocalProtocolError`."""
     if isinstance(words, str):
         try:
             fields = [field for _, field, _, _ in Formatter().parse(words) if field is not None]
@@ -320,10 +326,10 @@ FormOf = tuple[t.ElicitSchema, ElicitationForm]
 
 
 def form_for(annotation: Any) -> FormOf:
-    """The form of a type, as it is shown and as it is read. Raises `LocalProtocolError`."""
+    """The form schema of a type, and its decoder. Raises `LocalProtocolError`."""
     try:
-        return _remembered(annotation)
-    except TypeError:  # it has no hash
+        return _cached_form(annotation)
+    except TypeError:  # not hashable
         return _make_form(annotation)
 
 
@@ -332,38 +338,40 @@ def _make_form(annotation: Any, names: Namespace | None = None) -> FormOf:
     return convert_to(t.ElicitSchema, form.schema), form
 
 
-_remembered = lru_cache(MAX_FORMS)(_make_form)
+_cached_form = lru_cache(MAX_FORMS)(_make_form)
 
 
 # ---------------------------------------------------------------- parameters
 
 
-class Marked(NamedTuple):
-    """A parameter that a question answers. `optional`: None will do where nobody answers."""
+class InputParameter(NamedTuple):
+    """A parameter marked with an input request. `optional`: None if there is no value."""
 
     name: str
-    asked: Asked[Any]
+    spec: InputSpec[Any]
     optional: bool
     default: Any
 
 
-def marked(name: str, annotation: Any, default: Any, where: str, names: Namespace) -> Marked | None:
-    """The question that a parameter is marked with, if it is."""
-    asked = cast("Asked[Any]", default) if isinstance(default, Asked) else None
-    if asked is not None:
+def input_parameter(
+    name: str, annotation: Any, default: Any, where: str, names: Namespace
+) -> InputParameter | None:
+    """A parameter with its input request; None if it is not marked with one."""
+    spec = cast("InputSpec[Any]", default) if isinstance(default, InputSpec) else None
+    if spec is not None:
         default = inspect.Parameter.empty
     if get_origin(annotation) is Annotated:
         for item in annotation.__metadata__:
-            if isinstance(item, Asked):
-                asked = cast("Asked[Any]", item)
-        rest = [item for item in annotation.__metadata__ if not isinstance(item, Asked)]
+            if isinstance(item, InputSpec):
+                spec = cast("InputSpec[Any]", item)
+        rest = [item for item in annotation.__metadata__ if not isinstance(item, InputSpec)]
         annotation = annotation.__origin__
         if rest:
             annotation = Annotated[(annotation, *rest)]
-    if asked is None:
+    if spec is None:
         return None
     bare, optional = _without_none(annotation)
-    return Marked(name, asked.declared(bare, where, names), optional, default)
+    return InputParameter(name, spec.for_parameter(bare, where, names), optional, default)
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:

@@ -1,7 +1,7 @@
-"""The context of a function that is not `async`: the same names, and every call waits.
+"""The context of a function that is not `async`: the same methods as `Context`, without `await`.
 
-The function runs in a thread, the exchange lives in the loop; each call here goes over and comes
-back. Rules: nothing is decided here. A thread whose call is over is unwound at its next word.
+The function runs in a thread; each method runs its coroutine in the event loop and waits for it.
+Rules: no logic of its own. In a thread whose call is over the next method raises `CallEnded`.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import RequestId
 from colonnade.server.context.ask import (
     Ask,
-    Asked,
     AskForm,
-    AskVisit,
-    Prompting,
+    AskUrl,
+    InputSpec,
     Roots,
     Sample,
     Sampled,
+    SamplePrompt,
 )
-from colonnade.server.context.context import Context, put_all
+from colonnade.server.context.context import Context, request_inputs
 from colonnade.server.handlers.threads import Workers
-from colonnade.server.options import Situation, hinted, no_attribute
+from colonnade.server.options import ContextMarker, attribute_error, with_hints
 
 if TYPE_CHECKING:
     from colonnade.server.auth import RequestHeaders
@@ -39,95 +39,95 @@ B = TypeVar("B")
 C = TypeVar("C")
 
 
-class Unwound(BaseException):
-    """Raised in a thread whose call has ended: let it pass. `finally` runs."""
+class CallEnded(BaseException):
+    """Raised in a thread whose call has ended. Do not catch it; `finally` blocks run."""
 
 
-class BlockingContext(Situation):
-    """The caller's side of a running function that is not `async`."""
+class BlockingContext(ContextMarker):
+    """`Context` for a function that is not `async`."""
 
     def __init__(self, context: Context, workers: Workers) -> None:
         self._context = context
         self._workers = workers
         self._loop = asyncio.get_running_loop()
-        self._home = threading.get_ident()
+        self._loop_thread = threading.get_ident()
         self._calls: set[concurrent.futures.Future[Any]] = set()
-        self._over = False
+        self._finished = False
 
     def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Let the loop do something, and wait for it."""
-        if threading.get_ident() == self._home:
+        """Run a coroutine in the event loop and wait for it."""
+        if threading.get_ident() == self._loop_thread:
             raise LocalProtocolError(
-                "an inline function cannot wait; leave out inline=True, or make it async"
+                "an inline function cannot block; remove inline=True, or make it async"
             )
-        if self._over:
-            raise Unwound
+        if self._finished:
+            raise CallEnded
         call = asyncio.run_coroutine_threadsafe(work(), self._loop)
         self._calls.add(call)
         try:
-            with self._workers.aside():
+            with self._workers.release_slot():
                 return call.result()
         except (concurrent.futures.CancelledError, asyncio.CancelledError):
-            raise Unwound from None
+            raise CallEnded from None
         finally:
             self._calls.discard(call)
 
     def close(self) -> None:
-        """The call is over: a thread that still waits for something is let go."""
-        self._over = True
+        """End the call: cancel what its thread waits for."""
+        self._finished = True
         for call in tuple(self._calls):
             call.cancel()
 
-    if not TYPE_CHECKING:  # or nothing would be unknown to a type checker
+    if not TYPE_CHECKING:  # a type checker would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
-            raise no_attribute(self, name)
+            raise attribute_error(self, name)
 
-    # ------------------------------------------------------------ who
+    # ------------------------------------------------------------ the caller
 
     @property
     def principal(self) -> str:
-        """Who is calling, as the verifier said; empty without one."""
+        """The authenticated caller; empty without authentication."""
         return self._context.principal
 
     @property
     def claims(self) -> dict[str, Any]:
-        """What the caller's token says, after it was verified; empty without a token."""
+        """The claims of the caller's verified token; empty without a token."""
         return self._context.claims
 
     @property
     def headers(self) -> "RequestHeaders":
-        """The headers of the HTTP request, without credentials; empty where there is no HTTP."""
+        """The headers of the HTTP request, without credentials; empty without HTTP."""
         return self._context.headers
 
     @property
     def request_id(self) -> RequestId:
-        """The id of the request, as the client chose it."""
+        """The JSON-RPC id of the request, chosen by the client."""
         return self._context.request_id
 
     @property
     def client(self) -> t.Implementation | None:
-        """What the client says it is: for people and logs, never for decisions."""
+        """The name and version that the client sent: for display and logs, not for decisions."""
         return self._context.client
 
     @property
     def capabilities(self) -> t.ClientCapabilities:
-        """What the client declared."""
+        """The declared capabilities of the client."""
         return self._context.capabilities
 
     @property
     def revision(self) -> str:
-        """The revision that this client speaks."""
+        """The protocol revision of this client."""
         return self._context.revision
 
     @property
     def session(self) -> Session | None:
-        """Where the revision has sessions; None where each request stands for itself."""
+        """The session; None in revisions where each request is independent."""
         return self._context.session
 
     @property
     def state(self) -> Any:
-        """What the server's lifespan gave."""
+        """The value that the server's lifespan yielded."""
         return self._context.state
 
     # ------------------------------------------------------------ while it runs
@@ -135,80 +135,80 @@ class BlockingContext(Situation):
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress to a caller that wants it; what does not go up is left out (D32)."""
+        """Report progress, if the caller requested it; values must increase (D32)."""
         self.wait(lambda: self._context.progress(progress, total, message))
 
-    report_progress = progress  # as other libraries call it
+    report_progress = progress  # the name in other libraries
 
-    @hinted
+    @with_hints
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
-        """Send a log message to a caller that wants this level. Never put a secret into it."""
+        """Send a log message, if the caller requested this level. Never log secrets."""
         self.wait(lambda: self._context.log(level, data, logger))
 
-    @hinted
+    @with_hints
     def debug(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("debug", data, logger)
 
-    @hinted
+    @with_hints
     def info(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("info", data, logger)
 
-    @hinted
+    @with_hints
     def notice(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("notice", data, logger)
 
-    @hinted
+    @with_hints
     def warning(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("warning", data, logger)
 
-    @hinted
+    @with_hints
     def error(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("error", data, logger)
 
-    @hinted
+    @with_hints
     def critical(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("critical", data, logger)
 
-    @hinted
+    @with_hints
     def alert(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("alert", data, logger)
 
-    @hinted
+    @with_hints
     def emergency(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("emergency", data, logger)
 
     def read(self, uri: str) -> t.ReadResourceResult:
-        """Read one of this server's own resources, as this caller."""
+        """Read one of this server's resources, as this caller. Raises `ToolError` if not found."""
         return self.wait(lambda: self._context.read(uri))
 
     def hang_up(self) -> None:
-        """Let a long call's connection go; a client that can comes back for the rest."""
+        """Close the HTTP stream of a long call; a client that supports resumption reconnects."""
         self.wait(self._context.hang_up)
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ input requests
 
     @overload
     def elicit(self, message: str, type: type[T], *, key: str | None = None) -> T: ...
     @overload
     def elicit(self, message: str, type: Any, *, key: str | None = None) -> Any: ...
-    @hinted
+    @with_hints
     def elicit(self, message: str, type: Any, *, key: str | None = None) -> Any:
-        """Ask the user for a value of a type. Raises `Declined`."""
-        return self._put(Ask(message, type, key=key))
+        """Elicit a value of a type from the user. Raises `Declined`."""
+        return self._request_input(Ask(message, type, key=key))
 
     def elicit_form(
         self, message: str, form: t.ElicitSchema, *, key: str | None = None
     ) -> dict[str, t.ElicitValue]:
-        """Show the user a form that you wrote yourself. Raises `Declined`."""
-        return self._put(AskForm(message, form, key=key))
+        """Elicit with an explicit form schema. Raises `Declined`."""
+        return self._request_input(AskForm(message, form, key=key))
 
     def elicit_url(
         self,
@@ -219,20 +219,20 @@ class BlockingContext(Situation):
         key: str | None = None,
         by_error: bool = False,
     ) -> None:
-        """Send the user to an address; see `Context.elicit_url`. Raises `Declined`."""
-        visit = AskVisit(message, url, id=id, key=key)
+        """URL elicitation; see `Context.elicit_url`. Raises `Declined`."""
+        url_request = AskUrl(message, url, id=id, key=key)
         if by_error:
-            self._context.visit_by_error(visit)
-        self._put(visit)
+            self._context.raise_url_elicitation(url_request)
+        self._request_input(url_request)
 
     def visited(self, id: str) -> None:
-        """Tell the client that the visit of this id is over, where a revision can say so."""
+        """Notify the client that the URL elicitation of this id is complete."""
         self.wait(lambda: self._context.visited(id))
 
-    @hinted
+    @with_hints
     def sample(
         self,
-        prompt: Prompting,
+        prompt: SamplePrompt,
         *,
         max_tokens: int = 1000,
         system: str | None = None,
@@ -243,8 +243,8 @@ class BlockingContext(Situation):
         tool_choice: t.ToolChoice | None = None,
         key: str | None = None,
     ) -> Sampled:
-        """Let the client's model write something. Raises `Declined`."""
-        question = Sample(
+        """Sample from the client's model. Raises `Declined`."""
+        sample = Sample(
             prompt,
             max_tokens=max_tokens,
             system=system,
@@ -255,30 +255,32 @@ class BlockingContext(Situation):
             tool_choice=tool_choice,
             key=key,
         )
-        return cast("Sampled", self._put(question))
+        return cast("Sampled", self._request_input(sample))
 
     def roots(self, *, key: str | None = None) -> list[t.Root]:
-        """The folders that the client lets this server know of."""
-        return self._put(Roots(key=key))
+        """The roots of the client."""
+        return self._request_input(Roots(key=key))
 
     @overload
-    def ask(self, one: Asked[A], /) -> tuple[A]: ...
+    def ask(self, one: InputSpec[A], /) -> tuple[A]: ...
     @overload
-    def ask(self, one: Asked[A], two: Asked[B], /) -> tuple[A, B]: ...
+    def ask(self, one: InputSpec[A], two: InputSpec[B], /) -> tuple[A, B]: ...
     @overload
-    def ask(self, one: Asked[A], two: Asked[B], three: Asked[C], /) -> tuple[A, B, C]: ...
+    def ask(
+        self, one: InputSpec[A], two: InputSpec[B], three: InputSpec[C], /
+    ) -> tuple[A, B, C]: ...
     @overload
-    def ask(self, *questions: Asked[Any]) -> tuple[Any, ...]: ...
-    def ask(self, *questions: Asked[Any]) -> tuple[Any, ...]:
-        """Ask several questions in one round; the answers in their order. Raises `Declined`."""
-        return self.wait(lambda: put_all(self._context, questions, threaded=True))
+    def ask(self, *inputs: InputSpec[Any]) -> tuple[Any, ...]: ...
+    def ask(self, *inputs: InputSpec[Any]) -> tuple[Any, ...]:
+        """Send several input requests in one round; their values in order. Raises `Declined`."""
+        return self.wait(lambda: request_inputs(self._context, inputs, threaded=True))
 
-    def _put(self, asked: Asked[T]) -> T:
-        return self.wait(lambda: self._context.put(asked, threaded=True))
+    def _request_input(self, spec: InputSpec[T]) -> T:
+        return self.wait(lambda: self._context.request_input(spec, threaded=True))
 
     def once(self, key: str, make: Callable[[], T]) -> T:
-        """Run something once in all the runs of this call; see `Context.once`."""
-        kept = self._context.kept(key)
-        if kept is not None:
-            return cast("T", msgspec.json.decode(kept))
-        return self._context.keep(key, make())
+        """Run a function once across all rounds of this call; see `Context.once`."""
+        saved_result = self._context.saved_result(key)
+        if saved_result is not None:
+            return cast("T", msgspec.json.decode(saved_result))
+        return self._context.save_result(key, make())

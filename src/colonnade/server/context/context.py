@@ -1,13 +1,14 @@
-"""What a handler may know and do while it runs: progress, log, questions, the caller.
+"""The context of a running handler: progress, logging, elicitation, sampling, roots, the caller.
 
-A handler asks the same way in every revision. Where questions go by request, asking waits on the
-way back. Where they go by result, asking ends the exchange: the question is registered, some turns
-of the loop later the handler's task is cancelled, and what the handler returns is dropped; on the
-retry it runs again from the top and finds its answers. It is cancelled, not raised through, so
-that `except Exception` cannot swallow it and gathered questions make one round. A function in a
-thread cannot be cancelled: there the question raises, past everything that catches `Exception`.
+A handler sends input requests the same way in every revision. In revisions where they are JSON-RPC
+requests, it waits for the response. In revisions where they are in an `input_required` result, the
+input request ends the exchange: it is recorded, some iterations of the event loop later the
+handler's task is cancelled, and what the handler returns is dropped; on the retry it runs again
+from the top and finds the responses. The task is cancelled so that `except Exception` cannot catch
+it and concurrent input requests make one round. A function in a thread cannot be cancelled: there
+the call raises a `BaseException`.
 
-Rules: facts come in as arguments; no context variables. One `Context` for each run.
+Rules: no context variables. One `Context` for each run.
 """
 
 import asyncio
@@ -48,42 +49,42 @@ from colonnade.protocol.jsonrpc import RequestId, encode, encode_notification
 from colonnade.protocol.revision import InputRequests
 from colonnade.server.context.ask import (
     Ask,
-    Asked,
     AskForm,
-    AskVisit,
-    Marked,
-    Prompting,
+    AskUrl,
+    InputParameter,
+    InputSpec,
     Roots,
     Sample,
     Sampled,
+    SamplePrompt,
 )
 from colonnade.server.handlers.content import clean
 from colonnade.server.handlers.threads import Workers
-from colonnade.server.options import CallerLost, Situation, hinted, no_attribute
+from colonnade.server.options import CallerLost, ContextMarker, attribute_error, with_hints
 
-# A long job reports each step of a hundred at once; a person reads ten lines a second at best.
+# Progress and log messages of one call: a burst of a few hundred steps, then a steady rate.
 BURST = 200
-PER_S = 50.0
+MESSAGES_PER_S = 50.0
 
 
-class Ration:
-    """A bucket of messages that fills again. `missed` counts what was left out."""
+class MessageRateLimit:
+    """A token bucket for messages. `dropped` counts those that were not sent."""
 
-    __slots__ = ("_left", "_since", "missed")
+    __slots__ = ("_since", "_tokens", "dropped")
 
     def __init__(self) -> None:
-        self._left = float(BURST)
+        self._tokens = float(BURST)
         self._since = 0.0
-        self.missed: int = 0
+        self.dropped: int = 0
 
-    def take(self, now: float) -> bool:
-        """Whether one more may be sent now."""
-        self._left = min(BURST, self._left + (now - self._since) * PER_S)
+    def allow(self, now: float) -> bool:
+        """Whether one more message may be sent now."""
+        self._tokens = min(BURST, self._tokens + (now - self._since) * MESSAGES_PER_S)
         self._since = now
-        if self._left < 1:
-            self.missed += 1
+        if self._tokens < 1:
+            self.dropped += 1
             return False
-        self._left -= 1
+        self._tokens -= 1
         return True
 
 
@@ -92,10 +93,10 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("colonnade.server")
 
-# Turns of the loop between a question and the end of its round: two, so that questions asked side
-# by side are asked together, and some more for a sibling's failure to come through a TaskGroup.
-TURNS = 8
-# A handler that goes on after its question was put is stopped again after so long.
+# Iterations of the event loop between an input request and the end of its round: two, so that
+# concurrent input requests share the round, and more for a sibling's failure in a TaskGroup.
+LOOP_ITERATIONS = 8
+# A handler that catches its cancellation is cancelled again after this time.
 CLEAN_UP_S = 5.0
 
 T = TypeVar("T")
@@ -104,8 +105,8 @@ B = TypeVar("B")
 C = TypeVar("C")
 
 
-class Home(Protocol):
-    """The server that a handler belongs to, as far as a handler sees it."""
+class HandlerServer(Protocol):
+    """The server of a handler, as far as `Context` uses it."""
 
     @property
     def workers(self) -> Workers: ...
@@ -122,61 +123,61 @@ class Home(Protocol):
     async def read(self, context: "Context", uri: str) -> t.ReadResourceResult: ...
 
 
-class Context(Situation):
-    """The caller's side of a running handler.
+class Context(ContextMarker):
+    """The request of a running handler, and the connection to its caller.
 
-    A parameter annotated `Context` gets one; it is hidden from the schema. A function that is not
-    `async` gets a `BlockingContext`, which has the same names and waits.
+    A parameter annotated `Context` gets one; it is not in the input schema. A function that is not
+    `async` gets a `BlockingContext`, which has the same methods, without `await`.
     """
 
-    def __init__(self, request: RequestContext, interview: InputRounds, home: Home) -> None:
+    def __init__(self, request: RequestContext, rounds: InputRounds, server: HandlerServer) -> None:
         self._request = request
-        self._interview = interview
-        self._home = home
+        self._rounds = rounds
+        self._server = server
         self._loop = asyncio.get_running_loop()
         self._root = asyncio.current_task(self._loop)
-        self._once: dict[str, asyncio.Future[Any]] = {}
+        self._once_results: dict[str, asyncio.Future[Any]] = {}
         self._waiting: set[asyncio.Future[None]] = set()
         self._threads: set[asyncio.Future[None]] = set()
         self._timer: asyncio.Handle | None = None
-        self._ration: Ration | None = None
-        self._fell_back = False
-        self._cancels = 0
-        self._pauses = 0
-        self._left_s = 0.0
+        self._rate_limit: MessageRateLimit | None = None
+        self._progress_warned = False
+        self._cancel_count = 0
+        self._pause_count = 0
+        self._remaining_s = 0.0
         self.deadline: asyncio.Timeout | None = None
-        # Who waits for the answer to a question that went by request.
-        self.asking: set[asyncio.Task[Any]] = set()
-        self.asked: bool = False
+        # The tasks that wait for the response to an input request.
+        self.input_tasks: set[asyncio.Task[Any]] = set()
+        self.input_requested: bool = False
         self.unwinding: bool = False
-        self.over: bool = False
+        self.finished: bool = False
 
-    if not TYPE_CHECKING:  # or nothing would be unknown to a type checker
+    if not TYPE_CHECKING:  # a type checker would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
-            raise no_attribute(self, name)
+            raise attribute_error(self, name)
 
-    # ------------------------------------------------------------ who
+    # ------------------------------------------------------------ the caller
 
     @property
     def principal(self) -> str:
-        """Who is calling, as the verifier said; empty without one."""
+        """The authenticated caller; empty without authentication."""
         return self._request.exchange.principal
 
     @property
     def claims(self) -> dict[str, Any]:
-        """What the caller's token says (`sub`, `email`, …), after it was verified; a copy, and
-        empty without a token. Over Streamable HTTP only: not on `/sse`."""
+        """The claims of the caller's verified token (`sub`, `email`, …), as a copy; empty without
+        a token. Over Streamable HTTP only, not on `/sse`."""
         from copy import deepcopy  # on use
 
         return deepcopy(dict(self._request.claims))
 
     @property
     def headers(self) -> "RequestHeaders":
-        """The headers of the HTTP request, by name in any case; empty where there is no HTTP, and
-        on `/sse`.
+        """The headers of the HTTP request, by case-insensitive name; empty without HTTP and on
+        `/sse`.
 
-        Credentials are not among them: see `principal` and `claims`.
+        Credentials are left out: see `principal` and `claims`.
         """
         from colonnade.server.auth import RequestHeaders  # on use
 
@@ -184,81 +185,83 @@ class Context(Situation):
 
     @property
     def request_id(self) -> RequestId:
-        """The id of the request, as the client chose it: the same again only by its will."""
+        """The JSON-RPC id of the request, chosen by the client; not unique across requests."""
         return self._request.exchange.request.id
 
     @property
     def client(self) -> t.Implementation | None:
-        """What the client says it is: for people and logs, never for decisions."""
+        """The name and version that the client sent: for display and logs, not for decisions."""
         return self._request.exchange.peer.info
 
     @property
     def capabilities(self) -> t.ClientCapabilities:
-        """What the client declared."""
+        """The declared capabilities of the client."""
         return cast("t.ClientCapabilities", self._request.exchange.peer.capabilities)
 
     @property
     def revision(self) -> str:
-        """The revision that this client speaks."""
+        """The protocol revision of this client."""
         return self._request.exchange.peer.revision.date
 
     @property
     def session(self) -> Session | None:
-        """Where the revision has sessions; None where each request stands for itself."""
+        """The session; None in revisions where each request is independent."""
         return self._request.session
 
     @property
     def current_request(self) -> RequestContext:
-        """The exchange itself, for those who know the protocol."""
+        """The request as middleware sees it."""
         return self._request
 
     @property
     def state(self) -> Any:
-        """What the server's lifespan gave."""
-        return self._home.state
+        """The value that the server's lifespan yielded."""
+        return self._server.state
 
     # ------------------------------------------------------------ while it runs
 
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress to a caller that wants it; what does not go up is left out (D32).
+        """Report progress, if the caller requested it; values must increase, others are dropped
+        (D32).
 
-        Of more than some hundred at once the caller sees a part, the last of `total` always.
+        Above a rate limit some are dropped, but never the one that equals `total`.
         """
         exchange = self._request.exchange
         last = exchange.last_progress
         if last is not None and progress <= last:
-            self._warn_of_progress(last, progress)
+            self._warn_about_progress(last, progress)
             return
         frame = exchange.progress(progress, total, message)
-        if frame is not None and (progress == total or self._may_say("progress")):
+        if frame is not None and (progress == total or self._may_send("progress")):
             await self._send(frame)
 
-    report_progress = progress  # as other libraries call it
+    report_progress = progress  # the name in other libraries
 
-    def _warn_of_progress(self, last: float, progress: float) -> None:
-        if not self._fell_back:
-            self._fell_back = True
+    def _warn_about_progress(self, last: float, progress: float) -> None:
+        if not self._progress_warned:
+            self._progress_warned = True
             log.warning(
-                "%s: progress went from %g to %g; it must go up, and what does not is left out",
+                "%s: progress went from %g to %g; it must increase, and other values are dropped",
                 self._request.exchange.params.name or self._request.exchange.method.name,
                 last,
                 progress,
             )
 
-    @hinted
+    @with_hints
     async def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
-        """Send a log message to a caller that wants this level. Never put a secret into it.
+        """Send a log message, if the caller requested this level. Never log secrets.
 
-        What JSON cannot carry is sent as its words; what looks like a credential is left out.
+        A value that cannot be encoded as JSON is sent as its `str()`; what looks like a credential
+        is redacted.
         """
         exchange = self._request.exchange
         if not exchange.logs and not exchange.peer.revision.handshake:
-            exchange.logs = self._home.logs  # what counts is what is declared by now
-        if not exchange.wants(level) or not self._may_say("log messages"):
+            exchange.logs = self._server.logs  # as currently declared
+        if not exchange.wants(level) or not self._may_send("log messages"):
             return
-        from colonnade.logs import redact_data  # on use: most servers never get here
+        from colonnade.logs import redact_data  # on use: few servers log
 
         try:
             frame = exchange.log(level, redact_data(msgspec.to_builtins(data)), logger)
@@ -266,57 +269,57 @@ class Context(Situation):
             frame = exchange.log(level, redact_data(clean(str(data))), logger)
         await self._send(frame)
 
-    @hinted
+    @with_hints
     async def debug(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("debug", data, logger)
 
-    @hinted
+    @with_hints
     async def info(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("info", data, logger)
 
-    @hinted
+    @with_hints
     async def notice(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("notice", data, logger)
 
-    @hinted
+    @with_hints
     async def warning(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("warning", data, logger)
 
-    @hinted
+    @with_hints
     async def error(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("error", data, logger)
 
-    @hinted
+    @with_hints
     async def critical(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("critical", data, logger)
 
-    @hinted
+    @with_hints
     async def alert(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("alert", data, logger)
 
-    @hinted
+    @with_hints
     async def emergency(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("emergency", data, logger)
 
-    def _may_say(self, what: str) -> bool:
-        """Whether the caller is told one more thing beside the answer (R0085, R0157)."""
-        if self._ration is None:
-            self._ration = Ration()
-        may = self._ration.take(self._loop.time())
-        if not may and self._ration.missed == 1:
+    def _may_send(self, what: str) -> bool:
+        """Whether the rate limit allows one more notification (R0085, R0157)."""
+        if self._rate_limit is None:
+            self._rate_limit = MessageRateLimit()
+        allowed = self._rate_limit.allow(self._loop.time())
+        if not allowed and self._rate_limit.dropped == 1:
             method = self._request.exchange.method.name
             log.warning(
-                "a %s sends more %s than a client can follow; some are left out", method, what
+                "a %s request sends %s faster than the rate limit; some are dropped", method, what
             )
-        return may
+        return allowed
 
     async def _send(self, frame: bytes | None) -> None:
         if frame is not None and not self._request.post(frame):
@@ -326,35 +329,35 @@ class Context(Situation):
                 raise CallerLost(str(lost)) from lost
 
     async def read(self, uri: str) -> t.ReadResourceResult:
-        """Read one of this server's own resources, as this caller. Raises `ToolError` for none."""
+        """Read one of this server's resources, as this caller. Raises `ToolError` if not found."""
         try:
-            return await self._home.read(self, uri)
+            return await self._server.read(self, uri)
         except Fault as fault:
             if fault.kind is not FaultKind.RESOURCE_MISSING:
                 raise
-            # To the caller, who asked for something else, it is a failure like any other.
+            # The caller requested something else: not a -32002 of its own request.
             raise ToolError(f"there is no resource {uri[:80]!r}") from fault
 
     async def hang_up(self) -> None:
-        """Let a long call's connection go; a client that can comes back for the rest."""
+        """Close the HTTP stream of a long call; a client that supports resumption reconnects."""
         await self._request.hang_up()
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ input requests
 
     @overload
     async def elicit(self, message: str, type: type[T], *, key: str | None = None) -> T: ...
     @overload
     async def elicit(self, message: str, type: Any, *, key: str | None = None) -> Any: ...
-    @hinted
+    @with_hints
     async def elicit(self, message: str, type: Any, *, key: str | None = None) -> Any:
-        """Ask the user for a value of a type. Raises `Declined`."""
-        return await self.put(Ask(message, type, key=key))
+        """Elicit a value of a type from the user. Raises `Declined`."""
+        return await self.request_input(Ask(message, type, key=key))
 
     async def elicit_form(
         self, message: str, form: t.ElicitSchema, *, key: str | None = None
     ) -> dict[str, t.ElicitValue]:
-        """Show the user a form that you wrote yourself. Raises `Declined`."""
-        return await self.put(AskForm(message, form, key=key))
+        """Elicit with an explicit form schema. Raises `Declined`."""
+        return await self.request_input(AskForm(message, form, key=key))
 
     async def elicit_url(
         self,
@@ -365,36 +368,38 @@ class Context(Situation):
         key: str | None = None,
         by_error: bool = False,
     ) -> None:
-        """Send the user to an address. Consent is all that this tells; raises `Declined`.
+        """URL elicitation: ask the user to open a URL. Raises `Declined`.
 
-        Whether the user has done what they went for is for you to check, on the next run (D25).
-        With `by_error` the call ends here and is to be made again, where a revision can say so.
+        It returns once the user consents. Whether the user completed the page is yours to check,
+        on the next call (D25). With `by_error` the call ends with an error that tells the client to
+        retry, in revisions that have it.
         """
-        visit = AskVisit(message, url, id=id, key=key)
+        url_request = AskUrl(message, url, id=id, key=key)
         if by_error:
-            self.visit_by_error(visit)
-        await self.put(visit)
+            self.raise_url_elicitation(url_request)
+        await self.request_input(url_request)
 
-    def visit_by_error(self, visit: AskVisit) -> None:
-        """End the call with an error that asks for a visit, where the revision has one."""
+    def raise_url_elicitation(self, url_request: AskUrl) -> None:
+        """End the call with -32042 (URL elicitation required), in revisions that have it."""
         peer = self._request.exchange.peer
-        question = visit.question()
-        able = is_supported(question, self.capabilities, peer.revision)
-        if able and peer.revision.elicitation.url_required_error:
-            raise url_elicitation_required([question], peer)
+        input_request = url_request.input_request()
+        supported = is_supported(input_request, self.capabilities, peer.revision)
+        if supported and peer.revision.elicitation.url_required_error:
+            raise url_elicitation_required([input_request], peer)
 
     async def visited(self, id: str) -> None:
-        """Tell the client that the visit of this id is over, where a revision can say so."""
+        """Notify the client that the URL elicitation of this id is complete, in revisions that
+        have that."""
         exchange = self._request.exchange
         method = "notifications/elicitation/complete"
         if method in exchange.peer.revision.methods and not exchange.settled:
             params = t.ElicitationCompleteNotificationParams(elicitation_id=id)
             await self._send(encode_notification(method, exchange.encoder.params(params)))
 
-    @hinted
+    @with_hints
     async def sample(
         self,
-        prompt: Prompting,
+        prompt: SamplePrompt,
         *,
         max_tokens: int = 1000,
         system: str | None = None,
@@ -405,8 +410,8 @@ class Context(Situation):
         tool_choice: t.ToolChoice | None = None,
         key: str | None = None,
     ) -> Sampled:
-        """Let the client's model write something. Raises `Declined`."""
-        question = Sample(
+        """Sample from the client's model. Raises `Declined`."""
+        input_request = Sample(
             prompt,
             max_tokens=max_tokens,
             system=system,
@@ -417,160 +422,164 @@ class Context(Situation):
             tool_choice=tool_choice,
             key=key,
         )
-        return cast("Sampled", await self.put(question))
+        return cast("Sampled", await self.request_input(input_request))
 
     async def roots(self, *, key: str | None = None) -> list[t.Root]:
-        """The folders that the client lets this server know of."""
-        return await self.put(Roots(key=key))
+        """The roots of the client."""
+        return await self.request_input(Roots(key=key))
 
     @overload
-    async def ask(self, one: Asked[A], /) -> tuple[A]: ...
+    async def ask(self, one: InputSpec[A], /) -> tuple[A]: ...
     @overload
-    async def ask(self, one: Asked[A], two: Asked[B], /) -> tuple[A, B]: ...
+    async def ask(self, one: InputSpec[A], two: InputSpec[B], /) -> tuple[A, B]: ...
     @overload
-    async def ask(self, one: Asked[A], two: Asked[B], three: Asked[C], /) -> tuple[A, B, C]: ...
+    async def ask(
+        self, one: InputSpec[A], two: InputSpec[B], three: InputSpec[C], /
+    ) -> tuple[A, B, C]: ...
     @overload
-    async def ask(self, *questions: Asked[Any]) -> tuple[Any, ...]: ...
-    async def ask(self, *questions: Asked[Any]) -> tuple[Any, ...]:
-        """Ask several questions in one round; the answers in their order. Raises `Declined`."""
-        return await put_all(self, questions)
+    async def ask(self, *inputs: InputSpec[Any]) -> tuple[Any, ...]: ...
+    async def ask(self, *inputs: InputSpec[Any]) -> tuple[Any, ...]:
+        """Send several input requests in one round; their values in order. Raises `Declined`."""
+        return await request_inputs(self, inputs)
 
-    async def put(self, asked: Asked[T], *, threaded: bool = False) -> T:
-        """Ask one question and get its value. `threaded` is whether a thread waits for it."""
-        return asked.value(await self._pose(asked, threaded))
+    async def request_input(self, spec: InputSpec[T], *, threaded: bool = False) -> T:
+        """Send one input request and decode its response. `threaded`: a thread waits for it."""
+        return spec.decode(await self._send_input_request(spec, threaded))
 
-    async def declared(
-        self, parameters: Iterable[Marked], arguments: Mapping[str, Any]
+    async def resolve_inputs(
+        self, parameters: Iterable[InputParameter], arguments: Mapping[str, Any]
     ) -> list[Any]:
-        """The values of parameters that questions answer, all asked in one round."""
-        return await together(self._declared(one, arguments) for one in parameters)
+        """The values of parameters marked with input requests, all sent in one round."""
+        return await gather_all(self._resolve_input(one, arguments) for one in parameters)
 
-    async def _declared(self, parameter: Marked, arguments: Mapping[str, Any]) -> Any:
-        asked = parameter.asked.about(arguments)
+    async def _resolve_input(self, parameter: InputParameter, arguments: Mapping[str, Any]) -> Any:
+        spec = parameter.spec.with_arguments(arguments)
         absent = inspect.Parameter.empty
-        if asked is None:
+        if spec is None:
             return None if parameter.default is absent else parameter.default
         peer = self._request.exchange.peer
-        if not is_supported(asked.question(), self.capabilities, peer.revision):
+        if not is_supported(spec.input_request(), self.capabilities, peer.revision):
             if parameter.default is not absent:  # D10
                 return parameter.default
             if parameter.optional:
                 return None
         try:
-            return await self.put(asked)
+            return await self.request_input(spec)
         except ToolError:
             if parameter.optional:
                 return None
             raise
 
-    async def _pose(self, asked: Asked[Any], threaded: bool) -> AnyInputResponse:
-        """Put one question, in whichever way the revision asks."""
+    async def _send_input_request(self, spec: InputSpec[Any], threaded: bool) -> AnyInputResponse:
+        """Send one input request, in the form of the revision."""
         exchange = self._request.exchange
         if self.unwinding:
             raise asyncio.CancelledError
-        if exchange.settled or self.over:
-            raise LocalProtocolError("the exchange is over; nothing can be asked any more")
-        question = asked.question()
-        key, answer = self._interview.ask(question, asked.key)
-        if answer is not None:
-            return answer
+        if exchange.settled or self.finished:
+            raise LocalProtocolError("the call is over; no input can be requested any more")
+        input_request = spec.input_request()
+        key, response = self._rounds.ask(input_request, spec.key)
+        if response is not None:
+            return response
         if exchange.peer.revision.input_requests is InputRequests.IN_RESULT:
-            await self._unwind(threaded)
+            await self._wait_for_unwind(threaded)
         try:
-            with self._paused(), self._open():
-                raw = await self._request.ask(question)
-            return self._interview.receive_response(key, raw)
+            with self._paused(), self._tracked():
+                raw = await self._request.ask(input_request)
+            return self._rounds.receive_response(key, raw)
         except RemoteError as error:
-            refused = self._interview.receive_error(key, error)
+            refused = self._rounds.receive_error(key, error)
             if isinstance(refused, ToolError):
                 raise refused from error
-            raise ToolError(f"the client could not answer: {error}") from error
+            raise ToolError(
+                f"the client returned an error for the input request: {error}"
+            ) from error
         except ChannelError as error:
-            raise ToolError(f"the client did not answer: {error}") from error
+            raise ToolError(f"the client did not respond to the input request: {error}") from error
         except Fault as fault:
-            raise ToolError(f"the client's answer does not fit: {fault.message}") from fault
+            raise ToolError(f"the client sent an invalid response: {fault.message}") from fault
 
     @contextlib.contextmanager
-    def _open(self) -> Generator[None]:
-        """A question that nobody waits for any more, once the run is over, is given up."""
+    def _tracked(self) -> Generator[None]:
+        """Track the current task, so that `close` cancels its input request."""
         task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self.asking.add(task)
+        self.input_tasks.add(task)
         try:
             yield
         finally:
-            self.asking.discard(task)
+            self.input_tasks.discard(task)
 
     @contextlib.contextmanager
     def _paused(self) -> Generator[None]:
-        """A person may take longer than the function has: its time stands still."""
+        """Pause the timeout of the function while it waits for the user."""
         deadline = self.deadline
         if deadline is None:
             yield
             return
         when = deadline.when()
-        if self._pauses == 0 and when is not None:
-            self._left_s = when - self._loop.time()
+        if self._pause_count == 0 and when is not None:
+            self._remaining_s = when - self._loop.time()
             deadline.reschedule(None)
-        self._pauses += 1
+        self._pause_count += 1
         try:
             yield
         finally:
-            self._pauses -= 1
-            if self._pauses == 0 and not self.over:
-                with contextlib.suppress(RuntimeError):  # it was left meanwhile
-                    deadline.reschedule(self._loop.time() + self._left_s)
+            self._pause_count -= 1
+            if self._pause_count == 0 and not self.finished:
+                with contextlib.suppress(RuntimeError):  # it has been exited meanwhile
+                    deadline.reschedule(self._loop.time() + self._remaining_s)
 
     async def once(self, key: str, make: Callable[[], T | Awaitable[T]]) -> T:
-        """Run something once in all the runs of this call, and get its result on each.
+        """Run a function once across all rounds of this call; each round gets the same result.
 
-        The result must be JSON. It is not exactly-once: a retry that is sent twice runs the rest
-        twice; what must never happen twice needs a store.
+        The result must be a JSON value. It is not exactly-once: a retry that is sent twice runs
+        the rest twice; what must never happen twice needs a store.
         """
-        kept = self.kept(key)
-        if kept is not None:
-            return cast("T", msgspec.json.decode(kept))
-        running = self._once.get(key)
+        saved_result = self.saved_result(key)
+        if saved_result is not None:
+            return cast("T", msgspec.json.decode(saved_result))
+        running = self._once_results.get(key)
         if running is None:
-            running = self._once[key] = self._loop.create_future()
+            running = self._once_results[key] = self._loop.create_future()
             try:
-                made = make()
-                value = await made if inspect.isawaitable(made) else made
-                running.set_result(self.keep(key, value))
+                result = make()
+                value = await result if inspect.isawaitable(result) else result
+                running.set_result(self.save_result(key, value))
             except BaseException:
-                del self._once[key]
+                del self._once_results[key]
                 running.cancel()
                 raise
         return cast("T", await running)
 
-    def kept(self, key: str) -> bytes | None:
-        """What `keep` has, of this run or an earlier one."""
-        kept = self._interview.kept(key)
-        return bytes(kept) if kept is not None else None
+    def saved_result(self, key: str) -> bytes | None:
+        """The JSON that `save_result` saved, in this round or an earlier one."""
+        saved_result = self._rounds.kept(key)
+        return bytes(saved_result) if saved_result is not None else None
 
-    def keep(self, key: str, value: T) -> T:
-        """Remember a result, and what will be found instead of it: its JSON."""
+    def save_result(self, key: str, value: T) -> T:
+        """Save a result; returns it as later rounds get it, decoded from its JSON."""
         data = encode(value)
-        self._interview.keep(key, data)
+        self._rounds.keep(key, data)
         return cast("T", msgspec.json.decode(data))
 
     # ------------------------------------------------------------ unwinding
 
-    async def _unwind(self, threaded: bool) -> None:
-        """Wait for the end that a question by result brings."""
-        self.asked = True
+    async def _wait_for_unwind(self, threaded: bool) -> None:
+        """Wait to be cancelled at the end of the `input_required` round."""
+        self.input_requested = True
         if self._timer is None:
-            self._timer = self._loop.call_soon(self._turn_by_turn, TURNS)
+            self._timer = self._loop.call_soon(self._count_down, LOOP_ITERATIONS)
         future: asyncio.Future[None] = self._loop.create_future()
         (self._threads if threaded else self._waiting).add(future)
         await future
 
-    def _turn_by_turn(self, left: int) -> None:
-        if left > 1:
-            self._timer = self._loop.call_soon(self._turn_by_turn, left - 1)
+    def _count_down(self, remaining: int) -> None:
+        if remaining > 1:
+            self._timer = self._loop.call_soon(self._count_down, remaining - 1)
             return
         self.unwinding = True
         for future in self._threads:
-            future.cancel()  # which raises in the thread, and ends the run from there
+            future.cancel()  # raises `CallEnded` in the thread, which ends the run
         if self._waiting:
             self._cancel()
         else:
@@ -578,26 +587,26 @@ class Context(Situation):
 
     def _cancel(self) -> None:
         if self._root is not None:
-            self._cancels += 1
+            self._cancel_count += 1
             self._root.cancel()
             self._timer = self._loop.call_later(CLEAN_UP_S, self._cancel)
 
     def close(self) -> int:
-        """The run is over: whoever still waits is let go. How often we cancelled its task."""
-        self.over = True
+        """End the run and cancel what still waits. Returns how often this cancelled its task."""
+        self.finished = True
         if self._timer is not None:
             self._timer.cancel()
         for future in self._waiting | self._threads:
             future.cancel()
-        for task in self.asking:
+        for task in self.input_tasks:
             if task is not self._root:
                 task.cancel()
-        return self._cancels
+        return self._cancel_count
 
 
-async def together(questions: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All of them at once; where one fails, the others are given up."""
-    tasks = [asyncio.ensure_future(question) for question in questions]
+async def gather_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines concurrently; if one fails, cancel the others."""
+    tasks = [asyncio.ensure_future(one) for one in coroutines]
     try:
         return await asyncio.gather(*tasks)
     finally:
@@ -605,12 +614,12 @@ async def together(questions: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
 
 
-async def put_all(
-    context: Context, questions: Sequence[Asked[Any]], *, threaded: bool = False
+async def request_inputs(
+    context: Context, inputs: Sequence[InputSpec[Any]], *, threaded: bool = False
 ) -> tuple[Any, ...]:
-    """Ask several in one round; where one cannot be put, nobody is asked the others."""
+    """Send several input requests in one round; none if the client lacks a capability for one."""
     revision = context.current_request.exchange.peer.revision
-    for one in questions if revision.input_requests is InputRequests.AS_REQUEST else ():
-        if not is_supported(one.question(), context.capabilities, revision):
-            await context.put(one, threaded=threaded)  # which says why
-    return tuple(await together(context.put(one, threaded=threaded) for one in questions))
+    for one in inputs if revision.input_requests is InputRequests.AS_REQUEST else ():
+        if not is_supported(one.input_request(), context.capabilities, revision):
+            await context.request_input(one, threaded=threaded)  # raises, with the reason
+    return tuple(await gather_all(context.request_input(one, threaded=threaded) for one in inputs))

@@ -1,11 +1,11 @@
-"""State that outlives a call, behind handles that the caller carries from one call to the next.
+"""Handles: state that outlives a call, addressed by a string that the caller sends.
 
 A handle is an ordinary string: returned by a tool that creates something, taken as an argument by
-those that work with it. It is a name, not a right: what it names belongs to the principal who
-created it and is nothing to anybody else.
+the tools that use it. It is not a credential: the state belongs to the principal that created it,
+and other principals cannot read it.
 
-Rules: handles cannot be guessed. What is not used for long enough is forgotten; the model is told
-so in words, and creates anew.
+Rules: handles cannot be guessed. State expires if it is not used; the error message tells the model
+to create it again.
 """
 
 import secrets
@@ -21,21 +21,23 @@ from colonnade.signatures.signature import Signature
 
 T = TypeVar("T")
 
-# 128 bits: where nobody is verified, to know it is to have it.
+# 128 bits: without authentication, knowing the handle is enough to use it.
 HANDLE_BYTES = 16
-# What comes in is a stranger's; ours have some thirty characters.
+# Longer ones are untrusted input; a handle has about thirty characters.
 MAX_HANDLE_CHARACTERS = 128
 
 
 class Handles(Generic[T]):
     """The handles of one kind: `baskets = server.handles("basket", Basket)`.
 
-    In an async tool each method is awaited; in one that is not, it waits by itself.
+    With a `Context` each method is awaited; with a `BlockingContext` it blocks.
     """
 
     def __init__(self, kind: str, type: type[T], store: Callable[[], Store], ttl_s: float) -> None:
         if not ttl_s > 0:
-            raise InvalidArgument(f"{kind}: ttl_s is a number of seconds above 0", argument="ttl_s")
+            raise InvalidArgument(
+                f"{kind}: ttl_s is {ttl_s!r}; give seconds above 0", argument="ttl_s"
+            )
         self.kind = kind
         self.ttl_s = ttl_s
         self._store = store
@@ -46,7 +48,7 @@ class Handles(Generic[T]):
     @overload
     def create(self, ctx: BlockingContext, value: T) -> str: ...
     def create(self, ctx: Context | BlockingContext, value: T) -> Any:
-        """Keep a value for this caller; its new handle."""
+        """Store a value for this caller; returns its handle."""
         handle = f"{self.kind}_{secrets.token_urlsafe(HANDLE_BYTES)}"
         data = self._codec.encode(value)
 
@@ -54,50 +56,50 @@ class Handles(Generic[T]):
             await self._store().put(principal, self._key(handle), data, self.ttl_s)
             return handle
 
-        return _done(ctx, work)
+        return _run(ctx, work)
 
     @overload
     def get(self, ctx: Context, handle: str) -> Coroutine[Any, Any, T]: ...
     @overload
     def get(self, ctx: BlockingContext, handle: str) -> T: ...
     def get(self, ctx: Context | BlockingContext, handle: str) -> Any:
-        """The value behind a handle; it lives on from now. Raises `ToolError` for none."""
+        """The value of a handle; renews its expiry. Raises `ToolError` if there is none."""
 
         async def work(principal: str) -> T:
-            data = await self._found(principal, handle)
+            data = await self._load(principal, handle)
             await self._store().put(principal, self._key(handle), data, self.ttl_s)
             return self._codec.decode(data)
 
-        return _done(ctx, work)
+        return _run(ctx, work)
 
     @overload
     def put(self, ctx: Context, handle: str, value: T) -> Coroutine[Any, Any, None]: ...
     @overload
     def put(self, ctx: BlockingContext, handle: str, value: T) -> None: ...
     def put(self, ctx: Context | BlockingContext, handle: str, value: T) -> Any:
-        """Change the value behind a handle. Raises `ToolError` where there is none."""
+        """Replace the value of a handle. Raises `ToolError` if there is none."""
         data = self._codec.encode(value)
 
         async def work(principal: str) -> None:
-            await self._found(principal, handle)
+            await self._load(principal, handle)
             await self._store().put(principal, self._key(handle), data, self.ttl_s)
 
-        return _done(ctx, work)
+        return _run(ctx, work)
 
     @overload
     def drop(self, ctx: Context, handle: str) -> Coroutine[Any, Any, None]: ...
     @overload
     def drop(self, ctx: BlockingContext, handle: str) -> None: ...
     def drop(self, ctx: Context | BlockingContext, handle: str) -> Any:
-        """Forget what is behind a handle. Raises `ToolError` where there is nothing."""
+        """Delete the value of a handle. Raises `ToolError` if there is none."""
 
         async def work(principal: str) -> None:
-            await self._found(principal, handle)
+            await self._load(principal, handle)
             await self._store().delete(principal, self._key(handle))
 
-        return _done(ctx, work)
+        return _run(ctx, work)
 
-    async def _found(self, principal: str, handle: str) -> bytes:
+    async def _load(self, principal: str, handle: str) -> bytes:
         data = None
         if len(handle) <= MAX_HANDLE_CHARACTERS and handle.startswith(f"{self.kind}_"):
             data = await self._store().get(principal, self._key(handle))
@@ -112,7 +114,7 @@ class Handles(Generic[T]):
         return f"handle {handle}"
 
 
-def _done(ctx: Context | BlockingContext, work: Callable[[str], Coroutine[Any, Any, Any]]) -> Any:
+def _run(ctx: Context | BlockingContext, work: Callable[[str], Coroutine[Any, Any, Any]]) -> Any:
     if isinstance(ctx, BlockingContext):
         return ctx.wait(lambda: work(ctx.principal))
     return work(ctx.principal)
@@ -124,5 +126,5 @@ def _codec(kind: str, type: Any) -> Codec:
     value.__annotations__["return"] = type
     codec = Signature(value, name=f"handles of {kind}").output()
     if codec is None:
-        raise InvalidArgumentType(f"handles of {kind} need the type of what they name")
+        raise InvalidArgumentType(f"handles of {kind} need the type of their values")
     return codec

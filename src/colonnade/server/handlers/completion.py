@@ -1,7 +1,7 @@
-"""Completions: what an argument of a prompt or of a template may become, the likeliest first.
+"""Completion of arguments of prompts and resource templates, best matches first.
 
-Rules: what a type lists (`Literal`, `Enum`, `bool`) needs no code. What an author's function offers
-is never dropped, only put in order and cut where the protocol cuts.
+Rules: types that list their values (`Literal`, `Enum`, `bool`) are completed without code. Values
+of an author's function are never filtered, only sorted and cut at the limit of the protocol.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -16,7 +16,7 @@ from colonnade.signatures.signature import Parameter
 
 
 class CompletionFunction(Protocol):
-    """Offers values for what was typed, with what else was filled in already."""
+    """Completes what was typed; `others` are the arguments that are filled in already."""
 
     def __call__(
         self, request: RequestContext, typed: str, others: Mapping[str, str], /
@@ -26,8 +26,8 @@ class CompletionFunction(Protocol):
 Offer: TypeAlias = Callable[..., Iterable[str] | Awaitable[Iterable[str]]]
 
 
-def listed(parameter: Parameter) -> CompletionFunction | None:
-    """A completer for an argument whose type lists its values; None for any other."""
+def completer_for(parameter: Parameter) -> CompletionFunction | None:
+    """A completer for an argument whose type lists its values; None for other types."""
     options = _options(parameter.schema)
     if not options:
         return None
@@ -43,7 +43,7 @@ def _options(schema: Schema) -> list[str]:
         found = schema.get("enum", [schema.get("const")])
         import json
 
-        # Arguments are strings on the wire: a number, or true, is written as in JSON.
+        # Arguments are strings: numbers and booleans are written as in JSON.
         return [
             one if isinstance(one, str) else json.dumps(one) for one in found if one is not None
         ]
@@ -56,23 +56,25 @@ def _options(schema: Schema) -> list[str]:
 def from_function(bound: Bound) -> CompletionFunction:
     """A completer from an author's function.
 
-    Its first parameter gets what was typed; others of the name of an argument get what was filled
-    in there already, if it was.
+    Its first parameter gets what was typed; other parameters get the argument of the same name, if
+    it is filled in already.
     """
     parameters = bound.signature.parameters
     if not parameters:
-        raise InvalidArgumentType(f"{bound.name}: a completion takes what was typed; give it a str")
+        raise InvalidArgumentType(
+            f"{bound.name}: a completion needs a str parameter for what was typed"
+        )
     first = parameters[0].name
-    others_wanted = parameters[1:]
-    for parameter in others_wanted:
+    other_parameters = parameters[1:]
+    for parameter in other_parameters:
         if parameter.required:
             raise InvalidArgumentType(
-                f"{bound.name}: parameter {parameter.name!r} may be unknown yet; give it a default"
+                f"{bound.name}: {parameter.name!r} may not be filled in yet; give it a default"
             )
 
     async def complete(request: RequestContext, typed: str, others: Mapping[str, str]) -> list[str]:
         arguments: dict[str, Any] = {first: typed}
-        for parameter in others_wanted:
+        for parameter in other_parameters:
             if parameter.wire_name in others:
                 arguments[parameter.name] = others[parameter.wire_name]
         found: list[str] = []
@@ -81,23 +83,23 @@ def from_function(bound: Bound) -> CompletionFunction:
             found.extend(str(value) for value in await bound.call(arguments, context))
             return t.EmptyResult()
 
-        if bound.alone:
+        if bound.only_arguments:
             await body(None)
         else:
             params = t.InputResponseRequestParams()
-            await bound.surroundings.interviewed(request, params, body)
+            await bound.environment.run_rounds(request, params, body)
         return ranked(list(dict.fromkeys(found)), typed)
 
     return complete
 
 
-# ---------------------------------------------------------------- the likeliest first
+# ---------------------------------------------------------------- ranking
 
 NO_MATCH = 5
 
 
 def closeness(value: str, typed: str) -> int:
-    """How well a value goes on from what was typed; 0 is best, `NO_MATCH` not at all."""
+    """How well a value matches what was typed: 0 is best, `NO_MATCH` not at all."""
     if value.startswith(typed):
         return 0
     low, wanted = value.casefold(), typed.casefold()
@@ -116,12 +118,12 @@ def _words(text: str) -> list[str]:
 
 
 def ranked(values: list[str], typed: str) -> list[str]:
-    """The values, the likeliest first; those that are as likely keep their order."""
+    """The values, best matches first; a stable sort."""
     return sorted(values, key=lambda value: closeness(value, typed))
 
 
 def completion(values: list[str]) -> t.CompleteResult:
-    """The result: at most as many as the protocol allows, and how many there are."""
+    """The result: at most as many values as the protocol allows, and the total."""
     return t.CompleteResult(
         completion=t.Completion(
             values=values[: t.MAX_COMPLETIONS],

@@ -1,6 +1,6 @@
-"""What a handler may return, and what it becomes: content blocks and structured values.
+"""Return values of handlers, and their conversion to content blocks and structured content.
 
-Rules: pure; nothing is fetched. A file is read when its block is made, by whoever returns it.
+Rules: nothing is fetched. A file is read when its object is created, by the handler.
 """
 
 import base64
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("colonnade.server")
 
-# Each is said once; an author has few keys, and one that is made up anew each time is cut short.
+# Each key is logged once; bounded, since keys may be generated.
 MAX_WARNINGS = 256
 
-# What a repr shows of a value: as much as people read in one line.
+# Limits of a repr: one line.
 MAX_SHOWN_CHARACTERS = 60
 MAX_SHOWN = 5
 
-# Pipes are given up at 64 MiB unread, and structured data goes out twice. What is larger belongs
-# behind a link, or on pages.
+# A pipe with 64 MiB of unread output is closed, and structured data is sent twice. Larger results
+# need a link or pagination.
 MAX_RESULT_BYTES = 32 * 1024 * 1024
 
 Block: TypeAlias = t.ContentBlock
 
 
 class Image:
-    """A picture: bytes with a format, or a file."""
+    """An image: bytes with a format, or a file."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Image:
         format: str | None = None,
     ) -> None:
         self._data, guessed = _load(data, path)
-        self._type = _typed("image", format, guessed, path) or "image/png"
+        self._type = _mime_type("image", format, guessed, path) or "image/png"
 
     def __repr__(self) -> str:
         return f"Image({self._type}, {len(self._data)} bytes)"
@@ -60,7 +60,7 @@ class Image:
 
 
 class Audio:
-    """A sound: bytes with a format, or a file."""
+    """Audio: bytes with a format, or a file."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Audio:
         format: str | None = None,
     ) -> None:
         self._data, guessed = _load(data, path)
-        self._type = _typed("audio", format, guessed, path) or "audio/wav"
+        self._type = _mime_type("audio", format, guessed, path) or "audio/wav"
 
     def __repr__(self) -> str:
         return f"Audio({self._type}, {len(self._data)} bytes)"
@@ -81,7 +81,7 @@ class Audio:
 
 
 class File:
-    """A file's contents, embedded in the result."""
+    """The contents of a file, embedded in the result."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class File:
 
 
 class Link:
-    """A resource that the client may read, not its contents."""
+    """A link to a resource, without its contents."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Link:
             raise InvalidArgument(
                 f"Link: size is {size}; give a number of bytes, 0 or more", argument="size"
             )
-        self._noun = t.ResourceLink(
+        self._link = t.ResourceLink(
             uri=uri,
             name=name or uri.rpartition("/")[2] or uri,
             title=title,
@@ -146,19 +146,19 @@ class Link:
             size=size,
             annotations=annotations,
             icons=icons,
-            meta=named_meta(meta, "Link"),
+            meta=check_meta(meta, "Link"),
         )
 
     def __repr__(self) -> str:
-        return f"Link({_short(self._noun.uri)})"
+        return f"Link({_short(self._link.uri)})"
 
     def block(self) -> Block:
         """The content block."""
-        return self._noun
+        return self._link
 
 
 class ToolReturn:
-    """Everything about a result, for handlers that want to say it all."""
+    """A tool result with explicit content, structured content, `_meta` and `isError`."""
 
     def __init__(
         self,
@@ -170,28 +170,28 @@ class ToolReturn:
     ) -> None:
         self.content = content
         self.data = data
-        self.meta: dict[str, Any] | None = named_meta(meta, "ToolReturn")
+        self.meta: dict[str, Any] | None = check_meta(meta, "ToolReturn")
         self.is_error = is_error
 
     def __repr__(self) -> str:
-        said = [_short(self.content)]
+        parts = [_short(self.content)]
         if self.data is not UNSET:
-            said.append(f"data={_short(self.data)}")
+            parts.append(f"data={_short(self.data)}")
         if self.meta:
-            said.append(f"meta={_short(self.meta)}")
+            parts.append(f"meta={_short(self.meta)}")
         if self.is_error:
-            said.append("is_error=True")
-        return f"Result({', '.join(said)})"
+            parts.append("is_error=True")
+        return f"Result({', '.join(parts)})"
 
 
 class Message:
-    """One message of a prompt: text, or anything that a tool could return, and who says it."""
+    """One message of a prompt: text or other content, and its role."""
 
     def __init__(self, content: Any, role: t.Role = "user") -> None:
         if role not in ("user", "assistant"):
             raise InvalidArgument(
-                f"{role!r} is no role of a message, 'user' and 'assistant' are, and the text comes "
-                "first: write Message('hello', 'user')",
+                f"{role!r} is not a role, which is 'user' or 'assistant'; the content comes first: "
+                "write Message('hello', 'user')",
                 argument="role",
             )
         self.content = content
@@ -201,29 +201,29 @@ class Message:
         return f"Message({_short(self.content)}, {self.role!r})"
 
 
-def named_meta(meta: dict[str, Any] | None, owner: str) -> dict[str, Any] | None:
-    """The `_meta` of an author, with a word in the log for keys that break the rule (R0348).
+def check_meta(meta: dict[str, Any] | None, owner: str) -> dict[str, Any] | None:
+    """Log a warning for invalid keys of `_meta` (R0348).
 
-    They are not refused: some hosts read nothing but `openai/toolInvocation/invoking`.
+    They are not refused: some hosts need keys such as `openai/toolInvocation/invoking`.
     """
     for key in meta or ():
         if not t.valid_meta_key(key):
-            _warn_of_key(owner, key)
+            _warn_about_meta_key(owner, key)
     return meta
 
 
 @lru_cache(MAX_WARNINGS)
-def _warn_of_key(owner: str, key: str) -> None:
+def _warn_about_meta_key(owner: str, key: str) -> None:
     log.warning(
         "%s: some clients refuse the key %.80r in meta; use letters, digits, '-', '_' and '.', "
-        "with a domain of yours in front: 'example.com/colour'",
+        "with your domain as a prefix: 'example.com/colour'",
         owner,
         key,
     )
 
 
 def _short(value: Any) -> str:
-    """A value in few words, for people and logs: no data is poured out."""
+    """A short repr of a value, without its data."""
     if isinstance(value, bytes):
         return f"<{len(value)} bytes>"
     if isinstance(value, list | tuple | set | dict):
@@ -240,7 +240,7 @@ def _count(text: str) -> str:
     return f"{len(text)} characters"
 
 
-_SHOWN = (Image, Audio, File, Link)
+_CONTENT_CLASSES = (Image, Audio, File, Link)
 _BLOCKS = (TextContent, t.ImageContent, t.AudioContent, t.ResourceLink, t.EmbeddedResource)
 
 
@@ -254,7 +254,7 @@ def _uri(path: "str | Path | None") -> str:
 
 def _load(data: bytes | None, path: "str | Path | None") -> tuple[bytes, str | None]:
     if (data is None) is (path is None):
-        raise InvalidArgument("give either the bytes or a path, and not both")
+        raise InvalidArgument("give either the bytes or a path, not both")
     if data is not None:
         return data, None
     import mimetypes
@@ -264,15 +264,15 @@ def _load(data: bytes | None, path: "str | Path | None") -> tuple[bytes, str | N
     return path.read_bytes(), mimetypes.guess_type(path.name)[0]
 
 
-def _typed(
+def _mime_type(
     kind: str, format: str | None, guessed: str | None, path: "str | Path | None"
 ) -> str | None:
-    """The type of a file by its format, or its name; one of another kind is refused."""
+    """The MIME type by format or file name. Raises if it is not of this kind."""
     if format:
         return f"{kind}/{format}"
     if guessed is not None and not guessed.startswith(f"{kind}/"):
         raise InvalidArgument(
-            f"{path} looks like {guessed}, not like {kind}; give its format=", argument="format"
+            f"{path} looks like {guessed}, not {kind}; pass format=", argument="format"
         )
     return guessed
 
@@ -282,14 +282,14 @@ def _base64(data: bytes) -> str:
 
 
 def is_content(value: Any) -> bool:
-    """Whether a value shows itself as content, rather than being data."""
-    if isinstance(value, (*_SHOWN, *_BLOCKS)):
+    """Whether a value is content rather than data."""
+    if isinstance(value, (*_CONTENT_CLASSES, *_BLOCKS)):
         return True
     return any(hasattr(value, name) for name in ("_repr_png_", "_repr_jpeg_"))
 
 
 def blocks_of(value: Any) -> list[Block]:
-    """A value as content blocks: text, pictures, or its JSON."""
+    """A value as content blocks: text, images, …, or its JSON as text."""
     if value is None:
         return []
     if isinstance(value, list | tuple):
@@ -302,7 +302,7 @@ def blocks_of(value: Any) -> list[Block]:
 def _block(value: Any) -> Block:
     if isinstance(value, str):
         return TextContent(text=clean(value))
-    if isinstance(value, _SHOWN):
+    if isinstance(value, _CONTENT_CLASSES):
         return value.block()
     if isinstance(value, _BLOCKS):
         return value
@@ -311,25 +311,25 @@ def _block(value: Any) -> Block:
     for name, kind in (("_repr_png_", "png"), ("_repr_jpeg_", "jpeg")):
         shown = getattr(value, name, None)
         if shown is not None:
-            drawn = shown()
-            data = base64.b64decode(drawn) if isinstance(drawn, str) else cast("bytes", drawn)
+            image = shown()
+            data = base64.b64decode(image) if isinstance(image, str) else cast("bytes", image)
             return Image(data, format=kind).block()
-    return TextContent(text=_words(value))
+    return TextContent(text=_to_text(value))
 
 
-def _words(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
-        raise LocalProtocolError("a handler returned a generator; return the list of its items")
+        raise LocalProtocolError("a handler returned a generator; return a list")
     try:
         return encoded(value).decode()
     except LocalProtocolError:
         kind = type(value).__name__
-        log.warning("a handler returned a %s, which has no JSON; the caller gets its str()", kind)
+        log.warning("a handler returned a %s, which is not a JSON value; its str() is sent", kind)
         return clean(str(value))
 
 
 def clean(text: str) -> str:
-    """Text that can be sent: halves of characters, which UTF-8 has not, are put right."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     if text.isascii():
         return text
     try:
@@ -354,33 +354,33 @@ def _result() -> Any: ...
 
 
 @cache
-def _any() -> Codec:
+def _any_codec() -> Codec:
     codec = Signature(_result).output()
     assert codec is not None
     return codec
 
 
 def encoded(value: Any, codec: Codec | None = None) -> bytes:
-    """A value as JSON, of its type where that is known. Raises `LocalProtocolError`."""
-    codec = codec or _any()
+    """A value as JSON, by the codec of its type if given. Raises `LocalProtocolError`."""
+    codec = codec or _any_codec()
     try:
         return codec.encode(value)
     except LocalProtocolError:
         try:
             plain = msgspec.to_builtins(value)
-            mended = _cleaned(plain)
+            repaired = _cleaned(plain)
         except Exception:
-            mended = plain = None
-        if mended is plain or mended == plain:  # NaN is not even itself
+            repaired = plain = None
+        if repaired is plain or repaired == plain:  # `is` first: NaN is not equal to itself
             raise
-    return codec.encode(codec.decode(msgspec.json.encode(mended)))
+    return codec.encode(codec.decode(msgspec.json.encode(repaired)))
 
 
-def too_large(blocks: Iterable[Any], data: Any = None) -> str:
-    """What to say of contents that are too large to be sent; nothing where they are not."""
+def size_error(blocks: Iterable[Any], data: Any = None) -> str:
+    """The error message for contents above the size limit; empty if they are below."""
     size = len(data) if isinstance(data, Raw | str) else 0
     for block in blocks:
-        if type(block) is TextContent:  # most of all
+        if type(block) is TextContent:  # the most frequent
             size += len(block.text)
             continue
         inner = getattr(block, "resource", block)
@@ -388,11 +388,11 @@ def too_large(blocks: Iterable[Any], data: Any = None) -> str:
         size += sum(len(part) for part in parts if isinstance(part, str))
     if size <= MAX_RESULT_BYTES:
         return ""
-    return f"the result has {size} bytes, of which {MAX_RESULT_BYTES} can be sent; ask for less"
+    return f"the result has {size} bytes; the limit is {MAX_RESULT_BYTES}; request less"
 
 
 def text_result(value: str) -> CallToolResult:
-    """A text that is data, too: the very same in both places, so that it is written once."""
+    """A string as text and structured content: the same object, so it is encoded once."""
     shown = clean(value)
     return CallToolResult(content=[TextContent(text=shown)], structured_content=shown)
 
@@ -400,7 +400,7 @@ def text_result(value: str) -> CallToolResult:
 def data_result(value: Any, data: bytes, text: bool) -> CallToolResult:
     """A value that has an output schema, and its JSON, as a result.
 
-    With `text=False` structured data has no copy in words, for clients that read both.
+    With `text=False` there is no text copy of the structured content.
     """
     if text:
         shown = clean(value) if isinstance(value, str) else data.decode()

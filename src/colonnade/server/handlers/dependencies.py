@@ -1,8 +1,8 @@
-"""What a handler is given beside its arguments: the context, dependencies, answered questions.
+"""Dependency injection: the context, `Depends(...)` and input requests as parameters.
 
-Rules: a dependency is made once for each call and shared within it, and cleaned up in reverse when
-the call is over, whatever became of it. One of scope "server" is made once and lives as long as
-the server runs, so it may not know a call. What cannot work is refused when it is registered.
+Rules: a dependency is created once for each call and shared within it, and cleaned up in reverse
+order when the call ends. One of scope "server" is created once and lives as long as the server, so
+it cannot use the context of a call. Invalid dependencies are refused at registration.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from msgspec import Struct
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType
 from colonnade.server.handlers.threads import Workers
-from colonnade.server.options import SITUATIONS, Mark, Situation
+from colonnade.server.options import CONTEXT_NAMES, ContextMarker, ParameterMarker
 from colonnade.signatures.signature import HiddenParameter
 from colonnade.signatures.type_hints import Namespace, signature_of
 
 if TYPE_CHECKING:
-    from colonnade.server.context.ask import Marked
+    from colonnade.server.context.ask import InputParameter
 
 Scope = Literal["call", "server"]
 Provide: TypeAlias = Callable[..., Any]
@@ -29,16 +29,16 @@ Overrides: TypeAlias = Mapping[Provide, Provide]
 
 
 def Depends(provide: Provide, *, scope: Scope = "call") -> Any:  # noqa: N802
-    """Marks a parameter that a function provides: `db: Annotated[Db, Depends(get_db)]`.
+    """Marks a parameter whose value a function provides: `db: Annotated[Db, Depends(get_db)]`.
 
-    A generator may clean up after its `yield`. With `scope="server"` there is one for all calls.
-    It may also stand as the default: `db: Db = Depends(get_db)`.
+    A generator cleans up after its `yield`. With `scope="server"` all calls share one value.
+    It can also be the default: `db: Db = Depends(get_db)`.
     """
     return Dependency(provide, scope)
 
 
-class Dependency(Mark):
-    """What `Depends` marks a parameter with."""
+class Dependency(ParameterMarker):
+    """The marker that `Depends` returns."""
 
     def __init__(self, provide: Provide, scope: Scope) -> None:
         if not callable(provide):
@@ -51,35 +51,35 @@ class Dependency(Mark):
         self.scope: Scope = scope
 
 
-class Wiring(Struct, frozen=True):
-    """What one function is given beside its arguments."""
+class Injections(Struct, frozen=True):
+    """The injected parameters of one function."""
 
     contexts: tuple[str, ...]
-    needs: tuple[tuple[str, Dependency], ...]
-    questions: "tuple[Marked, ...]"
+    dependencies: tuple[tuple[str, Dependency], ...]
+    inputs: "tuple[InputParameter, ...]"
 
     @property
-    def alone(self) -> bool:
-        """Whether it is given nothing."""
-        return not (self.contexts or self.needs or self.questions)
+    def is_empty(self) -> bool:
+        """Whether there are none."""
+        return not (self.contexts or self.dependencies or self.inputs)
 
 
-def is_marked(annotation: Any, default: Any) -> bool:
-    """Whether a parameter is filled here, and so is none of the caller's."""
+def is_injected(annotation: Any, default: Any) -> bool:
+    """Whether a parameter is injected rather than sent by the caller."""
     return (
         context_kind(annotation) is not None
-        or isinstance(default, Mark)
-        or any(isinstance(item, Mark) for item in _metadata(annotation))
+        or isinstance(default, ParameterMarker)
+        or any(isinstance(item, ParameterMarker) for item in _metadata(annotation))
     )
 
 
-def misplaced(annotation: Any) -> str | None:
-    """What kind of mark stands inside of a type, where it would fill nothing."""
+def find_misplaced_marker(annotation: Any) -> str | None:
+    """The name of a marker inside of a type, where it has no effect; None if there is none."""
     for inner in get_args(annotation):
         for item in _metadata(inner):
-            if isinstance(item, Mark):
+            if isinstance(item, ParameterMarker):
                 return "Depends" if isinstance(item, Dependency) else type(item).__name__
-        found = misplaced(inner)
+        found = find_misplaced_marker(inner)
         if found is not None:
             return found
     return None
@@ -90,53 +90,57 @@ def _metadata(annotation: Any) -> tuple[Any, ...]:
 
 
 def context_kind(annotation: Any) -> str | None:
-    """Which context a parameter wants, by the name of its type; None where it wants none."""
+    """The context type in an annotation, by name; None if it is no context."""
     if isinstance(annotation, str):
         name = annotation.rpartition(".")[2]
-        return name if name in SITUATIONS else None
+        return name if name in CONTEXT_NAMES else None
     if get_origin(annotation) is None:
-        is_one = isinstance(annotation, type) and Situation in annotation.__bases__
+        is_one = isinstance(annotation, type) and ContextMarker in annotation.__bases__
         return annotation.__name__ if is_one else None
     found = (context_kind(inner) for inner in get_args(annotation))
     return next((kind for kind in found if kind is not None), None)
 
 
-def wire(hidden: Iterable[HiddenParameter], where: str, names: Namespace, *, waits: bool) -> Wiring:
-    """Sort the hidden parameters of a function. Raises `LocalProtocolError`.
+def find_injections(
+    hidden: Iterable[HiddenParameter], where: str, names: Namespace, *, is_async: bool
+) -> Injections:
+    """Sort the injected parameters of a function by kind. Raises `LocalProtocolError`.
 
-    `waits` is whether it is `async`, and gets the context that must be awaited.
+    `is_async` is whether the function is `async`, and gets a `Context`.
     """
     hidden = tuple(hidden)
     if not hidden:
-        return Wiring((), (), ())
-    from colonnade.server.context.ask import marked
+        return Injections((), (), ())
+    from colonnade.server.context.ask import input_parameter
 
     contexts: list[str] = []
-    needs: list[tuple[str, Dependency]] = []
-    questions: list[Marked] = []
+    dependencies: list[tuple[str, Dependency]] = []
+    inputs: list[InputParameter] = []
     for one in hidden:
         name, annotation, default = one.name, one.annotation, one.default
-        spot = f"{where}: parameter {name!r}"
+        label = f"{where}: parameter {name!r}"
         kind = context_kind(annotation)
-        if kind == "BlockingContext" and waits:
-            raise InvalidArgumentType(f"{spot}: an async function gets Context, and awaits it")
-        question = marked(name, annotation, default, spot, names)
+        if kind == "BlockingContext" and is_async:
+            raise InvalidArgumentType(
+                f"{label}: an async function takes Context, not BlockingContext"
+            )
+        parameter = input_parameter(name, annotation, default, label, names)
         if kind is not None:
             contexts.append(name)
-        elif question is not None:
-            questions.append(question)
+        elif parameter is not None:
+            inputs.append(parameter)
         else:
-            needs.append((name, _depends(annotation, default)))
-    return Wiring(tuple(contexts), tuple(needs), tuple(questions))
+            dependencies.append((name, _dependency_of(annotation, default)))
+    return Injections(tuple(contexts), tuple(dependencies), tuple(inputs))
 
 
-def _depends(annotation: Any, default: Any) -> Dependency:
+def _dependency_of(annotation: Any, default: Any) -> Dependency:
     found = [item for item in (default, *_metadata(annotation)) if isinstance(item, Dependency)]
     return found[0]
 
 
 class Provider:
-    """A function that provides a value: how it runs, and what it needs itself."""
+    """A function that provides a value, and its own injected parameters."""
 
     def __init__(self, function: Provide) -> None:
         self.function = function
@@ -145,24 +149,24 @@ class Provider:
         self.is_async: bool = inspect.iscoroutinefunction(function)
         self.is_async_generator: bool = inspect.isasyncgenfunction(function)
         self.is_generator: bool = inspect.isgeneratorfunction(function)
-        # What is called may block; a class is only made.
+        # A function may block, so it runs in a thread; a class is instantiated directly.
         self.threaded: bool = plain and not (self.is_async or self.is_async_generator)
-        self.wiring: Wiring = self._wire()
+        self.injections: Injections = self._find_injections()
 
-    def _wire(self) -> Wiring:
+    def _find_injections(self) -> Injections:
         names = Namespace.of(self.function)
         hidden: list[HiddenParameter] = []
         try:
             parameters = signature_of(self.function).parameters.values()
         except (TypeError, ValueError) as error:
-            words = f"{self.name}: cannot be read as a function: {error}"
-            raise InvalidArgumentType(words) from None
+            message = f"{self.name}: its signature cannot be read: {error}"
+            raise InvalidArgumentType(message) from None
         for parameter in parameters:
             where = f"{self.name}: parameter {parameter.name!r}"
             annotation = parameter.annotation
             if annotation is not inspect.Parameter.empty:
                 annotation = names.evaluate(annotation, where)
-            if is_marked(annotation, parameter.default):
+            if is_injected(annotation, parameter.default):
                 hidden.append(HiddenParameter(parameter.name, annotation, parameter.default))
             elif parameter.default is inspect.Parameter.empty and parameter.kind not in (
                 inspect.Parameter.VAR_POSITIONAL,
@@ -171,18 +175,20 @@ class Provider:
                 raise InvalidArgumentType(
                     f"{where} of a dependency needs a default, Depends(...), Ask(...) or Context"
                 )
-        return wire(hidden, self.name, names, waits=self.is_async or self.is_async_generator)
+        return find_injections(
+            hidden, self.name, names, is_async=self.is_async or self.is_async_generator
+        )
 
 
 class Providers:
-    """All providers of a server, each read once."""
+    """The providers of a server, each inspected once."""
 
     def __init__(self) -> None:
         self._read: dict[Provide, Provider] = {}
         self.overrides: dict[Provide, Provide] = {}
 
     def of(self, provide: Provide) -> Provider:
-        """The provider of a dependency, or what stands for it now."""
+        """The provider of a dependency, or its override."""
         function = self.overrides.get(provide, provide)
         found = self._read.get(function)
         if found is None:
@@ -191,48 +197,48 @@ class Providers:
 
     def check(
         self,
-        wiring: Wiring,
+        injections: Injections,
         where: str,
         path: tuple[Provide, ...] = (),
         scope: Scope = "call",
     ) -> None:
-        """Raise `LocalProtocolError` for what cannot be resolved; `where` is who needs it."""
-        for _, depends in wiring.needs:
-            provider = self.of(depends.provide)
-            if depends.provide in path:
-                circle = [self.of(one).name for one in path[path.index(depends.provide) :]]
+        """Raise `LocalProtocolError` for dependencies of `where` that cannot be resolved."""
+        for _, dependency in injections.dependencies:
+            provider = self.of(dependency.provide)
+            if dependency.provide in path:
+                cycle = [self.of(one).name for one in path[path.index(dependency.provide) :]]
                 raise InvalidArgument(
                     f"{where}: {provider.name} depends on itself: "
-                    + " needs ".join([*circle, provider.name])
+                    + " needs ".join([*cycle, provider.name])
                 )
-            if scope == "server" and depends.scope == "call":
+            if scope == "server" and dependency.scope == "call":
                 raise InvalidArgument(
-                    f"{where}: {provider.name} is made for each call and cannot be part of one "
-                    "that is made once; give it scope='server', too"
+                    f"{where}: {provider.name} is created for each call and cannot be part of "
+                    "a dependency with scope='server'; give it scope='server', too"
                 )
-            inner = provider.wiring
-            if depends.scope == "server" and (inner.contexts or inner.questions):
+            inner = provider.injections
+            if dependency.scope == "server" and (inner.contexts or inner.inputs):
                 raise InvalidArgument(
-                    f"{where}: {provider.name} is made once for all calls and cannot know one of "
-                    "them; leave out scope='server', or its Context and questions"
+                    f"{where}: {provider.name} has scope='server' and cannot depend on a call; "
+                    "remove scope='server', or its Context and input requests"
                 )
-            self.check(inner, where, (*path, depends.provide), depends.scope)
+            self.check(inner, where, (*path, dependency.provide), dependency.scope)
 
-    def questions(self, wiring: Wiring) -> "list[Marked]":
-        """The questions of a function and of all that it depends on."""
-        return [question for _, one in self.wirings(wiring) for question in one.questions]
+    def inputs(self, injections: Injections) -> "list[InputParameter]":
+        """The input requests of a function and of all its dependencies."""
+        return [parameter for _, one in self.all_injections(injections) for parameter in one.inputs]
 
-    def wirings(self, wiring: Wiring) -> Iterator[tuple[Provide | None, Wiring]]:
-        """A function's wiring and those of all that it depends on, each once."""
+    def all_injections(self, injections: Injections) -> Iterator[tuple[Provide | None, Injections]]:
+        """The injections of a function and of all its dependencies, each once."""
         seen: set[Provide] = set()
-        waiting: list[tuple[Provide | None, Wiring]] = [(None, wiring)]
+        waiting: list[tuple[Provide | None, Injections]] = [(None, injections)]
         for owner, one in waiting:
             yield owner, one
-            for _, depends in one.needs:
-                provider = self.of(depends.provide)
+            for _, dependency in one.dependencies:
+                provider = self.of(dependency.provide)
                 if provider.function not in seen:
                     seen.add(provider.function)
-                    waiting.append((provider.function, provider.wiring))
+                    waiting.append((provider.function, provider.injections))
 
 
 if TYPE_CHECKING:
@@ -240,34 +246,34 @@ if TYPE_CHECKING:
     from colonnade.server.context.context import Context
 
 Make: TypeAlias = Callable[[contextlib.AsyncExitStack], Awaitable[Any]]
-Answers: TypeAlias = dict[tuple[Provide | None, str], Any]
+InputValues: TypeAlias = dict[tuple[Provide | None, str], Any]
 
 
-class Shared:
-    """The values of scope "server": made on first use, cleaned up when the server stops."""
+class ServerScope:
+    """Dependencies of scope "server": created on first use, cleaned up when the server stops."""
 
     def __init__(self) -> None:
         self._values: dict[Provide, asyncio.Future[Any]] = {}
-        self._keepers: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._made: list[tuple[asyncio.Event, asyncio.Task[None]]] = []
 
     async def get(self, function: Provide, make: Make) -> Any:
-        """The one value of this function."""
+        """The shared value of a provider function."""
         found = self._values.get(function)
         if found is None:
             loop = asyncio.get_running_loop()
             found = self._values[function] = loop.create_future()
-            keeper = loop.create_task(self._keep(function, make, found))
-            self._keepers.add(keeper)
-            keeper.add_done_callback(self._keepers.discard)
-        return await asyncio.shield(found)  # one call that gives up is none of the others' business
+            task = loop.create_task(self._hold(function, make, found))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(found)  # cancelling one call must not affect the others
 
-    async def _keep(self, function: Provide, make: Make, value: asyncio.Future[Any]) -> None:
+    async def _hold(self, function: Provide, make: Make, value: asyncio.Future[Any]) -> None:
         done = asyncio.Event()
         try:
             async with contextlib.AsyncExitStack() as stack:
                 value.set_result(await make(stack))
-                # What it is made of was made before it, and so is cleaned up after it.
+                # Its own dependencies were created before, so they are cleaned up after it.
                 self._made.append((done, cast("asyncio.Task[None]", asyncio.current_task())))
                 await done.wait()
         except BaseException as error:
@@ -275,79 +281,79 @@ class Shared:
                 raise
             self._values.pop(function, None)
             value.set_exception(error)
-            value.exception()  # whoever waits sees it
+            value.exception()  # retrieved, so that asyncio does not warn
 
     async def close(self) -> None:
-        """Clean all of them up, the last that was made first."""
+        """Clean up all values, in reverse order of creation."""
         self._values.clear()
         while self._made:
-            done, keeper = self._made.pop()
+            done, task = self._made.pop()
             done.set()
-            await keeper
-        for keeper in tuple(self._keepers):
-            keeper.cancel()
-            await asyncio.wait([keeper])
+            await task
+        for task in tuple(self._tasks):
+            task.cancel()
+            await asyncio.wait([task])
 
 
 class Resolver:
-    """Gives one call its dependencies."""
+    """Resolves the injected parameters of one call."""
 
     def __init__(
         self,
         stack: contextlib.AsyncExitStack,
         context: "Context",
         providers: Providers,
-        shared: Shared,
+        server_scope: ServerScope,
         workers: Workers,
     ) -> None:
         self._stack = stack
         self._context = context
         self._providers = providers
-        self._shared = shared
+        self._server_scope = server_scope
         self._workers = workers
         self._values: dict[Provide, Any] = {}
-        self._answers: Answers = {}
-        self._twin: BlockingContext | None = None
+        self._inputs: InputValues = {}
+        self._blocking_context: BlockingContext | None = None
 
     def _blocking(self) -> "BlockingContext":
-        if self._twin is None:
+        if self._blocking_context is None:
             from colonnade.server.context.blocking import BlockingContext
 
-            self._twin = BlockingContext(self._context, self._workers)
-            self._stack.callback(self._twin.close)
-        return self._twin
+            self._blocking_context = BlockingContext(self._context, self._workers)
+            self._stack.callback(self._blocking_context.close)
+        return self._blocking_context
 
-    async def ask(self, wiring: Wiring, arguments: Mapping[str, Any]) -> None:
-        """Put every declared question, those of dependencies too, in one round."""
+    async def request_inputs(self, injections: Injections, arguments: Mapping[str, Any]) -> None:
+        """Send all declared input requests, also those of dependencies, in one round."""
         wanted = [
-            (owner, question)
-            for owner, one in self._providers.wirings(wiring)
-            for question in one.questions
+            (owner, parameter)
+            for owner, one in self._providers.all_injections(injections)
+            for parameter in one.inputs
         ]
         if wanted:
-            values = await self._context.declared([one for _, one in wanted], arguments)
-            for (owner, question), value in zip(wanted, values, strict=True):
-                self._answers[owner, question.name] = value
+            values = await self._context.resolve_inputs([one for _, one in wanted], arguments)
+            for (owner, parameter), value in zip(wanted, values, strict=True):
+                self._inputs[owner, parameter.name] = value
 
-    async def fill(
-        self, wiring: Wiring, owner: Provide | None = None, *, waits: bool
+    async def inject(
+        self, injections: Injections, owner: Provide | None = None, *, is_async: bool
     ) -> dict[str, Any]:
-        """What a function is given beside its arguments."""
+        """The values of the injected parameters of a function."""
         given: dict[str, Any] = {}
-        for name in wiring.contexts:
-            given[name] = self._context if waits else self._blocking()
-        for question in wiring.questions:
-            given[question.name] = self._answers[owner, question.name]
-        for name, depends in wiring.needs:
-            given[name] = await self._get(depends)
+        for name in injections.contexts:
+            given[name] = self._context if is_async else self._blocking()
+        for parameter in injections.inputs:
+            given[parameter.name] = self._inputs[owner, parameter.name]
+        for name, dependency in injections.dependencies:
+            given[name] = await self._get(dependency)
         return given
 
-    async def _get(self, depends: Dependency) -> Any:
-        provider = self._providers.of(depends.provide)
+    async def _get(self, dependency: Dependency) -> Any:
+        provider = self._providers.of(dependency.provide)
         if provider.function in self._values:
             return self._values[provider.function]
-        if depends.scope == "server":
-            value = await self._shared.get(
+        if dependency.scope == "server":
+            value = await self._server_scope.get(
                 provider.function, lambda stack: self._make(provider, stack)
             )
         else:
@@ -356,12 +362,16 @@ class Resolver:
         return value
 
     async def _make(self, provider: Provider, stack: contextlib.AsyncExitStack) -> Any:
-        given = await self.fill(provider.wiring, provider.function, waits=not provider.threaded)
+        given = await self.inject(
+            provider.injections, provider.function, is_async=not provider.threaded
+        )
         if provider.is_async_generator:
             manage = contextlib.asynccontextmanager(provider.function)
             return await stack.enter_async_context(manage(**given))
         if provider.is_generator:
-            return await stack.enter_async_context(Threaded(provider, given, self._workers))
+            return await stack.enter_async_context(
+                ThreadedGenerator(provider, given, self._workers)
+            )
         if provider.is_async:
             return await provider.function(**given)
         if provider.threaded:
@@ -369,8 +379,8 @@ class Resolver:
         return provider.function(**given)
 
 
-class Threaded:
-    """A generator that blocks, as a context that does not: each step runs in a thread."""
+class ThreadedGenerator:
+    """A blocking generator as an async context manager: each step runs in a thread."""
 
     def __init__(self, provider: Provider, given: Mapping[str, Any], workers: Workers) -> None:
         self._manage = contextlib.contextmanager(provider.function)(**given)

@@ -1,10 +1,11 @@
-"""Running a handler that may ask, over as many rounds as its questions take.
+"""Runs handlers that send input requests, over as many `input_required` rounds as they need.
 
-Where questions go by request the handler simply waits. Where they go by result, its questions are
-its result: the round ends, the state is sealed, and the retry begins from the top.
+In revisions where input requests are JSON-RPC requests, the handler waits for the response. In
+others the result is `input_required`: the round ends, the request state is encrypted, and the retry
+runs the handler from the top.
 
-Rules: settled means settled: what a handler does after its round has ended is dropped. A
-cancellation of ours never leaves this file, and one of somebody else's always does.
+Rules: what a handler does after its round has ended is dropped. A cancellation by this module is
+never raised out of it, and any other always is.
 """
 
 import asyncio
@@ -18,26 +19,26 @@ from colonnade.ports import RequestContext, Seal
 from colonnade.protocol import types as t
 from colonnade.protocol.input_rounds import InputRounds, open_request_state, subject_of
 from colonnade.protocol.revision import InputRequests
-from colonnade.server.context.context import Context, Home
+from colonnade.server.context.context import Context, HandlerServer
 from colonnade.server.handlers.function import Body
 
 log: logging.Logger = logging.getLogger("colonnade.server")
 
-# How long a client may take between a question and its answer.
+# The lifetime of a request state: the time for the user to respond.
 STATE_LIFETIME_S = 600.0
 
 
-class Interviewer:
-    """Runs the handlers of a server that may ask."""
+class InputRoundsRunner:
+    """Runs the handlers of a server that may send input requests."""
 
     def __init__(
         self,
         seal: Callable[[], Seal],
-        home: Home,
+        server: HandlerServer,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._depot = RequestStateStorage(seal, lambda: home.store)
-        self._home = home
+        self._state_storage = RequestStateStorage(seal, lambda: server.store)
+        self._server = server
         self._clock = clock
 
     async def run(
@@ -47,37 +48,39 @@ class Interviewer:
         body: Body,
         once: bool = False,
     ) -> t.ProtocolType:
-        """Run a handler. Where questions go by result, they are its result.
+        """Run a handler; the result is its own, or `input_required`.
 
-        With `once` the answers to a round are taken only once, however often they are sent.
+        With `once` a request state is accepted only once, however often it is sent.
         """
-        interview = await self._interview(request, params, once)
-        context = Context(request, interview, self._home)
+        rounds = await self._load_rounds(request, params, once)
+        context = Context(request, rounds, self._server)
         task = cast("asyncio.Task[Any]", asyncio.current_task())
-        before = task.cancelling()
+        cancelling_before = task.cancelling()
         result: t.ProtocolType | None = None
         try:
             result = await body(context)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            others = task.cancelling() > before + context.close()
-            if not context.unwinding or (others and isinstance(error, asyncio.CancelledError)):
-                raise  # it failed before, or somebody else wants this to end
+            cancelled_elsewhere = task.cancelling() > cancelling_before + context.close()
+            if not context.unwinding or (
+                cancelled_elsewhere and isinstance(error, asyncio.CancelledError)
+            ):
+                raise  # it failed before, or the request was cancelled
         finally:
             context.close()
-            if context.asking:
-                # Questions that nobody waits for any more are taken back before the answer goes
-                # out: over HTTP it ends the stream that they are on.
+            if context.input_tasks:
+                # Input requests that are no longer awaited are cancelled before the response is
+                # sent: over HTTP it ends their stream.
                 await asyncio.sleep(0)
-        while task.cancelling() > before:
-            # Ours, and those that a TaskGroup leaves behind before Python 3.13.
+        while task.cancelling() > cancelling_before:
+            # Our cancellations, and those that a TaskGroup leaves behind before Python 3.13.
             task.uncancel()
-        if result is not None and not context.asked:
+        if result is not None and not context.input_requested:
             return result
-        return await self._demand(request, interview)
+        return await self._input_required(request, rounds)
 
-    async def _interview(
+    async def _load_rounds(
         self, request: RequestContext, params: t.InputResponseRequestParams, once: bool
     ) -> InputRounds:
         exchange = request.exchange
@@ -85,7 +88,7 @@ class Interviewer:
         if exchange.peer.revision.input_requests is not InputRequests.IN_RESULT:
             return InputRounds(exchange.peer, exchange.method)
         if params.request_state is not None:
-            secret = await self._depot.load(params.request_state, exchange.principal)
+            secret = await self._state_storage.load(params.request_state, exchange.principal)
             memory = open_request_state(
                 params.request_state,
                 lambda _: secret,
@@ -95,57 +98,57 @@ class Interviewer:
                 now=self._clock(),
             )
             if once:
-                spent = SingleUse(self._home.store)
+                spent = SingleUse(self._server.store)
                 await spent.spend(params.request_state, memory, now=self._clock())
         return InputRounds(exchange.peer, exchange.method, memory, params.input_responses)
 
-    async def _demand(
-        self, request: RequestContext, interview: InputRounds
+    async def _input_required(
+        self, request: RequestContext, rounds: InputRounds
     ) -> t.InputRequiredResult:
         exchange = request.exchange
-        if interview.unused:
+        if rounds.unused:
             log.warning(
-                "%s asks something else than last time: %d answers were not asked for; freeze "
-                "what changes with ctx.once",
+                "%s sent other input requests than in the last round: %d responses were not used; "
+                "wrap values that change between rounds in ctx.once",
                 exchange.method.name,
-                len(interview.unused),
+                len(rounds.unused),
             )
-        secret = interview.request_state(
+        secret = rounds.request_state(
             principal=exchange.principal,
             subject=subject_of(exchange.request.params),
             expires_at=self._clock() + STATE_LIFETIME_S,
         )
-        state = await self._depot.save(secret, exchange.principal, STATE_LIFETIME_S)
-        return interview.input_required(state)
+        state = await self._state_storage.save(secret, exchange.principal, STATE_LIFETIME_S)
+        return rounds.input_required(state)
 
 
 class Keys:
-    """A ring of keys for an audience; without keys, one that lives as long as the process."""
+    """A key ring for an audience; without keys, a random one for the life of the process."""
 
     def __init__(self, keys: Sequence[bytes], audience: str) -> None:
-        # Whether nobody else can open what this seals.
+        # Whether the key is random, so that other replicas cannot decrypt.
         self.private: bool = not keys
         self._audience = audience
         self._ring: Seal | None = None
         if keys:
-            self._ring = self._made(keys)
+            self._ring = self._make_ring(keys)
 
-    def _made(self, keys: Sequence[bytes]) -> Seal:
+    def _make_ring(self, keys: Sequence[bytes]) -> Seal:
         from colonnade.auth.seal import KeyRing
 
         return KeyRing(keys, audience=self._audience)
 
     @property
     def ring(self) -> Seal:
-        """The ring itself."""
+        """The key ring."""
         if self._ring is None:
-            self._ring = self._made(())
+            self._ring = self._make_ring(())
         return self._ring
 
     def seal(self, secret: bytes) -> str:
-        """Text that only this ring opens. Raises `Fault` for more than may travel."""
+        """Encrypt a secret. Raises `Fault` if it is too large."""
         return self.ring.seal(secret)
 
     def unseal(self, text: str) -> bytes:
-        """What was sealed. Raises `Fault` for anything else."""
+        """Decrypt a secret. Raises `Fault` if it was not encrypted by this key ring."""
         return self.ring.unseal(text)

@@ -1,7 +1,6 @@
-"""From a function to a resource or a prompt: what it returns, as the protocol wants it.
+"""Resources and prompts from functions, and the files of a directory as resources.
 
-Rules: pure but for running the function; nothing is fetched. A failure is a protocol error here,
-in the author's words or with an id.
+Rules: nothing is fetched. A failure is a protocol error with the message of a `ToolError` or an id.
 """
 
 import asyncio
@@ -28,15 +27,15 @@ from colonnade.server.handlers.content import (
     blocks_of,
     clean,
     encoded,
-    too_large,
+    size_error,
 )
-from colonnade.server.handlers.function import Bound, single
+from colonnade.server.handlers.function import Bound, unwrap_group
 from colonnade.server.options import CallerLost
 from colonnade.server.registry import RunPrompt, Values
 
-# A resource travels as one message, in base64 where it is no text.
+# A resource is sent in one message, in base64 if it is not text.
 MAX_FILE_BYTES = 8 * 1024 * 1024
-# Names of a folder that are listed.
+# Names in the listing of a directory.
 MAX_NAMES = 1000
 
 DIRECTORY_TYPE = "inode/directory"
@@ -44,21 +43,21 @@ _TEXT_TYPES = ("application/json", "application/xml", "application/javascript", 
 
 
 class Folder:
-    """One folder whose files may be read."""
+    """A directory whose files are resources."""
 
     def __init__(self, root: str | Path, *, hidden: bool = False) -> None:
         self._root = Path(root).resolve()
         if not self._root.is_dir():
-            raise InvalidArgument(f"{root} is no folder")
+            raise InvalidArgument(f"{root} is not a directory")
         self._hidden = hidden
 
     def read(self, path: str, uri: str) -> File | t.ResourceContents | None:
-        """The contents of a file, or the names in a folder; None for what is not there."""
+        """The contents of a file, or the names in a directory; None if there is neither."""
         names = self._names(path)
         if names is None:
             return None
         try:
-            descriptor = self._walk(names)
+            descriptor = self._open(names)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
                 return None
@@ -84,22 +83,22 @@ class Folder:
                 return None
         return None if path.startswith("/") else names
 
-    def _walk(self, names: list[str]) -> int:
-        """A descriptor of what is there; no step follows a link."""
+    def _open(self, names: list[str]) -> int:
+        """A file descriptor; symbolic links are not followed."""
         if os.open not in os.supports_dir_fd:
-            return self._walk_by_name(names)
-        reading = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        place = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            return self._open_by_path(names)
+        make_reader = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        directory = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for name in names:
             try:
-                found = os.open(name, reading, dir_fd=place)
+                found = os.open(name, make_reader, dir_fd=directory)
             finally:
-                os.close(place)
-            place = found
-        return place
+                os.close(directory)
+            directory = found
+        return directory
 
-    def _walk_by_name(self, names: list[str]) -> int:
-        """Where descriptors of folders do not exist: the real path must be below the root."""
+    def _open_by_path(self, names: list[str]) -> int:
+        """For platforms without `dir_fd`: the real path must be below the root."""
         path = self._root.joinpath(*names)
         if path.resolve() != path:
             raise OSError(errno.ELOOP, "a link")
@@ -124,8 +123,8 @@ def _file(data: bytes, name: str, uri: str) -> File:
     return File(data, uri=uri, mime_type=kind)
 
 
-def reading(folder: Folder, prefix: str) -> Callable[[str], File | t.ResourceContents | None]:
-    """The function that a template of files is bound to."""
+def make_reader(folder: Folder, prefix: str) -> Callable[[str], File | t.ResourceContents | None]:
+    """The function of the resource template of a directory."""
 
     def read(path: str) -> File | t.ResourceContents | None:
         return folder.read(path, prefix + path)
@@ -137,43 +136,43 @@ if TYPE_CHECKING:
     from colonnade.server.context.context import Context
 
 
-def missing(uri: str) -> Fault:
-    """A resource that is not there, with its address, as the specification wants it."""
+def resource_not_found(uri: str) -> Fault:
+    """The error of an unknown resource, with its URI in `data`."""
     shown = truncate(uri, MAX_TEXT_CHARS)
-    words = f"resource not found: {shown}; list the resources to see what there is"
-    return Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri[:2000]})
+    message = f"resource not found: {shown}; list the resources to see what there is"
+    return Fault(FaultKind.RESOURCE_MISSING, message, {"uri": uri[:2000]})
 
 
-async def guarded(
+async def as_protocol_errors(
     bound: Bound, request: RequestContext, run: Awaitable[t.ProtocolType], name: str = ""
 ) -> t.ProtocolType:
-    """Run a function whose failures are protocol errors; `name` is what the caller calls it."""
+    """Await a handler; its exceptions become protocol errors that name it `name`."""
     name = name or bound.name
     try:
         return await run
     except (asyncio.CancelledError, GeneratorExit):
         raise
-    except BaseException as error:  # whatever a function raises, it ends its own call alone
-        cause = single(error)
+    except BaseException as error:  # even SystemExit ends only this request
+        cause = unwrap_group(error)
         if isinstance(cause, Fault | CallerLost):
             raise cause from None
         if isinstance(cause, ToolError):
             raise Fault(FaultKind.INTERNAL, f"{name}: {cause}") from error
-        words = bound.surroundings.crashes.words(name, error, request)
-        raise Fault(FaultKind.INTERNAL, words) from error
+        message = bound.environment.error_reporter.report(name, error, request)
+        raise Fault(FaultKind.INTERNAL, message) from error
 
 
 def _check_size(blocks: Iterable[Any]) -> None:
-    words = too_large(blocks)
-    if words:
-        raise ToolError(words)
+    message = size_error(blocks)
+    if message:
+        raise ToolError(message)
 
 
 # ---------------------------------------------------------------- resources
 
 
 class ResourceReader:
-    """What answers `resources/read` for a function."""
+    """Handles `resources/read` by calling a function."""
 
     def __init__(
         self,
@@ -195,22 +194,24 @@ class ResourceReader:
         context: "Context | None" = None,
         /,
     ) -> t.ProtocolType:
-        """Read it, for this caller."""
+        """Read the resource for this caller."""
         bound = self._bound
         try:
             arguments = bound.decode(msgspec.json.encode(values))
         except Fault:
-            raise missing(params.uri) from None  # such an address is nobody's
+            raise resource_not_found(params.uri) from None  # no resource has this URI
 
-        if bound.alone or context is not None:
-            return await guarded(bound, request, self._read(arguments, context, params.uri))
-        run = bound.surroundings.interviewed(
+        if bound.only_arguments or context is not None:
+            return await as_protocol_errors(
+                bound, request, self._read(arguments, context, params.uri)
+            )
+        run = bound.environment.run_rounds(
             request, params, lambda context: self._read(arguments, context, params.uri)
         )
-        result = await guarded(bound, request, run)
-        answered = params.request_state is not None or params.input_responses is not None
-        if answered and isinstance(result, t.ReadResourceResult):
-            # R1003: it depends on more than its address, so nobody may keep it.
+        result = await as_protocol_errors(bound, request, run)
+        is_retry = params.request_state is not None or params.input_responses is not None
+        if is_retry and isinstance(result, t.ReadResourceResult):
+            # R1003: it depends on more than its URI, so it must not be cached.
             result = msgspec.structs.replace(result, ttl_ms=0, cache_scope="private")
         return result
 
@@ -220,9 +221,9 @@ class ResourceReader:
         try:
             value = await self._bound.call(arguments, context)
         except FileNotFoundError:
-            raise missing(uri) from None
+            raise resource_not_found(uri) from None
         if value is None:
-            raise missing(uri)
+            raise resource_not_found(uri)
         result = contents_of(value, uri, self._mime_type)
         _check_size(result.contents)
         return msgspec.structs.replace(
@@ -233,17 +234,17 @@ class ResourceReader:
 
 
 def contents_of(value: Any, uri: str, mime_type: str | None) -> "t.ReadResourceResult":
-    """What a function returned, as the contents of a resource."""
+    """The return value of a function as the contents of a resource."""
     if isinstance(value, t.ReadResourceResult):
         return value
     items: list[Any] = [value]
-    if isinstance(value, list) and _several(cast("list[Any]", value)):
+    if isinstance(value, list) and _is_list_of_contents(cast("list[Any]", value)):
         items = cast("list[Any]", value)
     return t.ReadResourceResult(contents=[_content(item, uri, mime_type) for item in items])
 
 
-def _several(values: list[Any]) -> bool:
-    """A list of contents is several contents; a list of anything else is one, as JSON."""
+def _is_list_of_contents(values: list[Any]) -> bool:
+    """Whether each item is one content; any other list is one content, as JSON."""
     parts = (str, bytes, File, t.ResourceContents)
     return bool(values) and all(isinstance(value, parts) for value in values)
 
@@ -269,8 +270,8 @@ def _content(value: Any, uri: str, mime_type: str | None) -> t.ResourceContents:
 # ---------------------------------------------------------------- prompts
 
 
-def prompter(bound: Bound, description: str | None) -> RunPrompt:
-    """What answers `prompts/get` for a function."""
+def make_prompt_handler(bound: Bound, description: str | None) -> RunPrompt:
+    """A handler of `prompts/get` that calls a function."""
 
     async def run(request: RequestContext, params: "t.GetPromptRequestParams", /) -> t.ProtocolType:
         try:
@@ -279,20 +280,20 @@ def prompter(bound: Bound, description: str | None) -> RunPrompt:
             raise Fault(fault.kind, f"{params.name}: {fault.message}") from None
 
         async def prompt(context: "Context | None") -> t.ProtocolType:
-            result = prompted(await bound.call(arguments, context), description)
+            result = prompt_result(await bound.call(arguments, context), description)
             _check_size(message.content for message in result.messages)
             return result
 
-        if bound.alone:
-            return await guarded(bound, request, prompt(None), params.name)
-        asked = bound.surroundings.interviewed(request, params, prompt)
-        return await guarded(bound, request, asked, params.name)
+        if bound.only_arguments:
+            return await as_protocol_errors(bound, request, prompt(None), params.name)
+        rounds = bound.environment.run_rounds(request, params, prompt)
+        return await as_protocol_errors(bound, request, rounds, params.name)
 
     return run
 
 
-def prompted(value: Any, description: str | None) -> "t.GetPromptResult":
-    """What a function returned, as the messages of a prompt."""
+def prompt_result(value: Any, description: str | None) -> "t.GetPromptResult":
+    """The return value of a function as the messages of a prompt."""
     if isinstance(value, t.GetPromptResult):
         return value
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
@@ -301,8 +302,9 @@ def prompted(value: Any, description: str | None) -> "t.GetPromptResult":
         if isinstance(item, t.PromptMessage):
             messages.append(item)
             continue
-        said = item if isinstance(item, Message) else Message(item)
+        message_item = item if isinstance(item, Message) else Message(item)
         messages += [
-            t.PromptMessage(role=said.role, content=block) for block in blocks_of(said.content)
+            t.PromptMessage(role=message_item.role, content=block)
+            for block in blocks_of(message_item.content)
         ]
     return t.GetPromptResult(messages=messages, description=description)

@@ -27,7 +27,7 @@ from colonnade.errors import (
     RemoteProtocolError,
     TimedOut,
 )
-from colonnade.ports import Credentials, Hearer, Progressing
+from colonnade.ports import ConnectionEvents, Credentials, ProgressCallback
 from colonnade.protocol.exchange import LISTEN, Exchange, NonHttpRequestFields
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
@@ -65,8 +65,8 @@ class PendingRequest:
         "limit",
         "method",
         "name",
+        "on_progress",
         "outcome",
-        "progressed",
         "runs",
         "task",
         "timeout_s",
@@ -82,7 +82,7 @@ class PendingRequest:
         self.outcome: Raw | ColonnadeError | None = None
         # Whether the server may still be handling it.
         self.runs: bool = True
-        self.progressed: Progressing | None = None
+        self.on_progress: ProgressCallback | None = None
         self.limit: asyncio.Timeout | None = None
         self.task: asyncio.Task[Raw] | None = None
 
@@ -91,13 +91,13 @@ class PendingRequest:
         """Its name in an error: that of the tool or prompt, or its method."""
         return self.method if self.name is None else repr(self.name)
 
-    def ends(self, when: float | None) -> None:
-        """Set its timeout, as the link knows it; None for what may stay open."""
+    def set_deadline(self, when: float | None) -> None:
+        """Set its deadline; None for a request that may stay open."""
         if self.outcome is None:
             self._set(when)
 
     def wake(self, now: float) -> None:
-        """It is over: wake the task that waits for it."""
+        """Wake the task that waits for it, after its outcome is set."""
         self._set(now)
 
     def _set(self, when: float | None) -> None:
@@ -108,12 +108,12 @@ class PendingRequest:
 class ClientRequestContext(NonHttpRequestFields):
     """The context of one request of the server; its response and notifications are POSTs."""
 
-    __slots__ = ("_tell", "exchange", "fault")
+    __slots__ = ("_post", "exchange", "fault")
 
-    def __init__(self, exchange: Exchange, tell: Callable[[bytes], Awaitable[None]]) -> None:
+    def __init__(self, exchange: Exchange, post: Callable[[bytes], Awaitable[None]]) -> None:
         self.exchange: Exchange = exchange
         self.fault: Fault | None = None
-        self._tell = tell
+        self._post = post
 
     @property
     def session(self) -> None:
@@ -122,15 +122,15 @@ class ClientRequestContext(NonHttpRequestFields):
 
     async def send(self, frame: bytes) -> None:
         """POST a notification."""
-        await self._tell(frame)
+        await self._post(frame)
 
     def post(self, frame: bytes) -> bool:
         """False: a POST must be awaited."""
         return False
 
-    async def ask(self, question: InputRequest) -> Raw:
+    async def ask(self, input_request: InputRequest) -> Raw:
         """A client sends no requests while it handles one."""
-        raise RemoteProtocolError(f"{question.kind.method} is sent by servers")
+        raise RemoteProtocolError(f"{input_request.kind.method} is sent by servers")
 
     async def hang_up(self) -> None:
         """Nothing: there is no stream to close."""
@@ -141,11 +141,11 @@ log: logging.Logger = logging.getLogger("colonnade.transport")
 # As much as a line on stdio, since files are sent in base64.
 MAX_BODY_BYTES = 64 * 1024 * 1024
 # For a notification or a response: the server only has to accept it.
-TELL_S = 30.0
+POST_TIMEOUT_S = 30.0
 # For messages that need not arrive: a cancellation, the end of a session.
-COURTESY_S = 2.0
+BEST_EFFORT_S = 2.0
 # Concurrent POSTs of responses to pings and to invalid messages: each needs a connection.
-MAX_COURTESIES = 64
+MAX_BEST_EFFORT_POSTS = 64
 # For the GET stream of a session to open. Some servers send no headers before the first event.
 SESSION_STREAM_S = 1.0
 
@@ -164,7 +164,7 @@ class HttpConversation:
     def __init__(
         self,
         link: DuplexLink,
-        hearer: Hearer,
+        events: ConnectionEvents,
         pool: HttpPool,
         url: str,
         *,
@@ -172,21 +172,21 @@ class HttpConversation:
         credentials: Credentials | None = None,
     ) -> None:
         self.link = link
-        self._hearer = hearer
-        self._endpoint = HttpEndpoint(pool, url, headers, credentials, self._held)
+        self._events = events
+        self._endpoint = HttpEndpoint(pool, url, headers, credentials, self._pause_timeouts)
         self._extensions = frozenset(link.identity.capabilities.extensions or ())
         self._session: str | None = None
         # Whether the server has ever opened a GET stream.
-        self._streams = False
-        self._over = False
+        self._had_stream = False
+        self._session_lost = False
         self._calls: dict[RequestId, PendingRequest] = {}
         self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._courtesies: set[asyncio.Task[Any]] = set()
-        self._overwhelmed = False
+        self._best_effort_posts: set[asyncio.Task[Any]] = set()
+        self._overload_logged = False
         self._closed: str | None = None
-        self._leaving: asyncio.Task[None] | None = None
-        self._gone = False
+        self._closing: asyncio.Task[None] | None = None
+        self._closed_reported = False
 
     @property
     def url(self) -> str:
@@ -205,15 +205,15 @@ class HttpConversation:
         params: RequestParams,
         timeout_s: float,
         *,
-        progressed: Progressing | None = None,
+        on_progress: ProgressCallback | None = None,
         headers: Headers = (),
         probing: Revision | None = None,
     ) -> Raw:
         """Send a request and wait for its raw result, in this task."""
         lines = self._headers(method, params, probing)
         lines += headers
-        call, data = self._open(method, params, timeout_s, progressed is not None, probing)
-        call.progressed = progressed
+        call, data = self._open(method, params, timeout_s, on_progress is not None, probing)
+        call.on_progress = on_progress
         return await self._wait(call, data, lines)
 
     def _open(
@@ -254,30 +254,30 @@ class HttpConversation:
             words = f"{error}, during {call.label}"
             raise ConnectionLost(words, server=error.server) from None
         finally:
-            self._leave(call)
+            self._finish_request(call)
         outcome = call.outcome
         if isinstance(outcome, ColonnadeError):
             raise outcome
         assert outcome is not None
         return outcome
 
-    def _leave(self, call: PendingRequest) -> None:
-        """It is over; a server that still handles it gets `notifications/cancelled`, if closing the
-        response does not cancel it."""
+    def _finish_request(self, call: PendingRequest) -> None:
+        """Remove a request; a server that still handles it is sent `notifications/cancelled`, if
+        closing the response does not cancel it."""
         self._calls.pop(call.id, None)
         if call.outcome is not None or self._closed is not None:
             return
         revision = self._revision
-        gone = None
+        notification = None
         with contextlib.suppress(ColonnadeError):  # initialize cannot be cancelled
-            gone = self.link.cancel(call.id, "no longer needed")
+            notification = self.link.cancel(call.id, "no longer needed")
         if (
-            gone is not None
+            notification is not None
             and call.runs
             and revision is not None
             and revision.http.cancellation is HttpCancellation.NOTIFICATION
         ):
-            self._spawn_courtesy(gone)
+            self._spawn_best_effort(notification)
 
     @property
     def _where(self) -> str:
@@ -293,21 +293,21 @@ class HttpConversation:
         name = getattr(params, row.name_param, None) if row.name_param is not None else None
         return rules.headers_for_request(row, revision, name, session=self._session)
 
-    def begin(
+    def start_request(
         self, method: str, params: RequestParams, timeout_s: float
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
-        """Send a request in a task of its own: for what stays open, as a subscription does."""
+        """Send a request that stays open (a subscription) in a task of its own."""
         lines = self._headers(method, params)
         call, data = self._open(method, params, timeout_s, progress=False)
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         call.task = self._spawn(self._wait(call, data, lines))
-        call.task.add_done_callback(partial(self._ended, call, future))
+        call.task.add_done_callback(partial(self._request_done, call, future))
         return call.id, future
 
-    def _ended(
+    def _request_done(
         self, call: PendingRequest, future: asyncio.Future[Raw], task: "asyncio.Task[Raw]"
     ) -> None:
-        self._leave(call)  # which was not done if it was cancelled before it began
+        self._finish_request(call)  # which was not done if it was cancelled before it began
         error = call.outcome if task.cancelled() else task.exception()
         if future.done():
             return
@@ -318,8 +318,8 @@ class HttpConversation:
         else:
             future.set_result(task.result())
 
-    def give_up(self, id: RequestId) -> None:
-        """Cancel a request of `begin`."""
+    def cancel_request(self, id: RequestId) -> None:
+        """Cancel a request of `start_request`."""
         call = self._calls.get(id)
         if call is not None and call.task is not None:
             call.task.cancel()
@@ -332,15 +332,17 @@ class HttpConversation:
         R0056: a cancellation ends it, and so does any failure.
         """
         id = self.link.snapshot().next_id
-        begin = self.link.initialize(_now(), timeout_s, revision)
+        message = self.link.initialize(_now(), timeout_s, revision)
         call = self._calls[id] = PendingRequest(id, HANDSHAKE_METHOD, timeout_s)
         try:
-            outcome = await self._wait(call, begin.data, rules.headers_for_post(None, None))
+            outcome = await self._wait(call, message.data, rules.headers_for_post(None, None))
         finally:
             if self.link.phase in (Phase.OPENING, Phase.CLOSED):
-                self._close("the handshake was given up")
-        if self._courtesies:  # notifications/initialized, which must come before what follows
-            await asyncio.wait(self._courtesies, timeout=COURTESY_S)
+                self._close("the handshake was cancelled")
+        if (
+            self._best_effort_posts
+        ):  # notifications/initialized, which must come before what follows
+            await asyncio.wait(self._best_effort_posts, timeout=BEST_EFFORT_S)
         agreed = self._revision
         if agreed is not None and (self._session is not None or agreed.http.sessions):
             opened = asyncio.get_running_loop().create_future()
@@ -352,7 +354,7 @@ class HttpConversation:
         """Send a notification. Raises if the server does not accept it."""
         if self._closed is not None:
             raise ConnectionLost(f"{self._closed} before {method}")
-        await self._tell(self.link.notify(method, params), method)
+        await self._post_message(self.link.notify(method, params), method)
 
     # ------------------------------------------------------------ POST
 
@@ -368,7 +370,7 @@ class HttpConversation:
                 if response.media == EVENTS_TYPE:
                     await self._stream(call, response)
                     return
-                body = await response.whole(MAX_BODY_BYTES)
+                body = await response.read_all(MAX_BODY_BYTES)
                 if response.media == JSON_TYPE:
                     self._handle_body(call, body)
                 if call.outcome is None:
@@ -379,22 +381,22 @@ class HttpConversation:
                 )  # by which the probe knows the era of a server (D13)
 
     async def _handle_refusal(self, call: PendingRequest, response: ClientResponse) -> None:
-        if self._is_session_gone(response):
+        if self._is_session_lost(response):
             raise self._session_ended(call.method)
-        body = await self._endpoint.refused(response)
+        body = await self._endpoint.read_refusal(response)
         refusal = self._endpoint.refusal(call.method, response, body)
-        if isinstance(refusal, AuthError):  # whatever its body says
+        if isinstance(refusal, AuthError):  # takes precedence over the body
             raise refusal
         if response.media == JSON_TYPE:
             self._handle_body(call, body)
         if call.outcome is None:
             raise refusal
 
-    def _is_session_gone(self, response: ClientResponse) -> bool:
+    def _is_session_lost(self, response: ClientResponse) -> bool:
         return response.status == rules.NOT_FOUND and self._session is not None  # R0288
 
     def _session_ended(self, method: str) -> SessionEnded:
-        self._over = True
+        self._session_lost = True
         words = f"{self._where} answered {method} with 404: the session has ended"
         ended = SessionEnded(words, server=self._where)
         ended.status = rules.NOT_FOUND
@@ -404,9 +406,9 @@ class HttpConversation:
         try:
             frame = decode(body)
         except Fault as fault:
-            # A body that is not JSON is quoted in the error of the request; that says more.
+            # A body that is not JSON is quoted in the error of the request, which is clearer.
             if fault.settles is not None and fault.kind is not FaultKind.PARSE:
-                self._act(self.link.refuse(fault), call)
+                self._handle_events(self.link.refuse(fault), call)
             return
         if isinstance(frame, ErrorResponse) and frame.id is None:
             # It could not parse the request, and so has no id; there is only one.
@@ -414,30 +416,30 @@ class HttpConversation:
             with contextlib.suppress(ColonnadeError):  # initialize cannot be cancelled
                 self.link.cancel(call.id)
             return
-        self._act(self.link.take(frame, _now()), call)
+        self._handle_events(self.link.take(frame, _now()), call)
 
-    async def _tell(self, data: bytes, method: str) -> None:
+    async def _post_message(self, data: bytes, method: str) -> None:
         """POST a notification or a response. Raises the error of the server."""
         lines = rules.headers_for_post(self._revision, self._session)
         try:
-            async with asyncio.timeout(TELL_S):
+            async with asyncio.timeout(POST_TIMEOUT_S):
                 response = await self._endpoint.send("POST", lines, data)
                 async with response:
                     if response.status < 300:
                         response.linger()
                         return
-                    body = await self._endpoint.refused(response)
+                    body = await self._endpoint.read_refusal(response)
         except TimeoutError:
-            words = f"{self._where} accepted no {method} within {TELL_S:g} s"
+            words = f"{self._where} accepted no {method} within {POST_TIMEOUT_S:g} s"
             raise TimedOut(words, server=self._where) from None
-        if self._is_session_gone(response):
+        if self._is_session_lost(response):
             raise self._session_ended(method)
-        raise self._endpoint.objection(method, response, body)
+        raise self._endpoint.message_error(method, response, body)
 
-    async def _courtesy(self, data: bytes) -> None:
+    async def _post_best_effort(self, data: bytes) -> None:
         try:
-            async with asyncio.timeout(COURTESY_S):
-                await self._tell(data, "a message")
+            async with asyncio.timeout(BEST_EFFORT_S):
+                await self._post_message(data, "a message")
         except (ColonnadeError, TimeoutError) as error:
             log.debug("%s did not accept a message: %s", self._where, error)
 
@@ -480,8 +482,8 @@ class HttpConversation:
                 while data := await response.read():
                     for event in parser.feed(data):
                         if event.data and event.event == "message":
-                            resumption.heard()
-                            self._act(self.link.receive(event.data, _now()), call)
+                            resumption.on_event()
+                            self._handle_events(self.link.receive(event.data, _now()), call)
                     if call is not None and call.outcome is not None:
                         response.linger()
                         return ""
@@ -502,14 +504,16 @@ class HttpConversation:
             except BaseException:
                 response.close()
                 raise
-            self._streams = True
+            self._had_stream = True
             return response
         async with response:
-            # Before there was any stream a 404 says that there is none: it accepts POST alone.
-            # If the session has ended, the next POST says so (D45).
-            if self._is_session_gone(response) and (self._streams or parser.last_event_id):
+            # Before there was any stream, 404 means that the server has none and accepts POST only.
+            # If the session has ended, the next POST fails with 404 (D45).
+            if self._is_session_lost(response) and (self._had_stream or parser.last_event_id):
                 raise self._session_ended("GET")
-            raise self._endpoint.refusal("GET", response, await self._endpoint.refused(response))
+            raise self._endpoint.refusal(
+                "GET", response, await self._endpoint.read_refusal(response)
+            )
 
     async def _read_session_stream(self, revision: Revision, opened: asyncio.Future[None]) -> None:
         """Read the GET stream of a session, for as long as the server has one."""
@@ -537,7 +541,7 @@ class HttpConversation:
                     response = await self._reconnect_session_stream(revision, parser, resumption)
         except SessionEnded as ended:
             self._close(str(ended))
-            self._say_gone()
+            self._report_closed()
         except ColonnadeError as error:  # it has none, or refuses it
             log.debug("no GET stream from %s: %s", self._where, error)
         finally:
@@ -551,12 +555,12 @@ class HttpConversation:
         sent meanwhile are lost."""
         response = await resumption.reconnect(partial(self._fetch, revision, parser), parser)
         if not parser.last_event_id:
-            self._hearer.missed()
+            self._events.on_missed_notifications()
         return response
 
     # ------------------------------------------------------------ messages of the server
 
-    def _act(self, events: list[LinkEvent], own: PendingRequest | None = None) -> None:
+    def _handle_events(self, events: list[LinkEvent], own: PendingRequest | None = None) -> None:
         """Apply the events of a message. `own` is the call on whose stream it came."""
         for event in events:
             match event:
@@ -569,15 +573,17 @@ class HttpConversation:
                 case ProgressReceived():
                     call = self._calls.get(event.id)
                     if call is not None:
-                        call.ends(self.link.ends_at(call.id))
-                        if call.progressed is not None:
-                            call.progressed(event.params)
+                        call.set_deadline(self.link.ends_at(call.id))
+                        if call.on_progress is not None:
+                            call.on_progress(event.params)
                 case NotificationReceived():
-                    self._hearer.told(event)
+                    self._events.on_notification(event)
                     if event.subscription is not None:
                         self._keep_open(event.subscription)
                 case RequestReceived():
-                    self._exchanges[event.exchange] = self._spawn(self._answer(event.exchange, own))
+                    self._exchanges[event.exchange] = self._spawn(
+                        self._handle_request(event.exchange, own)
+                    )
                 case RequestCancelled():
                     task = self._exchanges.get(event.exchange)
                     if task is not None:
@@ -589,59 +595,59 @@ class HttpConversation:
 
     def _reply(self, data: bytes) -> None:
         """Send a response of the link itself."""
-        if len(self._courtesies) < MAX_COURTESIES:
-            self._spawn_courtesy(data)
-        elif not self._overwhelmed:  # once: a server must not fill the log
-            self._overwhelmed = True
+        if len(self._best_effort_posts) < MAX_BEST_EFFORT_POSTS:
+            self._spawn_best_effort(data)
+        elif not self._overload_logged:  # once: a server must not fill the log
+            self._overload_logged = True
             log.warning("%s sends too many requests at once; some get no response", self._where)
 
     def _keep_open(self, subscription: RequestId) -> None:
         """An acknowledged subscription has no timeout."""
         call = self._calls.get(subscription)
         if call is not None and call.method == LISTEN:
-            call.ends(self.link.ends_at(call.id))
+            call.set_deadline(self.link.ends_at(call.id))
 
-    async def _answer(self, exchange: Exchange, own: PendingRequest | None) -> None:
+    async def _handle_request(self, exchange: Exchange, own: PendingRequest | None) -> None:
         """Handle a request of the server, which belongs to the call on whose stream it came, if
         any."""
-        request = ClientRequestContext(exchange, self._say)
-        held: tuple[int, ...] = ()
+        request = ClientRequestContext(exchange, self._post_notification)
+        paused: tuple[int, ...] = ()
         if exchange.input_request is not None:
-            held = self.link.pause_timeouts(_now(), own.id if own is not None else None)
-            self._reset(held)
+            paused = self.link.pause_timeouts(_now(), own.id if own is not None else None)
+            self._reset(paused)
         try:
-            data = await self._hearer.answer(request)
+            data = await self._events.handle_request(request)
             if data is not None and self._closed is None:
-                await self._tell(data, f"the response to {exchange.method.name}")
+                await self._post_message(data, f"the response to {exchange.method.name}")
         except asyncio.CancelledError:
             exchange.abandon()
         except ColonnadeError as error:
             log.warning("a response did not arrive: %s", error)
         finally:
             self._exchanges.pop(exchange, None)
-            self.link.resume_timeouts(held, _now())
-            self._reset(held)
+            self.link.resume_timeouts(paused, _now())
+            self._reset(paused)
 
     def _reset(self, ids: Iterable[RequestId]) -> None:
         """Apply the timeouts of these calls, which were paused or resumed."""
         for id in ids:
             call = self._calls.get(id)
             if call is not None:
-                call.ends(self.link.ends_at(id))
+                call.set_deadline(self.link.ends_at(id))
 
     @contextlib.contextmanager
-    def _held(self) -> Generator[None, None, None]:
+    def _pause_timeouts(self) -> Generator[None, None, None]:
         """Pause all timeouts while a user logs in, which has a timeout of its own."""
-        held = self.link.pause_timeouts(_now())
-        self._reset(held)
+        paused = self.link.pause_timeouts(_now())
+        self._reset(paused)
         try:
             yield
         finally:
-            self.link.resume_timeouts(held, _now())
-            self._reset(held)
+            self.link.resume_timeouts(paused, _now())
+            self._reset(paused)
 
-    async def _say(self, data: bytes) -> None:
-        await self._tell(data, "a message")
+    async def _post_notification(self, data: bytes) -> None:
+        await self._post_message(data, "a message")
 
     # ------------------------------------------------------------ closing
 
@@ -661,34 +667,34 @@ class HttpConversation:
             else:
                 call.wake(now)
 
-    async def leave(self, why: str) -> None:
+    async def aclose(self, why: str) -> None:
         """Close it: fail pending requests, delete the session. May be called twice."""
         self._close(why)
-        if self._leaving is None:
+        if self._closing is None:
             loop = asyncio.get_running_loop()
-            self._leaving = loop.create_task(self._finish(asyncio.current_task()))
-        if self._leaving is not asyncio.current_task():
-            await asyncio.wait([self._leaving])
+            self._closing = loop.create_task(self._finish(asyncio.current_task()))
+        if self._closing is not asyncio.current_task():
+            await asyncio.wait([self._closing])
 
-    async def _finish(self, asking: "asyncio.Task[Any] | None") -> None:
+    async def _finish(self, current: "asyncio.Task[Any] | None") -> None:
         """Wait for all tasks, but for the one that waits for this."""
-        tasks = self._tasks - {asking}
+        tasks = self._tasks - {current}
         for task in tasks:
             task.cancel()
-        if tasks or self._courtesies:
-            await asyncio.wait(tasks | self._courtesies, timeout=COURTESY_S)
+        if tasks or self._best_effort_posts:
+            await asyncio.wait(tasks | self._best_effort_posts, timeout=BEST_EFFORT_S)
         session, self._session = self._session, None
-        if session is not None and not self._over:
+        if session is not None and not self._session_lost:
             with contextlib.suppress(ColonnadeError, TimeoutError):
-                async with asyncio.timeout(COURTESY_S):
+                async with asyncio.timeout(BEST_EFFORT_S):
                     lines = rules.headers_for_session(self._revision, session)  # R0290
                     (await self._endpoint.send("DELETE", lines)).linger()
-        self._say_gone()
+        self._report_closed()
 
-    def _say_gone(self) -> None:
-        if not self._gone:
-            self._gone = True
-            self._hearer.gone()
+    def _report_closed(self) -> None:
+        if not self._closed_reported:
+            self._closed_reported = True
+            self._events.on_closed()
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
@@ -696,10 +702,10 @@ class HttpConversation:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _spawn_courtesy(self, data: bytes) -> None:
-        task = asyncio.get_running_loop().create_task(self._courtesy(data))
-        self._courtesies.add(task)
-        task.add_done_callback(self._courtesies.discard)
+    def _spawn_best_effort(self, data: bytes) -> None:
+        task = asyncio.get_running_loop().create_task(self._post_best_effort(data))
+        self._best_effort_posts.add(task)
+        task.add_done_callback(self._best_effort_posts.discard)
 
 
 def _now() -> float:

@@ -43,15 +43,15 @@ REFUSAL_S = 2.0
 MAX_REDIRECTS = 5
 
 # Redirects that keep the method and the body.
-KEEPING: Final = frozenset({307, 308})
+PRESERVING_REDIRECTS: Final = frozenset({307, 308})
 # The media type of a web page at a URL that is not an MCP endpoint.
 PAGE_TYPE: Final = "text/html"
 # Transient statuses, beside 5xx: the request may be sent again.
-PASSING: Final = frozenset({408, 425, 429})
+TRANSIENT_STATUSES: Final = frozenset({408, 425, 429})
 # Headers of every request, unless the caller sets others.
-USUAL: Final = (("user-agent", "colonnade"), ("accept-encoding", "identity"))
+DEFAULT_HEADERS: Final = (("user-agent", "colonnade"), ("accept-encoding", "identity"))
 # Headers that the protocol sets for each message.
-OURS: Final = frozenset(
+PROTOCOL_HEADERS: Final = frozenset(
     {"accept", "content-type", "last-event-id", "mcp-session-id", "mcp-protocol-version"}
     | {"mcp-method", "mcp-name"}
 )
@@ -61,7 +61,7 @@ REFUSALS: Final = frozenset({401, 403})
 
 Headers = Iterable[tuple[str, str]]
 # Entered while a user logs in: timeouts are paused meanwhile.
-Patience = Callable[[], AbstractContextManager[None]]
+PauseTimeouts = Callable[[], AbstractContextManager[None]]
 
 
 class HttpEndpoint:
@@ -76,20 +76,22 @@ class HttpEndpoint:
         url: str,
         headers: Headers = (),
         credentials: Credentials | None = None,
-        patience: Patience = nullcontext,
+        pause_timeouts: PauseTimeouts = nullcontext,
     ) -> None:
         self._pool = pool
         self._credentials = credentials
-        self._patience = patience
+        self._pause_timeouts = pause_timeouts
         self._use(url)
         own = list(headers)
         names = {name.lower() for name, _ in own}
-        if taken := sorted(names & OURS) + sorted(n for n in names if n.startswith("mcp-param-")):
+        if taken := sorted(names & PROTOCOL_HEADERS) + sorted(
+            n for n in names if n.startswith("mcp-param-")
+        ):
             raise InvalidArgument(
-                f"{taken[0]} is written with each message; leave it out", argument="headers"
+                f"{taken[0]} is set for each message; remove it", argument="headers"
             )
-        self._shows_token = "authorization" in names
-        self._own = own + [pair for pair in USUAL if pair[0] not in names]
+        self._sends_token = "authorization" in names
+        self._own = own + [pair for pair in DEFAULT_HEADERS if pair[0] not in names]
 
     def _use(self, url: str) -> None:
         target = RequestTarget(url, {})
@@ -141,22 +143,22 @@ class HttpEndpoint:
         """Send a request with credentials, again with others if they were refused."""
         so_far: list[RequestCredentials] = []
         while True:
-            shown = credentials.cached(method, url or self.url)
-            if shown is None:
-                with self._patience():
-                    shown = await credentials.obtain(method, url or self.url)
-            so_far.append(shown)
-            response = await self._send_once(method, [*headers, *shown.headers], data, url)
+            current = credentials.cached(method, url or self.url)
+            if current is None:
+                with self._pause_timeouts():
+                    current = await credentials.obtain(method, url or self.url)
+            so_far.append(current)
+            response = await self._send_once(method, [*headers, *current.headers], data, url)
             nonce = response.header("dpop-nonce") or ""
             if response.status not in REFUSALS:
                 if nonce:
                     credentials.set_nonce(nonce)
                 return response
-            asked = response.header("www-authenticate")
+            challenge = response.header("www-authenticate")
             try:
-                with self._patience():
+                with self._pause_timeouts():
                     again = await credentials.handle_rejection(
-                        so_far, response.status, [asked] if asked else [], nonce
+                        so_far, response.status, [challenge] if challenge else [], nonce
                     )
             except BaseException:
                 response.close()
@@ -178,7 +180,7 @@ class HttpEndpoint:
     ) -> ClientResponse:
         for _ in range(MAX_REDIRECTS):
             location = response.header("location")
-            if response.status not in KEEPING or location is None:
+            if response.status not in PRESERVING_REDIRECTS or location is None:
                 break
             response.linger()
             there = self.within(location, url)
@@ -204,15 +206,15 @@ class HttpEndpoint:
 
     def check_plain(self, response: ClientResponse) -> None:
         """Raise `RemoteProtocolError` for a compressed body, which was not accepted."""
-        packed = response.header("content-encoding") or "identity"
-        if packed.lower() != "identity":
+        encoding = response.header("content-encoding") or "identity"
+        if encoding.lower() != "identity":
             raise RemoteProtocolError(
                 f"{self.where} compressed its response, which was not accepted: "
-                f"{packed[:SHOWN_CHARACTERS]}",
+                f"{encoding[:SHOWN_CHARACTERS]}",
                 server=self.where,
             )
 
-    async def refused(self, response: ClientResponse) -> bytes:
+    async def read_refusal(self, response: ClientResponse) -> bytes:
         """The body of a refusal, as much of it as arrives soon and can be read."""
         body = b""
         if (response.header("content-encoding") or "identity").lower() != "identity":
@@ -231,7 +233,7 @@ class HttpEndpoint:
         error.status = response.status
         return error
 
-    def objection(self, method: str, response: ClientResponse, body: bytes) -> ColonnadeError:
+    def message_error(self, method: str, response: ClientResponse, body: bytes) -> ColonnadeError:
         """The same, if the body may be a JSON-RPC error about this request."""
         refusal = self.refusal(method, response, body)
         if response.media != JSON_TYPE or isinstance(refusal, AuthError):
@@ -244,18 +246,18 @@ class HttpEndpoint:
         return refusal
 
     def _unauthorized(self, where: str, response: ClientResponse) -> AuthError:
-        asked = response.header("www-authenticate")
-        challenges = read_challenges([asked] if asked else [])
+        challenge = response.header("www-authenticate")
+        challenges = read_challenges([challenge] if challenge else [])
         reason = challenges.reason
         kind = AuthError
         if response.status == 401:
             kind = LoginRequired
         elif any(one.error == INSUFFICIENT_SCOPE for one in challenges.token_challenges):
             kind = ScopeRequired
-        words = f"{where}: {_why(response.status, reason, self._shows_token)}"
+        words = f"{where}: {_describe_refusal(response.status, reason, self._sends_token)}"
         error = kind(words, server=self.where)
         error.reason, error.scopes = reason, challenges.scopes or ()
-        error.token_sent = self._shows_token or reason.startswith("invalid_token")
+        error.token_sent = self._sends_token or reason.startswith("invalid_token")
         return error
 
     def _refusal(self, method: str, response: ClientResponse, body: bytes) -> ColonnadeError:
@@ -266,7 +268,7 @@ class HttpEndpoint:
         if status == 407:
             words = f"{where}: the proxy requires other credentials"
             return CannotConnect(words, server=self.where)
-        if status >= 500 or status in PASSING:
+        if status >= 500 or status in TRANSIENT_STATUSES:
             pause = response.header("retry-after") or ""
             soon = f"in {pause} s" if pause.isdecimal() and len(pause) < 6 else "later"
             return ConnectionLost(where, server=self.where, hint=f"try again {soon}")
@@ -285,7 +287,7 @@ class HttpEndpoint:
         return RemoteProtocolError(words, server=self.where)
 
 
-def _why(status: int, reason: str, token_sent: bool) -> str:
+def _describe_refusal(status: int, reason: str, token_sent: bool) -> str:
     """Why a server refused a request: its own message, if it sent one."""
     if reason:
         return reason

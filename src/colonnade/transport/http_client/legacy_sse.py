@@ -4,7 +4,7 @@ A GET opens an event stream whose first event has the URL for POSTs; every messa
 an event of this stream, and the connection ends with it.
 
     stream = await SseStream.open(pool, url)
-    client = Client(stream.carry, ...)
+    client = Client(stream.open_conversation, ...)
 
 Rules: messages are sent one after the other, in the order in which they were written, as long as
 the server accepts each of them at once. The URL for POSTs has the same origin. Every wait has a
@@ -26,13 +26,13 @@ from colonnade.errors import (
     RemoteProtocolError,
     TimedOut,
 )
-from colonnade.ports import Credentials, Hearer
+from colonnade.ports import ConnectionEvents, Credentials
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE
 from colonnade.protocol.http.sse import EventStreamParser, ServerSentEvent
 from colonnade.protocol.jsonrpc import Request, RequestId, decode
 from colonnade.protocol.link.link import DuplexLink
-from colonnade.transport.duplex import Held
+from colonnade.transport.duplex import ClientDuplex
 from colonnade.transport.http_client.endpoint import Headers, HttpEndpoint
 from colonnade.transport.http_client.pool import ClientResponse, HttpPool
 
@@ -59,12 +59,12 @@ class SseStream:
         self, endpoint: HttpEndpoint, response: ClientResponse, parser: EventStreamParser
     ) -> None:
         self._endpoint = endpoint
-        self._answer = response
+        self._response = response
         self._parser = parser
         self._post_to = ""
         self._early: list[ServerSentEvent] = []
         self._conversation: SseConversation | None = None
-        self._hearer: Hearer | None = None
+        self._events: ConnectionEvents | None = None
         self._unsent: deque[bytes] = deque()
         self._size = 0
         self._room = asyncio.Event()
@@ -107,9 +107,11 @@ class SseStream:
         return stream
 
     async def _begin(self) -> None:
-        response, where = self._answer, self._endpoint.where
+        response, where = self._response, self._endpoint.where
         if response.status != rules.OK or response.media != EVENTS_TYPE:
-            refused = await self._endpoint.refused(response) if response.status != rules.OK else b""
+            refused = (
+                await self._endpoint.read_refusal(response) if response.status != rules.OK else b""
+            )
             raise self._endpoint.refusal("GET", response, refused)
         self._endpoint.check_plain(response)
         while data := await response.read():
@@ -121,12 +123,12 @@ class SseStream:
                     return
         raise ConnectionLost(f"{where}: the stream ended before its endpoint event")
 
-    def carry(self, link: DuplexLink, hearer: Hearer) -> Held:
+    def open_conversation(self, link: DuplexLink, events: ConnectionEvents) -> ClientDuplex:
         """Start the conversation of a client, the only one."""
         if self._conversation is not None:
             raise LocalProtocolError("this stream already has a conversation")
-        self._hearer = hearer
-        self._conversation = SseConversation(link, self, hearer, _now)
+        self._events = events
+        self._conversation = SseConversation(link, self, events, _now)
         self._spawn(self._read())
         return self._conversation
 
@@ -173,8 +175,8 @@ class SseStream:
                     if response.status < 300:
                         response.linger()
                         return
-                    body = await self._endpoint.refused(response)
-            error = self._endpoint.objection("a message", response, body)
+                    body = await self._endpoint.read_refusal(response)
+            error = self._endpoint.message_error("a message", response, body)
         except TimeoutError:
             words = f"{self._endpoint.where} accepted no message within {POST_S:g} s"
             error = TimedOut(words, server=self._endpoint.where)
@@ -199,7 +201,7 @@ class SseStream:
         why = f"{self._endpoint.where}: the stream ended"
         try:
             self._receive(self._early)
-            while data := await self._answer.read():
+            while data := await self._response.read():
                 self._receive(self._parser.feed(data))
         except (ConnectionLost, RemoteProtocolError) as error:
             why = f"{why}: {error}" if isinstance(error, Fault) else str(error)
@@ -227,13 +229,13 @@ class SseStream:
         self._over = why
         self._unsent.clear()
         self._room.set()
-        self._answer.close()
+        self._response.close()
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
         if self._conversation is not None:
             self._conversation.close(why, server=server)
-        if self._hearer is not None:
-            self._hearer.gone()
+        if self._events is not None:
+            self._events.on_closed()
 
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
@@ -242,7 +244,7 @@ class SseStream:
         return task
 
 
-class SseConversation(Held):
+class SseConversation(ClientDuplex):
     """One client on one stream."""
 
     def fail(self, id: RequestId, method: str, error: ColonnadeError) -> None:

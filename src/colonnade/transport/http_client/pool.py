@@ -339,7 +339,7 @@ class ClientResponse:
             raise type(self._error)(f"{self.where}: the response was cut off: {self._error}")
         return b""
 
-    async def whole(self, limit: int) -> bytes:
+    async def read_all(self, limit: int) -> bytes:
         """The whole body. Raises `RemoteProtocolError` if it is larger than a limit, before it is
         read if possible."""
         pieces: list[bytes] = []

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from colonnade.errors import ChannelError, ColonnadeError, ConnectionLost
 from colonnade.protocol.http.sse import EventStreamParser
-from colonnade.transport.http_client.endpoint import PASSING
+from colonnade.transport.http_client.endpoint import TRANSIENT_STATUSES
 from colonnade.transport.http_client.pool import ClientResponse
 
 # The first and the longest delay, if the server has sent no `retry`.
@@ -19,8 +19,7 @@ MAX_RETRY_S = 30.0
 # The least delay, also for a smaller `retry` (R0490 forbids only less than that): ten requests a
 # second are enough for a stream that is polled, and no load.
 MIN_RETRY_S = 0.1
-# The largest `retry`. A stream with a larger one is given up at once, instead of resumed too
-# early.
+# The largest `retry`. A stream with a larger one fails at once, instead of being resumed too early.
 LONGEST_S = 3600.0
 # Added for each connection without an event.
 SILENT_CONNECTION_S = 0.05
@@ -35,7 +34,7 @@ class StreamResumption:
         self._most = failures
         self._silent = 0
 
-    def heard(self) -> None:
+    def on_event(self) -> None:
         """An event has arrived."""
         self._silent = 0
 
@@ -73,7 +72,7 @@ def is_transient(error: ColonnadeError) -> bool:
     status = error.status
     if status is None:
         return isinstance(error, ChannelError)
-    return status >= 500 or status in PASSING
+    return status >= 500 or status in TRANSIENT_STATUSES
 
 
 def resumed_parser(parser: EventStreamParser) -> EventStreamParser:

@@ -133,10 +133,10 @@ class HttpRequestContext(IncomingRequest, RequestFields):  # pyright: ignore[rep
         """Send it if that needs no waiting; False if it was not sent."""
         return self.accept.events and self.try_write(encode_event(frame))
 
-    async def ask(self, question: InputRequest) -> Raw:
+    async def ask(self, input_request: InputRequest) -> Raw:
         """R0858: a server sends no requests to the client in this revision."""
         raise LocalProtocolError(
-            f"{question.kind.method} is sent in an input_required result in this revision"
+            f"{input_request.kind.method} is sent in an input_required result in this revision"
         )
 
     async def hang_up(self) -> None:
@@ -175,20 +175,20 @@ class HttpApp:
             )
         self.service = service
         self.path: str = path.rstrip("/") or "/"
-        # Answered with 404 also where another application would answer with a page of its own.
+        # 404 also if another application around this one would respond with a page of its own.
         self._metadata = METADATA_PATH + path.rstrip("/")
         self.limits = limits
         self.reaper: RequestReaper = RequestReaper()
         self._buffered_bodies = BufferedBodies()
         self.draining: bool = False
         # Whether SIGTERM and SIGINT are handled here; our own server handles them itself.
-        self.heeds_signals = True
+        self.handles_signals = True
         self._around = around
         self._verify = verify
         self._guard = guard
         self.is_guarded: bool = guard is not None or verify is not None
         self._given_policy = policy
-        self._recogniser = PeerDetector(service.accepts)
+        self._peer_detector = PeerDetector(service.accepts)
         self.stateless: bool = stateless
         # The peers of the handshake revisions without a session, by their version header.
         self._stateless_peers = peers_without_session(service.accepts) if stateless else {}
@@ -196,7 +196,7 @@ class HttpApp:
         self._identity: Identity | None = None
         self._logs = False
         self._extensions: frozenset[str] = frozenset()
-        self._shapers: dict[Revision, Encoder] = {}
+        self._encoders: dict[Revision, Encoder] = {}
         self._routes = routes
         self._access_log = access_log
         self._load: dict[str, int] = {}
@@ -247,9 +247,9 @@ class HttpApp:
                 path, scope, receive, send
             ):
                 return
-        await self._elsewhere(kind, scope, receive, send)
+        await self._serve_other(kind, scope, receive, send)
 
-    async def _elsewhere(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_other(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
         if kind == "lifespan":
             await Lifespan(self.start, self.stop, receive, send).run(scope, self._around)
         elif kind == "http" and (found := self.route_for(scope)) is not None:
@@ -269,9 +269,9 @@ class HttpApp:
         path, root = scope["path"], scope.get("root_path", "")
         path = path[len(root) :] if root and path.startswith(root) else path
         path = path.rstrip("/") or "/"
-        fitting = [route for route in routes if route.match(path) is not None]
-        answered = [route for route in fitting if scope["method"] in route.methods]
-        return ((answered or fitting)[0], path) if fitting else None
+        matching = [route for route in routes if route.match(path) is not None]
+        allowed = [route for route in matching if scope["method"] in route.methods]
+        return ((allowed or matching)[0], path) if matching else None
 
     def _check_routes(self) -> None:
         """Refuse a route that would never be reached. One with a parameter in the place of our path
@@ -288,11 +288,11 @@ class HttpApp:
     async def _serve_route(
         self, route: Route, path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        def answer(request: HttpRequestContext, scope: Scope) -> Awaitable[None]:
+        def serve(request: HttpRequestContext, scope: Scope) -> Awaitable[None]:
             return route.serve(request, scope, path, (receive, send), self._access_log)
 
         gate = RouteChecks(self._gate.policy, route.methods)
-        await self._serve(scope, receive, send, gate, answer)
+        await self._serve(scope, receive, send, gate, serve)
 
     async def _serve_metadata(self, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
         """Serve the protected resource metadata; False if the path is not ours."""
@@ -459,7 +459,7 @@ class HttpApp:
                 self._guard.check(frame, request.scopes or frozenset(), request.root)
             if self._stateless_peers and frame.method != HANDSHAKE_METHOD:  # nothing of it is kept
                 known = self._stateless_peers.get(headers.get(b"mcp-protocol-version"))
-            admission = rules.admit(frame, headers, self._recogniser, known, self._extensions)
+            admission = rules.admit(frame, headers, self._peer_detector, known, self._extensions)
             if admission is None:
                 await self._open(request, frame)
                 return
@@ -479,9 +479,9 @@ class HttpApp:
             elif row.name == LISTEN:
                 require_events(request.accept)
                 request.ends_at = request.token_expires_at
-            shaper = self._shaper(peer.revision)
+            encoder = self._encoder(peer.revision)
             logs = self._logs and peer is not known
-            exchange = Exchange(frame, head, row, peer, shaper, request.principal, logs=logs)
+            exchange = Exchange(frame, head, row, peer, encoder, request.principal, logs=logs)
             if request.scopes is not None:
                 exchange.scopes = request.scopes
         except Fault as fault:
@@ -495,13 +495,13 @@ class HttpApp:
             return
         # So that what the exchange releases while it is handled is freed.
         del body, frame, admission, head, exchange
-        await self._answer(request)
+        await self._respond(request)
 
-    async def _answer(self, request: HttpRequestContext) -> None:
+    async def _respond(self, request: HttpRequestContext) -> None:
         exchange = request.exchange
         cancelled: asyncio.CancelledError | None = None
         try:
-            data = await self.service.answer(request)
+            data = await self.service.respond(request)
         except asyncio.CancelledError as error:
             if request.cancelled:
                 if request.abort_with_response and request.is_streaming:
@@ -554,7 +554,7 @@ class HttpApp:
             await session.post(request, frame)
             return
         assert not isinstance(frame, Request)
-        ruling = rules.session_revision(request.headers, self._recogniser.accepts, revision)
+        ruling = rules.session_revision(request.headers, self._peer_detector.accepts, revision)
         status = rules.accept_post(frame, ruling.revision)
         if session is not None:
             session.take(frame)
@@ -562,12 +562,12 @@ class HttpApp:
             rules.require_session(request.headers)
         await request.respond(status, b"")
 
-    def _shaper(self, revision: Revision) -> Encoder:
-        shaper = self._shapers.get(revision)
-        if shaper is None:
+    def _encoder(self, revision: Revision) -> Encoder:
+        encoder = self._encoders.get(revision)
+        if encoder is None:
             assert self._identity is not None
-            shaper = self._shapers[revision] = self._identity.encoder(revision)
-        return shaper
+            encoder = self._encoders[revision] = self._identity.encoder(revision)
+        return encoder
 
     # ------------------------------------------------------------ GET and DELETE
 
@@ -578,7 +578,7 @@ class HttpApp:
             if session is None:
                 raise rules.unknown_session()
             revision = session.peer.revision
-            rules.session_revision(request.headers, self._recogniser.accepts, revision)
+            rules.session_revision(request.headers, self._peer_detector.accepts, revision)
             if method == "DELETE":
                 self._sessions.end(session, "the client ended the session")
                 await request.respond(rules.OK, b"")
@@ -666,7 +666,7 @@ class HttpApp:
         self._logs = identity.logs
         self._identity = identity
         self.draining = False
-        if self.heeds_signals:
+        if self.handles_signals:
             # Web servers wait for open streams before they send the shutdown event: for ever.
             self._signals.listen()
 

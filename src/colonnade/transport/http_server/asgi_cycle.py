@@ -28,10 +28,10 @@ from colonnade.transport.http_server.request import (
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
-# From so many requests at once on, responses are written together at the end of a turn of the loop:
-# a client that waits for many is woken once (decisions/0013: a sixth of what a call costs).
+# From so many concurrent requests on, responses are written together at the end of an iteration of
+# the loop: a client that waits for many is woken once (decisions/0013: a sixth of the cost).
 TOGETHER = 8
-# More than this is written before the turn ends, so that a slow reader is noticed.
+# More than this is written before the iteration ends, so that a slow reader is noticed.
 HELD_BYTES = 256 * 1024
 # From here on a second write costs less than a copy.
 LARGE_BODY = 64 * 1024
@@ -53,13 +53,13 @@ class Responding(Enum):
     SIZED = "it has begun, and the size of its body is known"
     CHUNKED = "it has begun, and its body is in chunks"
     SENT = "all of it was written"
-    DROPPED = "the rest of it is not written: the client has gone, or must go"
+    DROPPED = "the rest of it is not written: the client has disconnected, or is disconnected"
 
 
 # The members by themselves: before Python 3.12 a look-up in the class takes ten times as long.
 PENDING, SIZED, CHUNKED, SENT, DROPPED = Responding
 
-# Which state follows which; a test holds the code to it.
+# Which state follows which; a test checks the code against it.
 RESPONDING: Final[dict[Responding, frozenset[Responding]]] = {
     PENDING: frozenset({SIZED, CHUNKED, SENT, DROPPED}),
     SIZED: frozenset({SENT, DROPPED}),
@@ -74,10 +74,10 @@ class ServerState:
 
     def __init__(self, app: App, lifespan_state: dict[str, Any]) -> None:
         self.app = app
-        # Each request has a copy of it, as ASGI wants it.
+        # Each request has a copy of it, as ASGI requires.
         self.lifespan_state = lifespan_state
         self.running: dict[RequestCycle, asyncio.Task[None]] = {}
-        # Connections with something to write at the end of this turn of the loop.
+        # Connections with something to write at the end of this iteration of the loop.
         self.held: list[ConnectionWriter] = []
         self._date = b""
         self._starts: dict[int, bytes] = {}
@@ -95,7 +95,7 @@ class ServerState:
         return found
 
     def hold(self, connection: "ConnectionWriter") -> None:
-        """Flush a connection at the end of this turn of the loop."""
+        """Flush a connection at the end of this iteration of the loop."""
         if not self.held:
             connection.loop.call_soon(self._flush)
         self.held.append(connection)
@@ -109,7 +109,7 @@ class ServerState:
 class ConnectionWriter(asyncio.Protocol):
     """The writing half of a connection."""
 
-    # In slots, since strangers open thousands.
+    # In slots, since there may be thousands.
     __slots__ = (
         "_held",
         "_held_bytes",
@@ -128,12 +128,12 @@ class ConnectionWriter(asyncio.Protocol):
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.transport: asyncio.Transport
         self.lost: bool = False
-        # Since when headers, or a next request, were seen to be awaited; 0 where they were not.
+        # Since when headers, or a next request, are awaited; 0 if they are not.
         self.quiet_since: float = 0.0
         self.read_paused: bool = False
         self.write_paused: bool = False
         self._writable: asyncio.Event | None = None
-        # What is written at the end of this turn of the loop.
+        # What is written at the end of this iteration of the loop.
         self._held: list[bytes] | None = None
         self._held_bytes = 0
 
@@ -148,14 +148,14 @@ class ConnectionWriter(asyncio.Protocol):
         self.write_paused = True
 
     def resume_writing(self) -> None:
-        """The client has read, or has gone."""
+        """The client has read, or has disconnected."""
         self.write_paused = False
         if self._writable is not None:
             self._writable.set()
             self._writable = None
 
     async def drain(self) -> None:
-        """Wait until the client has read, or has gone."""
+        """Wait until the client has read, or has disconnected."""
         if self._writable is None:
             self._writable = asyncio.Event()
         await self._writable.wait()
@@ -167,7 +167,7 @@ class ConnectionWriter(asyncio.Protocol):
         self.transport.write(data)
 
     def write_soon(self, data: bytes) -> None:
-        """Write this at the end of this turn of the loop, together with what else there is."""
+        """Write this at the end of this iteration of the loop, together with what else there is."""
         if self._held is None:
             self._held, self._held_bytes = [data], len(data)
             self.state.hold(self)
@@ -189,22 +189,22 @@ class ConnectionWriter(asyncio.Protocol):
         self.transport.close()
 
     def refuse(self, status: int) -> None:
-        """Respond where there is no request, and close the connection."""
+        """Respond without a request, and close the connection."""
         self.write(_EMPTY % (status_line(status), _CLOSE))
         self.close()
 
     def resume_reading(self) -> None:
-        """Read on: what was read before was taken."""
+        """Resume reading, after the data that was read has been taken."""
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
 
 
 class RequestCycle:
-    """One request and its response: `receive` and `send` of ASGI, and shorter ways for our own
-    application (`DirectConnection`).
+    """One request and its response: `receive` and `send` of ASGI, and the shortcuts of
+    `DirectConnection` for our own application.
 
-    A shorter way is not taken where `receive` or `send` are wrapped: the wrapper is to see all.
+    The shortcuts are not used if `receive` or `send` are wrapped: the wrapper must see everything.
     """
 
     __slots__ = (
@@ -238,18 +238,18 @@ class RequestCycle:
         self.keep_alive: bool = keep_alive
         self.is_head: bool = is_head
         self.expects_continue: bool = expects_continue
-        # What is here of the body and was not taken; None once the last of it was.
+        # The part of the body that was received and not taken; None once all of it was taken.
         self._body: bytes | bytearray | None = body or b""
         self.more_body: bool = body is None
         self._arrived: asyncio.Event | None = None
         self.responding: Responding = PENDING
         # What is missing of a body whose size is known.
         self._remaining = 0
-        # What is told at once where the client goes.
+        # Notified at once if the client disconnects.
         self.incoming: IncomingRequest | None = None
 
     async def run(self, app: App) -> None:
-        """Let the application respond; where it does not, respond with 500 or hang up."""
+        """Let the application respond; if it does not, respond with 500 or close the connection."""
         scope, self.scope = self.scope, None
         assert scope is not None
         try:
@@ -314,7 +314,7 @@ class RequestCycle:
         return {"type": "http.disconnect"}
 
     def whole_body(self, receive: Receive) -> bytes | None:
-        """The body, where all of it has come already; None where it must be awaited."""
+        """The body, if all of it has arrived; None if it must be awaited."""
         if (
             self.more_body
             or self.expects_continue
@@ -427,7 +427,7 @@ class RequestCycle:
         )
 
     def respond(self, send: Send, status: int, body: bytes, more: Pairs | None) -> bool:
-        """Send a whole response, of JSON where there is any; False where it must go by `send`."""
+        """Write a whole response, of JSON if it has a body; False if it must go through `send`."""
         if self.responding is not PENDING or not self._takes(send):
             return False
         connection, state = self._connection, self._connection.state
@@ -452,7 +452,7 @@ class RequestCycle:
         return True
 
     def start_stream(self, send: Send, headers: Pairs, first: bytes) -> bool:
-        """Begin a stream with its first piece; False where it must go by `send`."""
+        """Start a streamed response; False if it must go through `send`."""
         if (
             self.responding is not PENDING
             or not self._takes(send)
@@ -468,7 +468,7 @@ class RequestCycle:
         return True
 
     def write_chunk(self, send: Send, data: bytes, *, last: bool = False) -> bool:
-        """One more piece of a stream; False where it must go by `send`."""
+        """Write one more chunk of it; False if it must go through `send`."""
         if self.responding is not CHUNKED or not self._takes(send):
             return False
         self._connection.write_soon(_chunk(data, last=last))
@@ -490,7 +490,7 @@ class RequestCycle:
             self._connection.transport.abort()
 
     def disconnect(self) -> None:
-        """The client has gone, or must go."""
+        """The client has disconnected, or is disconnected."""
         if not self.is_over:
             self.responding = DROPPED
         self._wake()

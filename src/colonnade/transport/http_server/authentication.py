@@ -31,7 +31,7 @@ async def admit(
     incoming: IncomingRequest, guard: Guard, method: str, place: str, root: str
 ) -> None:
     """Authenticate a request, and note its principal, scopes and claims. Raises `Refusal`."""
-    caller = await guard.admit(method, place, root, incoming.headers)
+    caller = await guard.authenticate(method, place, root, incoming.headers)
     incoming.headers = {name: v for name, v in incoming.headers.items() if name not in _SECRET}
     incoming.principal, incoming.scopes = caller.principal, caller.scopes
     incoming.claims = caller.claims
@@ -49,7 +49,7 @@ async def respond_metadata(
     method = scope["method"]
     if method not in ("GET", "HEAD", "OPTIONS"):
         return False
-    found = await guard.document(path, scope.get("root_path", ""))
+    found = await guard.metadata(path, scope.get("root_path", ""))
     if found is not None:
         await incoming.respond(OK, b"" if method == "OPTIONS" else found, PUBLIC_HEADERS)
     return found is not None

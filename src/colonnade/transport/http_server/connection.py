@@ -37,19 +37,19 @@ log: logging.Logger = logging.getLogger("colonnade.transport")
 
 # A response that is not read must shrink by so much to count as read.
 PROGRESS_BYTES = 1024
-# Most requests are for the same few URLs; so many are known, none longer than this.
+# Most requests are for the same few URLs; so many are cached, none longer than this.
 KNOWN_URLS = 64
 KNOWN_URL_BYTES = 256
-# Of a body so much is read before the application takes it.
+# So much of a body is read before the application takes it.
 READ_BYTES = 256 * 1024
-# A chunk of one byte takes five more around it; what takes more is not there for its body.
+# A chunk of one byte has five bytes of framing; more framing than this is padding.
 FRAMING = 8
-# What a token and some headers take. A longer head is parsed each time: to keep its bytes, beside
-# what they mean, would double the memory of a silent connection, of which strangers open thousands.
+# The size of a token and some headers. A longer head is parsed each time: keeping its bytes as well
+# would double the memory of an idle connection, of which there may be thousands.
 KNOWN_BYTES = 4 * 1024
 # After so many heads in a row that were unlike the one before, no more are compared.
 MISSES = 8
-# More digits than any body that is read has; the parser says what is wrong with them.
+# More digits than the length of any accepted body; the parser rejects them.
 LENGTH_DIGITS = 12
 
 BAD_REQUEST: Final = 400
@@ -58,7 +58,7 @@ HEADERS_TOO_LARGE: Final = 431
 
 
 class RunLimits(Struct, frozen=True, kw_only=True):
-    """What a stranger may take of our own server: sizes in bytes, times in seconds."""
+    """Limits of Colonnade's own HTTP server on connections: sizes in bytes, times in seconds."""
 
     # Proxies allow 8 KiB of headers, browsers send 2; tokens and mirrored arguments need some.
     max_header_bytes: int = 16 * 1024
@@ -67,12 +67,12 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     header_timeout_s: float = 10.0
     # Between two requests on one connection.
     keep_alive_timeout_s: float = 60.0
-    # An answer of which nothing is taken for so long is dropped, and the connection with it.
+    # A connection whose client reads nothing of its response for so long is closed.
     write_stall_timeout_s: float = 30.0
-    # 20,000 streams and as many callers as a machine can answer.
+    # 20,000 streams and as many callers as a machine can serve.
     max_connections: int = 30_000
-    # After a wish to end, for so long requests are still taken and /ready says 503: balancers that
-    # look every few seconds send nothing more by then. 0 where none looks.
+    # At shutdown, for so long requests are still accepted while /ready responds with 503: load
+    # balancers that check every few seconds send no more requests then. 0 without such checks.
     shutdown_delay_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class Reading(Enum):
     """How far the request has come that is being read, or was read last."""
 
     HEADERS = "its headers are awaited"
-    UPGRADE = "it asks for another protocol, and is read again without that"
+    UPGRADE = "it has an Upgrade header, and is read again without it"
     BODY = "its body is awaited"
     RECEIVED = "all of it is here"
     STOPPED = "nothing more is read"
@@ -95,7 +95,7 @@ class Reading(Enum):
 # The members by themselves: before Python 3.12 a look-up in the class takes ten times as long.
 HEADERS, UPGRADE, BODY, RECEIVED, STOPPED = Reading
 
-# Which state follows which; a test holds the code to it.
+# Which state follows which; a test checks the code against it.
 READING: Final[dict[Reading, frozenset[Reading]]] = {
     HEADERS: frozenset({UPGRADE, BODY, STOPPED}),
     UPGRADE: frozenset({HEADERS}),
@@ -106,16 +106,16 @@ READING: Final[dict[Reading, frozenset[Reading]]] = {
 
 
 class _Refused(Exception):
-    """Stops the parser, in the middle of what must not be read."""
+    """Stops the parser in the middle of a request that is refused."""
 
     def __init__(self, status: int = BAD_REQUEST) -> None:
         self.status = status
 
 
 class ServerConnection(ConnectionWriter):
-    """One connection, with an end to everything that could last.
+    """One connection, with a timeout for everything that could last.
 
-    asyncio calls it with bytes, httptools with what they mean.
+    asyncio calls it with bytes, httptools with the parsed parts of a request.
     """
 
     __slots__ = (
@@ -182,7 +182,7 @@ class ServerConnection(ConnectionWriter):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the request that is being served that its client has gone."""
+        """Notify the request that is being served that its client has disconnected."""
         super().connection_lost(exc)
         self._connections.discard(self)
         self.reading = STOPPED
@@ -221,7 +221,7 @@ class ServerConnection(ConnectionWriter):
     def on_message_begin(self) -> None:
         """A request begins; one that comes before the last response is complete is not read."""
         if self._is_responding:
-            # That its client has gone would be told to the newer one. A client that gets no
+            # A disconnect would be reported to the newer request only. A client that gets no
             # response sends the request again, on another connection.
             raise _Refused
         self.reading = HEADERS
@@ -322,18 +322,18 @@ class ServerConnection(ConnectionWriter):
         return True
 
     def _learn(self, data: bytes) -> None:
-        """Remember how a request began that came in one piece; the next one may begin alike."""
-        # Where its task is eager, the application has the scope by now: what it put there must not
-        # come back as if the client had sent it.
+        """Cache the head of a request that came in one piece; the next one may have the same."""
+        # With eager tasks the application has the scope by now: what it added there must not be
+        # taken for something that the client sent.
         scope = self._cycle.scope if self._cycle is not None else None
         if self._misses < MISSES and scope is not None:
             self._misses += 1
             self._known = learn(data, self._body_bytes, scope, self._limits.max_header_bytes)
 
     def _read_without_upgrade(self, rest: bytes) -> None:
-        """Read a request again as if it had not asked for another protocol, which a server may
-        ignore (RFC 9110, 7.8): the parser takes all that follows such a head for that protocol,
-        also a body. What comes after it may really be that, so the connection is closed."""
+        """Read a request again without its Upgrade header, which a server may ignore (RFC 9110,
+        7.8): the parser takes all data after such a head for the other protocol, also a body. The
+        data after the request may really be that, so the connection is closed."""
         parser, self._parser = self._parser, httptools.HttpRequestParser(self)
         version = parser.get_http_version().encode()
         line = b"%b %b HTTP/%b\r\n" % (parser.get_method(), self._url, version)
@@ -342,7 +342,7 @@ class ServerConnection(ConnectionWriter):
         self.data_received(b"%b%b\r\n%b" % (line, header_lines([*kept, CLOSE_HEADER]), rest))
 
     def _is_padded(self) -> bool:
-        """Whether too much came that is no body: headers, extensions of chunks, trailers."""
+        """Whether too much was received beside the body: headers, chunk extensions, trailers."""
         limit = self._limits.max_header_bytes
         beside = self._received_bytes - self._body_bytes
         if self.reading is HEADERS:
@@ -352,13 +352,13 @@ class ServerConnection(ConnectionWriter):
     # ------------------------------------------------------------ the end
 
     def _stop_reading(self) -> None:
-        """Read no more; the response that is under way is the last."""
+        """Stop reading; the response that is being written is the last."""
         self.reading = STOPPED
         if self._cycle is not None:
             self._cycle.keep_alive = False
 
     def _cannot_read(self, error: httptools.HttpParserError) -> None:
-        """What came is not HTTP, or more than is allowed."""
+        """Refuse data that is not HTTP, or exceeds a limit."""
         cause = error.__context__
         if cause is not None and not isinstance(cause, _Refused):
             log.error("a request could not be read", exc_info=cause)
@@ -368,7 +368,8 @@ class ServerConnection(ConnectionWriter):
             self._refuse(cause.status if isinstance(cause, _Refused) else BAD_REQUEST)
 
     def _refuse(self, status: int) -> None:
-        """Respond to what cannot be read, unless a response is under way, and hang up."""
+        """Respond to a request that cannot be parsed, unless a response is being written, and close
+        the connection."""
         cycle, is_responding = self._cycle, self._is_responding
         self._stop_reading()
         if cycle is not None and is_responding:
@@ -380,14 +381,14 @@ class ServerConnection(ConnectionWriter):
         self.refuse(status)
 
     def shutdown(self) -> None:
-        """The server ends: close the connection, after the response that is under way."""
+        """Close the connection at shutdown, after the response that is being written."""
         if self._cycle is not None and self._is_responding:
             self._cycle.keep_alive = False
         else:
             self.close()
 
     def check(self, now: float) -> None:
-        """End what has lasted too long."""
+        """Apply the timeouts."""
         self._check_silence(now)
         self._check_unread(now)
         if self._known is not None and self._cycle is not None and self._cycle.incoming is not None:

@@ -136,16 +136,18 @@ class SseSession:
         self._service = service
         self._draining = False
         self._running = 0
-        self.duplex: Duplex = Duplex(link, self.channel, self._answer, told=self._on_notification)
+        self.duplex: Duplex = Duplex(
+            link, self.channel, self._respond, on_notification=self._on_notification
+        )
         self.duplex.subscriptions = SubscribedUris(shared.subscribed, link.principal)
-        self._unwatch = service.watch(self._notify)
+        self._unwatch = service.watch_changes(self._notify)
 
     def _notify(self, method: str, params: NotificationParams) -> None:
         uri: str | None = getattr(params, "uri", None)
-        if uri is None or self._service.may_hear(uri, self._scopes):
-            self.duplex.news(method, params)
+        if uri is None or self._service.may_subscribe(uri, self._scopes):
+            self.duplex.notify_change(method, params)
 
-    async def _answer(self, request: RequestContext) -> bytes | None:
+    async def _respond(self, request: RequestContext) -> bytes | None:
         size = len(request.exchange.request.params)
         if size <= SMALL_BODY_BYTES:
             return await self._handle(request)
@@ -164,7 +166,7 @@ class SseSession:
         self._running += 1
         self._calls.add(request)
         try:
-            data = await self._service.answer(request)
+            data = await self._service.respond(request)
         except ConnectionLost:
             data = request.exchange.abandon()
         except Exception as error:
@@ -178,8 +180,8 @@ class SseSession:
             self.channel.finish()
         return None
 
-    def _on_notification(self, told: NotificationReceived) -> None:
-        self._service.told(told, self.link.peer)
+    def _on_notification(self, notification: NotificationReceived) -> None:
+        self._service.on_notification(notification, self.link.peer)
 
     def drain(self) -> None:
         """End the stream as soon as no call runs."""

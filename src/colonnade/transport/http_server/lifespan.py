@@ -152,7 +152,7 @@ class LifespanRunner:
             await asyncio.wait({self._task})
             raise
 
-    async def leave(self) -> None:
+    async def exit(self) -> None:
         """Wait for the shutdown. Raises what the application raised, once."""
         self._over.set()
         if self._task is not None:
@@ -162,7 +162,7 @@ class LifespanRunner:
             raise failure
 
     def abort(self) -> None:
-        """Cancel it, wherever it is; a task that ignores that is given up."""
+        """Cancel it, wherever it is; a task that ignores its cancellation is abandoned."""
         if self._task is not None:
             self._task.cancel()
 

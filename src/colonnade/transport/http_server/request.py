@@ -148,7 +148,7 @@ class DirectConnection(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether the client has gone."""
+        """Whether the client has disconnected."""
         ...
 
     def whole_body(self, receive: Receive) -> bytes | None:
@@ -255,7 +255,8 @@ class IncomingRequest:
     handled_here: bool = False
     received_bytes: int = 0
     writes: int = 0
-    # Why it was aborted, whether the client is still there to be told, and whether we cancelled.
+    # Why it was aborted, whether a response with the reason is sent, and whether its task was
+    # cancelled for that.
     abort_reason: str = ""
     abort_with_response: bool = False
     cancelled: bool = False
@@ -504,7 +505,7 @@ class IncomingRequest:
     # ------------------------------------------------------------ disconnects and cancellation
 
     def abort(self, reason: str, *, respond: bool = False) -> None:
-        """Stop handling this request; `respond` if its client is still there and is told why."""
+        """Stop handling this request; `respond` if its client is connected and gets the reason."""
         if self.abort_reason or self.state is ENDED or self.state is HELD:
             return
         self.abort_reason = reason

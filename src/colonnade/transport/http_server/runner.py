@@ -41,7 +41,7 @@ MAX_PORT = 65535
 
 
 class AddressError(LocalProtocolError):
-    """This address cannot be had: there is none, it is not ours, or it is taken."""
+    """This address cannot be bound: it does not exist, is not of this machine, or is in use."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -84,14 +84,14 @@ log: logging.Logger = logging.getLogger("colonnade.transport")
 
 # How often the timeouts of connections are checked.
 CHECK_S = 1.0
-# After the drain, for so long responses may still be read; less at the second signal.
+# After the drain, how long clients may still read their responses; less at the second signal.
 FLUSH_S = 1.0
 HURRIED_FLUSH_S = 0.2
 # After the second signal: four times what the application gives to handlers that do not stop
 # (`ENDING_S`, twice for the drain and twice for the end), and two seconds for the lifespan.
 HURRY_S = 6.0
 
-# Threads that handlers left behind may finish for so long, at the end of the process.
+# How long threads of handlers may still run at the end of the process.
 THREADS_S = 1.0
 
 # What the C library may keep of the memory that large messages leave, instead of giving it back to
@@ -142,7 +142,7 @@ class HttpRunner:
     ) -> None:
         self.app = app
         self._tls = tls_context(ssl_certfile, ssl_keyfile)
-        app.heeds_signals = False
+        app.handles_signals = False
         self.host = host
         self.port: int = port
         if not isinstance(run_limits, RunLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -173,9 +173,9 @@ class HttpRunner:
     async def start(self) -> None:
         """Bind, start the application, accept connections.
 
-        Raises `AddressError` where the address cannot be bound, `LocalProtocolError` where others
-        can reach it and no names (`hosts`) are given, or where the application has names of its
-        own and others are given here, and what the application raised.
+        Raises `AddressError` if the address cannot be bound, `LocalProtocolError` if other machines
+        can reach it and no names (`hosts`) are given, or if the application has names of its own
+        and others are given here, and what the application raised.
         """
         bound = bind(self.host, self.port)
         loop = asyncio.get_running_loop()
@@ -197,14 +197,14 @@ class HttpRunner:
             )
         except BaseException:
             bound.close()
-            await self._span.leave()
+            await self._span.exit()
             raise
         self._check(loop)
         self.is_ready = True
         log.info("serving %s on %s (process %d)", self._named, self.url, os.getpid())
 
     def _name(self) -> None:
-        """Tell the application by which names it is reached, unless it was told before."""
+        """Set the host names of the application, unless they were set before."""
         app, named, pages = self.app, self._hosts, self._origins
         if app.has_policy and (named or pages):
             raise InvalidArgument(
@@ -231,13 +231,15 @@ class HttpRunner:
         path = scope.get("path")
         if path in PROBES and scope["type"] == "http" and self._answers_probes(scope):
             if not is_health_check_allowed(combine_headers(scope["headers"]), self.app.policy):
-                return _say(send, 403, b"this Host or Origin is not admitted; add it to hosts")
+                return _send_text(
+                    send, 403, b"this Host or Origin is not admitted; add it to hosts"
+                )
             fine = path == HEALTH or (self.is_ready and not self.app.draining)
             words = b"ok" if fine else b"not ready"
-            return _say(send, 200 if fine else 503, words, closing=self.app.draining)
+            return _send_text(send, 200 if fine else 503, words, closing=self.app.draining)
         if self.app.draining and scope["type"] == "http" and self.app.has_around:
-            # Another application's paths: what is ours is refused by our own.
-            return _say(send, 503, b"this server is shutting down", closing=True)
+            # Paths of another application; the MCP application refuses its own.
+            return _send_text(send, 503, b"this server is shutting down", closing=True)
         return self.app(scope, receive, send)
 
     @property
@@ -258,8 +260,8 @@ class HttpRunner:
     async def stop(self, drain_s: float | None = None) -> None:
         """Refuse new requests, let those that run finish until the deadline, end the lifespan.
 
-        New connections are accepted until then, and answered 503 with `Retry-After`: a balancer
-        reads that of /ready, and a refused connection would look like a crash.
+        New connections are accepted until then, and get 503 with `Retry-After`: a load balancer
+        reads that from /ready, and a refused connection would look like a crash.
         Raises what the application raised when its lifespan ended.
         """
         if self._server is None:
@@ -279,7 +281,7 @@ class HttpRunner:
         self._close_listener()
         failure: Exception | None = None
         try:
-            await self._span.leave()
+            await self._span.exit()
         except Exception as error:
             failure = error
         await self._flush(FLUSH_S if drain_s != 0 else HURRIED_FLUSH_S)
@@ -367,7 +369,7 @@ async def serve(
     )
     shutdown = runner.shutdown = Shutdown()
     loop = asyncio.get_running_loop()
-    signals = Signals(shutdown.request, alone=True)
+    signals = Signals(shutdown.request, exclusive=True)
     signals.listen()
     step = loop.create_task(runner.start())
     try:
@@ -437,7 +439,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _say(send: Send, status: int, body: bytes, *, closing: bool = False) -> None:
+async def _send_text(send: Send, status: int, body: bytes, *, closing: bool = False) -> None:
     headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
     if closing:
         headers += [(b"connection", b"close"), (b"retry-after", b"1")]

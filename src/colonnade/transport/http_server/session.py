@@ -49,7 +49,7 @@ from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
 from colonnade.protocol.link.in_flight import ByteBudget
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.negotiation import Peer
-from colonnade.transport.duplex import news_for
+from colonnade.transport.duplex import encode_change
 from colonnade.transport.http_server.request import (
     IncomingRequest,
     Limits,
@@ -70,7 +70,7 @@ from colonnade.transport.http_server.streams import (
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
 # For a user to find the window, read the request and decide.
-ASK_S = 600.0
+INPUT_TIMEOUT_S = 600.0
 # Notifications without a reader: the last of each method and URI is kept, and this many of them.
 MAX_BACKLOG = 256
 
@@ -185,9 +185,9 @@ class SessionRequestContext(RequestFields):
         """False: a notification in a session may have to wait for the reader."""
         return False
 
-    async def ask(self, question: InputRequest) -> Raw:
+    async def ask(self, input_request: InputRequest) -> Raw:
         """Send a request to the client on the stream of this request, and wait for its response."""
-        return await self.session.ask(question, self.response.stream())
+        return await self.session.ask(input_request, self.response.stream())
 
     async def hang_up(self) -> None:
         """Close the connection if the client can resume the stream (R0487)."""
@@ -316,7 +316,7 @@ class HttpSession:
         self._running: dict[Exchange, SessionRequestContext] = {}
         self._ids: dict[RequestId, Exchange] = {}
         self._waiting: dict[RequestId, tuple[asyncio.Future[Raw], Stream]] = {}
-        self._unwatch = self._service.watch(self._notify)
+        self._unwatch = self._service.watch_changes(self._notify)
 
     @property
     def peer(self) -> Peer:
@@ -369,7 +369,7 @@ class HttpSession:
                 response.incoming.disconnect_handler = response
                 status = rules.status_of_batch(frame)
                 stream.batch_size = len(frame.items)
-            self._act(events, response)
+            self._handle_events(events, response)
             if stream.pending:
                 await stream.wait_finished()
             await self._deliver(response, stream, status)
@@ -394,9 +394,9 @@ class HttpSession:
 
     def take(self, frame: Notification | ResultResponse | ErrorResponse) -> None:
         """Take a notification or a response."""
-        self._act(self.link.take(frame, self.shared.clock()), None)
+        self._handle_events(self.link.take(frame, self.shared.clock()), None)
 
-    def _act(self, events: list[LinkEvent], response: PostResponse | None) -> None:
+    def _handle_events(self, events: list[LinkEvent], response: PostResponse | None) -> None:
         own = response.stream() if response is not None else None
         stream = own
         for event in events:
@@ -406,7 +406,7 @@ class HttpSession:
                     self._call(event.exchange, response)
                 case Sending():
                     if stream is not None:
-                        stream.answer(event.data)
+                        stream.put_response(event.data)
                     stream = own
                 case RequestCancelled():
                     log.debug(
@@ -417,7 +417,7 @@ class HttpSession:
                 case RequestFinished():
                     stream = self._settle(event) or own
                 case NotificationReceived():
-                    self._service.told(event, self.link.peer)
+                    self._service.on_notification(event, self.link.peer)
                 case MessageIgnored():
                     log.debug("ignored: %s", event.why)
                 case _:
@@ -434,7 +434,7 @@ class HttpSession:
         cancelled: asyncio.CancelledError | None = None
         try:
             try:
-                data = await self._service.answer(request)
+                data = await self._service.respond(request)
             except asyncio.CancelledError as error:
                 if incoming.cancelled:
                     exchange.abandon()
@@ -451,7 +451,7 @@ class HttpSession:
             stream = response.opened
             if stream is not None:
                 if data is not None:
-                    stream.answer(data)
+                    stream.put_response(data)
                 await self._deliver(response, stream)
             elif not incoming.abort_reason:
                 if data is None or not incoming.accept.json:
@@ -477,13 +477,13 @@ class HttpSession:
         request.begun = True
         try:
             if not exchange.settled:  # else it was cancelled by its own batch
-                data = await self._service.answer(request)
+                data = await self._service.respond(request)
         except (Exception, asyncio.CancelledError) as error:
             data = _failed(exchange, error)
         finally:
             self._remove_running(exchange)
             if data is not None:
-                stream.answer(data)
+                stream.put_response(data)
             stream.pending -= 1
             if not stream.pending:
                 stream.finish()
@@ -511,7 +511,7 @@ class HttpSession:
 
     # ------------------------------------------------------------ requests to the client
 
-    async def ask(self, question: InputRequest, stream: Stream) -> Raw:
+    async def ask(self, input_request: InputRequest, stream: Stream) -> Raw:
         """Send a request to the client on a stream, and wait for its result."""
         if not stream.streamable:
             words = "this client accepts no event stream, so no request can be sent to it"
@@ -521,11 +521,11 @@ class HttpSession:
         if self.link.phase is Phase.OPENING:
             raise ConnectionLost(NOT_INITIALIZED)
         id, data = self.link.request(
-            question.kind.method,
-            question.params,
+            input_request.kind.method,
+            input_request.params,
             now=self.shared.clock(),
-            timeout_s=ASK_S,
-            max_s=ASK_S,
+            timeout_s=INPUT_TIMEOUT_S,
+            max_s=INPUT_TIMEOUT_S,
         )
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._waiting[id] = (future, stream)
@@ -536,13 +536,13 @@ class HttpSession:
             return await future
         finally:
             stream.open_requests -= 1
-            asked = self._waiting.pop(id, None)
+            pending = self._waiting.pop(id, None)
             if not self._waiting:
                 self.shared.waiting_sessions.discard(self)
-            if asked is not None:
-                gone = self.link.cancel(id, "no longer needed")
-                if gone is not None:
-                    self.put(stream, gone)
+            if pending is not None:
+                notification = self.link.cancel(id, "no longer needed")
+                if notification is not None:
+                    self.put(stream, notification)
 
     def _settle(self, event: RequestFinished) -> Stream | None:
         found = self._waiting.pop(event.id, None)
@@ -673,7 +673,7 @@ class HttpSession:
     # ------------------------------------------------------------ notifications
 
     def _notify(self, method: str, params: t.NotificationParams) -> None:
-        frame = news_for(self.link, self.subscriptions, method, params)
+        frame = encode_change(self.link, self.subscriptions, method, params)
         if frame is None:
             return
         kind = (method, getattr(params, "uri", None))
@@ -703,13 +703,13 @@ class HttpSession:
     def _may_receive(self, stream: Stream, uri: str | None) -> bool:
         """Whether the scopes of a stream's reader allow a notification about a resource; those of
         the subscriber may have been others."""
-        return uri is None or self._service.may_hear(uri, stream.scopes)
+        return uri is None or self._service.may_subscribe(uri, stream.scopes)
 
     # ------------------------------------------------------------ timeouts and shutdown
 
     def tick(self, now: float) -> None:
         """End requests to the client that have timed out."""
-        self._act(self.link.tick(now), None)
+        self._handle_events(self.link.tick(now), None)
 
     def drain(self) -> None:
         """Disconnect clients that only wait for notifications (R0493)."""
@@ -722,7 +722,7 @@ class HttpSession:
         self._unwatch()
         for exchange, request in list(self._running.items()):
             self._stop_call(exchange, request, why)
-        self._act(self.link.close(why), None)
+        self._handle_events(self.link.close(why), None)
         for stream in [*self._streams.values(), *self._resumable.values()]:
             self._forget(stream)
         self.subscriptions.clear()
@@ -736,7 +736,7 @@ class HttpSession:
     def _stop_call(self, exchange: Exchange, request: SessionRequestContext, why: str) -> None:
         data = exchange.fail(Fault(FaultKind.INTERNAL, why))
         if data is not None:
-            request.response.stream().answer(data)
+            request.response.stream().put_response(data)
         request.stop()
 
 

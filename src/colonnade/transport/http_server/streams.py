@@ -93,9 +93,9 @@ class Stream:
     def put(self, frame: bytes) -> None:
         """Add a message before the response; from here on this is an event stream."""
         self.start()
-        self.answer(frame)
+        self.put_response(frame)
 
-    def answer(self, frame: bytes) -> None:
+    def put_response(self, frame: bytes) -> None:
         """Add a response; alone, it needs no event stream."""
         if self.is_finished:
             return

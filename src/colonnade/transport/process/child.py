@@ -1,13 +1,13 @@
 """The stdio client transport: an MCP server as a child process.
 
     child = await start_child(["uvx", "mcp-server-git"], name="git", env={"GIT_DIR": "…"})
-    client = Client(child.carry, info=…)
+    client = Client(child.open_conversation, info=…)
 
 However the child ends, there is one error: its name, what it did, and the last lines that it wrote.
-`ending_steps` decides how it is shut down; `posix` and `windows` start, read and kill processes.
+`shutdown_steps` decides how it is shut down; `posix` and `windows` start, read and kill processes.
 
-Rules: one owner: everything here runs in the loop that started it. There is no task while it lives,
-and one while it is shut down. Nothing is left of it after `close`, nor after its own exit.
+Rules: everything runs in the event loop that started it. There is no task while it runs, and one
+while it is shut down. No process is left after `close`, nor after its own exit.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from colonnade.errors import NO_OUTPUT, ConnectionLost, Fault, LocalProtocolError, Output
-from colonnade.ports import Hearer
+from colonnade.ports import ConnectionEvents
 from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
 from colonnade.protocol.link.link import DuplexLink
-from colonnade.transport.duplex import Held
+from colonnade.transport.duplex import ClientDuplex
 from colonnade.transport.process.command import Command
 from colonnade.transport.process.output import (
     LineCallbacks,
@@ -49,14 +49,14 @@ class CloseInput:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for the child to exit; answered with whether it has."""
+    """Wait for the child to exit; its outcome is whether it has."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Wait for its descendants to exit; answered with whether all have."""
+    """Wait for its descendants to exit; its outcome is whether all have."""
 
     seconds: float
 
@@ -72,26 +72,26 @@ Step: TypeAlias = CloseInput | Wait | Clear | Kill
 Steps: TypeAlias = Generator[Step, bool, None]
 
 
-def ending_steps(grace_s: float = GRACE_S) -> Steps:
-    """The steps of a shutdown; each wait is answered with its outcome."""
-    asked = False
+def shutdown_steps(grace_s: float = GRACE_S) -> Steps:
+    """The steps of a shutdown; the outcome of each wait is sent to the generator."""
+    terminated = False
     yield CloseInput()  # R0021, R0839
     if not (yield Wait(grace_s)):  # R0840
-        asked = True
+        terminated = True
         yield Kill(force=False)  # R0022
         if not (yield Wait(grace_s)):
             yield Kill(force=True)  # R0023, R0841
             yield Wait(KILLED_S)
     if (yield Clear(0.0)):
         return
-    if not asked:  # a second SIGTERM means "at once" to many programs
+    if not terminated:  # a second SIGTERM means "at once" to many programs
         yield Kill(force=False)
     if not (yield Clear(STRAGGLERS_S)):
         yield Kill(force=True)
         yield Clear(KILLED_S)
 
 
-def hurried_steps() -> Steps:
+def forced_shutdown_steps() -> Steps:
     """The same for a loop that is about to be closed."""
     yield Kill(force=True)
     yield CloseInput()
@@ -100,8 +100,8 @@ def hurried_steps() -> Steps:
         yield Kill(force=True)
 
 
-def described(status: int | None) -> str:
-    """How a process ended, as text."""
+def describe_status(status: int | None) -> str:
+    """How a process ended, for messages."""
     if status is None:
         return "ended with an unknown status: another part of this program waited for it"
     if status >= 0:
@@ -169,7 +169,7 @@ Starter: TypeAlias = Callable[[Command, ProcessCallbacks], Awaitable[Process]]
 
 
 class ChildReceiver(Protocol):
-    """What takes the messages of a child: a duplex."""
+    """Receives the messages of a child: a duplex."""
 
     def receive(self, frame: bytes) -> None: ...
 
@@ -206,13 +206,13 @@ class Child:
         self._stdout_filter = StdoutFilter(callbacks, max_line_bytes)
         self._started: Process | None = None
         self._reader: ChildReceiver | None = None
-        self._leave: Callable[[], None] | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._why: str | None = None
-        self._more = ""
+        self._on_closed: Callable[[], None] | None = None
+        self._exit_timer: asyncio.TimerHandle | None = None
+        self._close_reason: str | None = None
+        self._close_details = ""
         # If it exited by itself, or had to be killed: the name in `_why`, its last output, what it
         # did, and its exit status.
-        self._blamed: str | None = None
+        self._failed_server: str | None = None
         self._last_output = NO_OUTPUT
         self.failure: str | None = None
         self.exit_status: int | None = None
@@ -231,7 +231,7 @@ class Child:
         self._started = await starter(self._command, callbacks)
 
     def __repr__(self) -> str:
-        return f"Child({self.whom}, {self._why or 'alive'})"
+        return f"Child({self.label}, {self._close_reason or 'alive'})"
 
     @property
     def _process(self) -> Process:
@@ -244,22 +244,22 @@ class Child:
         return self._process.pid
 
     @property
-    def whom(self) -> str:
+    def label(self) -> str:
         """Its name in an error."""
-        return f"{self._command.whom} (pid {self.pid})"
+        return f"{self._command.label} (pid {self.pid})"
 
     @property
     def lost(self) -> ConnectionLost | None:
         """Why the connection has ended; None while it has not."""
-        if self._why is None:
+        if self._close_reason is None:
             return None
-        words = self._why + self._more
-        return ConnectionLost(words, server=self._blamed, output=self._last_output)
+        words = self._close_reason + self._close_details
+        return ConnectionLost(words, server=self._failed_server, output=self._last_output)
 
     @property
-    def rubbish(self) -> int:
+    def noise_lines(self) -> int:
         """How many lines of its standard output were not messages."""
-        return self._stdout_filter.rubbish
+        return self._stdout_filter.noise_lines
 
     @property
     def printed(self) -> list[str]:
@@ -283,20 +283,20 @@ class Child:
 
     # ------------------------------------------------------------ the connection
 
-    def carry(self, link: DuplexLink, hearer: Hearer) -> Held:
-        """Start the conversation of a client."""
-        held = Held(link, self, hearer)
-        self.join(held, hearer.gone)
-        return held
+    def open_conversation(self, link: DuplexLink, events: ConnectionEvents) -> ClientDuplex:
+        """Open a client's connection to the child."""
+        conversation = ClientDuplex(link, self, events)
+        self.join(conversation, events.on_closed)
+        return conversation
 
-    def join(self, reader: ChildReceiver, leave: Callable[[], None] | None = None) -> None:
-        """Pass its messages to this reader; at the end call `leave`."""
+    def join(self, reader: ChildReceiver, on_closed: Callable[[], None] | None = None) -> None:
+        """Pass its messages to this reader; call `on_closed` at the end of the connection."""
         if self._reader is not None:
-            raise LocalProtocolError(f"{self.whom} is already in use")
-        self._reader, self._leave = reader, leave
+            raise LocalProtocolError(f"{self.label} is already in use")
+        self._reader, self._on_closed = reader, on_closed
         loop = asyncio.get_running_loop()
-        if self._why is not None:
-            loop.call_soon(self._tell)
+        if self._close_reason is not None:
+            loop.call_soon(self._notify_closed)
         elif self._process.over:
             loop.call_soon(self._exited)
         else:
@@ -304,13 +304,13 @@ class Child:
 
     def write(self, frame: bytes) -> None:
         """Write one line, or buffer it."""
-        if self._why is None:
+        if self._close_reason is None:
             self._process.outlet.write(frame)
 
     async def drain(self) -> None:
-        """Wait while much is unread. Raises `ConnectionLost`, also if it never reads."""
+        """Wait while much data is buffered. Raises `ConnectionLost`, also if it never reads."""
         outlet = self._process.outlet
-        while self._why is None:
+        while self._close_reason is None:
             before = outlet.flushed
             try:
                 async with asyncio.timeout(STALL_S):
@@ -328,38 +328,38 @@ class Child:
     # ------------------------------------------------------------ its output
 
     def _output(self, chunk: bytes) -> None:
-        if self._why is None:  # else it is only read so that it does not block
+        if self._close_reason is None:  # else it is only read so that it does not block
             self._stdout_filter.feed(chunk)
 
     def _receive(self, frame: bytes) -> None:
-        if self._why is None and self._reader is not None:
+        if self._close_reason is None and self._reader is not None:
             try:
                 self._reader.receive(frame)
-            except Exception as error:  # the next message is not to blame
+            except Exception as error:  # the next message is handled all the same
                 loop = asyncio.get_running_loop()
                 loop.call_exception_handler(
                     {
-                        "message": f"a message of {self.whom} could not be handled",
+                        "message": f"a message of {self.label} could not be handled",
                         "exception": error,
                     }
                 )
 
     def _refuse(self, fault: Fault) -> None:
-        if self._why is None and self._reader is not None:
+        if self._close_reason is None and self._reader is not None:
             self._reader.refuse(fault)
 
     def _log_noise(self, line: str) -> None:
         words = "%s writes to its standard output what is not a message: %r"
-        level = logging.WARNING if self._stdout_filter.rubbish == 1 else logging.DEBUG
+        level = logging.WARNING if self._stdout_filter.noise_lines == 1 else logging.DEBUG
         if log.isEnabledFor(level):
-            (said,) = redact([line], self._command.secrets())
-            log.log(level, words, self.whom, said)
+            (shown,) = redact([line], self._command.secrets())
+            log.log(level, words, self.label, shown)
 
     def _on_stderr_line(self, line: str) -> None:
         assert self._on_stderr is not None
-        (said,) = redact([line], self._command.secrets())
+        (shown,) = redact([line], self._command.secrets())
         try:
-            self._on_stderr(said)
+            self._on_stderr(shown)
         except Exception as error:  # it must be read further all the same
             log.error("on_stderr raised %s", type(error).__name__, exc_info=error)
 
@@ -370,17 +370,17 @@ class Child:
         self._suspect("closed its output", "; it did not exit, and is ended")
 
     def _finish_output(self) -> None:
-        if self._why is None:
+        if self._close_reason is None:
             self._stdout_filter.finish()
 
     def _suspect(self, what: str, more: str = "") -> None:
         """The connection is unusable; wait a moment whether the process exits."""
-        if self._why is None and self._alarm is None:
+        if self._close_reason is None and self._exit_timer is None:
             loop = asyncio.get_running_loop()
-            self._alarm = loop.call_later(EXIT_S, self._fail, what, more)
+            self._exit_timer = loop.call_later(EXIT_S, self._fail, what, more)
 
     def _exited(self) -> None:
-        if self._why is not None or self._reader is None:
+        if self._close_reason is not None or self._reader is None:
             return  # it was closed, or has no reader yet
         self._process.read_rest()
         self._finish_output()
@@ -389,30 +389,35 @@ class Child:
         if silent and self._process.status == 0 and not self.output:
             silent += UNSERVED
         self.exit_status = self._process.status
-        self._fail(described(self.exit_status), silent)
+        self._fail(describe_status(self.exit_status), silent)
 
     def _fail(self, what: str, more: str = "") -> None:
         """Shut it down for what it did; the error has its name and its last output."""
-        if self._why is None:
-            self._blamed, self._last_output = self._command.name, self.output
+        if self._close_reason is None:
+            self._failed_server, self._last_output = self._command.name, self.output
             self.failure = f"{what}{more}"
-            self._end(f"{self.whom} {what}", more)
+            self._end(f"{self.label} {what}", more)
 
     def _end(self, why: str, more: str = "") -> None:
-        if self._why is not None:
+        if self._close_reason is not None:
             return  # the first reason counts
-        self._why, self._more = why, more
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._close_reason, self._close_details = why, more
+        if self._exit_timer is not None:
+            self._exit_timer.cancel()
         self._ended.set()
         self._ending = asyncio.get_running_loop().create_task(self._finish())
-        self._tell()
+        self._notify_closed()
 
-    def _tell(self) -> None:
-        if self._leave is not None:
-            self._leave()
-        if self._reader is not None and self._why is not None:
-            self._reader.close(self._why, self._more, server=self._blamed, output=self._last_output)
+    def _notify_closed(self) -> None:
+        if self._on_closed is not None:
+            self._on_closed()
+        if self._reader is not None and self._close_reason is not None:
+            self._reader.close(
+                self._close_reason,
+                self._close_details,
+                server=self._failed_server,
+                output=self._last_output,
+            )
 
     async def close(self, why: str = "the connection was closed") -> None:
         """Shut down the process and its descendants, and wait for that; may be called twice.
@@ -429,13 +434,13 @@ class Child:
         process = self._process
         try:
             try:
-                await self._follow(ending_steps(self._grace_s))
+                await self._follow(shutdown_steps(self._grace_s))
             except (
                 asyncio.CancelledError
             ):  # the loop is about to be closed, and must not wait for long
-                await self._follow(hurried_steps())
+                await self._follow(forced_shutdown_steps())
             if not process.over:
-                log.warning("%s cannot be killed", self.whom)
+                log.warning("%s cannot be killed", self.label)
             await process.release()
         except asyncio.CancelledError:
             process.kill(force=True)
@@ -443,16 +448,16 @@ class Child:
             process.let_go()
 
     async def _follow(self, steps: Steps) -> None:
-        came_to = False
+        outcome = False
         try:
             step = next(steps)
             while True:
-                came_to = await self._take(step)
-                step = steps.send(came_to)
+                outcome = await self._apply(step)
+                step = steps.send(outcome)
         except StopIteration:
             return
 
-    async def _take(self, step: Step) -> bool:
+    async def _apply(self, step: Step) -> bool:
         match step:
             case CloseInput():
                 self._process.close_input()

@@ -31,8 +31,8 @@ WINDOWS_NAMES = frozenset(
     | {"TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR"}
 )
 LOCALE = "LC_"
-# Has a random word for each child, by which its descendants are found. A child of a child has both
-# words.
+# Has a random token for each child, by which its descendants are found. A child of a child has both
+# tokens.
 MARK = "COLONNADE_CHILD"
 # Windows runs these with cmd.exe, which parses the command line again, and not all of this can be
 # quoted for it (CVE-2024-27980).
@@ -79,13 +79,13 @@ class Command:
         for key, value in given.items():
             if not key or "=" in key or "\0" in key or "\0" in value:
                 raise InvalidArgument(
-                    f"no environment can hold {key!r}, or what it is to be", argument="env"
+                    f"{key!r} or its value cannot be an environment variable", argument="env"
                 )
         folder = os.fspath(cwd) if cwd is not None else None
         return cls(words, name or os.path.basename(words[0]) or words[0], folder, given)
 
     @property
-    def whom(self) -> str:
+    def label(self) -> str:
         """Its name in an error."""
         return f"server {self.name!r}"
 
@@ -138,13 +138,13 @@ def cannot_start(command: Command, error: OSError) -> CannotConnect:
     """Why a command did not start, and what to do."""
     reason = _REASONS.get(error.errno or 0)
     why, hint = reason(command) if reason else (error.strerror or type(error).__name__, "")
-    return CannotConnect(f"cannot start {command.whom}: {why}", server=command.name, hint=hint)
+    return CannotConnect(f"cannot start {command.label}: {why}", server=command.name, hint=hint)
 
 
 def _missing(command: Command) -> tuple[str, str]:
     word, cwd = command.argv[0], command.cwd
     if cwd is not None and not os.path.isdir(cwd):
-        return f"there is no folder {cwd!r} to start it in", ""
+        return f"its working directory {cwd!r} does not exist", ""
     if os.path.dirname(word) and os.path.exists(os.path.join(cwd or "", word)):
         return f"the program that the first line of {word!r} names is not there", "install that one"
     if is_whole_line(word, command.environment().get("PATH"), cwd):
@@ -192,14 +192,14 @@ _REASONS: dict[int, Callable[[Command], tuple[str, str]]] = {
 # ---------------------------------------------------------------- python file
 
 
-# What finds this package, where it is set, must find it again in the child.
+# If it is set, the child may need it to import this package, too.
 PATH = "PYTHONPATH"
 # -P: a file or folder called colonnade in the working directory is not this package.
 RUN = ("-P", "-m", "colonnade", "run")
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """A file, and the name of a server in it; no name where none is written."""
+    """Split `server.py:name` into a file and the name of a server in it, empty without one."""
     if not os.path.exists(text):
         file, colon, name = text.rpartition(":")
         if colon and all(part.isidentifier() for part in name.split(".")):
@@ -226,7 +226,7 @@ def search_path() -> dict[str, str]:
 
 def imports_colonnade(file: str) -> bool:
     """Whether a file imports this package. One that cannot be parsed counts, because `colonnade
-    run` says what is wrong with it."""
+    run` reports what is wrong with it."""
     try:
         with open(file, "rb") as opened:
             tree = ast.parse(opened.read())

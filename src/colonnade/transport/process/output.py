@@ -30,12 +30,12 @@ TAIL_LINES = 20
 # Of a line for `on_stderr`; a longer one comes in pieces.
 ERROR_LINE_BYTES = 8 * 1024
 # Lines on stdout that are not messages: how many are kept, and how much of each.
-RUBBISH_KEPT = 5
-RUBBISH_CHARS = 200
+NOISE_KEPT = 5
+NOISE_CHARS = 200
 # A package manager may print lines before the server starts. A program that prints this much and
 # no message is not a server.
-RUBBISH_LINES = 1000
-RUBBISH_BYTES = 1024 * 1024
+NOISE_LINES = 1000
+NOISE_BYTES = 1024 * 1024
 
 REDACTED = "[redacted]"
 
@@ -43,7 +43,7 @@ _raw = msgspec.json.Decoder(Raw)
 _MESSAGE, _OPENING = b'"jsonrpc"', (b"{", b"[")
 # Escape sequences of a terminal. Possessive, so that it takes linear time.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]?|\][^\x07\x1b]*+(?:\x07|\x1b\\)?|.)?")
-_IN_ADDRESS = re.compile(r"(://)[^\s/?#@]{1,512}@")
+_URL_PASSWORD = re.compile(r"(://)[^\s/?#@]{1,512}@")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -99,7 +99,7 @@ class StderrTail:
     def _plain(self) -> list[str]:
         kept = self._kept
         if self._cut and b"\n" in kept[:-1]:
-            kept = kept[kept.index(b"\n") + 1 :]  # what is left of the first one says little
+            kept = kept[kept.index(b"\n") + 1 :]  # without the rest of the line that was cut
         return plain(kept)
 
 
@@ -130,10 +130,10 @@ class StdoutFilter:
         self._callbacks = callbacks
         self._max = max_line_bytes
         self._lines = LineSplitter(max_line_bytes)
-        self._rubbish_bytes = 0
+        self._noise_bytes = 0
         self.messages: int = 0
-        self.rubbish: int = 0
-        self.kept: deque[str] = deque(maxlen=RUBBISH_KEPT)
+        self.noise_lines: int = 0
+        self.kept: deque[str] = deque(maxlen=NOISE_KEPT)
 
     def feed(self, chunk: bytes) -> None:
         """Add output."""
@@ -160,13 +160,13 @@ class StdoutFilter:
             self._take_non_utf8(line)
 
     def _drop(self, line: bytes, introduction: str = "") -> None:
-        self.rubbish += 1
-        self._rubbish_bytes += len(line)
-        said = introduction + " ".join(plain(line[: 4 * RUBBISH_CHARS]))[:RUBBISH_CHARS]
-        self.kept.append(said)
-        self._callbacks.noise(said)
+        self.noise_lines += 1
+        self._noise_bytes += len(line)
+        shown = introduction + " ".join(plain(line[: 4 * NOISE_CHARS]))[:NOISE_CHARS]
+        self.kept.append(shown)
+        self._callbacks.noise(shown)
         if not self.messages and (
-            self.rubbish >= RUBBISH_LINES or self._rubbish_bytes >= RUBBISH_BYTES
+            self.noise_lines >= NOISE_LINES or self._noise_bytes >= NOISE_BYTES
         ):
             self._callbacks.fail("wrote no message", "; is it an MCP server on stdio?")
 
@@ -221,5 +221,5 @@ def redact(lines: Iterable[str], secrets: Iterable[str]) -> list[str]:
     for line in lines:
         for secret in longest_first:
             line = line.replace(secret, REDACTED)
-        found.append(_IN_ADDRESS.sub(rf"\1{REDACTED}@", line))
+        found.append(_URL_PASSWORD.sub(rf"\1{REDACTED}@", line))
     return found

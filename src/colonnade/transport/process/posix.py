@@ -35,7 +35,7 @@ from typing import NamedTuple
 from colonnade.errors import LocalProtocolError
 from colonnade.transport.process.command import MARK, Command, cannot_start
 from colonnade.transport.process.output import ProcessCallbacks
-from colonnade.transport.stdio import READ_BYTES, Outlet
+from colonnade.transport.stdio import READ_BYTES, LineWriter
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
@@ -152,14 +152,14 @@ class Watchdog:
         assert self._popen.stdin is not None
         self._pipe = self._popen.stdin
 
-    def tell(self, line: bytes) -> None:
+    def write(self, line: bytes) -> None:
         """Write one short line, for which a pipe always has room."""
         with contextlib.suppress(OSError):  # it was killed
             self._pipe.write(line + b"\n")
 
     async def dismiss(self) -> None:
         """Let it exit without a kill, and wait for that."""
-        self.tell(b"")
+        self.write(b"")
         exit = ProcessExit(self._popen, lambda: None)
         try:
             await exit.wait(DISMISS_S)
@@ -185,19 +185,19 @@ def start_watchdog(command: Command) -> Watchdog | None:
         return Watchdog(command.word, os.environ.get(MARK, ""))
     except OSError as error:
         log.debug(
-            "%s has no watchdog, and survives if this process is killed: %s", command.whom, error
+            "%s has no watchdog, and survives if this process is killed: %s", command.label, error
         )
         return None
 
 
-class _Input(Outlet):
+class _Input(LineWriter):
     """The standard input of a child."""
 
-    def __init__(self, writing: int, whom: str, callbacks: ProcessCallbacks) -> None:
-        super().__init__(writing, whom)
+    def __init__(self, writing: int, reader: str, callbacks: ProcessCallbacks) -> None:
+        super().__init__(writing, reader)
         self._callbacks = callbacks
 
-    def lost(self, what: str) -> None:
+    def on_write_failed(self, what: str) -> None:
         self._callbacks.input_lost(what)
 
 
@@ -222,8 +222,8 @@ class PosixProcess:
             os.set_blocking(stream.fileno(), False)
         self._watchdog = watchdog
         self._loop = asyncio.get_running_loop()
-        whom = f"{command.whom} (pid {popen.pid})"
-        self.outlet: Outlet = _Input(popen.stdin.fileno(), whom, callbacks)
+        reader = f"{command.label} (pid {popen.pid})"
+        self.outlet: LineWriter = _Input(popen.stdin.fileno(), reader, callbacks)
         self._exit = ProcessExit(popen, self._exited)
         # Its descendants, and itself: their pids, and when each started.
         itself = entry_of(self.pid)
@@ -251,9 +251,9 @@ class PosixProcess:
                 watchdog.drop()
             if isinstance(error, OSError):
                 raise cannot_start(command, error) from None
-            raise LocalProtocolError(f"cannot start {command.whom}: {error}") from None
+            raise LocalProtocolError(f"cannot start {command.label}: {error}") from None
         if watchdog is not None:
-            watchdog.tell(b"%d" % popen.pid)
+            watchdog.write(b"%d" % popen.pid)
         return cls(command, callbacks, popen, watchdog)
 
     # ------------------------------------------------------------ its output
@@ -271,7 +271,7 @@ class PosixProcess:
         if self._read("errors", self._callbacks.errors) == b"":
             self._close("errors")
 
-    def _read(self, name: str, hear: Callable[[bytes], None]) -> bytes | None:
+    def _read(self, name: str, on_data: Callable[[bytes], None]) -> bytes | None:
         """Read what is there; None if there is nothing, and empty at the end."""
         stream = self._streams.get(name)
         if stream is None:
@@ -283,7 +283,7 @@ class PosixProcess:
         except OSError:
             return b""
         if chunk:
-            hear(chunk)
+            on_data(chunk)
         return chunk
 
     def _close(self, name: str) -> None:
@@ -301,9 +301,9 @@ class PosixProcess:
         """Read what it has written to stderr."""
         self._read_all("errors", self._callbacks.errors)
 
-    def _read_all(self, name: str, hear: Callable[[bytes], None]) -> None:
+    def _read_all(self, name: str, on_data: Callable[[bytes], None]) -> None:
         left = LAST_BYTES
-        while left > 0 and (chunk := self._read(name, hear)):
+        while left > 0 and (chunk := self._read(name, on_data)):
             left -= len(chunk)
 
     # ------------------------------------------------------------ exit and kill
@@ -327,7 +327,7 @@ class PosixProcess:
 
     def close_input(self) -> None:
         """Close its stdin."""
-        self.outlet.shut("the input was closed")
+        self.outlet.stop_writing("the input was closed")
         stream = self._streams.pop("input", None)
         if stream is not None:
             self._find_descendants()  # while it lives: afterwards its children belong to init
@@ -436,7 +436,7 @@ class PosixProcess:
 
 
 def marked(word: bytes) -> Iterator[int]:
-    """The running processes with this word in their environment, from /proc."""
+    """The running processes with this token in their environment, from /proc."""
     for pid, entry in _entries("environ"):
         if word in entry:
             yield pid
@@ -478,12 +478,12 @@ def _parse_stat(entry: bytes) -> ProcessEntry:
     return ProcessEntry(int(fields[1]), int(fields[2]), int(fields[19]), fields[0] in (b"Z", b"X"))
 
 
-def _signal(send: Callable[[int, int], None], whom: int, number: int) -> None:
+def _signal(send: Callable[[int, int], None], target: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         try:
-            send(whom, number)
+            send(target, number)
         except PermissionError:  # it changed its user, or (on macOS) is dead
-            log.debug("process %d may not be sent %s", whom, signal.Signals(number).name)
+            log.debug("process %d may not be sent %s", target, signal.Signals(number).name)
 
 
 def _signal_one(pid: int, start: int, number: int) -> None:

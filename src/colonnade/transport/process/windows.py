@@ -42,11 +42,11 @@ class ProcessJob(Protocol):
     def close(self) -> None: ...
 
 
-class TransportOutlet:
+class TransportWriter:
     """The stdin of a child, over a transport of the event loop."""
 
-    def __init__(self, whom: str, callbacks: ProcessCallbacks) -> None:
-        self._whom = whom
+    def __init__(self, reader: str, callbacks: ProcessCallbacks) -> None:
+        self._reader = reader
         self._callbacks = callbacks
         self._written = 0
         self._transport: asyncio.WriteTransport | None = None
@@ -76,27 +76,27 @@ class TransportOutlet:
         self._transport.write(frame + b"\n")
 
     async def drain(self) -> None:
-        """Wait while much is unread."""
+        """Wait while much data is buffered. Raises `ConnectionLost`."""
         await self._room.wait()
         if self._lost is not None:
             raise ConnectionLost(self._lost)
 
     def pause(self) -> None:
-        """Much is unread."""
+        """Make `drain` wait."""
         self._room.clear()
 
     def resume(self) -> None:
-        """It was read."""
+        """Let `drain` return."""
         self._room.set()
 
     def lose(self, what: str) -> None:
         """The child does not read any more; `what` is what it did."""
         if self._lost is None:
-            self.shut(f"{self._whom} {what}")
+            self.shut(f"{self._reader} {what}")
             self._callbacks.input_lost(what)
 
     def shut(self, why: str) -> None:
-        """Write no more."""
+        """Stop writing."""
         if self._lost is None:
             self._lost = why
         self._room.set()
@@ -113,7 +113,7 @@ class LoopProcess(asyncio.SubprocessProtocol):
         self.pid: int = 0
         self.over: bool = False
         self.status: int | None = None
-        self.outlet: TransportOutlet = TransportOutlet(command.whom, callbacks)
+        self.outlet: TransportWriter = TransportWriter(command.label, callbacks)
         self._callbacks = callbacks
         self._job = job
         self._transport: asyncio.SubprocessTransport | None = None
@@ -152,10 +152,10 @@ class LoopProcess(asyncio.SubprocessProtocol):
             raise
         return process
 
-    # ------------------------------------------------------------ what the loop says
+    # ------------------------------------------------------------ callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It runs."""
+        """It has started."""
         self._transport = cast("asyncio.SubprocessTransport", transport)
         self.pid = self._transport.get_pid()
         self.outlet.open(cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0)))
@@ -167,7 +167,7 @@ class LoopProcess(asyncio.SubprocessProtocol):
         return cast("asyncio.ReadTransport", self._transport.get_pipe_transport(1))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """It said something."""
+        """It has written output."""
         (self._callbacks.output if fd == 1 else self._callbacks.errors)(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
@@ -186,14 +186,14 @@ class LoopProcess(asyncio.SubprocessProtocol):
         self.outlet.resume()
 
     def process_exited(self) -> None:
-        """It has ended; what it said last may still be on its way."""
+        """It has exited; its last output may not have been read yet."""
         assert self._transport is not None
         self.over, self.status = True, self._transport.get_returncode()
         self._exit.set()
         self._rest = asyncio.get_running_loop().call_later(REST_S, self._on_exit)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended, and so have its streams."""
+        """It has exited, and its streams have ended."""
         self._on_exit()
 
     def _on_exit(self) -> None:
@@ -202,35 +202,35 @@ class LoopProcess(asyncio.SubprocessProtocol):
             rest.cancel()
             self._callbacks.exited()
 
-    # ------------------------------------------------------------ what is asked of it
+    # ------------------------------------------------------------ the `Process` protocol
 
     def listen(self) -> None:
         """Begin to read its standard output."""
         self._output.resume_reading()
 
     def read_rest(self) -> None:
-        """All that can be read has been."""
+        """Nothing to do: asyncio has read everything."""
 
     def read_errors(self) -> None:
-        """The same of its standard error."""
+        """Nothing to do: asyncio has read everything."""
 
     async def wait(self, seconds: float) -> bool:
-        """Wait so long for its end; whether it has come."""
+        """Wait for its exit; whether it has exited."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._exit.wait()
         return self.over
 
     def close_input(self) -> None:
-        """It is told nothing more."""
+        """Close its standard input."""
         self.outlet.shut("the input was closed")
 
     def kill(self, *, force: bool) -> None:
-        """End all of it; there is no other way than by force."""
+        """Terminate the job, always by force."""
         self._job.terminate()
 
     async def clear(self, seconds: float) -> bool:
-        """Wait so long for all that it started; whether nothing is left of it."""
+        """Wait for its descendants to exit; whether all have."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while self._job.active:
@@ -240,12 +240,12 @@ class LoopProcess(asyncio.SubprocessProtocol):
         return True
 
     async def release(self) -> None:
-        """Let go of everything that is held for it."""
+        """Close its pipes and the job, and wait until the loop has closed them."""
         self.let_go()
-        await asyncio.sleep(0)  # in which the loop lets its pipes go
+        await asyncio.sleep(0)  # the loop closes the pipes in its next iteration
 
     def let_go(self) -> None:
-        """All of that which can be done at once."""
+        """Close its pipes and the job, without waiting."""
         if self._transport is not None:
             self._transport.close()
         if self._rest is not None:
