@@ -1,7 +1,7 @@
 """Who may reach the network, by name: whatever fetches a stranger's URL goes through the fetcher.
 
 SF-01. A new module that opens connections fails here until somebody has decided what it fetches:
-a URL of the user's own choice, or one that came from outside, which is for `auth/fetcher.py`.
+a URL of the user's own choice, or one that came from outside, which is for `auth/ssrf.py`.
 """
 
 import ast
@@ -32,7 +32,7 @@ HANDS = {"auth.client.credentials", "client.auth", "client.transports"}
 LIBRARIES = ("urllib.request", "http.client", "ftplib", "smtplib", "xmlrpc", "telnetlib", "aiohttp")
 CALLS = {"create_connection", "open_connection", "sock_connect", "connect_ex", "getaddrinfo"}
 CALLS_OF = {
-    "auth.fetcher": {"getaddrinfo"},
+    "auth.ssrf": {"getaddrinfo"},
     "cli.doctor.network": {"getaddrinfo"},  # of a user's URL, to say what is wrong with its name
     "transport.http_server.runner": {"getaddrinfo"},  # to serve on
     "transport.http_client.connect": {
@@ -88,7 +88,7 @@ def test_sf_01_only_these_modules_make_connections() -> None:
 
 
 def test_sf_01_only_the_fetcher_sends_to_an_address() -> None:
-    assert holding(COLONNADE) == {"auth.fetcher", *HANDS}
+    assert holding(COLONNADE) == {"auth.ssrf", *HANDS}
     sending = [
         node
         for name in HANDS

@@ -115,7 +115,7 @@ CUTS: dict[str, Cut] = {
     ),
     # Discovery
     "CL-11 time": Cut(
-        "auth/fetcher.py",
+        "auth/ssrf.py",
         "async with asyncio.timeout(self._total_s):",
         "async with asyncio.timeout(None):",
         FETCH,

@@ -8,7 +8,7 @@ import pytest
 
 from auth.watching import connects, dns
 from certificates import Authority
-from colonnade.auth.fetcher import MAX_REDIRECTS, Fetcher, blocked_reason, parse_networks
+from colonnade.auth.ssrf import MAX_REDIRECTS, Fetcher, blocked_reason, parse_networks
 from colonnade.errors import CannotFetch, LocalProtocolError
 from http_hand import OK, Visitor, answering, by_hand, either_loop, head, pooled, whole
 from live import live

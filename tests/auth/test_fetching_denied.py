@@ -19,7 +19,7 @@ import pytest
 from auth.denied_forms import addresses, urls
 from auth.watching import connects, dns
 from certificates import Authority
-from colonnade.auth.fetcher import FetchedResponse, Fetcher
+from colonnade.auth.ssrf import FetchedResponse, Fetcher
 from colonnade.errors import CannotFetch
 from http_hand import OK, Hand, Play, Visitor, by_hand, pooled, whole
 from live import live_for

@@ -13,10 +13,10 @@ import pytest
 from auth.denied_forms import urls
 from auth.minting import Issuer, Pen, issuing
 from auth.watching import connects, dns
-from colonnade.auth.fetcher import Fetcher
 from colonnade.auth.jose import InvalidToken, parse_jwk
 from colonnade.auth.server.jwt import FRESH_S, RETRY_S, STALE_S, UNKNOWN_KEY_RETRY_S, Jwt
 from colonnade.auth.server.verifier import Introspection, VerifiedToken, parse_if_jwt
+from colonnade.auth.ssrf import Fetcher
 from colonnade.auth.urls import issuer_metadata_urls
 from colonnade.errors import ChannelError
 from http_hand import pooled

@@ -17,71 +17,71 @@ DOOR, APART = "test_protection.py", "test_protected_isolation.py"
 CUTS: dict[str, Cut] = {
     # SF-02 to SF-07
     "SF-02 address": Cut(
-        "auth/fetcher.py",
+        "auth/ssrf.py",
         'in network), "")\n    if address not in _GLOBAL_UNICAST',
         "in network and words == 'x'), \"\")\n    if address not in _GLOBAL_UNICAST",
         DENIED,
         "leads_to_a_denied",
     ),
     "SF-02 IPv6": Cut(
-        "auth/fetcher.py",
+        "auth/ssrf.py",
         "    if address not in _GLOBAL_UNICAST:",
         "    if False:",
         DENIED,
         "leads_to_a_denied",
     ),
     "SF-02 ISATAP": Cut(
-        "auth/fetcher.py", 'return "ISATAP"', 'return ""', DENIED, "leads_to_a_denied"
+        "auth/ssrf.py", 'return "ISATAP"', 'return ""', DENIED, "leads_to_a_denied"
     ),
     "SF-02 every address": Cut(
-        "auth/fetcher.py",
+        "auth/ssrf.py",
         "for one in found:\n            if here",
         "for one in found[:1]:\n            if here",
         DENIED,
         "leads_to_a_denied",
     ),
     "SF-02 localhost elsewhere": Cut(
-        "auth/fetcher.py",
+        "auth/ssrf.py",
         "if here and not is_loopback_address(one):",
         "if False:",
         FETCH,
         "localhost_that",
     ),
     "SF-03 credentials": Cut(
-        "auth/fetcher.py", 'if "@" in parts.netloc:', "if False:", FETCH, "by_what_it_says"
+        "auth/ssrf.py", 'if "@" in parts.netloc:', "if False:", FETCH, "by_what_it_says"
     ),
     "SF-03 numbers": Cut(
-        "auth/fetcher.py",
+        "auth/ssrf.py",
         "if address is None and not _HOST_NAME.fullmatch(host):",
         "if False:",
         FETCH,
         "by_what_it_says",
     ),
     "SF-03 scheme": Cut(
-        "auth/fetcher.py",
+        "auth/ssrf.py",
         'if parts.scheme != "https" and not (',
         "if False and not (",
         FETCH,
         "by_what_it_says",
     ),
     "SF-04 connected address": Cut(
-        "auth/fetcher.py", "body, address=address)", "body)", DENIED, "dns_that_changes"
+        "auth/ssrf.py", "body, address=address)", "body)", DENIED, "dns_that_changes"
     ),
     "SF-05 origin": Cut(
-        "auth/fetcher.py", "if _origin(parts) != _origin(first):", "if False:", FETCH, "plain_http"
+        "auth/ssrf.py", "if _origin(parts) != _origin(first):", "if False:", FETCH, "plain_http"
     ),
     "SF-05 hops": Cut(
-        "auth/fetcher.py", "range(MAX_REDIRECTS + 1)", "range(9)", FETCH, "redirects_within"
+        "auth/ssrf.py", "range(MAX_REDIRECTS + 1)", "range(9)", FETCH, "redirects_within"
     ),
     "SF-05 what is sent": Cut(
-        "auth/fetcher.py",
+        "auth/ssrf.py",
         "if method not in _SAFE_METHODS:",
         "if False:",
         FETCH,
         "redirects_within",
     ),
     "SF-06 same words": Cut(
-        "auth/fetcher.py",
+        "auth/ssrf.py",
         'cannot be fetched", why)',
         'cannot be fetched: {why}", why)',
         FETCH,
@@ -95,7 +95,7 @@ CUTS: dict[str, Cut] = {
         "proxy",
     ),
     "CL-11 size": Cut(
-        "auth/fetcher.py",
+        "auth/ssrf.py",
         "answer.read_all(limit)",
         "answer.read_all(10**9)",
         FETCH,

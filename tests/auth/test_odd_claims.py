@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from auth.minting import Pen, b64
 from colonnade import Jwt, Protection
-from colonnade.auth.fetcher import Fetcher
 from colonnade.auth.jose import (
     InvalidToken,
     JsonWebKey,
@@ -31,6 +30,7 @@ from colonnade.auth.seal import KeyRing
 from colonnade.auth.server.dpop import DpopProof, InvalidProof
 from colonnade.auth.server.protection import ProtectedRequest, ProtectionContext
 from colonnade.auth.server.verifier import parse_if_jwt
+from colonnade.auth.ssrf import Fetcher
 from colonnade.ports import Caller
 from colonnade.protocol.http.security import HttpError
 from colonnade.store.memory import MemoryStore

@@ -20,11 +20,11 @@ from auth.challenge import challenge
 from auth.minting import Issuer, Pen, b64, issuing, packed
 from auth.protected import READ, RESOURCE, Stage, protected
 from colonnade import Introspection, Jwt, Protection
-from colonnade.auth.fetcher import Fetcher
 from colonnade.auth.jose import MAX_TOKEN_CHARACTERS, InvalidToken, parse_jwt
 from colonnade.auth.seal import KeyRing
 from colonnade.auth.server.protection import ProtectedRequest, ProtectionContext
 from colonnade.auth.server.verifier import MAX_SKEW_S, SKEW_S
+from colonnade.auth.ssrf import Fetcher
 from colonnade.protocol.http.security import HttpError
 from colonnade.store.memory import MemoryStore
 from http_client import Response

@@ -129,7 +129,7 @@ def held(client: Client) -> Counts:
         "busy": client._connection.busy,
         "listening": len(listenings._subscribed) + len(listenings._in_session),
         "handlers": len(client._callback_queue._waiting)
-        + (client._callback_queue._task is not None),
+        + (client._callback_queue.task is not None),
         "tasks": len(asyncio.all_tasks()),
         "descriptors": _descriptors(),
     }

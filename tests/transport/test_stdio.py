@@ -365,8 +365,8 @@ NOT_AT_FIRST = """
     colonnade.protocol.types.server colonnade.protocol.types.client colonnade.protocol.types.tasks
     colonnade.server.context.ask colonnade.server.context.blocking colonnade.server.handlers.completion colonnade.server.context.context
     colonnade.server.auth colonnade.server.handlers.resources colonnade.server.context.handles colonnade.server.handlers.input_rounds
-    colonnade.server.registry colonnade.server.options
-    colonnade.server.handlers.resources colonnade.server.handlers.input_rounds colonnade.server.notifications
+    colonnade.server.options
+    colonnade.server.handlers.resources colonnade.server.handlers.input_rounds
 """
 # What only a handshake needs.
 NOT_WITHOUT_ONE = "colonnade.protocol.types.lifecycle"

@@ -7,7 +7,7 @@ normalization, except for one slash at the end of an issuer. No error contains a
 from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
-from colonnade.auth.fetcher import is_loopback_host
+from colonnade.auth.ssrf import is_loopback_host
 from colonnade.errors import AuthError
 
 RESOURCE_DOCUMENT: Final = "oauth-protected-resource"

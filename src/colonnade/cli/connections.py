@@ -19,8 +19,8 @@ from colonnade.auth.client.login import Auth, Login
 from colonnade.auth.client.registration import RegisteredClient
 from colonnade.auth.client.steps import Flow, FlowContext
 from colonnade.auth.client.tokens import Tokens
-from colonnade.auth.fetcher import is_loopback_host
 from colonnade.auth.jose import SigningKey
+from colonnade.auth.ssrf import is_loopback_host
 from colonnade.auth.urls import display_url
 from colonnade.cli.commands.config import problem_to_json
 from colonnade.cli.config_target import TrustPrompt, configuration

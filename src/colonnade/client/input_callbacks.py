@@ -351,23 +351,19 @@ class CallbackQueue:
     def __init__(self) -> None:
         self._waiting: deque[tuple[Callable[..., Any], tuple[Any, ...], int]] = deque()
         self._bytes = 0
-        self._task: asyncio.Task[None] | None = None
+        # Set while callbacks are running or waiting.
+        self.task: asyncio.Task[None] | None = None
         self._closed = False
         self._dropped = 0
         # Whether a wait for the running callbacks has timed out.
         self._timed_out = False
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether callbacks are running or waiting."""
-        return self._task is not None
 
     def call(self, handler: Callable[..., Any], *arguments: Any, size: int = 0) -> None:
         """Call a callback now, or after those that are still running. `size` is the size of the
         message in bytes."""
         if self._closed:
             return
-        if self._task is not None:
+        if self.task is not None:
             self._keep(handler, arguments, size)
             return
         pending = _call(handler, arguments)
@@ -375,7 +371,7 @@ class CallbackQueue:
             context = copy_context()
             context.run(_current_queue.set, self)
             work = self._work(pending)
-            self._task = asyncio.get_running_loop().create_task(work, context=context)
+            self.task = asyncio.get_running_loop().create_task(work, context=context)
 
     def _keep(self, handler: Callable[..., Any], arguments: tuple[Any, ...], size: int) -> None:
         # A message above the limit is kept if no other one waits.
@@ -395,7 +391,7 @@ class CallbackQueue:
                     await _await(pending)
                 pending = self._next()
         finally:
-            self._task = None
+            self.task = None
             self._timed_out = False
 
     def _next(self) -> Awaitable[Any] | None:
@@ -410,7 +406,7 @@ class CallbackQueue:
 
         Waits at most `CATCH_UP_S`; after such a timeout, not at all until the queue is empty.
         """
-        task = self._task
+        task = self.task
         if task is None or self._timed_out or _current_queue.get() is self:
             return
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -432,7 +428,7 @@ class CallbackQueue:
         self._closed = True
         self._waiting.clear()
         self._bytes = 0
-        task = self._task
+        task = self.task
         if task is not None and task is not asyncio.current_task():
             await asyncio.sleep(0)  # let the callback start
             task.cancel()

@@ -15,7 +15,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS, Cache, ListBudget
-from colonnade.client.connection import ManagedConnection
+from colonnade.client.connection import ManagedConnection, PingLoop
 from colonnade.client.input_callbacks import (
     CallbackQueue,
     InputCallbacks,
@@ -46,70 +46,12 @@ from colonnade.protocol.exchange import decode_result
 from colonnade.protocol.input_requests import InputRequest, checked_input_requests, retry_params
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.in_flight import MAX_PAUSED_S
-from colonnade.protocol.link.link import MAX_S, PING, SET_LEVEL, TIMEOUT_S
+from colonnade.protocol.link.link import MAX_S, SET_LEVEL, TIMEOUT_S
 from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, Revision, Revisions
 from colonnade.protocol.types import InputRequiredResult
 
 log: logging.Logger = logging.getLogger("colonnade.client")
-
-# A sleep may end this much early because of floating-point rounding.
-ROUNDING_S = 1e-6
-
-
-class PingLoop:
-    """Pings one server while it is idle, in its own task."""
-
-    def __init__(self, connection: ManagedConnection, every_s: float, timeout_s: float) -> None:
-        self._connection = connection
-        self._every_s = every_s
-        self._timeout_s = timeout_s
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Start the task."""
-        if self._task is None:
-            self._connection.pinged = True
-            self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def stop(self) -> None:
-        """Stop the task. May be called at any time, and more than once."""
-        task, self._task = self._task, None
-        if task is not None and task is not asyncio.current_task():
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while not self._connection.closed:
-            quiet_s = (
-                0.0 if self._connection.busy else loop.time() - self._connection.last_received_at
-            )
-            if quiet_s < self._every_s - ROUNDING_S:  # R0071
-                await asyncio.sleep(self._every_s - quiet_s)
-            elif not await self._ping():
-                await asyncio.sleep(self._every_s)
-
-    async def _ping(self) -> bool:
-        """Whether the server responded; False also if there is no connection, or no `ping`."""
-        conversation = self._connection.conversation
-        peer = conversation.link.peer
-        if self._connection.ended or peer is None or PING not in peer.revision.methods:
-            return False
-        try:
-            await conversation.request(PING, t.RequestParams(), self._timeout_s)
-        except ColonnadeError as error:
-            name = self._connection.transport.name
-            if not isinstance(error, ChannelError) or (error.status and not error.not_sent):
-                log.debug("server %r refused a ping: %s", name, error)
-                self._connection.touch()  # a refusal is a response
-                return True
-            log.warning("server %r did not respond to a ping: %s", name, error)  # R0074
-            await conversation.aclose("it did not respond to a ping")  # R0072
-            return False
-        self._connection.touch()
-        return True
-
 
 # A server that always returns `input_required` never finishes; our servers have the same limit.
 MAX_ROUNDS = 10
@@ -473,7 +415,7 @@ class BaseClient:
                 # R1003: after rounds it depends on the input; after a change it may be stale.
                 if cacheable and params is first and changes == self._cache.changes:
                     self._store_in_cache(method, params, raw, result, principal)
-                if self._callback_queue.has_pending:
+                if self._callback_queue.task is not None:
                     await self._callback_queue.wait_for_callbacks()
                 return result
             if number == MAX_ROUNDS:

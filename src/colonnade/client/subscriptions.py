@@ -27,7 +27,7 @@ from colonnade.protocol.exchange import LISTEN
 from colonnade.protocol.jsonrpc import RequestId
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import ACKNOWLEDGED
-from colonnade.transport.duplex import is_covered
+from colonnade.protocol.subscriptions import is_covered
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 

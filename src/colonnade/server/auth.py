@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from colonnade.auth.fetcher import Fetcher
 from colonnade.auth.server.protection import (
     LEGACY_WELL_KNOWN,
     WELL_KNOWN,
@@ -16,6 +15,7 @@ from colonnade.auth.server.protection import (
     Protection,
     ProtectionContext,
 )
+from colonnade.auth.ssrf import Fetcher
 from colonnade.ports import Caller, Seal, Store
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.jsonrpc import Batch, Request

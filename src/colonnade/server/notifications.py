@@ -7,11 +7,13 @@ changes, and one that falls too far behind is ended.
 import asyncio
 from collections.abc import Callable
 from itertools import count
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from colonnade.protocol.subscriptions import Subscription
 
 ChangeCallback: TypeAlias = Callable[[str, t.NotificationParams], None]
 
@@ -89,7 +91,7 @@ MAX_WAITING = 256
 class Listener:
     """A subscription and its pending notifications."""
 
-    def __init__(self, subscription: Subscription, request: RequestContext) -> None:
+    def __init__(self, subscription: "Subscription", request: RequestContext) -> None:
         self._subscription = subscription
         self._request = request
         self._waiting: dict[tuple[str, str | None], t.NotificationParams] = {}

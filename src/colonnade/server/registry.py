@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from colonnade.errors import Fault, FaultKind, InvalidArgument
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
-from colonnade.server.handlers.completion import CompletionFunction
 from colonnade.server.notifications import ChangeNotifier
 
 if TYPE_CHECKING:
@@ -288,7 +287,7 @@ class MountedEntry(NamedTuple):
 
     entry: Entry
     enabled: bool
-    completers: dict[str, CompletionFunction]
+    completers: "dict[str, CompletionFunction]"
     copy: Entry
     allowed: bool
 

@@ -24,7 +24,7 @@ from colonnade.server.decorators import Decorators, check_ttls
 from colonnade.server.dispatch import Dispatch, ListOptions
 from colonnade.server.handlers.function import Body, ErrorReporter, HandlerEnvironment
 from colonnade.server.handlers.threads import THREADS, Workers
-from colonnade.server.options import attribute_error, check_options, with_hints
+from colonnade.server.hints import attribute_error, check_options, with_hints
 from colonnade.server.registry import PAGE_SIZE, Registry, ServerRegistry
 from colonnade.signatures.type_hints import signature_of
 

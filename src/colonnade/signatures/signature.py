@@ -88,6 +88,16 @@ def decode_value(codec: Codec, raw: bytes) -> Any:
         raise DecodingError(found[:MAX_PROBLEMS]) from None
 
 
+class ParameterMarker:
+    """Marks a parameter with an input request or a dependency."""
+
+
+class ContextMarker:
+    """Base of `Context` and `BlockingContext`, which mark a parameter by its annotation."""
+
+
+CONTEXT_NAMES = frozenset({"Context", "BlockingContext"})
+
 # Which parameters are not arguments: some names, or a predicate of (name, annotation). The
 # predicate is called again with the default inside `Annotated`, so that `x: T = Marker()` works,
 # too.

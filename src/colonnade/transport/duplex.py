@@ -43,7 +43,6 @@ from colonnade.protocol.link.events import (
 from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
 from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink
 from colonnade.protocol.revision import Revision
-from colonnade.protocol.subscriptions import is_covered
 from colonnade.protocol.types import NotificationParams, RequestParams
 
 # Change notifications that are the same for every client.
@@ -65,6 +64,9 @@ def encode_change(
 ) -> bytes | None:
     """Encode a change notification for one client; None if it is not sent to this client."""
     if method == BY_SUBSCRIPTION:
+        # Loaded on use: most servers have no subscriptions.
+        from colonnade.protocol.subscriptions import is_covered
+
         uri: str | None = getattr(params, "uri", None)
         if uri is None or not is_covered(uri, subscriptions):
             return None

@@ -53,8 +53,8 @@ from colonnade.auth.client.tokens import (
     refresh,
     revoke,
 )
-from colonnade.auth.fetcher import Fetcher, is_loopback_host
 from colonnade.auth.jose import SigningKey, generate_key, read_private_key
+from colonnade.auth.ssrf import Fetcher, is_loopback_host
 from colonnade.auth.urls import canonical_resource, display_url, origin, parse_url, require_https
 from colonnade.errors import (
     AuthError,

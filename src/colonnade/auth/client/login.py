@@ -47,8 +47,8 @@ from colonnade.auth.client.steps import (
 )
 from colonnade.auth.client.storage import client_key, decode_record, encode_record
 from colonnade.auth.client.tokens import ClientIdentity, GrantRefused, Tokens
-from colonnade.auth.fetcher import is_loopback_host
 from colonnade.auth.jose import SigningKey, read_private_key
+from colonnade.auth.ssrf import is_loopback_host
 from colonnade.auth.urls import require_https
 from colonnade.errors import AuthError, InvalidArgument, InvalidArgumentType
 from colonnade.ports import Store

@@ -21,7 +21,7 @@ from colonnade.auth.client.steps import (
     send_request,
     string_member,
 )
-from colonnade.auth.fetcher import is_loopback_host
+from colonnade.auth.ssrf import is_loopback_host
 from colonnade.auth.urls import display_url, require_https, same_issuer
 from colonnade.errors import (
     AuthError,

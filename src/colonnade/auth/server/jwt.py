@@ -9,7 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeGuard, cast
 
-from colonnade.auth.fetcher import Fetcher
 from colonnade.auth.jose import (
     ALGORITHMS,
     InvalidToken,
@@ -29,6 +28,7 @@ from colonnade.auth.server.verifier import (
     VerifiedToken,
     check_url,
 )
+from colonnade.auth.ssrf import Fetcher
 from colonnade.auth.urls import same_issuer
 from colonnade.errors import CannotFetch, ChannelError
 

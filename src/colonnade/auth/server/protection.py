@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from colonnade.auth.fetcher import Fetcher, is_loopback_host
 from colonnade.auth.jose import (
     ALGORITHMS,
     MAX_TOKEN_CHARACTERS,
@@ -31,6 +30,7 @@ from colonnade.auth.jose import (
 )
 from colonnade.auth.server.dpop import DpopNonces, DpopProof, InvalidProof, NonceRequired
 from colonnade.auth.server.verifier import TokenVerifier, VerifiedToken, check_url, parse_if_jwt
+from colonnade.auth.ssrf import Fetcher, is_loopback_host
 from colonnade.errors import (
     CannotFetch,
     ChannelError,

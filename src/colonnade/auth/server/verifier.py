@@ -17,7 +17,6 @@ from urllib.parse import quote_plus, urlsplit
 
 from msgspec import Struct
 
-from colonnade.auth.fetcher import Fetcher, is_loopback_host, parse_networks
 from colonnade.auth.jose import (
     InvalidToken,
     Json,
@@ -27,6 +26,7 @@ from colonnade.auth.jose import (
     parse_jwt,
     quote_claim,
 )
+from colonnade.auth.ssrf import Fetcher, is_loopback_host, parse_networks
 from colonnade.auth.urls import issuer_metadata_urls, same_issuer
 from colonnade.errors import CannotFetch, ChannelError, InvalidArgument
 

@@ -20,7 +20,7 @@ from urllib.parse import urljoin, urlsplit
 from colonnade.auth.client.authorization_code import check_pkce
 from colonnade.auth.client.discovery import discover
 from colonnade.auth.client.steps import Flow, FlowResponse, SendRequest
-from colonnade.auth.fetcher import Fetcher, is_loopback_host
+from colonnade.auth.ssrf import Fetcher, is_loopback_host
 from colonnade.auth.urls import display_url, origin
 from colonnade.cli.doctor.check import Check, Checks, failed, ok, skipped, warned
 from colonnade.cli.errors import AUTHORIZATION, PROTOCOL, UNREACHABLE, USAGE

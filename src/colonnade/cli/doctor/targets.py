@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from colonnade.auth.fetcher import is_loopback_host
+from colonnade.auth.ssrf import is_loopback_host
 from colonnade.auth.urls import DEFAULT_PORTS
 from colonnade.cli.config_target import TrustPrompt, configuration
 from colonnade.cli.connections import NonInteractiveLogin

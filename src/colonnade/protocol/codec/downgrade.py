@@ -184,9 +184,13 @@ class Downgrader:
         self._plans = TypePlans(revision)
         self.plain: PlainBlocks = PlainBlocks(revision, self._plans)
 
-    def changes(self, kind: type[t.ProtocolType]) -> bool:
-        """Whether this revision knows any object of this type otherwise."""
-        return self._plans[kind] is not None
+    def absent_members(self, kind: type[t.ProtocolType]) -> tuple[tuple[str, Any], ...] | None:
+        """The members that this revision lacks, with their defaults, if an object of this type
+        without `_meta` needs no other change; None if it may."""
+        plan = self._plans[kind]
+        if plan is None:
+            return ()
+        return plan.drops if not plan.walks and plan.rule is None else None
 
     def downgrade(self, obj: t.ProtocolType, context: DowngradeContext = OWN) -> t.ProtocolType:
         """Return the value as this revision knows it. Raises `LocalProtocolError` if that is

@@ -9,7 +9,7 @@ cannot hold, raises `LocalProtocolError` and is never sent as something else.
 
 import re
 from math import isfinite
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -73,6 +73,9 @@ class ResultPrefix(Struct, frozen=True):
     cacheable: bool
 
 
+ParamsType: TypeAlias = tuple[bool, tuple[tuple[str, Any], ...] | None]
+
+
 class Encoder:
     """Encodes protocol types for peers of one revision.
 
@@ -89,13 +92,13 @@ class Encoder:
         self.revision = revision
         own = downgrader(revision)
         self._downgrade = own.downgrade
-        self._changes = own.changes
+        self._absent_members = own.absent_members
         self._plain_blocks = own.plain
         self._output_root = revision.output_root
         self._prefixes: dict[type[t.ProtocolType], ResultPrefix | None] = {}
-        # For each type of params that was used: whether it is that of a request, and whether this
-        # revision knows it otherwise.
-        self._params_types: dict[type[t.ProtocolType], tuple[bool, bool]] = {}
+        # For each type of params that was used: whether it is that of a request, and the members
+        # that this revision lacks, if that is all that may have to change.
+        self._params_types: dict[type[t.ProtocolType], ParamsType] = {}
         # By the identity of a list, which is kept with its bytes so that the identity stays unique.
         self._kept: dict[int, tuple[t.ProtocolType, bytes]] = {}
         self._info = Raw(encode_finite(self.downgrade(info))) if info is not None else None
@@ -227,8 +230,14 @@ class Encoder:
     def params(self, obj: t.ProtocolType, progress_token: int | None = None) -> bytes:
         """Encode params; those of a request get the envelope if there is one."""
         kind = type(obj)
-        is_request, changes = self._params_types.get(kind) or self._check_available(kind)
-        downgraded: Any = self._downgrade(obj, OWN) if changes else obj
+        is_request, absent = self._params_types.get(kind) or self._check_available(kind)
+        downgraded: Any = obj
+        if (
+            absent is None
+            or downgraded.meta is not None
+            or any(getattr(obj, name) is not default for name, default in absent)
+        ):
+            downgraded = self._downgrade(obj, OWN)
         if not self._tasks and kind is t.SubscriptionsListenRequestParams:
             # Only clients that declare the extension may subscribe to tasks.
             wanted = replace(downgraded.notifications, task_ids=None)
@@ -273,10 +282,11 @@ class Encoder:
 
     # ------------------------------------------------------------ once for each type
 
-    def _check_available(self, kind: type[t.ProtocolType]) -> tuple[bool, bool]:
+    def _check_available(self, kind: type[t.ProtocolType]) -> ParamsType:
         if not self.revision.knows(*kind.available):
             raise LocalProtocolError(f"{kind.__name__} does not exist in {self.revision.date}")
-        known = self._params_types[kind] = issubclass(kind, t.RequestParams), self._changes(kind)
+        is_request = issubclass(kind, t.RequestParams)
+        known = self._params_types[kind] = is_request, self._absent_members(kind)
         return known
 
     def _make_prefix(self, kind: type[t.ProtocolType]) -> ResultPrefix | None:

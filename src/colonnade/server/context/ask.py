@@ -37,8 +37,8 @@ from colonnade.protocol.elicitation import with_defaults
 from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, accepted_content
 from colonnade.protocol.jsonrpc import encode
 from colonnade.server.handlers.content import Audio, Image, Message, blocks_of
-from colonnade.server.options import ParameterMarker
 from colonnade.signatures.form import ElicitationForm
+from colonnade.signatures.signature import ParameterMarker
 from colonnade.signatures.type_hints import Namespace, signature_of
 
 # The default of `max_tokens`.

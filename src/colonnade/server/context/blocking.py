@@ -28,7 +28,8 @@ from colonnade.server.context.ask import (
 )
 from colonnade.server.context.context import Context, request_inputs
 from colonnade.server.handlers.threads import Workers
-from colonnade.server.options import ContextMarker, attribute_error, with_hints
+from colonnade.server.hints import attribute_error, with_hints
+from colonnade.signatures.signature import ContextMarker
 
 if TYPE_CHECKING:
     from colonnade.server.auth import RequestHeaders

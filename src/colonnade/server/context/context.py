@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 import msgspec
 
 from colonnade.errors import (
+    CallerLost,
     ChannelError,
     ConnectionLost,
     Fault,
@@ -60,7 +61,8 @@ from colonnade.server.context.ask import (
 )
 from colonnade.server.handlers.content import clean
 from colonnade.server.handlers.threads import Workers
-from colonnade.server.options import CallerLost, ContextMarker, attribute_error, with_hints
+from colonnade.server.hints import attribute_error, with_hints
+from colonnade.signatures.signature import ContextMarker
 
 # Progress and log messages of one call: a burst of a few hundred steps, then a steady rate.
 BURST = 200

@@ -16,8 +16,12 @@ from msgspec import Struct
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType
 from colonnade.server.handlers.threads import Workers
-from colonnade.server.options import CONTEXT_NAMES, ContextMarker, ParameterMarker
-from colonnade.signatures.signature import HiddenParameter
+from colonnade.signatures.signature import (
+    CONTEXT_NAMES,
+    ContextMarker,
+    HiddenParameter,
+    ParameterMarker,
+)
 from colonnade.signatures.type_hints import Namespace, signature_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from colonnade.errors import Fault, FaultKind, InvalidArgument, ToolError
+from colonnade.errors import CallerLost, Fault, FaultKind, InvalidArgument, ToolError
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.schema.error_messages import MAX_TEXT_CHARS, truncate
@@ -30,7 +30,6 @@ from colonnade.server.handlers.content import (
     size_error,
 )
 from colonnade.server.handlers.function import Bound, unwrap_group
-from colonnade.server.options import CallerLost
 from colonnade.server.registry import RunPrompt, Values
 
 # A resource is sent in one message, in base64 if it is not text.

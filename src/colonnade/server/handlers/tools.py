@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import msgspec
 from msgspec import UNSET
 
-from colonnade.errors import Fault, FaultKind, InvalidArgument, LocalProtocolError, ToolError
+from colonnade.errors import (
+    CallerLost,
+    Fault,
+    FaultKind,
+    InvalidArgument,
+    LocalProtocolError,
+    ToolError,
+)
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import LARGE
@@ -44,7 +51,6 @@ from colonnade.server.handlers.function import (
     compile_schema,
     unwrap_group,
 )
-from colonnade.server.options import CallerLost
 from colonnade.signatures.codecs import Codec
 
 if TYPE_CHECKING:

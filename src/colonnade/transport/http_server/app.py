@@ -183,6 +183,8 @@ class HttpApp:
         self.draining: bool = False
         # Whether SIGTERM and SIGINT are handled here; our own server handles them itself.
         self.handles_signals = True
+        # Called for other paths first, by a server that has health checks; None to go on.
+        self.on_other_path: Callable[[Scope, Send], Awaitable[None] | None] | None = None
         self._around = around
         self._verify = verify
         self._guard = guard
@@ -250,6 +252,11 @@ class HttpApp:
         await self._serve_other(kind, scope, receive, send)
 
     async def _serve_other(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if kind == "http" and self.on_other_path is not None:
+            served = self.on_other_path(scope, send)
+            if served is not None:
+                await served
+                return
         if kind == "lifespan":
             await Lifespan(self.start, self.stop, receive, send).run(scope, self._around)
         elif kind == "http" and (found := self.route_for(scope)) is not None:
@@ -474,8 +481,9 @@ class HttpApp:
                 peer is not known
                 and row.params is CallToolRequestParams
                 and isinstance(head.name, str)
+                and (params := self.service.param_headers(head.name))
             ):
-                check_params(self.service.param_headers(head.name), headers, head.arguments)
+                check_params(params, headers, head.arguments)
             elif row.name == LISTEN:
                 require_events(request.accept)
                 request.ends_at = request.token_expires_at

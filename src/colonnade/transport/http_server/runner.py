@@ -33,7 +33,7 @@ from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.asgi_cycle import ServerState
 from colonnade.transport.http_server.connection import DEFAULT_LIMITS, RunLimits, ServerConnection
 from colonnade.transport.http_server.lifespan import LifespanRunner
-from colonnade.transport.http_server.request import Receive, Scope, Send
+from colonnade.transport.http_server.request import Scope, Send
 from colonnade.transport.http_server.settings import tls_context
 from colonnade.transport.signals import Signals, close
 
@@ -153,8 +153,9 @@ class HttpRunner:
         self.is_ready: bool = False
         self._hosts = name_list("hosts", hosts)
         self._origins = name_list("origins", origins)
-        self._span = LifespanRunner(self._serve)
-        self._state = ServerState(self._serve, self._span.state)
+        app.on_other_path = self._serve_other_path
+        self._span = LifespanRunner(app)
+        self._state = ServerState(app, self._span.state)
         self._connections: set[ServerConnection] = set()
         self.shutdown: Shutdown | None = None
         self._drains = False
@@ -227,9 +228,10 @@ class HttpRunner:
 
     # ------------------------------------------------------------ requests
 
-    def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        path = scope.get("path")
-        if path in PROBES and scope["type"] == "http" and self._answers_probes(scope):
+    def _serve_other_path(self, scope: Scope, send: Send) -> Awaitable[None] | None:
+        """Serve health checks, and refuse the paths of another application while shutting down."""
+        path = scope["path"]
+        if path in PROBES and self._answers_probes(scope):
             if not is_health_check_allowed(combine_headers(scope["headers"]), self.app.policy):
                 return _send_text(
                     send, 403, b"this Host or Origin is not admitted; add it to hosts"
@@ -237,10 +239,9 @@ class HttpRunner:
             fine = path == HEALTH or (self.is_ready and not self.app.draining)
             words = b"ok" if fine else b"not ready"
             return _send_text(send, 200 if fine else 503, words, closing=self.app.draining)
-        if self.app.draining and scope["type"] == "http" and self.app.has_around:
-            # Paths of another application; the MCP application refuses its own.
+        if self.app.draining and self.app.has_around:
             return _send_text(send, 503, b"this server is shutting down", closing=True)
-        return self.app(scope, receive, send)
+        return None
 
     @property
     def _named(self) -> str:
