@@ -194,7 +194,7 @@ def test_9_a_python_that_is_too_old_for_a_script_of_ones_own(folder: Path) -> No
     done = _with_code(folder, OLD + "from colonnade import Server")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == (
-        "ImportError: this is Python 3.9, and colonnade needs 3.11; start it with a newer one"
+        "ImportError: colonnade needs Python 3.11 or newer, and this is Python 3.9"
     )
 
 

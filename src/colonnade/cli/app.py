@@ -13,7 +13,6 @@ import click
 from colonnade import __version__
 from colonnade.cli.errors import INTERRUPTED, USAGE, CliError, OutputClosed, Reporter, output
 from colonnade.cli.options import Action
-from colonnade.text import closest
 
 
 class LazyCommand(NamedTuple):
@@ -74,6 +73,8 @@ class LazyGroup(click.Group):
         # While a shell completes, click takes an unknown word for unfinished.
         known = args[0] in COMMANDS or args[0].startswith("-")
         if not known and not ctx.resilient_parsing:
+            from colonnade.text import closest  # on use
+
             near = closest(args[0], COMMANDS)
             hint = f"did you mean {near}?" if near else f"commands are {', '.join(COMMANDS)}"
             raise CliError(f"there is no command {args[0]}", hint=hint)

@@ -23,7 +23,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, overload
 
 from colonnade.cli.errors import FAILED, CliError, Reporter, describe_exception
-from colonnade.text import closest
 
 if TYPE_CHECKING:  # imported when it is known that there is a file to load
     from colonnade.server.server import Server
@@ -112,6 +111,8 @@ def _missing_file(source: str) -> CliError:
         usual = [name for name in CONFIG_NAMES if name in names]
         names = [name for name in names if name.lower().endswith(CONFIG_SUFFIXES)]
     stems = {os.path.splitext(name)[0]: name for name in names}
+    from colonnade.text import closest  # on use
+
     near = stems.get(closest(stem, stems)) or next(iter(usual), None)
     hint = f"did you mean {os.path.join(folder, near)}?" if near else f"see {folder or os.getcwd()}"
     return CliError(f"there is no file {source}", hint=hint)
@@ -386,6 +387,8 @@ def _named_server(
     servers = f"its servers are {', '.join(sorted(found))}" if found else ""
     for part in file.name.split("."):
         if not hasattr(value, part):
+            from colonnade.text import closest  # on use
+
             near = closest(part, found) or closest(part, dir(value))
             raise CliError(
                 f"{file.source} has no {file.name!r}",
