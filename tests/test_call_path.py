@@ -10,7 +10,7 @@ MAX_HOST_MODULES = 24
 
 @live
 async def test_the_page_draws_the_modules_that_a_call_enters() -> None:
-    # To draw them again: python tests/call_path.py --write
+    # To draw them again: python tests/support/call_path.py --write
     assert call_path.drawn() == await call_path.drawings()
 
 

@@ -24,8 +24,8 @@ ELSEWHERE = {
     "fastapi_app": "integration/test_fastapi.py",
     "agent_openai": "examples/test_agents.py",
     "agent_anthropic": "examples/test_agents.py",
-    "machine_client": "auth/test_login_commands.py",
-    "person_client": "auth/test_login_commands.py",
+    "machine_client": "auth/client/test_login_commands.py",
+    "person_client": "auth/client/test_login_commands.py",
 }
 SERVERS = sorted({path.stem for path in EXAMPLES.glob("*.py")} - {*PLAYS, *ELSEWHERE})
 
@@ -89,7 +89,7 @@ def test_the_host_shows_what_it_promises() -> None:
     # The picture shows the same, whatever the numbers, and whichever call is over first.
     command, *drawn = said((ROOT / "docs" / "demo.svg").read_text("utf-8"))
     assert command == "$ scripts/demo"
-    renew = "scripts/demo | .venv/bin/python tests/pictures.py scripts/demo docs/demo.svg"
+    renew = "scripts/demo | .venv/bin/python tests/support/pictures.py scripts/demo docs/demo.svg"
     assert sorted(map(_plain, drawn)) == sorted(map(_plain, played.strip().splitlines())), renew
 
 

@@ -1,6 +1,6 @@
 """The next revision, rehearsed: one `replace`, and the rest of the package takes it as it comes.
 
-`tests/rehearsal.py` makes it up. Here it negotiates, talks, is shaped and checked; at the end the
+`tests/support/rehearsal.py` makes it up. Here it negotiates, talks, is shaped and checked; at the end the
 whole suite runs over it in a process of its own, where six revisions are published.
 """
 

@@ -279,10 +279,6 @@ class ConnectionLost(ChannelError):
     """The connection closed while a request was waiting for its response."""
 
 
-class CallerLost(ConnectionLost):
-    """The caller's connection is lost, as opposed to a connection of the handler itself."""
-
-
 class TimedOut(ChannelError):
     """The timeout of a request expired."""
 

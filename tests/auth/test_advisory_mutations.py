@@ -10,9 +10,13 @@ import pytest
 
 from auth.cutting import ROOT, Cut, check_missed
 
-DOOR, KEPT, MACHINE = "test_protection.py", "test_vault.py", "test_machines.py"
-APART = "test_protected_isolation.py"
-GATE, SCHEMA = "../protocol/test_httprules_gate.py", "../protocol/test_schema.py"
+DOOR, KEPT, MACHINE = (
+    "server/test_protection.py",
+    "client/test_storage.py",
+    "client/test_machine_grants.py",
+)
+APART = "server/test_isolation.py"
+GATE, SCHEMA = "../protocol/http/test_security.py", "../protocol/schema/test_validate.py"
 RULES = "protocol/http/security.py"
 
 CUTS: dict[str, Cut] = {
@@ -65,7 +69,7 @@ CUTS: dict[str, Cut] = {
         "transport/http_server/runner.py",
         "if not self.app.is_guarded and not is_loopback_host(self.host):",
         "if False:",
-        "../transport/test_http_run.py",
+        "../transport/http_server/test_runner.py",
         "is_warned",
     ),
     "64 the path as it is spelled": Cut(

@@ -10,17 +10,21 @@ import pytest
 
 from auth import (
     test_advisory_mutations,
-    test_asking_mutations,
     test_client_mutations,
+    test_elicitation_mutations,
     test_mutations,
 )
 from auth.cutting import ROOT, Cut, check_missed
 
-DOOR, TOKENS, FETCH = "test_protection.py", "test_tokens.py", "test_fetching.py"
-FOUND, KNOWN, CODE = "test_discovery.py", "test_registration.py", "test_code_flow.py"
-BACK, KEPT, LOGIN = "test_loopback.py", "test_vault.py", "test_login.py"
+DOOR, TOKENS, FETCH = "server/test_protection.py", "client/test_tokens.py", "test_ssrf.py"
+FOUND, KNOWN, CODE = (
+    "client/test_discovery.py",
+    "client/test_registration.py",
+    "client/test_authorization_code.py",
+)
+BACK, KEPT, LOGIN = "client/test_loopback.py", "client/test_storage.py", "client/test_login.py"
 ALONE = "../test_fetching_alone.py"
-BOUND, CHILDREN = "test_bound_login.py", "test_children.py"
+BOUND, CHILDREN = "client/test_dpop_login.py", "client/test_token_sharing.py"
 
 ENTRANCE, PROTECTION, DECIDING = (
     "transport/http_server/app.py",
@@ -297,7 +301,7 @@ CUTS: dict[str, Cut] = {
         "auth/client/credentials.py",
         "loopback=here, networks=auth.networks)",
         'loopback=here, networks=["0.0.0.0/0", "::/0"])',
-        "test_login_denied.py",
+        "client/test_login_refusals.py",
         "token_endpoint",
     ),
     "SF-01 around the fetcher": Cut(
@@ -322,7 +326,7 @@ def test_every_case_has_a_line_with_tests_that_name_it_and_cuts_that_are_made() 
     ids = [f"{kind}-{n:02}" for kind, count in counts.items() for n in range(1, count + 1)]
     found = cases()
     assert list(found) == ids
-    modules = (test_mutations, test_client_mutations, test_asking_mutations)
+    modules = (test_mutations, test_client_mutations, test_elicitation_mutations)
     made = {name for module in modules for name in module.CUTS}
     made |= CUTS.keys() | test_advisory_mutations.CUTS.keys()
     sources = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]

@@ -10,9 +10,21 @@ import pytest
 
 from auth.cutting import Cut, check_missed
 
-FOUND, KNOWN, CODE = "test_discovery.py", "test_registration.py", "test_code_flow.py"
-BACK, KEPT, MACHINE = "test_loopback.py", "test_vault.py", "test_machines.py"
-READ, LOGIN, CROWD = "../protocol/test_httprules_challenges.py", "test_login.py", "test_crowd.py"
+FOUND, KNOWN, CODE = (
+    "client/test_discovery.py",
+    "client/test_registration.py",
+    "client/test_authorization_code.py",
+)
+BACK, KEPT, MACHINE = (
+    "client/test_loopback.py",
+    "client/test_storage.py",
+    "client/test_machine_grants.py",
+)
+READ, LOGIN, CROWD = (
+    "../protocol/http/test_challenges.py",
+    "client/test_login.py",
+    "client/test_concurrent_refresh.py",
+)
 
 
 CUTS: dict[str, Cut] = {

@@ -10,9 +10,9 @@ import pytest
 
 from auth.cutting import Cut, check_missed
 
-FETCH, DENIED = "test_fetching.py", "test_fetching_denied.py"
-TOKENS, PROOFS, KEYS = "test_tokens.py", "test_proofs.py", "test_jwt_keys.py"
-DOOR, APART = "test_protection.py", "test_protected_isolation.py"
+FETCH, DENIED = "test_ssrf.py", "test_ssrf_denied.py"
+TOKENS, PROOFS, KEYS = "client/test_tokens.py", "server/test_dpop.py", "server/test_jwks.py"
+DOOR, APART = "server/test_protection.py", "server/test_isolation.py"
 
 CUTS: dict[str, Cut] = {
     # SF-02 to SF-07

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cli.commands.test_ls import EXAMPLES, HOSTILE
 from cli.process import WAIT_S, command, written
 from cli.terminal import END_OF_INPUT, INTERRUPT, PseudoTerminal
-from cli.test_listing import EXAMPLES, HOSTILE
 from colonnade.cli.terminal import browser, can_open
 
 BOOK = ("call", "travel.py", "book", "train=EC 171")

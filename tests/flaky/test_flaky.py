@@ -45,7 +45,7 @@ def test_what_a_test_uses_is_observed(tmp_path: Path) -> None:
     done = subprocess.run(
         [*pytest_run, str(report), "test_small.py"],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(TESTS)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS / "support")])},
         capture_output=True,
         text=True,
         timeout=WAIT_S,
@@ -77,7 +77,7 @@ def test_a_test_that_fails_in_one_of_many_runs_is_named_with_its_log(
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = battery: as in our own tests\n")
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(command, "CACHE", tmp_path / "cache")
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), str(TESTS / "support")]))
     assert command.main(["--runs", "4", "--busy", "1", "--shards", "1"]) == 1
     printed = capsys.readouterr().out
     assert "2 of 3 tests" in printed

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from auth.client.test_login import serving
+from auth.client.test_login_commands import Shell
 from auth.issuer import Issuer, issuing
-from auth.test_login import serving
-from auth.test_login_commands import Shell
 from interop.peers import INSTALL_S, ROOT
 from live import live_for
 

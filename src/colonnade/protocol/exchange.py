@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as, decode_unchecked
 from colonnade.protocol.codec.encode import Encoder, encode_finite
@@ -44,6 +44,10 @@ if TYPE_CHECKING:  # few exchanges request input
 DEFAULT_LOG_LEVEL: t.LoggingLevel = "info"
 
 LISTEN = "subscriptions/listen"
+
+
+class CallerLost(ConnectionLost):
+    """The caller's connection is lost, as opposed to a connection of the handler itself."""
 
 
 class Exchange(Struct, eq=False):

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 import msgspec
 
 from colonnade.errors import (
-    CallerLost,
     ChannelError,
     ConnectionLost,
     Fault,
@@ -40,6 +39,7 @@ from colonnade.errors import (
 )
 from colonnade.ports import RequestContext, Session, Store
 from colonnade.protocol import types as t
+from colonnade.protocol.exchange import CallerLost
 from colonnade.protocol.input_requests import (
     AnyInputResponse,
     is_supported,

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from colonnade.errors import CallerLost, Fault, FaultKind, InvalidArgument, ToolError
+from colonnade.errors import Fault, FaultKind, InvalidArgument, ToolError
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
+from colonnade.protocol.exchange import CallerLost
 from colonnade.protocol.schema.error_messages import MAX_TEXT_CHARS, truncate
 from colonnade.server.handlers.content import (
     Audio,

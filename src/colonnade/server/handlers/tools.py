@@ -17,17 +17,11 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import msgspec
 from msgspec import UNSET
 
-from colonnade.errors import (
-    CallerLost,
-    Fault,
-    FaultKind,
-    InvalidArgument,
-    LocalProtocolError,
-    ToolError,
-)
+from colonnade.errors import Fault, FaultKind, InvalidArgument, LocalProtocolError, ToolError
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import LARGE
+from colonnade.protocol.exchange import CallerLost
 from colonnade.protocol.jsonrpc import refuse_duplicate_members
 from colonnade.protocol.revision import BadToolInput
 from colonnade.protocol.schema.error_messages import expected, join_problems

@@ -1,0 +1,43 @@
+"""Takes one check out of a copy of the package, and sees whether a test notices.
+
+A line that is no longer there fails, too: then look whether its check still is.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+WAIT_S = 120.0
+
+
+class Cut(NamedTuple):
+    """A check that is taken out: where, what, what is there instead, and who must notice."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+    only: str
+
+
+def check_missed(cut: Cut, folder: Path) -> None:
+    """Fail unless a test fails without the check. `cut.tests` is seen from tests/auth."""
+    shutil.copytree(ROOT / "src" / "colonnade", folder / "colonnade")
+    path = folder / "colonnade" / cut.file
+    text = path.read_text("utf-8")
+    assert text.count(cut.old) == 1, f"{cut.file} has {text.count(cut.old)} of {cut.old!r}"
+    path.write_text(text.replace(cut.old, cut.new), "utf-8")
+    compile(path.read_text("utf-8"), str(path), "exec")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-qx", f"tests/auth/{cut.tests}", "-k", cut.only],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=WAIT_S,
+    )
+    assert ran.returncode == 1, f"nobody noticed:\n{ran.stdout[-2000:]}{ran.stderr[-500:]}"
