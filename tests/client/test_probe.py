@@ -32,7 +32,7 @@ from live import live, until
 HANDSHAKES = pytest.mark.parametrize(
     "revision", [one for one in ALL if one.handshake], ids=lambda one: one.date
 )
-SERVER = str(Path(__file__).with_name("probe_server.py"))
+SERVER = str(Path(__file__).resolve().parents[1] / "support/client/probe_server.py")
 
 
 @pytest.fixture(autouse=True)

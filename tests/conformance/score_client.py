@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 import msgspec
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as pytest has it
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))  # as pytest has it
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.checks_auth import AUTH_CHECKS, BACK_COMPATIBLE, EXTENSIONS, OLDER
 from conformance.score import MAX_REASON_CHARACTERS, Check, Verdict, report, required

@@ -15,7 +15,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as pytest has it
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))  # as pytest has it
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from interop import equivalents, firsts
 from interop.references import plan_of

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import groupby, product
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as pytest has it
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))  # as pytest has it
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from colonnade.protocol.revision import ALL, Revision
 from interop.peers import (

@@ -10,7 +10,7 @@ from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import (
     Exchange,
-    RequestFields,
+    NonHttpRequestFields,
     check_task_support,
     decode_result,
 )
@@ -61,7 +61,7 @@ def raw_call(revision: Revision, meta: str) -> bytes:
 # ---------------------------------------------------------------- what it says
 
 
-class Fields(RequestFields):
+class Fields(NonHttpRequestFields):
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
 
@@ -73,6 +73,7 @@ def test_a_request_is_read_by_fields_and_nothing_that_is_changed_in_them_stays(
     fields = Fields(call(served(revision), request(revision, 1, "tools/call", params)))
     assert (fields.method, fields.tool, fields.principal) == ("tools/call", "n", "")
     assert fields.peer.revision is revision
+    assert (dict(fields.claims), dict(fields.headers), fields.debug) == ({}, {}, False)
     fields.arguments["a"] = 2
     assert fields.arguments == {"a": 1}
     assert fields.params["name"] == "n"

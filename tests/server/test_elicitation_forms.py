@@ -355,13 +355,13 @@ def visiting() -> Server:
     @server.tool
     async def log_in(ctx: Context, by_error: bool = False) -> str:
         await ctx.elicit_url("Log in", "https://example.com/in", id="e1", by_error=by_error)
-        await ctx.visited("e1")
+        await ctx.elicitation_complete("e1")
         return "consented"
 
     @server.tool
     def log_in_in_a_thread(ctx: BlockingContext, by_error: bool = False) -> str:
         ctx.elicit_url("Log in", "https://example.com/in", by_error=by_error)
-        ctx.visited("e1")
+        ctx.elicitation_complete("e1")
         return "consented"
 
     return server

@@ -344,7 +344,7 @@ async def test_only_who_was_sent_to_an_address_hears_that_the_visit_is_over(
 
     @server.tool
     async def link(ctx: Context) -> None:
-        await ctx.visited("visit-1")
+        await ctx.elicitation_complete("visit-1")
 
     async with talk(server, revision) as one, talk(server, revision) as two:
         await one.call("link")

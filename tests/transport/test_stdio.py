@@ -34,7 +34,7 @@ from official_lines import complaints
 from stage import Message
 
 JSON = dict[str, Any]
-SCRIPT = Path(__file__).with_name("stdio_server.py")
+SCRIPT = Path(__file__).resolve().parents[1] / "support/transport/stdio_server.py"
 WAIT_S = 60.0
 CAN: JSON = {"roots": {}, "sampling": {}}
 

@@ -59,7 +59,7 @@ async def awaited(ctx: Context) -> str:
     assert_type(later, int)
     assert (text.contents[0].text, once, later) == ("a note", 5, 6)
     assert_type(await ctx.hang_up(), None)
-    assert_type(await ctx.visited("id"), None)
+    assert_type(await ctx.elicitation_complete("id"), None)
     return "done"
 
 
@@ -103,7 +103,7 @@ def waits(ctx: BlockingContext) -> str:
     assert_type(once, int)
     assert (text.contents[0].text, once) == ("a note", 5)
     assert_type(ctx.hang_up(), None)
-    assert_type(ctx.visited("id"), None)
+    assert_type(ctx.elicitation_complete("id"), None)
     return "done"
 
 

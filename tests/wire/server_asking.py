@@ -82,7 +82,7 @@ async def maybe_book(seat: Annotated[str | None, Ask("Which seat?", key="seat")]
 async def visit(ctx: Context) -> str:
     """Sends the user to an address, and says when the visit is over."""
     await ctx.elicit_url("Sign in", "https://example.com/sign-in", id="visit-1", key="visit")
-    await ctx.visited("visit-1")
+    await ctx.elicitation_complete("visit-1")
     return "visited"
 
 

@@ -85,28 +85,28 @@ OnReconnect: TypeAlias = Callable[[Conversation, Opening], Awaitable[None]]
 class DetachableListener:
     """Passes messages of one conversation to the client until it is detached."""
 
-    def __init__(self, hearer: ConnectionEvents) -> None:
-        self._hearer = hearer
+    def __init__(self, events: ConnectionEvents) -> None:
+        self._events = events
         self.detached = False
 
     def handle_request(self, request: RequestContext) -> Awaitable[bytes | None]:
         """Respond to a request of the server."""
-        return self._hearer.handle_request(request)
+        return self._events.handle_request(request)
 
-    def on_notification(self, told: NotificationReceived) -> None:
+    def on_notification(self, notification: NotificationReceived) -> None:
         """Pass on a notification."""
         if not self.detached:
-            self._hearer.on_notification(told)
+            self._events.on_notification(notification)
 
     def on_missed_notifications(self) -> None:
         """Notifications were missed."""
         if not self.detached:
-            self._hearer.on_missed_notifications()
+            self._events.on_missed_notifications()
 
     def on_closed(self) -> None:
         """The conversation has ended."""
         if not self.detached:
-            self._hearer.on_closed()
+            self._events.on_closed()
 
 
 class ManagedConnection:
@@ -115,7 +115,7 @@ class ManagedConnection:
     def __init__(
         self,
         transport: ClientTransport,
-        hearer: ConnectionEvents,
+        events: ConnectionEvents,
         identity: Identity,
         accepts: Revisions,
         timeout_s: float,
@@ -123,7 +123,7 @@ class ManagedConnection:
         era_cache: EraCache = ERA_CACHE,
     ) -> None:
         self.transport = transport
-        self._hearer = hearer
+        self._events = events
         self._identity = identity
         self._accepts = accepts
         self._timeout_s = timeout_s
@@ -251,7 +251,7 @@ class ManagedConnection:
             raise ConnectionLost(self._closed)
         carry = await transport.open_channel(self._timeout_s)
         link = DuplexLink(Side.CLIENT, self._identity, self._accepts)
-        self._listener, self._candidate_transport = DetachableListener(self._hearer), transport
+        self._listener, self._candidate_transport = DetachableListener(self._events), transport
         candidate = self._candidate = carry(link, self._listener)
         if self._closed is not None:  # while connecting
             await candidate.aclose(self._closed)

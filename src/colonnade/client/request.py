@@ -514,27 +514,27 @@ class BaseClient:
             self._connection.busy -= 1
             self._connection.touch()
 
-    def on_notification(self, told: NotificationReceived) -> None:
+    def on_notification(self, notification: NotificationReceived) -> None:
         """Handle a notification of the server."""
-        method = told.method.name
+        method = notification.method.name
         self._connection.touch()
         try:
             if method == LOG_MESSAGE:
                 if self._on_log is not None:
-                    said = decode_as(t.LoggingMessageNotificationParams, told.params)
-                    self._callback_queue.call(self._on_log, said, size=len(told.params))
+                    said = decode_as(t.LoggingMessageNotificationParams, notification.params)
+                    self._callback_queue.call(self._on_log, said, size=len(notification.params))
                 return
             if method == ELICITATION_COMPLETE:
-                ended = decode_as(t.ElicitationCompleteNotificationParams, told.params)
+                ended = decode_as(t.ElicitationCompleteNotificationParams, notification.params)
                 self._url_elicitations.complete(ended.elicitation_id)
             elif method == UPDATED:
-                changed = decode_as(t.ResourceUpdatedNotificationParams, told.params)
+                changed = decode_as(t.ResourceUpdatedNotificationParams, notification.params)
                 self._cache.invalidate_resource(changed.uri)
             elif method in LISTS:
                 self._cache.invalidate(STALE[LISTS[method]])
                 if LISTS[method] == "tools":
                     self._tools.clear()
-            self._change_streams.dispatch(told)
+            self._change_streams.dispatch(notification)
         except Fault as fault:  # R0233: a notification gets no response
             log.debug("ignored %s: %s", method, fault.message)
 

@@ -241,9 +241,9 @@ class HttpTransport:
             self._credentials = self._credentials_factory(pool.send)
         url, headers, credentials = self._url, self._headers, self._credentials
 
-        def carry(link: DuplexLink, hearer: ConnectionEvents) -> Conversation:
+        def carry(link: DuplexLink, events: ConnectionEvents) -> Conversation:
             return HttpConversation(
-                link, hearer, pool, url, headers=headers, credentials=credentials
+                link, events, pool, url, headers=headers, credentials=credentials
             )
 
         return carry

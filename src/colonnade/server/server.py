@@ -438,13 +438,13 @@ class Server(Decorators):
             raise LocalProtocolError(f"{uri} cannot be read from a handler")
         return result
 
-    def on_notification(self, told: NotificationReceived, peer: Peer | None) -> None:
+    def on_notification(self, notification: NotificationReceived, peer: Peer | None) -> None:
         """Handle a client's notification that belongs to no request: it is only logged.
 
         `notifications/roots/list_changed` needs no handling: `ctx.roots()` sends a request each
         time, roots are not cached, and the newest revision has no such notification.
         """
-        log.debug("received %s from a client", told.method.name)
+        log.debug("received %s from a client", notification.method.name)
 
     def param_headers(self, tool: str) -> "tuple[ParamHeader, ...]":
         """The arguments of a tool that clients mirror in HTTP headers."""

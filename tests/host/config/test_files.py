@@ -10,7 +10,7 @@ from colonnade import Host
 from colonnade.errors import LocalProtocolError
 from live import live
 
-HERE = Path(__file__).parent.parent
+HERE = Path(__file__).resolve().parents[2] / "support/host"
 
 
 def entry(*arguments: str) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Whole messages as they go out: the stamps of results, the envelope of requests, and no NaN."""
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -432,3 +433,14 @@ def test_so_many_lists_are_kept_and_no_more() -> None:
         shaper.result(listed)
         assert len(shaper._kept) <= MAX_KEPT
     assert json.loads(shaper.result(lists[0]))["nextCursor"] == "0"
+
+
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+def test_a_whole_response_has_the_result_that_a_result_alone_has(revision: Revision) -> None:
+    contents: list[list[t.ContentBlock]] = [[], [t.TextContent(text="3")]]
+    values: list[Any] = [3, {"sum": 3}]
+    for content, value in product(contents, values):
+        called = t.CallToolResult(content=content, structured_content=value)
+        response = json.loads(server(revision).response(b"7", called))
+        assert response["id"] == 7
+        assert response["result"] == result(called, revision)

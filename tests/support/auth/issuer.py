@@ -385,8 +385,8 @@ class Issuer:
 def issuing() -> Generator[Issuer]:
     """An issuer in a process of its own, for as long as this is entered."""
     command = [sys.executable, "-W", "error", "-m", "auth.issuer"]
-    pipe, tests = subprocess.PIPE, Path(__file__).resolve().parent.parent.parent
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=tests) as process:
+    pipe, support = subprocess.PIPE, Path(__file__).resolve().parent.parent
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=support) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:

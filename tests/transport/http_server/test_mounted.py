@@ -141,12 +141,12 @@ async def test_another_server_cannot_be_made_to_wait_for_ever_by_a_body() -> Non
 
 PROGRAM = """
 import asyncio, sys
-sys.path[:0] = [{tests!r}, {transport!r}]
+sys.path[:0] = [{tests!r}, {here!r}]
 import uvicorn
 from http_service import FakeService
 from colonnade.transport.http_server.runner import HttpRunner
 from colonnade.transport.http_server.app import HttpApp
-from test_http_mounted import Mounted
+from test_mounted import Mounted
 
 class Service(FakeService):
     async def stop(self):
@@ -189,9 +189,9 @@ class Program:
     """A web server in a process of its own, with our application in it."""
 
     def __init__(self, served: str, around: str = "") -> None:
-        transport = Path(__file__).resolve().parent.parent
+        here = Path(__file__).resolve().parent
         code = PROGRAM.format(
-            tests=str(transport.parent), transport=str(transport), served=served, around=around
+            tests=str(here.parents[1] / "support"), here=str(here), served=served, around=around
         )
         self.process = subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=dict(os.environ)

@@ -603,7 +603,7 @@ class Child:
     """Our server in a process of its own."""
 
     def __init__(self, drain_s: float = 5.0) -> None:
-        tests = str(Path(__file__).resolve().parent.parent.parent)
+        tests = str(Path(__file__).resolve().parents[2] / "support")
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM.format(tests=tests, drain_s=drain_s)],
             stdout=subprocess.PIPE,

@@ -217,8 +217,8 @@ class SessionTransport:
         """Open a channel, as the transport does."""
         carry = await self._transport.open_channel(timeout_s)
 
-        def carry_for_session(link: DuplexLink, hearer: ConnectionEvents) -> Conversation:
-            return carry(link, SessionEvents(hearer, self._session))
+        def carry_for_session(link: DuplexLink, events: ConnectionEvents) -> Conversation:
+            return carry(link, SessionEvents(events, self._session))
 
         return carry_for_session
 
@@ -239,13 +239,13 @@ class SessionEvents:
         """Answer a request of the server."""
         return self._client.handle_request(request)
 
-    def on_notification(self, told: NotificationReceived) -> None:
+    def on_notification(self, notification: NotificationReceived) -> None:
         """Handle a notification of the server."""
-        self._client.on_notification(told)
-        if told.method.name == LOG_MESSAGE:
+        self._client.on_notification(notification)
+        if notification.method.name == LOG_MESSAGE:
             with contextlib.suppress(Fault):  # R0233: never answered
                 self._session.log_received(
-                    decode_as(t.LoggingMessageNotificationParams, told.params)
+                    decode_as(t.LoggingMessageNotificationParams, notification.params)
                 )
 
     def on_missed_notifications(self) -> None:

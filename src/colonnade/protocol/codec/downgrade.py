@@ -123,6 +123,9 @@ class TypePlan(Struct, frozen=True):
     rule: Rule | None
 
 
+UNCHANGED = TypePlan((), (), says=False, rule=None)
+
+
 class TypePlans(dict[type[t.ProtocolType], TypePlan | None]):
     """The plans of one revision, each made when its type is first used."""
 
@@ -187,9 +190,7 @@ class Downgrader:
     def absent_members(self, kind: type[t.ProtocolType]) -> tuple[tuple[str, Any], ...] | None:
         """The members that this revision lacks, with their defaults, if an object of this type
         without `_meta` needs no other change; None if it may."""
-        plan = self._plans[kind]
-        if plan is None:
-            return ()
+        plan = self._plans[kind] or UNCHANGED
         return plan.drops if not plan.walks and plan.rule is None else None
 
     def downgrade(self, obj: t.ProtocolType, context: DowngradeContext = OWN) -> t.ProtocolType:

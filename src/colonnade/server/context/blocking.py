@@ -226,9 +226,9 @@ class BlockingContext(ContextMarker):
             self._context.raise_url_elicitation(url_request)
         self._request_input(url_request)
 
-    def visited(self, id: str) -> None:
+    def elicitation_complete(self, id: str) -> None:
         """Notify the client that the URL elicitation of this id is complete."""
-        self.wait(lambda: self._context.visited(id))
+        self.wait(lambda: self._context.elicitation_complete(id))
 
     @with_hints
     def sample(

@@ -389,7 +389,7 @@ class Context(ContextMarker):
         if supported and peer.revision.elicitation.url_required_error:
             raise url_elicitation_required([input_request], peer)
 
-    async def visited(self, id: str) -> None:
+    async def elicitation_complete(self, id: str) -> None:
         """Notify the client that the URL elicitation of this id is complete, in revisions that
         have that."""
         exchange = self._request.exchange
