@@ -165,13 +165,13 @@ REDIRECT_URI = "http://localhost:3000/callback"
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
 # Where the suite, or its server, is not what it should be, and a client must not go on.
 STOPS = {
-    "auth/resource-mismatch": "is the document of",
-    "auth/iss-supported-missing": "does not say that it is of",
-    "auth/iss-wrong-issuer": "is of another issuer",
-    "auth/iss-unexpected": "is of another issuer",
-    "auth/iss-normalized": "is of another issuer",
-    "auth/metadata-issuer-mismatch": "says that it is another issuer",
-    "auth/scope-retry-limit": "is not enough",
+    "auth/resource-mismatch": "is the metadata of",
+    "auth/iss-supported-missing": "has no iss, which",
+    "auth/iss-wrong-issuer": "is from another issuer",
+    "auth/iss-unexpected": "is from another issuer",
+    "auth/iss-normalized": "is from another issuer",
+    "auth/metadata-issuer-mismatch": "is the metadata of another issuer",
+    "auth/scope-retry-limit": "not sufficient",
 }
 
 
