@@ -294,7 +294,7 @@ class Caller(Struct, frozen=True):
         return f"Caller({self.principal!r}, scopes={sorted(self.scopes)})"
 
 
-# Authenticates a request by its headers. Raises `AuthError`, or a `Refusal` with its own headers. A
+# Authenticates a request by its headers. Raises `AuthError`, or `HttpError` with its own headers. A
 # plain string is a principal without scopes.
 Verify: TypeAlias = Callable[["Headers"], Awaitable[str | Caller]]
 
@@ -308,12 +308,12 @@ class Guard(Protocol):
     """
 
     async def authenticate(self, method: str, place: str, root: str, headers: "Headers") -> Caller:
-        """The caller of a request. Raises `Refusal`: 401, 403, 400, and 503 if the credentials
+        """The caller of a request. Raises `HttpError`: 401, 403, 400, and 503 if the credentials
         cannot be verified at the moment."""
         ...
 
     def check(self, frame: Request | Batch, granted: frozenset[str], root: str) -> None:
-        """Raise `Refusal` (403) if a message needs a scope that was not granted."""
+        """Raise `HttpError` (403) if a message needs a scope that was not granted."""
         ...
 
     async def metadata(self, path: str, root: str) -> bytes | None:

@@ -68,7 +68,7 @@ class ProtectionGuard:
         return protection.url(protection.metadata_paths()[0])
 
     async def authenticate(self, method: str, place: str, root: str, headers: Headers) -> Caller:
-        """Authenticate a request. Raises `Refusal`."""
+        """Authenticate a request. Raises `HttpError`."""
         protection = self._protection
         url = protection.url(place) if place else protection.resource
         context = ProtectionContext(self._fetcher(), self._store(), self._seal())
@@ -77,7 +77,7 @@ class ProtectionGuard:
         )
 
     def check(self, frame: Request | Batch, granted: frozenset[str], root: str) -> None:
-        """Raise `Refusal` if a message needs more scopes; a batch needs those of all (D26)."""
+        """Raise `HttpError` if a message needs more scopes; a batch needs those of all (D26)."""
         items = frame.items if isinstance(frame, Batch) else [frame]
         needed = [self._required_scopes(item) for item in items if isinstance(item, Request)]
         wanted = frozenset[str]().union(*needed)

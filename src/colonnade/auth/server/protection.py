@@ -191,7 +191,7 @@ class Protection:
     # ------------------------------------------------------------ authentication
 
     async def authenticate(self, request: ProtectedRequest, context: ProtectionContext) -> Caller:
-        """Authenticate a request; its caller. Raises `Refusal`."""
+        """Authenticate a request; its caller. Raises `HttpError`."""
         scheme, token = self._credentials(request)
         now = self.clock()
         try:
@@ -211,7 +211,7 @@ class Protection:
         return Caller(verified.principal, scopes, verified.expires_at, verified.claims)
 
     def _credentials(self, request: ProtectedRequest) -> tuple[str, str]:
-        """The scheme and the token of a request. Raises `Refusal` if it has none."""
+        """The scheme and the token of a request. Raises `HttpError` if it has none."""
         given = request.headers.get(b"authorization")
         # RS-04: a token in the query or the body is ignored.
         if given is None or given.split(b" ", 1)[0].lower() not in (*_SCHEMES, b"\x00"):
@@ -228,7 +228,7 @@ class Protection:
     async def _verify_cached(
         self, token: str, now: float, context: ProtectionContext
     ) -> VerifiedToken:
-        """Verify a token, or find it in the cache. Raises `InvalidToken`, and `Refusal` (503)."""
+        """Verify a token, or find it in the cache. Raises `InvalidToken`, and `HttpError` (503)."""
         digest = hashlib.sha256(token.encode()).digest()
         known = self._cached(digest, now)
         if known is not None:
@@ -385,7 +385,7 @@ class Protection:
 
 
 async def _mark_proof_used(proof: DpopProof, principal: str, store: Store, now: float) -> None:
-    """Raises `InvalidProof` if the proof was used before, `Refusal` (503) if the store fails."""
+    """Raises `InvalidProof` if the proof was used before, `HttpError` (503) if the store fails."""
     try:
         await proof.use(principal, store, now)
     except InvalidProof:

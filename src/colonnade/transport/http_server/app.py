@@ -376,7 +376,7 @@ class HttpApp:
     async def _authenticate(
         self, request: HttpRequestContext, scope: Scope, gate: EndpointChecks
     ) -> None:
-        """Authenticate the client. Raises `AuthError` or `Refusal`."""
+        """Authenticate the client. Raises `AuthError` or `HttpError`."""
         if b"authorization" in request.headers:
             request.client = _address(scope.get("client"))
         if self._guard is not None:
@@ -399,7 +399,7 @@ class HttpApp:
             raise overload("too many concurrent requests of this principal; wait for some")
 
     async def _verified(self, headers: Headers) -> Caller:
-        """The principal of a request. Raises `AuthError` or `Refusal`."""
+        """The principal of a request. Raises `AuthError` or `HttpError`."""
         assert self._verify is not None
         try:
             found: object = self._verify(headers)

@@ -30,7 +30,7 @@ _SECRET = (b"authorization", b"dpop")
 async def admit(
     incoming: IncomingRequest, guard: Guard, method: str, place: str, root: str
 ) -> None:
-    """Authenticate a request, and note its principal, scopes and claims. Raises `Refusal`."""
+    """Authenticate a request, and note its principal, scopes and claims. Raises `HttpError`."""
     caller = await guard.authenticate(method, place, root, incoming.headers)
     incoming.headers = {name: v for name, v in incoming.headers.items() if name not in _SECRET}
     incoming.principal, incoming.scopes = caller.principal, caller.scopes

@@ -215,7 +215,7 @@ class SseSessions:
         return len(self._by_id)
 
     async def listen(self, incoming: IncomingRequest, principal: str, root: str) -> None:
-        """A GET: serve a stream, from its endpoint event to its end. Raises `Refusal`."""
+        """A GET: serve a stream, from its endpoint event to its end. Raises `HttpError`."""
         self._check_room(principal)
         accepts = Revisions(reversed(self._service.accepts.handshakes))
         service = self._service

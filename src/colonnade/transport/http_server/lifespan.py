@@ -38,7 +38,7 @@ class OnDemandLifespan:
         self._over: asyncio.Future[None] | None = None
 
     async def started(self) -> None:
-        """Wait until it has started. Raises `Refusal` if it fails; the next call tries again."""
+        """Wait until it has started. Raises `HttpError` if it fails; the next call tries again."""
         if self._ready is None or self.task is None or self.task.done():
             loop = asyncio.get_running_loop()
             self._ready, self._over = loop.create_future(), loop.create_future()

@@ -323,8 +323,8 @@ class IncomingRequest:
     # ------------------------------------------------------------ the body
 
     async def body(self) -> bytes:
-        """The whole body. Raises `Refusal` if it is too large, `ClientDisconnected` if it does not
-        arrive."""
+        """The whole body. Raises `HttpError` if it is too large, `ClientDisconnected` if it does
+        not arrive."""
         if (
             len(self.headers.get(b"content-length", b"")) >= LONG_LENGTH_DIGITS
             or b"expect" in self.headers

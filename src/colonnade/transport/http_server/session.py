@@ -633,7 +633,7 @@ class HttpSession:
 
     async def listen(self, incoming: IncomingRequest, after: str | None) -> None:
         """A GET: a new stream for notifications, or the rest of one with `Last-Event-ID`. Raises
-        `Refusal`."""
+        `HttpError`."""
         if after is None:
             self._check_streams()
             stream, number = self.open_stream(streamable=True), 0

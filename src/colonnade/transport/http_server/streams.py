@@ -286,7 +286,7 @@ class SubscribedUris(set[str]):
         self._principal = principal
 
     def add(self, uri: str) -> None:
-        """Subscribe to one more. Raises `Refusal` (503) if all sessions have too many."""
+        """Subscribe to one more. Raises `HttpError` (503) if all sessions have too many."""
         if uri in self:
             return
         if not self._budget.reserve(self._principal, _size(uri)):
