@@ -112,9 +112,9 @@ CUTS: dict[str, Cut] = {
     ),
     "75 a reference to elsewhere": Cut(
         "protocol/schema/bounds.py",
-        "        if found is None:\n            raise Unsound(\n"
+        "        if found is None:\n            raise UnusableSchema(\n"
         '                f"refers to {reference[:200]!r}, which is outside',
-        "        if found is None:\n            return\n            raise Unsound(\n"
+        "        if found is None:\n            return\n            raise UnusableSchema(\n"
         '                f"refers to {reference[:200]!r}, which is outside',
         SCHEMA,
         "a_reference_to_elsewhere",

@@ -52,12 +52,12 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-04 a token in the query": Cut(
         ENTRANCE,
-        '            turn.root = scope.get("root_path", "")\n            place',
-        '            turn.root = scope.get("root_path", "")\n'
+        '            request.root = scope.get("root_path", "")\n            place',
+        '            request.root = scope.get("root_path", "")\n'
         '            query = scope["query_string"]\n'
         '            if query.startswith(b"access_token="):\n'
         '                given = b"Bearer " + query[len(b"access_token=") :]\n'
-        '                turn.headers = {**turn.headers, b"authorization": given}\n'
+        '                request.headers = {**request.headers, b"authorization": given}\n'
         "            place",
         DOOR,
         "query_or_the_body",
@@ -78,8 +78,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-08 a malformed header": Cut(
         PROTECTION,
-        "raise Refusal(BAD_REQUEST, words, headers=ways)",
-        "raise Refusal(UNAUTHORIZED, words, headers=ways)",
+        "raise HttpError(BAD_REQUEST, words, headers=ways)",
+        "raise HttpError(UNAUTHORIZED, words, headers=ways)",
         DOOR,
         "malformed_header",
     ),
@@ -92,15 +92,15 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-08 a bad token": Cut(
         PROTECTION,
-        "raise Refusal(UNAUTHORIZED, words, headers=tuple(headers), detail=detail) from None",
-        "raise Refusal(FORBIDDEN, words, headers=tuple(headers), detail=detail) from None",
+        "raise HttpError(UNAUTHORIZED, words, headers=tuple(headers), detail=detail) from None",
+        "raise HttpError(FORBIDDEN, words, headers=tuple(headers), detail=detail) from None",
         DOOR,
         "bad_token",
     ),
     "RS-08 too little": Cut(
         PROTECTION,
-        "return Refusal(FORBIDDEN, words, headers=",
-        "return Refusal(UNAUTHORIZED, words, headers=",
+        "return HttpError(FORBIDDEN, words, headers=",
+        "return HttpError(UNAUTHORIZED, words, headers=",
         DOOR,
         "all_of_them",
     ),
@@ -284,8 +284,8 @@ CUTS: dict[str, Cut] = {
     ),
     "a browser's environment": Cut(
         "cli/commands/login.py",
-        "os.environ.pop(client.secret_env)",
-        "os.environ[client.secret_env]",
+        "os.environ.pop(given.secret_env)",
+        "os.environ[given.secret_env]",
         CHILDREN,
         "browser_learns",
     ),
@@ -313,6 +313,14 @@ CUTS: dict[str, Cut] = {
     ),
 }
 
+ALL_CUTS = (
+    test_mutations.CUTS,
+    test_client_mutations.CUTS,
+    test_elicitation_mutations.CUTS,
+    test_advisory_mutations.CUTS,
+    CUTS,
+)
+
 
 def cases() -> dict[str, list[str]]:
     """The rows of CASES.md: to each id its tests and its cuts."""
@@ -326,9 +334,7 @@ def test_every_case_has_a_line_with_tests_that_name_it_and_cuts_that_are_made() 
     ids = [f"{kind}-{n:02}" for kind, count in counts.items() for n in range(1, count + 1)]
     found = cases()
     assert list(found) == ids
-    modules = (test_mutations, test_client_mutations, test_elicitation_mutations)
-    made = {name for module in modules for name in module.CUTS}
-    made |= CUTS.keys() | test_advisory_mutations.CUTS.keys()
+    made = {name for cuts in ALL_CUTS for name in cuts}
     sources = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     there = {name for source in sources for name in re.findall(r"def (test_\w+)\(", source)}
     for id, (tests, cuts) in found.items():
@@ -340,6 +346,14 @@ def test_every_case_has_a_line_with_tests_that_name_it_and_cuts_that_are_made() 
         assert set(listed) <= made, (id, set(listed) - made)
         # A cut that has the name of a case is in its line.
         assert {name for name in made if name.startswith(f"{id} ")} <= set(listed), id
+
+
+def test_each_cut_is_one_place_of_the_source_and_leaves_python() -> None:
+    for name, cut in ((name, cut) for cuts in ALL_CUTS for name, cut in cuts.items()):
+        source = (ROOT / "src/colonnade" / cut.file).read_text("utf-8")
+        assert source.count(cut.old) == 1, f"{name}: {cut.file} has not one of {cut.old!r}"
+        compile(source.replace(cut.old, cut.new), cut.file, "exec")
+        assert (ROOT / "tests/auth" / cut.tests).is_file(), f"{name}: no {cut.tests}"
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ READ, LOGIN, CROWD = (
 
 CUTS: dict[str, Cut] = {
     "CL-01 whose parameter": Cut(
-        "protocol/http/challenges.py", "for one in self.ours if name in", "for one in self.all if name in",
+        "protocol/http/challenges.py", "for one in self.token_challenges if name in", "for one in self.all if name in",
         READ, "cl_01_a_parameter_of_another",
     ),
     "CL-01 the place that is named": Cut(

@@ -33,10 +33,14 @@ CUTS: dict[str, Cut] = {
         INTERVIEW, "if not self.pending:", "if False:", ROUNDS, "without_questions"
     ),
     "RQ-02 what was declared": Cut(
-        INTERVIEW, "if not can_answer(", "if False and not can_answer(", ROUNDS, "nobody_declared"
+        INTERVIEW,
+        "if not is_supported(",
+        "if False and not is_supported(",
+        ROUNDS,
+        "nobody_declared",
     ),
     "RQ-02 on this request": Cut(
-        INTERVIEW, "if not can_answer(", "if False and not can_answer(", BACK, "this_request"
+        INTERVIEW, "if not is_supported(", "if False and not is_supported(", BACK, "this_request"
     ),
     "RQ-02 modes": Cut(
         QUESTIONS,
@@ -88,7 +92,7 @@ CUTS: dict[str, Cut] = {
     "RQ-06 a warning": Cut(SEALING, "            self._warn()\n", "", DEPOT, "is_warned_of_once"),
     "RQ-07 what is no memory": Cut(
         INTERVIEW,
-        "    except Fault:\n        raise no_such_state() from None",
+        "    except Fault:\n        raise invalid_request_state() from None",
         "    except Fault:\n        raise",
         BACK,
         "opens_to_rubbish",
@@ -153,8 +157,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-11 everybody is asked": Cut(
         "client/request.py",
-        "answers = await rounds.wait_for_user(answering.respond_all(requests))",
-        "answers = vars(rounds).get('a') or await answering.respond_all(requests)"
+        "answers = await rounds.wait_for_user(responder.respond_all(requests))",
+        "answers = vars(rounds).get('a') or await responder.respond_all(requests)"
         "\n            vars(rounds)['a'] = answers",
         LONG,
         "only_asks_back",
