@@ -152,7 +152,8 @@ async def test_a_wait_ends() -> None:
     listener = RedirectListener()
     await listener.open()
     with pytest.raises(LoginRequired, match="not completed within"):
-        await listener.wait(STATE, 0.01)
+        async with asyncio.timeout(30):  # of a wait that does not end by itself
+            await listener.wait(STATE, 0.01)
     await listener.close()
 
 
