@@ -128,6 +128,7 @@ async def test_a_handler_sees_path_query_headers_client_and_body() -> None:
 async def test_a_function_that_blocks_runs_in_a_thread() -> None:
     async with up() as caller:
         answer = await get(caller, "/blocking")
+        assert answer.status == 200
         assert answer.body.decode() != threading.current_thread().name
 
 

@@ -308,6 +308,15 @@ def test_cl_15_credentials_of_one_issuer_are_an_error_at_another(auth: Login, sc
     assert world.pages == []
 
 
+def test_cl_15_one_slash_at_the_end_makes_no_other_issuer() -> None:
+    """D42."""
+    auth = ClientCredentials(issuer=f"{ISSUER}/", client_id="mine", client_secret="mine-secret")
+    assert log_in(World(), auth).tokens.issuer == ISSUER
+    auth = ClientCredentials(issuer=f"{ISSUER}//", client_id="mine", client_secret="mine-secret")
+    with pytest.raises(AuthError, match="belongs to the issuer"):
+        log_in(World(), auth)
+
+
 def test_cl_15_by_the_older_rules_too() -> None:
     world = World()
     world.places.clear()

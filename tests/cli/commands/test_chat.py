@@ -1,21 +1,25 @@
 """`colonnade chat`: a model, servers, and a person who sees each call and says whether it is made."""
 
+import asyncio
 import json
+import os
+import pty
 import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from cli.process import COMMAND, WAIT_S, command, environment, written
 from cli.terminal import END_OF_INPUT, INTERRUPT, PseudoTerminal
-from colonnade.cli.commands.chat import servers_of
+from colonnade.cli.commands.chat import Chat, servers_of
 from colonnade.cli.options import ConnectionOptions
 from colonnade.cli.terminal import Terminal
 from host.endpoint import Endpoint, refused
 from host.endpoint import said as hello
+from live import live, until
 from providers.scripted import RequestContext, Scripted
 
 KEY = "secret"
@@ -270,6 +274,27 @@ def test_an_interrupt_at_the_prompt_drops_the_line_and_a_line_in_between_counts_
         chat.answer("you> ", "/quit")
         assert chat.end()[0] == 0
     assert said(provider, "user") == ["Good day.", "How are you?"]
+
+
+@live
+async def test_an_interrupt_drops_what_was_read_of_the_line_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-D in the middle of a line hands its beginning to the program."""
+    ours, theirs = pty.openpty()
+    with open(theirs, encoding="utf-8") as stdin, open(os.dup(theirs), "w") as stderr:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        screen, unused = Terminal(), cast("Any", None)
+        chat = Chat(unused, unused, screen, unused)
+        line = asyncio.ensure_future(chat._line())
+        os.write(ours, f"half a line{END_OF_INPUT}".encode())
+        await until(lambda: screen._typed == b"half a line")
+        assert chat.interrupt()
+        os.write(ours, b"Good day.\n")
+        assert await line == "Good day."
+        assert chat.interrupt() is False
+    os.close(ours)
 
 
 def test_an_interrupt_instead_of_an_answer_makes_no_call(folder: Path) -> None:

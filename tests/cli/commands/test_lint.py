@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pydantic import BaseModel
 
 from cli.by_hand import by_hand
 from cli.process import command, written
@@ -140,8 +141,21 @@ async def test_what_our_own_servers_offer_has_items_everywhere() -> None:
         """
         return [pair[0], len(none), len(many), at.x]
 
+    class Model(BaseModel):
+        pair: tuple[int, str]
+
+    @server.tool
+    def see(model: Model) -> int:
+        """See.
+
+        Args:
+            model: What pydantic describes.
+        """
+        return model.pair[0]
+
     async with connect(server) as client:
         tools = await client.list_tools()
+    assert [tool.name for tool in tools] == ["look", "see"]
     assert [one.rule for one in lint(tools, [], [], []) if one.level == "warning"] == []
 
 

@@ -354,3 +354,15 @@ async def test_names_that_models_refuse_are_a_warning(folder: Path) -> None:
     )
     assert schema.fix == "see colonnade inspect hand.py"
     assert schema.lines[0].startswith("look around!: model providers reject its name")
+
+
+@live_for(TEST_S)
+async def test_an_array_without_items_which_some_clients_refuse_is_a_warning(folder: Path) -> None:
+    listed = tool(properties={"days": {"type": "array"}})
+    (folder / "hand.py").write_text(by_hand(tools_list=listed))
+    schema = row(await looked_at("hand.py"), "schema")
+    assert (schema.state, schema.message) == (
+        "warning",
+        "some model provider or client rejects 1 item",
+    )
+    assert schema.lines[0] == "look: VS Code rejects arrays without `items`: parameter `days`"

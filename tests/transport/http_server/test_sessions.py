@@ -175,6 +175,8 @@ async def test_an_unsupported_version_header_is_400(revision: Revision) -> None:
         await s.caller.initialize(revision.date)
         answer = await s.caller.ask("tools/list", mcp_protocol_version="1999-01-01")
         assert answer.status == 400
+        # Clients of other SDKs look for these words.
+        assert answer.json["error"]["message"].startswith("Unsupported protocol version: ")
         wire, stream = await s.caller.get(mcp_protocol_version="1999-01-01")
         assert stream.status == 400
         wire.close()

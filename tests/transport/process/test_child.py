@@ -390,6 +390,21 @@ async def test_who_waits_for_all_processes_takes_nothing_but_the_status() -> Non
 
 
 @on_asyncio
+async def test_lines_that_are_still_in_the_pipe_are_found(tmp_path: Path) -> None:
+    """A response may be read before the lines that the child wrote ahead of it."""
+    written = tmp_path / "written"
+    os.mkfifo(written)
+    script = 'echo before >&2; echo "crash (id 4f2a91)" >&2; echo after >&2; : >"$0"; exec cat'
+    with nothing_left():
+        child = await start_child(["/bin/sh", "-c", script, str(written)], name="git")
+        try:
+            written.read_bytes()  # blocks the loop, which reads nothing meanwhile
+            assert child.lines_since("4f2a91") == ["crash (id 4f2a91)", "after"]
+        finally:
+            await child.close()
+
+
+@on_asyncio
 async def test_a_child_has_one_reader() -> None:
     async with staged("serves") as stage:
         with pytest.raises(LocalProtocolError, match="already in use"):
