@@ -117,6 +117,16 @@ GONE = (
 )
 
 
+@pytest.mark.parametrize("verb", ["ls", "inspect", "doctor", "call"])
+def test_a_server_that_is_switched_off_is_started_by_no_command(verb: str, folder: Path) -> None:
+    off = noted("other") | {"disabled": True}
+    file = configure(folder / "mcp.json", mine=noted("mine"), other=off)
+    more = ["other__scribble", "name=a"] if verb == "call" else []
+    done = command(folder, verb, file, *more)
+    assert done.returncode == (2 if verb == "call" else 0), done.stderr
+    assert were_started(folder) == ([] if verb == "call" else ["mine"])
+
+
 # ---------------------------------------------------------------- ls
 
 
