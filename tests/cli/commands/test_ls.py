@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -324,3 +325,11 @@ def test_an_error_of_the_server_says_which_server_and_which_list(tmp_path: Path)
     done = command(tmp_path, "ls", "proxy.py")
     assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr == "colonnade: proxy cannot list its tools: fetch failed (-32603)\n"
+    server = {"command": sys.executable, "args": ["proxy.py"]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"web": server}}))
+    home = {"COLONNADE_HOME": str(tmp_path / "home")}
+    assert command(tmp_path, "config", "trust", "mcp.json", "--yes", **home).returncode == 0
+    done = command(tmp_path, "ls", "mcp.json", **home)
+    assert (done.returncode, done.stdout) == (5, "")
+    words = "colonnade: the tools of server 'web' cannot be listed: fetch failed (-32603)\n"
+    assert done.stderr == words

@@ -26,6 +26,7 @@ from colonnade.errors import (
     Fault,
     LocalProtocolError,
     Refused,
+    RemoteError,
     RemoteProtocolError,
     TimedOut,
 )
@@ -283,6 +284,8 @@ class Listing(Generic[T]):
         except Fault as fault:
             words = f"{self._what} cannot be decoded: {fault.message}"
             self._fail(RemoteProtocolError(words, server=self._server))
+        except RemoteError as error:
+            self._fail(self._named(error))
         except ColonnadeError as error:
             self._fail(error)
         except Exception as error:
@@ -293,6 +296,15 @@ class Listing(Generic[T]):
             self._keep(content, changes)
         finally:
             self._task = None
+
+    def _named(self, error: RemoteError) -> RemoteError:
+        """The error with the list and the server in its message, which seldom has them itself."""
+        if error.server is not None:
+            return error
+        named = error.copy()  # several lists may have the same error
+        named.args = (f"{self._what} cannot be listed: {error.summary}",)
+        named.server = self._server
+        return named
 
     def _keep(self, content: T, changes: int) -> None:
         differs = self._was_missed if self.content is None else not content.equals(self.content)
