@@ -18,10 +18,10 @@ from colonnade.errors import Fault, FaultKind, LocalProtocolError, LoginRequired
 from colonnade.logs import json_handler
 from colonnade.middleware import (
     MAX_CALLERS,
-    Bucket,
+    TokenBucket,
     _Callers,
     by_caller,
-    everybody,
+    by_server,
     log,
     rate_limit,
     timeout,
@@ -218,7 +218,7 @@ async def test_without_a_principal_a_pipe_is_counted_by_itself_where_it_is_known
 @live
 async def test_layers_add_up_so_that_all_together_are_limited_too(revision: Revision) -> None:
     clock = Clock()
-    server = serving(rate_limit(2, each=everybody, clock=clock), rate_limit(1, clock=clock))
+    server = serving(rate_limit(2, each=by_server, clock=clock), rate_limit(1, clock=clock))
     async with (
         talk(server, revision, principal="ada") as ada,
         talk(server, revision, principal="bob") as bob,
@@ -373,10 +373,21 @@ def test_who_rests_is_forgotten_and_nobody_else() -> None:
 
 
 def test_a_refusal_takes_nothing_from_a_bucket() -> None:
-    bucket = Bucket(1, 0.0)
+    bucket = TokenBucket(1, 0.0)
     assert bucket.take(2.0, 1, 0.0) == 0.0
     assert {bucket.take(2.0, 1, 0.1) for _ in range(1000)} == {0.4}
     assert bucket.take(2.0, 1, 0.5) == 0.0
+
+
+def test_a_bucket_fills_again_with_time_and_up_to_its_burst() -> None:
+    rate, burst = 50.0, 200
+    bucket = TokenBucket(burst, 0.0)
+    assert not any(bucket.take(rate, burst, 0.0) for _ in range(burst))
+    assert bucket.take(rate, burst, 0.0)
+    assert bucket.take(rate, burst, 0.5 / rate)
+    assert not bucket.take(rate, burst, 1.5 / rate)
+    assert bucket.take(rate, burst, 1.5 / rate)
+    assert [bucket.take(rate, burst, 1e6) for _ in range(2 * burst)].count(0.0) == burst
 
 
 @live

@@ -60,7 +60,7 @@ def by_caller(request: RequestContext) -> Hashable:
     """Count by principal; without one by session or connection, and all others together.
 
     Requests without a session or a principal cannot be told apart. Any client can open sessions: if
-    clients are not authenticated, put `rate_limit(..., each=everybody)` around it.
+    clients are not authenticated, put `rate_limit(..., each=by_server)` around it.
     """
     principal = request.exchange.principal
     if principal:
@@ -69,7 +69,7 @@ def by_caller(request: RequestContext) -> Hashable:
     return ref(session) if session is not None else ""
 
 
-def everybody(request: RequestContext) -> Hashable:
+def by_server(request: RequestContext) -> Hashable:
     """Count all callers together."""
     return ""
 
@@ -78,16 +78,14 @@ def _is_gone(key: Hashable) -> bool:
     return isinstance(key, ref) and cast("ref[Session]", key)() is None
 
 
-class Bucket:
+class TokenBucket:
     """A token bucket: `rate` tokens a second, `burst` at the most."""
 
-    __slots__ = ("_at", "_left", "running")
+    __slots__ = ("_at", "_left")
 
     def __init__(self, burst: float, now: float) -> None:
         self._left = burst
         self._at = now
-        # The running calls of its caller; not used by the bucket itself.
-        self.running: int = 0
 
     def take(self, rate: float, burst: float, now: float) -> float:
         """Take one token; returns 0, or how long until there is one, and then none is taken."""
@@ -97,9 +95,19 @@ class Bucket:
         self._left, self._at = left - 1.0, now
         return 0.0
 
-    def refilled(self, rate: float, burst: float, now: float) -> bool:
-        """Whether it is full, so that it can be dropped."""
-        return not self.running and self._left + (now - self._at) * rate >= burst
+    def is_full(self, rate: float, burst: float, now: float) -> bool:
+        """Whether it has all of its tokens: a new one would be the same."""
+        return self._left + (now - self._at) * rate >= burst
+
+
+class _CallerBucket(TokenBucket):
+    """The bucket of one caller, and how many of its calls are running."""
+
+    __slots__ = ("running",)
+
+    def __init__(self, burst: float, now: float) -> None:
+        super().__init__(burst, now)
+        self.running: int = 0
 
 
 class _Callers:
@@ -110,13 +118,13 @@ class _Callers:
         self.burst = burst
         self._places = places
         # The least recently used come first.
-        self._buckets: OrderedDict[Hashable, Bucket] = OrderedDict()
-        self._others: Bucket | None = None
+        self._buckets: OrderedDict[Hashable, _CallerBucket] = OrderedDict()
+        self._others: _CallerBucket | None = None
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def find(self, key: Hashable, now: float) -> Bucket:
+    def find(self, key: Hashable, now: float) -> _CallerBucket:
         """The bucket of a caller: its own, or the shared one if there are too many."""
         self._forget(now)
         bucket = self._buckets.get(key)
@@ -124,27 +132,27 @@ class _Callers:
             self._buckets.move_to_end(key)
             return bucket
         if len(self._buckets) < self._places:
-            bucket = self._buckets[key] = Bucket(self.burst, now)
+            bucket = self._buckets[key] = _CallerBucket(self.burst, now)
             return bucket
         if self._others is None:
-            self._others = Bucket(self.burst, now)
+            self._others = _CallerBucket(self.burst, now)
         return self._others
 
-    def leave(self, key: Hashable, bucket: Bucket, now: float) -> None:
+    def leave(self, key: Hashable, bucket: _CallerBucket, now: float) -> None:
         """A call is over; a bucket that is not needed any more is dropped at once."""
-        if self._buckets.get(key) is bucket and bucket.refilled(self.rate, self.burst, now):
+        if bucket.running or self._buckets.get(key) is not bucket:
+            return
+        if bucket.is_full(self.rate, self.burst, now):
             del self._buckets[key]
 
     def _forget(self, now: float) -> None:
         for _ in range(min(FORGET_AT_ONCE, len(self._buckets))):
             key = next(iter(self._buckets))
             bucket = self._buckets[key]
-            if (_is_gone(key) and not bucket.running) or bucket.refilled(
-                self.rate, self.burst, now
-            ):
-                del self._buckets[key]
-            elif bucket.running:
+            if bucket.running:
                 self._buckets.move_to_end(key)  # or it would hide those behind it
+            elif _is_gone(key) or bucket.is_full(self.rate, self.burst, now):
+                del self._buckets[key]
             else:
                 return
 
@@ -191,7 +199,7 @@ def rate_limit(
 class _Wait(Struct, frozen=True):
     """Why a call is refused, and after how many seconds to try again."""
 
-    words: str
+    message: str
     seconds: float
 
 
@@ -225,13 +233,13 @@ class _Limits:
         size = burst if burst is not None else max(1, ceil(per_s or 1))
         self._callers = _Callers(per_s or 1.0, size if per_s is not None else 0, places)
 
-    def enter(self, key: Hashable, *, holds: bool) -> Bucket | _Wait:
+    def enter(self, key: Hashable, *, holds: bool) -> _CallerBucket | _Wait:
         """Admit a call, or return why not; then nothing has changed."""
         callers, now = self._callers, self._clock()
         bucket = callers.find(key, now)
         if holds and self._at_once is not None and bucket.running >= self._at_once:
-            words = f"{self._at_once} calls are running already; wait for one of them to finish"
-            return _Wait(words, 1.0)
+            message = f"{self._at_once} calls are running already; wait for one of them to finish"
+            return _Wait(message, 1.0)
         if self._per_s is not None:
             wait_s = bucket.take(callers.rate, callers.burst, now)
             if wait_s:
@@ -239,7 +247,7 @@ class _Limits:
         bucket.running += holds
         return bucket
 
-    def leave(self, key: Hashable, bucket: Bucket, *, holds: bool) -> None:
+    def leave(self, key: Hashable, bucket: _CallerBucket, *, holds: bool) -> None:
         """An admitted call is over."""
         bucket.running -= holds
         if self._per_s is None:
@@ -249,16 +257,16 @@ class _Limits:
 def _refused(exchange: Exchange, wait: _Wait) -> t.ProtocolType:
     """Refuse a call: with an error result for a model, else with an error."""
     seconds = max(1, ceil(wait.seconds))
-    words = f"{wait.words}; try again in {seconds} s"
+    message = f"{wait.message}; try again in {seconds} s"
     if exchange.method.params is t.CallToolRequestParams:
-        return _failed(words)
+        return _failed(message)
     data = {"retryAfterMs": ceil(wait.seconds * 1000)}
     headers = (("Retry-After", str(seconds)),)
-    raise HttpError(TOO_MANY_REQUESTS, words, kind=FaultKind.TOO_MANY, headers=headers, data=data)
+    raise HttpError(TOO_MANY_REQUESTS, message, kind=FaultKind.TOO_MANY, headers=headers, data=data)
 
 
-def _failed(words: str) -> t.CallToolResult:
-    return t.CallToolResult(content=[t.TextContent(text=words)], is_error=True)
+def _failed(message: str) -> t.CallToolResult:
+    return t.CallToolResult(content=[t.TextContent(text=message)], is_error=True)
 
 
 # ---------------------------------------------------------------- timeouts
@@ -289,10 +297,10 @@ def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middle
         except TimeoutError:
             if not deadline.expired():
                 raise
-        words = f"{_name(exchange) or name} did not finish within {seconds:g} s; try less"
+        message = f"{_name(exchange) or name} did not finish within {seconds:g} s; try less"
         if exchange.method.params is t.CallToolRequestParams:
-            return _failed(words)
-        raise Fault(FaultKind.INTERNAL, words)
+            return _failed(message)
+        raise Fault(FaultKind.INTERNAL, message)
 
     return timed
 
@@ -367,10 +375,10 @@ def log(
 
     The message has them as text, and `record.request` as a dict, for JSON lines.
     """
-    said = logging.getLogger(logger) if isinstance(logger, str) else logger
+    target = logging.getLogger(logger) if isinstance(logger, str) else logger
 
     async def logged(request: RequestContext, handler: Handler) -> t.ProtocolType:
-        if not said.isEnabledFor(level):
+        if not target.isEnabledFor(level):
             return await handler(request)
         began = clock()
         outcome, fault = "crash", Fault(FaultKind.INTERNAL, "")
@@ -378,8 +386,8 @@ def log(
             result = await handler(request)
             outcome, fault = _outcome(result), None
             return result
-        except Fault as found:
-            outcome, fault = "fault", found
+        except Fault as error:
+            outcome, fault = "fault", error
             raise
         except asyncio.CancelledError:
             outcome, fault = "cancelled", None
@@ -394,7 +402,7 @@ def log(
         finally:
             took_ms = round((clock() - began) * 1000, 3)
             facts = _facts(request.exchange, outcome, fault, took_ms)
-            said.log(level, "%s", _Words(facts), extra={"request": facts})
+            target.log(level, "%s", _LogLine(facts), extra={"request": facts})
 
     return logged
 
@@ -439,10 +447,10 @@ def _trace(meta: Raw) -> str:
     if bytes(meta).find(t.TRACEPARENT_KEY.encode()) < 0:
         return ""
     try:
-        found = _TRACE.fullmatch(_traced.decode(meta).parent)
+        match = _TRACE.fullmatch(_traced.decode(meta).parent)
     except ValidationError:
         return ""
-    return found[1] if found is not None else ""
+    return match[1] if match is not None else ""
 
 
 def _name(exchange: Exchange) -> str:
@@ -459,7 +467,7 @@ def _name(exchange: Exchange) -> str:
     return (f"{scheme}{mark}{path}" if mark else path)[:MAX_NAME_CHARACTERS]
 
 
-class _Words:
+class _LogLine:
     """The facts as one line, formatted only if the record is written."""
 
     def __init__(self, facts: dict[str, Any]) -> None:

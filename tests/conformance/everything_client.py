@@ -236,10 +236,10 @@ def auth_for(scenario: str, url: str) -> Auth | None:
                 client_id=context["client_id"],
                 client_secret=context["client_secret"],
                 redirect_uri=REDIRECT_URI,
-                on_visit=visit,
+                on_redirect=visit,
             )
         case _:
-            return Login(client_metadata_url=DOCUMENT, redirect_uri=REDIRECT_URI, on_visit=visit)
+            return Login(client_metadata_url=DOCUMENT, redirect_uri=REDIRECT_URI, on_redirect=visit)
 
 
 async def protected(client: Client) -> None:

@@ -13,7 +13,7 @@ from colonnade import Audio, Context, Image, LocalProtocolError, Server
 from colonnade.errors import ProtocolError
 from colonnade.middleware import rate_limit
 from colonnade.protocol.revision import Revision
-from colonnade.server.context.context import BURST, MESSAGES_PER_S, MessageRateLimit
+from colonnade.server.context.context import BURST
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import META, Caller
 from live import live
@@ -409,18 +409,6 @@ async def test_a_flood_of_progress_and_log_is_thinned_out_and_the_last_is_seen(
         assert BURST <= len(client.told("notifications/message")) < many / 2
     warned = [one for one in caplog.messages if "are dropped" in one]
     assert len(warned) == 2  # once a call, not once a message
-
-
-def test_a_ration_fills_again_with_time() -> None:
-    limit = MessageRateLimit()
-    assert all(limit.allow(0.0) for _ in range(BURST))
-    assert not limit.allow(0.0)
-    assert not limit.allow(0.5 / MESSAGES_PER_S)
-    assert limit.allow(1.5 / MESSAGES_PER_S)
-    assert not limit.allow(1.5 / MESSAGES_PER_S)
-    assert limit.dropped == 3
-    later = 1e6
-    assert sum(limit.allow(later) for _ in range(2 * BURST)) == BURST
 
 
 @pytest.mark.spec("R0157")

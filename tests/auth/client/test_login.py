@@ -269,7 +269,7 @@ async def test_a_login_that_nobody_makes_is_asked_for_once_by_all(issuer: Issuer
         where = f"error=access_denied&state={state}&iss={issuer.url}"
         return f"http://127.0.0.1:1/callback?{where}"
 
-    auth = Login(on_visit=declined, redirect_uri="http://127.0.0.1:1/callback")
+    auth = Login(on_redirect=declined, redirect_uri="http://127.0.0.1:1/callback")
     async with serving(issuer) as url, passport(auth, url, Clock()) as shown:
         nothing = await shown.obtain("POST", url)
         tries = [shown.handle_rejection([nothing], 401, [challenge(url)], "") for _ in range(100)]

@@ -87,7 +87,7 @@ async def test_no_login_leads_to_a_denied_place(
     authority, lure = Authority(tmp_path), Lure(place)
     serving, trusting = authority.serving("public.example"), authority.trusting()
     dns(monkeypatch, lambda name: [HOME] if name == "public.example" else ["10.0.0.1"])
-    auth = Login(on_visit=lure.visited, redirect_uri=BACK, networks=[f"{HOME}/32"])
+    auth = Login(on_redirect=lure.visited, redirect_uri=BACK, networks=[f"{HOME}/32"])
     async with (
         by_hand(never) as listener,
         by_hand(lure.play, context=serving, host=HOME) as lure.hand,

@@ -226,7 +226,7 @@ async def test_cl_09_a_person_is_sent_to_web_pages_and_nowhere_else(url: str) ->
     """Whoever shows the page: our browser, or the program; each of the checks by itself."""
     seen: list[str] = []
     page = BrowserLogin(
-        Login(browser=False, on_visit=seen.append, redirect_uri="https://app.example/cb")
+        Login(browser=False, on_redirect=seen.append, redirect_uri="https://app.example/cb")
     )
     with pytest.raises(AuthError, match="the authorization page"):
         await page.open_page(url, STATE)

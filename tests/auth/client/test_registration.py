@@ -114,7 +114,7 @@ def test_cl_14_a_registration_says_what_kind_of_program_it_is() -> None:
 def test_cl_14_a_program_on_the_web_says_so() -> None:
     world = World()
     uri = "https://app.example/back"
-    log_in(world, Login(redirect_uri=uri, on_visit=lambda url: url))
+    log_in(world, Login(redirect_uri=uri, on_redirect=lambda url: url))
     assert (registered(world)["application_type"], registered(world)["redirect_uris"]) == (
         "web",
         [uri],
@@ -377,9 +377,9 @@ def test_cl_16_credentials_that_name_no_issuer_are_refused_when_they_are_made(ma
         lambda: Login(scopes=["a b"]),
         lambda: Login(scopes=[""]),
         lambda: Login(redirect_uri="https://app.example/back"),
-        lambda: Login(redirect_uri="http://app.example/back", on_visit=print),
+        lambda: Login(redirect_uri="http://app.example/back", on_redirect=print),
         lambda: Login(redirect_uri="http://127.0.0.1:1/a#b"),
-        lambda: Login(on_visit=print),
+        lambda: Login(on_redirect=print),
         lambda: Login(keep=True, store=MemoryStore(), keys=[bytes(32)]),
         lambda: Login(store=MemoryStore()),
         lambda: ClientCredentials(issuer=ISSUER, client_id="a"),

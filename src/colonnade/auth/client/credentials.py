@@ -534,7 +534,7 @@ class BrowserLogin:
     async def open_listener(self, previous: str) -> str:
         """The redirect URI of this login."""
         auth = self._login()
-        if auth.on_visit is not None:
+        if auth.on_redirect is not None:
             return auth.redirect_uri
         if self._loopback is None:
             self._loopback = RedirectListener()
@@ -545,10 +545,10 @@ class BrowserLogin:
         """Send the user to the authorization page; the query of the redirect."""
         auth = self._login()
         require_https(url.partition("?")[0], "the authorization page")
-        if auth.on_visit is not None:
-            back = await _call(auth.on_visit, url)
+        if auth.on_redirect is not None:
+            back = await _call(auth.on_redirect, url)
             if not isinstance(back, str):
-                raise LoginRequired("the login was not completed: on_visit returned no URL")
+                raise LoginRequired("the login was not completed: on_redirect returned no URL")
             return back.partition("#")[0].partition("?")[2] or back
         assert self._loopback is not None
         waiting = asyncio.ensure_future(self._loopback.wait(state, auth.login_s))

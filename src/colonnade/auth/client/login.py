@@ -58,8 +58,8 @@ from colonnade.protocol.http.challenges import Challenges
 LOGIN_TIMEOUT_S: Final = 300.0
 CLIENT_NAME: Final = "colonnade"
 
-# Sends the user to a page, and returns the URL that the browser was redirected to.
-OnVisit: TypeAlias = Callable[[str], Any]
+# Redirects the user to the authorization URL, and returns the URL of the callback.
+OnRedirect: TypeAlias = Callable[[str], Any]
 # Shows the user the URL of the login page.
 OnShow: TypeAlias = Callable[[str], None]
 
@@ -171,10 +171,10 @@ class Login(Auth):
     `keep=True` stores the login in an encrypted file on this machine; otherwise it lasts as long
     as this object.
 
-    `on_visit(url)` is for programs: it sends the user to the page, and returns the URL that the
-    browser was redirected to, which begins with `redirect_uri`. Without it the page is opened in
-    a browser (not with `browser=False`), `on_show(url)` shows the URL to the user, and a loopback
-    listener waits for the redirect.
+    `on_redirect(url)` is for web applications: it redirects the user to the authorization URL, and
+    returns the URL of the callback, which begins with `redirect_uri`. Without it the page is opened
+    in a browser (not with `browser=False`), `on_show(url)` shows the URL to the user, and a
+    loopback listener waits for the redirect.
     """
 
     unattended: bool = False
@@ -189,7 +189,7 @@ class Login(Auth):
         client_name: str = CLIENT_NAME,
         redirect_uri: str = "",
         browser: bool = True,
-        on_visit: OnVisit | None = None,
+        on_redirect: OnRedirect | None = None,
         on_show: OnShow | None = None,
         login_s: float = LOGIN_TIMEOUT_S,
         **options: Unpack[AuthOptions],
@@ -200,20 +200,18 @@ class Login(Auth):
         )
         self._settings.check()
         if redirect_uri:
-            check_redirect(redirect_uri, on_visit is not None)
-        elif on_visit is not None:
-            raise InvalidArgument(
-                "on_visit= needs redirect_uri=, where the browser is redirected to"
-            )
+            check_redirect(redirect_uri, on_redirect is not None)
+        elif on_redirect is not None:
+            raise InvalidArgument("on_redirect= needs redirect_uri=, the URL of the callback")
         self.redirect_uri: str = redirect_uri
         self.browser: bool = browser
-        self.on_visit: OnVisit | None = on_visit
+        self.on_redirect: OnRedirect | None = on_redirect
         self.on_show: OnShow | None = on_show
         self.login_s: float = login_s
 
     @property
     def account(self) -> str:
-        """The client that it was settings, if any."""
+        """The client id or the URL of the client metadata, if one was given."""
         return self._settings.client_id or self._settings.metadata_url
 
     def scopes_for(
@@ -304,12 +302,12 @@ class ClientCredentials(Auth):
 
     @property
     def account(self) -> str:
-        """The client that it is."""
+        """The client id at the issuer."""
         return self._client_id
 
     @property
     def signer(self) -> SigningKey | None:
-        """The private key, where there is one."""
+        """The private key, if there is one."""
         return self._key
 
     def grant(
@@ -426,7 +424,7 @@ def check_redirect(uri: str, anywhere: bool) -> None:
     if not anywhere and (parts.scheme != "http" or not is_loopback_host(parts.hostname or "")):
         raise InvalidArgument(
             "redirect_uri= must be a loopback URL (http://127.0.0.1:8123/callback), unless "
-            "on_visit= returns the URL of the redirect"
+            "on_redirect= returns the URL of the callback"
         )
 
 

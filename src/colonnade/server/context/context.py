@@ -68,29 +68,8 @@ from colonnade.signatures.signature import ContextMarker
 BURST = 200
 MESSAGES_PER_S = 50.0
 
-
-class MessageRateLimit:
-    """A token bucket for messages. `dropped` counts those that were not sent."""
-
-    __slots__ = ("_since", "_tokens", "dropped")
-
-    def __init__(self) -> None:
-        self._tokens = float(BURST)
-        self._since = 0.0
-        self.dropped: int = 0
-
-    def allow(self, now: float) -> bool:
-        """Whether one more message may be sent now."""
-        self._tokens = min(BURST, self._tokens + (now - self._since) * MESSAGES_PER_S)
-        self._since = now
-        if self._tokens < 1:
-            self.dropped += 1
-            return False
-        self._tokens -= 1
-        return True
-
-
 if TYPE_CHECKING:
+    from colonnade.middleware import TokenBucket
     from colonnade.server.auth import RequestHeaders
 
 log: logging.Logger = logging.getLogger("colonnade.server")
@@ -142,7 +121,8 @@ class Context(ContextMarker):
         self._waiting: set[asyncio.Future[None]] = set()
         self._threads: set[asyncio.Future[None]] = set()
         self._timer: asyncio.Handle | None = None
-        self._rate_limit: MessageRateLimit | None = None
+        self._rate_limit: TokenBucket | None = None
+        self._rate_warned = False
         self._progress_warned = False
         self._cancel_count = 0
         self._pause_count = 0
@@ -313,10 +293,14 @@ class Context(ContextMarker):
 
     def _may_send(self, what: str) -> bool:
         """Whether the rate limit allows one more notification (R0085, R0157)."""
+        now = self._loop.time()
         if self._rate_limit is None:
-            self._rate_limit = MessageRateLimit()
-        allowed = self._rate_limit.allow(self._loop.time())
-        if not allowed and self._rate_limit.dropped == 1:
+            from colonnade.middleware import TokenBucket  # on use
+
+            self._rate_limit = TokenBucket(BURST, now)
+        allowed = self._rate_limit.take(MESSAGES_PER_S, BURST, now) == 0.0
+        if not allowed and not self._rate_warned:
+            self._rate_warned = True
             method = self._request.exchange.method.name
             log.warning(
                 "a %s request sends %s faster than the rate limit; some are dropped", method, what
