@@ -4,7 +4,15 @@ Rules: types only, no behaviour but `stack`. A new interface between packages is
 """
 
 from asyncio import Future
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -22,7 +30,7 @@ from colonnade.protocol.types import NotificationParams, ProtocolType, RequestPa
 if TYPE_CHECKING:  # an object of these types exists only if its module is loaded
     from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.protocol.http.security import Headers
-    from colonnade.protocol.input_requests import InputRequest
+    from colonnade.protocol.input_requests import AnyInputResponse, InputRequest
     from colonnade.protocol.types import ProgressNotificationParams
 
 
@@ -225,6 +233,74 @@ class Conversation(Protocol):
 # Opens a connection on a transport (a pipe, a child process, HTTP, memory) that reports to these
 # callbacks.
 OpenConversation: TypeAlias = Callable[[DuplexLink, ConnectionEvents], Conversation]
+
+
+class ClientChannel(Protocol):
+    """A channel for one conversation: an end of a memory pair, a child process, a stream."""
+
+    @property
+    def open_conversation(self) -> OpenConversation: ...
+
+
+class ClientTransport(Protocol):
+    """The transport of a client to one server."""
+
+    @property
+    def name(self) -> str:
+        """The server's name in errors; empty without one."""
+        ...
+
+    @property
+    def key(self) -> Hashable | None:
+        """The key of the server in the negotiation cache; None if it is not cached."""
+        ...
+
+    @property
+    def can_reconnect(self) -> bool:
+        """Whether another conversation can be opened after one has ended."""
+        ...
+
+    @property
+    def restarts(self) -> bool:
+        """Whether opening another channel restarts the server."""
+        ...
+
+    @property
+    def mirrors(self) -> bool:
+        """Whether arguments are mirrored into headers."""
+        ...
+
+    @property
+    def always_handshakes(self) -> bool:
+        """Whether conversations always begin with `initialize`."""
+        ...
+
+    @property
+    def legacy_sse(self) -> "ClientTransport | None":
+        """The same server over HTTP+SSE; None if there is no such transport."""
+        ...
+
+    async def open_channel(self, timeout_s: float) -> OpenConversation:
+        """Open a channel for a new conversation. Raises `ChannelError`."""
+        ...
+
+    async def close(self) -> None:
+        """Close the transport. May be called at any time, and more than once."""
+        ...
+
+
+class InputResponder(Protocol):
+    """Responds to the input requests of a result or an error: of one call, or of a client."""
+
+    async def respond(self, request: "InputRequest") -> "AnyInputResponse":
+        """Respond to one input request. Raises `Declined` if the result cannot express that."""
+        ...
+
+    async def respond_all(
+        self, requests: "Mapping[str, InputRequest]"
+    ) -> "dict[str, AnyInputResponse]":
+        """Respond to several, by their keys."""
+        ...
 
 
 class Service(Protocol):

@@ -29,13 +29,14 @@ from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
 from colonnade.client.client import Client, Completer, OnLog, OnProgress
 from colonnade.client.connect import PING_S, GivenHeaders, Target
 from colonnade.client.connect import connect as connect_in_loop
-from colonnade.client.input_callbacks import InputResponder, OnElicit, OnSample
+from colonnade.client.input_callbacks import OnElicit, OnSample
 from colonnade.client.results import ToolResult
 from colonnade.client.roots import GivenRoots, RootInputs
 from colonnade.client.subscriptions import Change
 from colonnade.client.tools import ListedTool
 from colonnade.client.transports import OnStderr
 from colonnade.errors import ConnectionLost, LocalProtocolError
+from colonnade.ports import InputResponder
 from colonnade.protocol import types as t
 from colonnade.protocol.link.link import TIMEOUT_S
 

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 from msgspec import UNSET, Raw
 
 from colonnade.client.cache import ListBudget
-from colonnade.client.input_callbacks import InputResponder
 from colonnade.client.request import (
     BaseClient,
     Headers,
     OnLog,
     OnProgress,
     OriginalCaller,
+    complete_params,
     ignore_progress,
+    prompt_params,
 )
 from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped, show_crash
 from colonnade.client.roots import RootInputs
@@ -37,11 +38,11 @@ from colonnade.errors import (
     ChannelError,
     ColonnadeError,
     FaultKind,
-    InvalidArgument,
     InvalidArgumentType,
     LocalProtocolError,
     RemoteError,
 )
+from colonnade.ports import InputResponder
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import convert_to
 from colonnade.protocol.codec.encode import encode_finite
@@ -373,8 +374,7 @@ class Client(BaseClient):
         timeout_s: float | None = None,
     ) -> t.GetPromptResult:
         """Get the messages of a prompt."""
-        given = dict(arguments) if arguments is not None else None
-        params = t.GetPromptRequestParams(name=name, arguments=given)
+        params = prompt_params(name, arguments)
         return await self._ask("prompts/get", params, t.GetPromptResult, timeout_s)
 
     async def complete(
@@ -390,19 +390,7 @@ class Client(BaseClient):
 
         `context` has the other arguments that are known.
         """
-        if (prompt is None) is (template is None):
-            raise InvalidArgument("complete takes either prompt='name' or template='uri'")
-        ref: t.PromptReference | t.ResourceTemplateReference
-        ref = (
-            t.PromptReference(name=prompt)
-            if prompt is not None
-            else t.ResourceTemplateReference(uri=template or "")
-        )
-        params = t.CompleteRequestParams(
-            ref=ref,
-            argument=t.CompletionArgument(name=argument, value=value),
-            context=t.CompletionContext(arguments=dict(context)) if context else None,
-        )
+        params = complete_params(argument, value, prompt, template, context)
         return (await self._ask("completion/complete", params, t.CompleteResult)).completion
 
     def completer(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import takewhile
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from colonnade import __version__
 from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
@@ -21,7 +21,6 @@ from colonnade.client.request import running_loop
 from colonnade.client.roots import GivenRoots
 from colonnade.client.transports import (
     ChannelTransport,
-    ClientTransport,
     CredentialsFactory,
     HttpTransport,
     LegacySseTransport,
@@ -31,7 +30,7 @@ from colonnade.client.transports import (
     is_service,
 )
 from colonnade.errors import AuthError, InvalidArgument, InvalidArgumentType, LocalProtocolError
-from colonnade.ports import OpenConversation, Service
+from colonnade.ports import ClientChannel, ClientTransport, OpenConversation, Service
 from colonnade.protocol import types as t
 from colonnade.protocol.link.link import TIMEOUT_S
 from colonnade.protocol.revision import EVERY, Revisions
@@ -39,13 +38,6 @@ from colonnade.transport.process.command import python_command, search_path, spl
 
 if TYPE_CHECKING:  # most clients need no authentication
     from colonnade.auth.client.login import Auth
-
-
-class ClientChannel(Protocol):
-    """A channel for one conversation: an end of a memory pair, a child process, a stream."""
-
-    @property
-    def open_conversation(self) -> OpenConversation: ...
 
 
 # A URL; a file (`.py`, `.js`); a command as a list; a server; one resolved entry of a

@@ -23,7 +23,7 @@ from colonnade.client.probe import (
     ProbeOptions,
     negotiate,
 )
-from colonnade.client.transports import ClientTransport, ProcessTransport
+from colonnade.client.transports import ProcessTransport
 from colonnade.errors import (
     CannotConnect,
     ChannelError,
@@ -34,7 +34,13 @@ from colonnade.errors import (
     RemoteError,
     RemoteProtocolError,
 )
-from colonnade.ports import ConnectionEvents, Conversation, ProgressCallback, RequestContext
+from colonnade.ports import (
+    ClientTransport,
+    ConnectionEvents,
+    Conversation,
+    ProgressCallback,
+    RequestContext,
+)
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.link.events import NotificationReceived

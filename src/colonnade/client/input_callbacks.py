@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar, copy_context
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -29,7 +29,7 @@ from colonnade.errors import (
     LocalProtocolError,
     RemoteError,
 )
-from colonnade.ports import RequestContext
+from colonnade.ports import InputResponder, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.elicitation import with_defaults
 from colonnade.protocol.input_requests import (
@@ -54,20 +54,6 @@ OnSample: TypeAlias = Callable[[t.CreateMessageRequestParams], Sampled | Awaitab
 # Rate limit of sampling requests (R0106): each costs money, and users cannot review more.
 MAX_SAMPLES = 60
 SAMPLES_S = 60.0
-
-
-class InputResponder(Protocol):
-    """Responds to the input requests of a result or an error: of one call, or of a client."""
-
-    async def respond(self, request: InputRequest) -> AnyInputResponse:
-        """Respond to one input request. Raises `Declined` if the result cannot express that."""
-        ...
-
-    async def respond_all(
-        self, requests: Mapping[str, InputRequest]
-    ) -> dict[str, AnyInputResponse]:
-        """Respond to several, by their keys."""
-        ...
 
 
 class InputCallbacks:

@@ -7,7 +7,7 @@ took input requests is never cached. Errors name the server.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -19,27 +19,34 @@ from colonnade.client.connection import ManagedConnection, PingLoop
 from colonnade.client.input_callbacks import (
     CallbackQueue,
     InputCallbacks,
-    InputResponder,
     UrlElicitations,
 )
 from colonnade.client.probe import Opening
 from colonnade.client.roots import RootsWatcher
 from colonnade.client.subscriptions import LISTS, UPDATED, ChangeStreams
 from colonnade.client.tools import ToolSchemas
-from colonnade.client.transports import ChannelTransport, ClientTransport, MemoryTransport
+from colonnade.client.transports import ChannelTransport, MemoryTransport
 from colonnade.errors import (
     ChannelError,
     ColonnadeError,
     ConnectionLost,
     Fault,
     FaultKind,
+    InvalidArgument,
     LocalProtocolError,
     RemoteError,
     RemoteProtocolError,
     TimedOut,
     ToolError,
 )
-from colonnade.ports import Conversation, OpenConversation, ProgressCallback, RequestContext
+from colonnade.ports import (
+    ClientTransport,
+    Conversation,
+    InputResponder,
+    OpenConversation,
+    ProgressCallback,
+    RequestContext,
+)
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import convert_to, decode_as, readable_items
 from colonnade.protocol.exchange import decode_result
@@ -78,29 +85,29 @@ class RoundDeadlines:
 
     async def wait_for_server(self, pending: Awaitable[T]) -> T:
         """Wait for the server until its deadline. Raises `TimedOut`."""
-        words = f"{self._call} did not finish within {self._server_s:g} s, over all its rounds"
-        return await _until(self._ends_at, pending, words, self._server)
+        message = f"{self._call} did not finish within {self._server_s:g} s, over all its rounds"
+        return await _until(self._ends_at, pending, message, self._server)
 
     async def wait_for_user(self, responder: Awaitable[T]) -> T:
         """Wait for the user until the user's deadline. Raises `TimedOut`."""
         started = asyncio.get_running_loop().time()
-        words = f"the input requests of {self._call} got no response within {MAX_PAUSED_S:g} s"
+        message = f"the input requests of {self._call} got no response within {MAX_PAUSED_S:g} s"
         try:
-            return await _until(started + self._user_s, responder, words, self._server)
+            return await _until(started + self._user_s, responder, message, self._server)
         finally:
             took_s = asyncio.get_running_loop().time() - started
             self._user_s -= took_s
             self._ends_at += took_s
 
 
-async def _until(end: float, waiting: Awaitable[T], words: str, server: str) -> T:
+async def _until(end: float, waiting: Awaitable[T], message: str, server: str) -> T:
     bound = asyncio.timeout_at(end)
     try:
         async with bound:
             return await waiting
     except TimeoutError:
         if bound.expired():
-            raise TimedOut(words, server=server or None) from None
+            raise TimedOut(message, server=server or None) from None
         raise
 
 
@@ -394,9 +401,9 @@ class BaseClient:
         rounds: RoundDeadlines | None = None
         for number in ROUND_NUMBERS:
             changes = self._cache.changes
-            said = params if level is None else self._with_level(params, level)
+            sent = params if level is None else self._with_level(params, level)
             try:
-                pending = self._connection.request(method, said, seconds, progressed, headers)
+                pending = self._connection.request(method, sent, seconds, progressed, headers)
                 # The first request has its own timeout, and most calls have no rounds.
                 raw = await (pending if rounds is None else rounds.wait_for_server(pending))
             except RemoteError as error:
@@ -427,8 +434,8 @@ class BaseClient:
             params = retry_params(
                 cast("t.InputResponseRequestParams", params), result, answers, encoder
             )
-        words = f"{method} returned input_required {MAX_ROUNDS + 1} times without a result"
-        raise self._with_server(RemoteProtocolError(words))
+        message = f"{method} returned input_required {MAX_ROUNDS + 1} times without a result"
+        raise self._with_server(RemoteProtocolError(message))
 
     def _input_requests(
         self, method: str, result: t.InputRequiredResult
@@ -436,8 +443,8 @@ class BaseClient:
         try:
             return checked_input_requests(result, self._callbacks.capabilities, self.peer.revision)
         except Fault as fault:
-            words = f"{method} requires input that this client does not support: {fault.message}"
-            raise self._with_server(RemoteProtocolError(words)) from None
+            message = f"{method} requires input that this client does not support: {fault.message}"
+            raise self._with_server(RemoteProtocolError(message)) from None
 
     def _decode(self, method: str, raw: Raw, budget: ListBudget | None) -> Any:
         if budget is not None:
@@ -452,8 +459,8 @@ class BaseClient:
                 kept, wrong = readable_items(row.result, raw)
             if not wrong:
                 raise self._with_server(fault) from None
-        for words in wrong[:MAX_LOGGED_ITEMS]:
-            log.warning("%s: skipped an item of %s: %s", self._server_label, method, words)
+        for message in wrong[:MAX_LOGGED_ITEMS]:
+            log.warning("%s: skipped an item of %s: %s", self._server_label, method, message)
         if len(wrong) > MAX_LOGGED_ITEMS:
             log.warning("%s: skipped %d items of %s", self._server_label, len(wrong), method)
         return self._decode(method, kept, None)
@@ -500,9 +507,9 @@ class BaseClient:
     async def _respond(self, request: RequestContext) -> bytes | None:
         size = len(request.exchange.request.params or b"")
         if self._input_request_bytes and self._input_request_bytes + size > MAX_INPUT_REQUEST_BYTES:
-            words = f"the open input requests have more than {MAX_INPUT_REQUEST_BYTES} bytes"
+            message = f"the open input requests have more than {MAX_INPUT_REQUEST_BYTES} bytes"
             request.fault = Fault(
-                FaultKind.TOO_MANY, f"{words}; try again when others are finished"
+                FaultKind.TOO_MANY, f"{message}; try again when others are finished"
             )
             return request.exchange.fail(request.fault)
         self._input_request_bytes += size
@@ -521,8 +528,8 @@ class BaseClient:
         try:
             if method == LOG_MESSAGE:
                 if self._on_log is not None:
-                    said = decode_as(t.LoggingMessageNotificationParams, notification.params)
-                    self._callback_queue.call(self._on_log, said, size=len(notification.params))
+                    message = decode_as(t.LoggingMessageNotificationParams, notification.params)
+                    self._callback_queue.call(self._on_log, message, size=len(notification.params))
                 return
             if method == ELICITATION_COMPLETE:
                 ended = decode_as(t.ElicitationCompleteNotificationParams, notification.params)
@@ -554,6 +561,34 @@ class BaseClient:
             self._change_streams.on_session_lost()
         else:
             self._change_streams.end(ConnectionLost("the connection ended"))
+
+
+def prompt_params(name: str, arguments: Mapping[str, str] | None) -> t.GetPromptRequestParams:
+    """The params of `prompts/get`."""
+    given = dict(arguments) if arguments is not None else None
+    return t.GetPromptRequestParams(name=name, arguments=given)
+
+
+def complete_params(
+    argument: str,
+    value: str,
+    prompt: str | None,
+    template: str | None,
+    context: Mapping[str, str] | None,
+) -> t.CompleteRequestParams:
+    """The params of `completion/complete`, of a prompt or of a resource template."""
+    ref: t.PromptReference | t.ResourceTemplateReference
+    if prompt is not None and template is None:
+        ref = t.PromptReference(name=prompt)
+    elif template is not None and prompt is None:
+        ref = t.ResourceTemplateReference(uri=template)
+    else:
+        raise InvalidArgument("complete takes either prompt='name' or template='uri'")
+    return t.CompleteRequestParams(
+        ref=ref,
+        argument=t.CompletionArgument(name=argument, value=value),
+        context=t.CompletionContext(arguments=dict(context)) if context else None,
+    )
 
 
 def running_loop() -> asyncio.AbstractEventLoop:

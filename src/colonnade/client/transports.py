@@ -11,12 +11,13 @@ import contextlib
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 from urllib.parse import urlsplit
 
 from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.errors import ConnectionLost
 from colonnade.ports import (
+    ClientTransport,
     ConnectionEvents,
     Conversation,
     Credentials,
@@ -38,53 +39,6 @@ OnStderr: TypeAlias = Callable[[str], Any]
 
 # Timeout for the `on_stderr` calls of the last lines.
 STDERR_DRAIN_S = 1.0
-
-
-class ClientTransport(Protocol):
-    """The transport to one server."""
-
-    @property
-    def name(self) -> str:
-        """The server's name in errors; empty without one."""
-        ...
-
-    @property
-    def key(self) -> Hashable | None:
-        """The key of the server in the negotiation cache; None if it is not cached."""
-        ...
-
-    @property
-    def can_reconnect(self) -> bool:
-        """Whether another conversation can be opened after one has ended."""
-        ...
-
-    @property
-    def restarts(self) -> bool:
-        """Whether opening another channel restarts the server."""
-        ...
-
-    @property
-    def mirrors(self) -> bool:
-        """Whether arguments are mirrored into headers."""
-        ...
-
-    @property
-    def always_handshakes(self) -> bool:
-        """Whether conversations always begin with `initialize`."""
-        ...
-
-    @property
-    def legacy_sse(self) -> "ClientTransport | None":
-        """The same server over HTTP+SSE; None if there is no such transport."""
-        ...
-
-    async def open_channel(self, timeout_s: float) -> OpenConversation:
-        """Open a channel for a new conversation. Raises `ChannelError`."""
-        ...
-
-    async def close(self) -> None:
-        """Close the transport. May be called at any time, and more than once."""
-        ...
 
 
 class ChannelTransport:

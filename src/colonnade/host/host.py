@@ -7,18 +7,17 @@ transport errors (the server is gone, a timeout) are raised as they are.
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from colonnade.client.connect import Target, client_info
-from colonnade.client.request import OnLog, OnProgress
+from colonnade.client.request import OnLog, OnProgress, complete_params, prompt_params
 from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped
 from colonnade.errors import (
     ColonnadeError,
     Fault,
-    InvalidArgument,
     LocalProtocolError,
     RemoteError,
     ToolError,
@@ -42,8 +41,8 @@ from colonnade.host.servers.listings import (
     HostResource,
     HostResourceTemplate,
     HostTool,
-    ListedItems,
     ListKind,
+    with_servers,
 )
 from colonnade.host.servers.session import Status
 from colonnade.ports import Handler, Middleware
@@ -180,9 +179,9 @@ class Host:
     async def list_tools(self, *, fresh: bool = False, caller: str | None = None) -> list[HostTool]:
         """Every tool of every server that can be listed; `host.problems` has the errors of the
         others. With `fresh`, every server is asked again."""
-        found = await self._list("tools/list", "tools", fresh, caller)
-        tools = cast("t.ListToolsResult", found.result).tools
-        return _with_server(tools, found.lists, lambda one: one.name, _as_tool)
+        listed = await self._list("tools/list", "tools", fresh, caller)
+        tools = cast("t.ListToolsResult", listed.result).tools
+        return with_servers(tools, listed.lists, lambda one: one.name)
 
     @overload
     async def call_tool(
@@ -235,21 +234,21 @@ class Host:
         params = t.CallToolRequestParams(name=name, arguments=raw, meta=given)
         options = NO_OPTIONS if timeout_s is None else LocalOptions(timeout_s)
         request = self._context("tools/call", params, caller, on_progress, on_log)
-        found = None
+        tool = None
         try:
             routed = await self._send(request, options)
-            result, found = cast("t.CallToolResult", routed.result), routed.tool
+            result, tool = cast("t.CallToolResult", routed.result), routed.tool
         except ToolError as error:  # of a middleware, with a message for the caller
             text = [t.TextContent(text=str(error))]
             result = t.CallToolResult(content=cast("list[t.ContentBlock]", text), is_error=True)
-        if found is None:  # a middleware returned a result of its own
+        if tool is None:  # a middleware returned a result of its own
             return ToolResult(name, result, returns, wrapped=False)
-        listings, own = found
+        listings, original = tool
         structured, wrapped = result.structured_content, False
         if structured is not UNSET and not result.is_error:
             await listings.learn_schemas(request.exchange.principal)
-            wrapped = may_be_wrapped(structured) and listings.is_wrapped(own, result)
-        return ToolResult(name, result, returns, listings.output(own), wrapped=wrapped)
+            wrapped = may_be_wrapped(structured) and listings.is_wrapped(original, result)
+        return ToolResult(name, result, returns, listings.output(original), wrapped=wrapped)
 
     async def search(
         self, words: str, limit: int = 5, *, caller: str | None = None
@@ -345,9 +344,9 @@ class Host:
         self, *, fresh: bool = False, caller: str | None = None
     ) -> list[HostPrompt]:
         """Every prompt of every server that can be listed."""
-        found = await self._list("prompts/list", "prompts", fresh, caller)
-        prompts = cast("t.ListPromptsResult", found.result).prompts
-        return _with_server(prompts, found.lists, lambda one: one.name, _as_prompt)
+        listed = await self._list("prompts/list", "prompts", fresh, caller)
+        prompts = cast("t.ListPromptsResult", listed.result).prompts
+        return with_servers(prompts, listed.lists, lambda one: one.name)
 
     async def get_prompt(
         self,
@@ -358,26 +357,25 @@ class Host:
         timeout_s: float | None = None,
     ) -> t.GetPromptResult:
         """The messages of a prompt, by its qualified name or an alias."""
-        given = dict(arguments) if arguments is not None else None
-        params = t.GetPromptRequestParams(name=name, arguments=given)
-        found = await self._request("prompts/get", params, caller, LocalOptions(timeout_s))
-        return cast("t.GetPromptResult", found)
+        params = prompt_params(name, arguments)
+        result = await self._request("prompts/get", params, caller, LocalOptions(timeout_s))
+        return cast("t.GetPromptResult", result)
 
     async def list_resources(
         self, *, fresh: bool = False, caller: str | None = None
     ) -> list[HostResource]:
         """Every resource of every server that can be listed, each with its own URI."""
-        found = await self._list("resources/list", "resources", fresh, caller)
-        resources = cast("t.ListResourcesResult", found.result).resources
-        return _with_server(resources, found.lists, lambda one: one.uri, _as_resource)
+        listed = await self._list("resources/list", "resources", fresh, caller)
+        resources = cast("t.ListResourcesResult", listed.result).resources
+        return with_servers(resources, listed.lists, lambda one: one.uri)
 
     async def list_resource_templates(
         self, *, fresh: bool = False, caller: str | None = None
     ) -> list[HostResourceTemplate]:
         """Every resource template of every server that can be listed."""
-        found = await self._list("resources/templates/list", "templates", fresh, caller)
-        templates = cast("t.ListResourceTemplatesResult", found.result).resource_templates
-        return _with_server(templates, found.lists, lambda one: one.uri_template, _as_template)
+        listed = await self._list("resources/templates/list", "templates", fresh, caller)
+        templates = cast("t.ListResourceTemplatesResult", listed.result).resource_templates
+        return with_servers(templates, listed.lists, lambda one: one.uri_template)
 
     async def read_resource(
         self,
@@ -391,8 +389,8 @@ class Host:
         `server`. A URI that several servers list is refused unless one is named."""
         params = t.ReadResourceRequestParams(uri=uri)
         options = LocalOptions(timeout_s, server)
-        found = await self._request("resources/read", params, caller, options)
-        return cast("t.ReadResourceResult", found)
+        result = await self._request("resources/read", params, caller, options)
+        return cast("t.ReadResourceResult", result)
 
     async def complete(
         self,
@@ -406,21 +404,10 @@ class Host:
         caller: str | None = None,
     ) -> t.Completion:
         """Completions of an argument of a prompt, or of a variable of a resource template."""
-        if (prompt is None) is (template is None):
-            raise InvalidArgument("complete takes either prompt='name' or template='uri'")
-        ref = (
-            t.PromptReference(name=prompt)
-            if prompt is not None
-            else t.ResourceTemplateReference(uri=template or "")
-        )
-        params = t.CompleteRequestParams(
-            ref=ref,
-            argument=t.CompletionArgument(name=argument, value=value),
-            context=t.CompletionContext(arguments=dict(context)) if context else None,
-        )
+        params = complete_params(argument, value, prompt, template, context)
         options = LocalOptions(None, server)
-        found = await self._request("completion/complete", params, caller, options)
-        return cast("t.CompleteResult", found).completion
+        result = await self._request("completion/complete", params, caller, options)
+        return cast("t.CompleteResult", result).completion
 
     # ------------------------------------------------------------ servers and callers
 
@@ -525,11 +512,11 @@ class Host:
         self, method: str, kind: ListKind, fresh: bool, caller: str | None
     ) -> HostResult:
         request = self._context(method, t.PaginatedRequestParams(), caller)
-        found = await self._send(request, LocalOptions(fresh=fresh))
-        if not found.lists:  # a middleware returned a result of its own, perhaps a cached one
+        listed = await self._send(request, LocalOptions(fresh=fresh))
+        if not listed.lists:  # a middleware returned a result of its own, perhaps a cached one
             lists = self._runtime.generation.cached_lists(kind, caller or "")
-            return found._replace(lists=lists)
-        return found
+            return listed._replace(lists=lists)
+        return listed
 
     async def _request(
         self, method: str, params: t.RequestParams, caller: str | None, options: LocalOptions
@@ -559,28 +546,33 @@ class Host:
             code = error_code(fault, NEWEST)
             raise RemoteError(code, fault.message, fault.data, hint=fault.hint) from fault
         except RemoteError as error:
-            hint = self._input_hint(error)
+            server = self._runtime.generation.servers.get(error.server or "")
+            may_sample = server is None or server.settings.sampling
+            hint = self._runtime.input_requests.hint(error, may_sample=may_sample)
             if not hint:
                 raise
-            head = request.exchange.params
-            what = head.name if head.name is not None else head.uri
-            words = f"{what!r} of server {error.server!r} needs input that it cannot request"
-            explained = RemoteError(error.code, f"{words}; {hint} ({error.message})", error.data)
+            params = request.exchange.params
+            name = params.name if params.name is not None else params.uri
+            reason = f"{name!r} of server {error.server!r} needs input that it cannot request"
+            explained = RemoteError(error.code, f"{reason}; {hint} ({error.message})", error.data)
             explained.server = error.server
             raise explained from error
         finally:
             request.exchange.settled = True
 
-    def _input_hint(self, error: RemoteError) -> str:
-        """What to change in this program, so that a server can send its input request."""
-        required = _required_capabilities(error)
-        has_callback = self._runtime.input_requests.can_answer
-        if not has_callback and required & {"elicitation", "sampling"}:
-            return "pass Host(on_input_request=…) to answer it"
-        server = self._runtime.generation.servers.get(error.server or "")
-        if "sampling" in required and server is not None and not server.settings.sampling:
-            return "set sampling = true in its settings"
-        return ""
+
+class ModelCallOptions(TypedDict, total=False):
+    """The options of a tool call of a model, as with `Host.call_openai`."""
+
+    timeout_s: float | None
+    on_progress: OnProgress | None
+
+
+class CallOptions(ModelCallOptions, total=False):
+    """The options of a tool call, as with `Host.call_tool`."""
+
+    on_log: OnLog | None
+    meta: Mapping[str, Any] | None
 
 
 class HostCaller:
@@ -607,10 +599,7 @@ class HostCaller:
         arguments: Mapping[str, Any] | None = None,
         *,
         returns: type[T],
-        timeout_s: float | None = None,
-        on_progress: OnProgress | None = None,
-        on_log: OnLog | None = None,
-        meta: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
     ) -> ToolResult[T]: ...
     @overload
     async def call_tool(
@@ -619,10 +608,7 @@ class HostCaller:
         arguments: Mapping[str, Any] | None = None,
         *,
         returns: Any = None,
-        timeout_s: float | None = None,
-        on_progress: OnProgress | None = None,
-        on_log: OnLog | None = None,
-        meta: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
     ) -> ToolResult[Any]: ...
     async def call_tool(
         self,
@@ -630,10 +616,7 @@ class HostCaller:
         arguments: Mapping[str, Any] | None = None,
         *,
         returns: Any = None,
-        timeout_s: float | None = None,
-        on_progress: OnProgress | None = None,
-        on_log: OnLog | None = None,
-        meta: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
     ) -> ToolResult[Any]:
         """See `Host.call_tool`."""
         return await self._host.call_tool(
@@ -641,10 +624,7 @@ class HostCaller:
             arguments,
             returns=returns,
             caller=self._name,
-            timeout_s=timeout_s,
-            on_progress=on_progress,
-            on_log=on_log,
-            meta=meta,
+            **options,
         )
 
     async def search(self, words: str, limit: int = 5) -> list[HostTool]:
@@ -667,28 +647,16 @@ class HostCaller:
         return await self._host.to_anthropic(strict=strict, caller=self._name)
 
     async def call_openai(
-        self,
-        tool_call: object,
-        *,
-        timeout_s: float | None = None,
-        on_progress: OnProgress | None = None,
+        self, tool_call: object, **options: Unpack[ModelCallOptions]
     ) -> ToolResult[Any]:
         """See `Host.call_openai`."""
-        return await self._host.call_openai(
-            tool_call, caller=self._name, timeout_s=timeout_s, on_progress=on_progress
-        )
+        return await self._host.call_openai(tool_call, caller=self._name, **options)
 
     async def call_anthropic(
-        self,
-        tool_use: object,
-        *,
-        timeout_s: float | None = None,
-        on_progress: OnProgress | None = None,
+        self, tool_use: object, **options: Unpack[ModelCallOptions]
     ) -> ToolResult[Any]:
         """See `Host.call_anthropic`."""
-        return await self._host.call_anthropic(
-            tool_use, caller=self._name, timeout_s=timeout_s, on_progress=on_progress
-        )
+        return await self._host.call_anthropic(tool_use, caller=self._name, **options)
 
     async def list_prompts(self, *, fresh: bool = False) -> list[HostPrompt]:
         """See `Host.list_prompts`."""
@@ -738,56 +706,3 @@ class HostCaller:
             server=server,
             caller=self._name,
         )
-
-
-# ---------------------------------------------------------------- results
-
-
-def _required_capabilities(error: RemoteError) -> set[str]:
-    """The client capabilities that a server says it requires, in the data of an error. A server
-    that says so in its message alone is not understood: the message is passed on as it is."""
-    data: object = error.data
-    if not isinstance(data, dict):
-        return set()
-    required = cast("dict[str, object]", data).get("requiredCapabilities")
-    return set(cast("dict[str, object]", required)) if isinstance(required, dict) else set()
-
-
-def _with_server(
-    items: Iterable[Any],
-    lists: Iterable[ListedItems[Any, Any]],
-    key: Callable[[Any], str],
-    make: Callable[..., T],
-) -> list[T]:
-    """The items of a list with their servers; items that a middleware has changed stay changed."""
-    same: dict[int, Any] = {}
-    known: dict[str, Any] = {}
-    for listed in lists:
-        same |= {id(item): listed.hosted[name] for name, item in listed.items.items()}
-        known = {**listed.hosted, **known}
-    found: list[T] = []
-    for item in items:
-        hosted = same.get(id(item))
-        if hosted is not None:
-            found.append(hosted)
-        elif (origin := known.get(key(item))) is not None:
-            found.append(make(item, origin))
-    return found
-
-
-def _as_tool(tool: t.Tool, origin: HostTool) -> HostTool:
-    return HostTool.from_listed(tool, origin.server, origin.original, origin.aliases)
-
-
-def _as_prompt(prompt: t.Prompt, origin: HostPrompt) -> HostPrompt:
-    return HostPrompt.from_listed(prompt, origin.server, origin.original, origin.aliases)
-
-
-def _as_resource(resource: t.Resource, origin: HostResource) -> HostResource:
-    return HostResource.from_listed(resource, origin.server)
-
-
-def _as_template(
-    template: t.ResourceTemplate, origin: HostResourceTemplate
-) -> HostResourceTemplate:
-    return HostResourceTemplate.from_listed(template, origin.server)

@@ -58,8 +58,8 @@ class HostInputRequest(NamedTuple):
     """An input request of a server: `kind` is "elicit" for elicitation and "sample" for sampling,
     and `params` are those of the request. Roots are set in the configuration.
 
-    `calls` are those that it may belong to: exactly one where that is known, and none where the
-    server sent it outside of a call.
+    `calls` are those that it may belong to: exactly one if that is known, and none if the server
+    sent it outside of a call.
     """
 
     server: str
@@ -102,8 +102,18 @@ class InputRequestHandler:
         """Whether there is a callback."""
         return self._on_input_request is not None
 
+    def hint(self, error: RemoteError, *, may_sample: bool) -> str:
+        """What to change in this program, if a server could not send an input request; otherwise
+        an empty string. `may_sample` is whether the settings of the server allow sampling."""
+        required = _required_capabilities(error)
+        if not self.can_answer and required & {"elicitation", "sampling"}:
+            return "pass Host(on_input_request=…) to answer it"
+        if "sampling" in required and not may_sample:
+            return "set sampling = true in its settings"
+        return ""
+
     async def answer(self, request: InputRequest) -> Raw:
-        """The result, encoded. Raises `RemoteError` where there is none."""
+        """The result, encoded. Raises `RemoteError` if there is none."""
         server, contexts = "", ()
         if isinstance(request, RoutedInputRequest):
             server, contexts = request.server, request.requests
@@ -122,8 +132,12 @@ class InputRequestHandler:
                 return Raw(encode(t.ElicitResult(action="decline")))
             raise _refusal(str(declined) or "the user declined") from None
         except Exception as error:
-            words = "the input request of server %r is not answered: %s"
-            log.error(words, server, _reason(error), exc_info=error)
+            log.error(
+                "the input request of server %r is not answered: %s",
+                server,
+                _reason(error),
+                exc_info=error,
+            )
             if isinstance(params, t.ElicitRequestParams):
                 return Raw(encode(t.ElicitResult(action="cancel")))
             raise _refusal("the input request was not answered") from None
@@ -144,6 +158,16 @@ class InputRequestHandler:
             raise
 
 
+def _required_capabilities(error: RemoteError) -> set[str]:
+    """The client capabilities that a server says it requires, in the data of an error. A server
+    that says so in its message alone is not understood: the message is passed on as it is."""
+    data: object = error.data
+    if not isinstance(data, dict):
+        return set()
+    required = cast("dict[str, object]", data).get("requiredCapabilities")
+    return set(cast("dict[str, object]", required)) if isinstance(required, dict) else set()
+
+
 def _result(
     params: t.ElicitRequestParams | t.CreateMessageRequestParams, returned: Any
 ) -> AnyInputResponse:
@@ -159,8 +183,8 @@ def _reason(error: Exception) -> str:
     return f"on_input_request raised {type(error).__name__}: {error}"
 
 
-def _refusal(words: str) -> RemoteError:
-    return RemoteError(NEWEST.codes[FaultKind.USER_REJECTED], words)
+def _refusal(message: str) -> RemoteError:
+    return RemoteError(NEWEST.codes[FaultKind.USER_REJECTED], message)
 
 
 def _pending_call(request: RequestContext) -> PendingCall | None:

@@ -22,7 +22,7 @@ from colonnade.client.connect import (
     transport_for,
 )
 from colonnade.client.input_callbacks import InputCallbacks
-from colonnade.client.transports import ClientTransport, ProcessTransport
+from colonnade.client.transports import ProcessTransport
 from colonnade.errors import (
     AuthError,
     CannotConnect,
@@ -35,7 +35,7 @@ from colonnade.errors import (
     RemoteProtocolError,
     TimedOut,
 )
-from colonnade.ports import OpenConversation
+from colonnade.ports import ClientTransport, OpenConversation
 from colonnade.protocol.schema.validate import Validator
 from colonnade.text import one_line
 from colonnade.transport.process.child import Child

@@ -10,7 +10,7 @@ and so cannot be called. What one caller is shown was listed for that caller.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import asdict, replace
@@ -361,6 +361,26 @@ class ListedItems(Generic[H, N]):
     def equals(self, other: "ListedItems[H, N]") -> bool:
         """Whether the other has the same items."""
         return self.items == other.items
+
+
+def with_servers(
+    items: Iterable[N], lists: Iterable[ListedItems[H, N]], key: Callable[[N], str]
+) -> list[H]:
+    """The items of a result with their servers; items that a middleware has changed stay changed,
+    and items that no server lists are left out. `key` is the name or URI of an item."""
+    unchanged: dict[int, H] = {}
+    hosted: dict[str, H] = {}
+    for listed in lists:
+        unchanged |= {id(item): listed.hosted[name] for name, item in listed.items.items()}
+        hosted = {**listed.hosted, **hosted}
+    result: list[H] = []
+    for item in items:
+        same = unchanged.get(id(item))
+        if same is not None:
+            result.append(same)
+        elif (origin := hosted.get(key(item))) is not None:
+            result.append(replace(origin, **asdict(item)))
+    return result
 
 
 class FetchList(Protocol):

@@ -24,7 +24,6 @@ from colonnade.client.request import LOG_MESSAGE, OnProgress
 from colonnade.client.results import show_crash
 from colonnade.client.transports import (
     ChannelTransport,
-    ClientTransport,
     MemoryTransport,
     ProcessTransport,
 )
@@ -39,7 +38,13 @@ from colonnade.errors import (
     RemoteError,
 )
 from colonnade.host.servers.restarts import SharedStart
-from colonnade.ports import ConnectionEvents, Conversation, OpenConversation, RequestContext
+from colonnade.ports import (
+    ClientTransport,
+    ConnectionEvents,
+    Conversation,
+    OpenConversation,
+    RequestContext,
+)
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestKind
