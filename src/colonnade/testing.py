@@ -168,8 +168,8 @@ class Rehearsed(InputCallbacks):
         return _answered(self._ordered.popleft(), asked)
 
     def _refuse(self, asked: InputRequestParams, why: str) -> NoReturn:
-        words = shown(words_of(asked))
-        self.failure = AssertionError(f"unexpected request of the server, {words}: {why}")
+        message = shown(words_of(asked))
+        self.failure = AssertionError(f"unexpected request of the server, {message}: {why}")
         raise self.failure
 
     def check_used(self) -> None:
@@ -492,7 +492,7 @@ async def _bounded(test: Awaitable[None], name: str) -> None:
         if not late.is_set():
             raise
         raise AssertionError(
-            f"{name} did not end within {TEST_S:g} s; where it waits for a Clock that stands "
+            f"{name} did not end within {TEST_S:g} s; if it waits for a Clock that stands "
             "still, run the call as a task, and await clock.advance(...)"
         ) from None
     finally:

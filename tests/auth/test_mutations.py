@@ -19,7 +19,7 @@ CUTS: dict[str, Cut] = {
     "SF-02 address": Cut(
         "auth/ssrf.py",
         'in network), "")\n    if address not in _GLOBAL_UNICAST',
-        "in network and words == 'x'), \"\")\n    if address not in _GLOBAL_UNICAST",
+        "in network and reason == 'x'), \"\")\n    if address not in _GLOBAL_UNICAST",
         DENIED,
         "leads_to_a_denied",
     ),
@@ -139,8 +139,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-03 a subject that is too long": Cut(
         "auth/server/verifier.py",
-        "if not 0 < len(found) <= MAX_SUBJECT_CHARACTERS:",
-        "if not found:",
+        "if not 0 < len(subject) <= MAX_SUBJECT_CHARACTERS:",
+        "if not subject:",
         TOKENS,
         "never_becomes_its_client",
     ),
@@ -356,7 +356,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-11 offline_access": Cut(
         "auth/server/protection.py",
-        'if "offline_access" in words:',
+        'if "offline_access" in listed:',
         "if False:",
         DOOR,
         "offline_access",

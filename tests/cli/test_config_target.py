@@ -424,9 +424,9 @@ def test_a_question_says_which_server_asks_and_for_which_call(folder: Path) -> N
 class Thinking(Person):
     """Somebody who lets others go on before an answer."""
 
-    async def ask(self, words: str) -> str | None:
+    async def ask(self, prompt: str) -> str | None:
         await asyncio.sleep(0)
-        return await super().ask(words)
+        return await super().ask(prompt)
 
 
 @live

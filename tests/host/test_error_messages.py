@@ -267,7 +267,7 @@ def test_every_mistake_has_its_place_and_its_words(
 
 def test_a_file_that_is_not_there_is_a_problem_and_no_end(tmp_path: Path) -> None:
     config = read_config([tmp_path / "mcp.json", tmp_path])
-    assert [problem.words for problem in config.problems] == [
+    assert [problem.message for problem in config.problems] == [
         "file not found",
         "it cannot be read: Is a directory",
     ]

@@ -234,8 +234,8 @@ async def test_a_broken_server_is_a_problem_and_no_others() -> None:
         assert [tool.server for tool in await host.list_tools()] == ["good"] * 3
         (problem,) = host.problems
         assert problem.server == "bad"
-        assert "no such disk" in problem.words
-        assert "bad" in problem.words
+        assert "no such disk" in problem.message
+        assert "bad" in problem.message
 
 
 def test_what_can_be_no_server_is_refused_at_once_with_its_key() -> None:
@@ -247,7 +247,7 @@ def test_what_can_be_no_server_is_refused_at_once_with_its_key() -> None:
 async def test_problems_of_a_configuration_are_told_beside_those_of_servers() -> None:
     config = Config(entries={}, problems=(HostProblem("x", "it has no command"),))
     async with Host(config) as host:
-        assert [problem.words for problem in host.problems] == ["it has no command"]
+        assert [problem.message for problem in host.problems] == ["it has no command"]
 
 
 @live

@@ -59,7 +59,7 @@ async def test_a_hung_server_costs_whoever_looks_a_bounded_wait_and_then_none() 
         assert [tool.name for tool in await host.list_tools()] == ["good__one"]
         (problem,) = host.problems
         assert problem.server == "hung"
-        assert "are not available yet" in problem.words
+        assert "are not available yet" in problem.message
         began = loop.time()
         for _ in range(20):
             assert len(await host.list_tools()) == 1
@@ -148,7 +148,7 @@ async def test_a_hung_server_becomes_a_problem_when_its_own_time_is_up() -> None
     hung = entry_of("hung", HUNG, Settings(start_s=0.2, timeout_s=0.2))
     async with Host({"hung": hung, "good": small()}) as host:
         assert [tool.name for tool in await host.list_tools()] == ["good__one"]
-        assert "hung" in host.problems[0].words
+        assert "hung" in host.problems[0].message
         with pytest.raises(Exception, match="hung"):
             await host.call_tool("hung__anything")
 
@@ -316,7 +316,7 @@ async def test_what_is_odd_about_a_list_breaks_no_other_and_has_good_names() -> 
         assert len({tool.name for tool in tools}) == len(tools)
         assert next(tool for tool in tools if tool.original == "wordy").description
         (problem,) = host.problems
-        assert (problem.server, "'ok' more than once" in problem.words) == ("odd", True)
+        assert (problem.server, "'ok' more than once" in problem.message) == ("odd", True)
         assert (await host.call_tool("good__one")).text == "one"
 
 
@@ -401,5 +401,5 @@ async def test_a_list_beyond_its_limit_is_a_problem_that_names_its_server_once()
         assert await host.list_tools() == []
         (problem,) = host.problems
         words = "server 'odd': tools/list has more than 10 bytes; to read it, raise"
-        assert problem.words.startswith(words)
+        assert problem.message.startswith(words)
         assert host.failures["odd"].server == "odd"

@@ -49,21 +49,21 @@ async def test_a_dead_server_is_started_by_one_look_and_told_of_once(tmp_path: P
         await look(host)
         assert starts.read_text() == "x"
         (problem,) = host.problems
-        assert problem.words.count("the disk is full") == 1
+        assert problem.message.count("the disk is full") == 1
         await host.list_prompts(fresh=True)
         assert starts.read_text() == "xx"
         (problem,) = host.problems
-        assert problem.words.count("the disk is full") == 1
+        assert problem.message.count("the disk is full") == 1
 
 
 @live
 async def test_a_server_that_hangs_at_all_its_lists_is_told_of_once() -> None:
     async with Host({"hung": HUNG}, wait_s=0.05) as host:
         await host.list_tools()
-        assert "tools of server 'hung' are not available yet" in host.problems[0].words
+        assert "tools of server 'hung' are not available yet" in host.problems[0].message
         await look(host)
         words = "server 'hung' has not answered yet; list it again later"
-        assert [problem.words for problem in host.problems] == [words]
+        assert [problem.message for problem in host.problems] == [words]
 
 
 @live
@@ -75,8 +75,8 @@ async def test_what_is_wrong_with_names_is_told_of_once_beside_what_else_is() ->
     async with Host({"odd": odd, "good": server}) as host:
         await look(host)
         of_names, more = host.problems
-        assert "namespace 'no such'" in of_names.words
-        assert more.words.startswith("server 'odd' lists 'nothing' more than once")
+        assert "namespace 'no such'" in of_names.message
+        assert more.message.startswith("server 'odd' lists 'nothing' more than once")
 
 
 class Twice(Server):

@@ -110,7 +110,7 @@ async def stayed(targets: Mapping[str, Any], calls: Iterable[Call], search: str 
         stay.prompts = {one.name: one.server for one in await host.list_prompts()}
         stay.resources = [(one.server, one.uri) for one in await host.list_resources()]
         stay.found = [one.name for one in await host.search(search)]
-        stay.problems = {one.server: one.words for one in host.problems}
+        stay.problems = {one.server: one.message for one in host.problems}
         await asyncio.gather(*map(make, calls), *map(refuse, BROKEN.keys() & targets.keys()))
         stay.revisions = {one.key: one.revision for one in host.status()}
         stay.instructions = dict(host.instructions)

@@ -67,8 +67,8 @@ class InvalidToken(Exception):
     untrusted, so they are passed through `quote_claim`.
     """
 
-    def __init__(self, words: str, detail: str = "") -> None:
-        super().__init__(words)
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(message)
         self.detail = detail
 
 
@@ -148,33 +148,33 @@ def is_jwt(text: str) -> bool:
 def parse_jwt(text: str) -> UnverifiedJwt:
     """Parse a JWT without verification. Raises `InvalidToken`."""
     # The size is checked before anything is decoded.
-    found = _COMPACT_JWS.fullmatch(text) if len(text) <= MAX_TOKEN_CHARACTERS else None
-    if found is None:
+    match = _COMPACT_JWS.fullmatch(text) if len(text) <= MAX_TOKEN_CHARACTERS else None
+    if match is None:
         raise InvalidToken("the token is malformed")
     header, claims = (
-        decode_json_object(base64url_decode(found[1])),
-        decode_json_object(base64url_decode(found[2])),
+        decode_json_object(base64url_decode(match[1])),
+        decode_json_object(base64url_decode(match[2])),
     )
     if "crit" in header:  # no extension is supported (RFC 7515, 4.1.11)
         raise InvalidToken("the token has unsupported critical extensions")
-    text_signed = text[: found.end(2)].encode()
-    return UnverifiedJwt(header, claims, text_signed, base64url_decode(found[3]))
+    text_signed = text[: match.end(2)].encode()
+    return UnverifiedJwt(header, claims, text_signed, base64url_decode(match[3]))
 
 
 def decode_json_object(data: bytes) -> Json:
     """Decode a JSON object without duplicate members. Raises `InvalidToken`."""
     try:
         text = data.decode()
-        found: object = json.loads(
+        value: object = json.loads(
             text, object_pairs_hook=_reject_duplicates, parse_constant=_reject_constant
         )
         if _SURROGATE_ESCAPE.search(text):  # an unpaired surrogate cannot be encoded
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise InvalidToken("the token is malformed") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise InvalidToken("the token is malformed")
-    return cast("Json", found)
+    return cast("Json", value)
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> Json:
@@ -219,19 +219,19 @@ def parse_jwk(jwk: object) -> JsonWebKey | None:
     """Parse a public JWK (RFC 7517); None if it is unsupported, or not for verification."""
     if not isinstance(jwk, dict):
         return None
-    found = cast("Json", jwk)
-    uses = found.get("key_ops")
-    if found.get("use", "sig") != "sig" or (isinstance(uses, list) and "verify" not in uses):
+    members = cast("Json", jwk)
+    uses = members.get("key_ops")
+    if members.get("use", "sig") != "sig" or (isinstance(uses, list) and "verify" not in uses):
         return None
-    id, algorithm = found.get("kid", ""), found.get("alg", "")
+    id, algorithm = members.get("kid", ""), members.get("alg", "")
     if not isinstance(id, str) or not isinstance(algorithm, str):
         return None
     try:
-        public, curve = _public_key(found)
-        thumb = thumbprint(found)
+        public, curve = _public_key(members)
+        thumb = thumbprint(members)
     except (InvalidToken, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return JsonWebKey(id, str(found["kty"]), curve, algorithm, thumb, public)
+    return JsonWebKey(id, str(members["kty"]), curve, algorithm, thumb, public)
 
 
 def _public_key(jwk: Json) -> tuple[Any, str]:

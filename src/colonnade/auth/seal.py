@@ -78,8 +78,8 @@ class KeyRing:
     def seal(self, secret: bytes) -> str:
         """Encrypt. Raises `Fault` for more than `MAX_SECRET_BYTES`."""
         if len(secret) > MAX_SECRET_BYTES:
-            words = f"the request state has {len(secret)} bytes"
-            raise Fault(FaultKind.INTERNAL, f"{words}; the maximum is {MAX_SECRET_BYTES}")
+            message = f"the request state has {len(secret)} bytes"
+            raise Fault(FaultKind.INTERNAL, f"{message}; the maximum is {MAX_SECRET_BYTES}")
         nonce = secrets.token_bytes(NONCE_BYTES)
         head = _VERSION + self._first
         sealed = self._cipher(self._first).encrypt(nonce, secret, head + self._audience)
@@ -143,8 +143,8 @@ class RequestStateStorage:
             log.warning(
                 "the store has no room for a requestState of %d bytes: %s", len(secret), full
             )
-            words = f"{size}, and the store has no room for it"
-            raise Fault(FaultKind.INTERNAL, f"{words}; try again later") from full
+            message = f"{size}, and the store has no room for it"
+            raise Fault(FaultKind.INTERNAL, f"{message}; try again later") from full
         return seal(_IN_STORE + hashlib.sha256(secret).digest() + name.encode())
 
     async def load(self, text: str, principal: str) -> bytes:

@@ -69,12 +69,12 @@ def blocked_reason(address: Address, allowed: Iterable[Network] = ()) -> str:
     if any(address in network for network in allowed):
         return ""
     if isinstance(address, ipaddress.IPv4Address):
-        return next((words for network, words in _BLOCKED_IPV4 if address in network), "")
+        return next((reason for network, reason in _BLOCKED_IPV4 if address in network), "")
     if address not in _GLOBAL_UNICAST:
         return "loopback" if address == _LOOPBACK_6 else "not public"
     if (int(address) >> 32) & 0xFFFFFFFF & ~_ISATAP_UNIQUE == _ISATAP:
         return "ISATAP"
-    return next((words for network, words in _BLOCKED_IPV6 if address in network), "")
+    return next((reason for network, reason in _BLOCKED_IPV6 if address in network), "")
 
 
 def is_loopback_address(address: Address) -> bool:
@@ -105,8 +105,8 @@ def parse_networks(networks: Iterable[str]) -> tuple[Network, ...]:
     try:
         return tuple(ipaddress.ip_network(network) for network in networks)
     except ValueError as error:
-        words = f"networks= takes networks such as '10.0.0.0/8': {error}"
-        raise InvalidArgument(words) from None
+        message = f"networks= takes networks such as '10.0.0.0/8': {error}"
+        raise InvalidArgument(message) from None
 
 
 # ---------------------------------------------------------------- fetcher
@@ -215,7 +215,7 @@ class Fetcher:
         first = self._checked(url)
         parts = first
         for _ in range(MAX_REDIRECTS + 1):
-            address_list = await self._found(parts)
+            address_list = await self._addresses(parts)
             answer = await self._sent(method, parts, headers, body, address_list)
             try:
                 place = answer.headers.get("location") if answer.status in _REDIRECTS else None
@@ -275,7 +275,7 @@ class Fetcher:
             self._judge(address)
         return parts._replace(fragment="")
 
-    async def _found(self, parts: SplitResult) -> list[str]:
+    async def _addresses(self, parts: SplitResult) -> list[str]:
         """All addresses of a host. Raises `_Blocked` if one of them is blocked."""
         host = parts.hostname or ""
         address = ip_literal(host)
@@ -292,10 +292,10 @@ class Fetcher:
         return [str(one) for one in found]
 
     def _judge(self, address: Address) -> None:
-        words = blocked_reason(address, self._networks)
-        if words:
+        reason = blocked_reason(address, self._networks)
+        if reason:
             raise _Blocked(
-                f"{address} is not a public address ({words}); to allow it, pass networks=, or "
+                f"{address} is not a public address ({reason}); to allow it, pass networks=, or "
                 f"loopback=True for this machine"
             )
 

@@ -129,7 +129,7 @@ def _report(error: CliError) -> int:
     return error.code
 
 
-# What to type where a parameter is missing, by the name of the parameter.
+# What to type if a parameter is missing, by the name of the parameter.
 _MISSING: Final = {
     "target": "for example: {command} server.py",
     "tool": "{example} TOOL key=value; colonnade ls server.py lists the tools",
@@ -171,5 +171,5 @@ def _missing_parameter(parameter: click.Parameter, command: str) -> CliError:
     hint = _MISSING.get(parameter.name or "", "see {command} --help")
     choices = metavar.replace("|", ", ")
     example = f"for example: {command} server.py"
-    words = hint.format(command=command, example=example, metavar=choices)
-    return CliError(f"missing {name}", hint=words)
+    message = hint.format(command=command, example=example, metavar=choices)
+    return CliError(f"missing {name}", hint=message)

@@ -171,13 +171,13 @@ class ConfiguredServers:
 
     async def list_tools(self) -> Sequence[t.Tool]:
         """List every tool. Raises if there is none because a server failed."""
-        return self._found(await self.host.list_tools())
+        return self._non_empty(await self.host.list_tools())
 
     async def list_prompts(self) -> Sequence[t.Prompt]:
         """List every prompt. Raises if there is none because a server failed."""
-        return self._found(await self.host.list_prompts())
+        return self._non_empty(await self.host.list_prompts())
 
-    def _found(self, listed: Sequence[T]) -> Sequence[T]:
+    def _non_empty(self, listed: Sequence[T]) -> Sequence[T]:
         if not listed:
             for error in self.host.failures.values():
                 raise error.with_traceback(None)
@@ -196,7 +196,7 @@ class ConfiguredServers:
         tools, prompts = listing[0].result(), listing[1].result()
         resources, templates = listing[2].result(), listing[3].result()
         silent = {one.server for one in self.problems}
-        found = {
+        listings = {
             key: ServerListing(
                 [one for one in tools if one.server == key],
                 [one for one in prompts if one.server == key],
@@ -205,7 +205,7 @@ class ConfiguredServers:
             )
             for key in self.host.servers
         }
-        return {key: one for key, one in found.items() if any(one) or key not in silent}
+        return {key: one for key, one in listings.items() if any(one) or key not in silent}
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult[Any]:
         """Call a tool by its name in the host."""
@@ -394,9 +394,9 @@ def show_problems(problems: Sequence[HostProblem], terminal: Terminal) -> None:
 
 def _problem_lines(problems: Sequence[HostProblem]) -> list[str]:
     """A line for each problem; that a file is not trusted is said once for all of its servers."""
-    counts = Counter(one.words for one in problems if one.untrusted)
+    counts = Counter(one.message for one in problems if one.untrusted)
     lines = [
-        line(one) if one.place is not None and counts[one.words] < 2 else one.words
+        line(one) if one.place is not None and counts[one.message] < 2 else one.message
         for one in problems
     ]
     return list(dict.fromkeys(lines))
@@ -407,6 +407,6 @@ def problems_to_json(problems: Sequence[HostProblem]) -> list[dict[str, Any]]:
     return [problem_to_json(one) for one in problems]
 
 
-def combined_exit_code(found: Collection[object], errors: Iterable[ColonnadeError]) -> int:
+def combined_exit_code(working: Collection[object], errors: Iterable[ColonnadeError]) -> int:
     """0 if any server works, else the exit code of the first failure."""
-    return 0 if found else next(map(exit_code, errors), 0)
+    return 0 if working else next(map(exit_code, errors), 0)

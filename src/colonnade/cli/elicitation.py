@@ -186,20 +186,20 @@ def choices(field: t.PrimitiveSchema) -> list[tuple[str, str]]:
 def hint(field: t.PrimitiveSchema) -> str:
     """What can be typed, in a few words."""
     if field.type == "boolean":
-        words = "yes or no"
+        text = "yes or no"
     elif field.type == "array":
-        words = "numbers or names, separated by commas"
+        text = "numbers or names, separated by commas"
     elif choices(field):
-        words = "a number or a name"
+        text = "a number or a name"
     elif field.type == "string":
-        words = field.format or "text"
+        text = field.format or "text"
     else:
-        words = field.type
+        text = field.type
         if field.minimum is not None or field.maximum is not None:
             low = f" from {field.minimum}" if field.minimum is not None else ""
             high = f" to {field.maximum}" if field.maximum is not None else ""
-            words += low + high
-    return words
+            text += low + high
+    return text
 
 
 def parse_value(answer: str, field: t.PrimitiveSchema, options: list[tuple[str, str]]) -> Any:
@@ -300,23 +300,23 @@ def host_of(url: str) -> str:
 def warnings(url: str) -> list[str]:
     """What is suspicious about a URL (R0635)."""
     host = host_of(url)
-    found: list[str] = []
+    result: list[str] = []
     if any(label.startswith("xn--") for label in host.split(".")) or not host.isascii():
-        found.append("the host has characters that may look like others (Punycode)")
+        result.append("the host has characters that may look like others (Punycode)")
     try:
         parts = urlsplit(url)
         user, scheme = parts.username, parts.scheme
     except ValueError:
         return ["this is not a valid URL"]
     if user is not None:
-        found.append("the part before the @ is not the host, and may be meant to look like it")
+        result.append("the part before the @ is not the host, and may be meant to look like it")
     is_address, is_loopback = _is_loopback_address(host), host == "localhost"
     if is_address is not None:
         is_loopback = is_address
-        found += [] if is_loopback else ["the host is an IP address, not a name"]
+        result += [] if is_loopback else ["the host is an IP address, not a name"]
     if scheme != "https" and not is_loopback:
-        found.append("the URL is not https: others on the network can read and change the page")
-    return found
+        result.append("the URL is not https: others on the network can read and change the page")
+    return result
 
 
 def _is_loopback_address(host: str) -> bool | None:

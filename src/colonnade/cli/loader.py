@@ -5,7 +5,7 @@ its own name: the code below `if __name__ == "__main__":` does not run. `colonna
 a file that calls `run()` outside of that block, and a file that makes its server inside of it.
 The second half of the module is `serve --reload`: watch the files, and restart the process.
 
-Rules: nothing is inferred from the file without running it, and it runs once; twice only where it
+Rules: nothing is inferred from the file without running it, and it runs once; twice only if it
 makes its server below `if __name__ == "__main__":`. Every problem is a `CliError` with a hint.
 """
 
@@ -58,7 +58,7 @@ class ServerFile:
 
 
 def parse_server_file(text: str) -> ServerFile:
-    """Parse `FILE[:NAME]` or `MODULE[:NAME]`. Raises `CliError` where there is no such file."""
+    """Parse `FILE[:NAME]` or `MODULE[:NAME]`. Raises `CliError` if there is no such file."""
     source, name = text, ""
     if not os.path.exists(text):
         before, colon, after = text.rpartition(":")
@@ -169,7 +169,7 @@ def load(file: ServerFile, reporter: Reporter, *, apps: bool = False) -> "Server
 
 
 def load_or_serve(file: ServerFile, reporter: Reporter, runner: StdioRunner) -> "Server | None":
-    """Run the file and find its server; None where the file called `run()` itself, and `runner`
+    """Run the file and find its server; None if the file called `run()` itself, and `runner`
     served it. Raises `CliError`."""
     from colonnade.server.server import Server
 
@@ -358,18 +358,18 @@ def _is_beside(folder: str, module: str) -> bool:
 
 
 def _choose_server(file: ServerFile, module: ModuleType, kind: "type[Server]") -> "Server":
-    found: dict[str, Server] = {
+    servers: dict[str, Server] = {
         name: value for name, value in vars(module).items() if isinstance(value, kind)
     }
     if file.name:
-        return _named_server(file, module, found, kind)
+        return _named_server(file, module, servers, kind)
     for name in SERVER_NAMES:
-        if name in found:
-            return found[name]
-    inner = [id(one) for server in found.values() for one in server.mounted]
-    outer = {id(one): name for name, one in found.items() if id(one) not in inner}
+        if name in servers:
+            return servers[name]
+    inner = [id(one) for server in servers.values() for one in server.mounted]
+    outer = {id(one): name for name, one in servers.items() if id(one) not in inner}
     if len(outer) == 1:
-        return found[next(iter(outer.values()))]
+        return servers[next(iter(outer.values()))]
     if not outer:
         raise _no_server(file.source, module)
     names = sorted(outer.values())
@@ -381,24 +381,24 @@ def _choose_server(file: ServerFile, module: ModuleType, kind: "type[Server]") -
 
 
 def _named_server(
-    file: ServerFile, module: ModuleType, found: "dict[str, Server]", kind: "type[Server]"
+    file: ServerFile, module: ModuleType, servers: "dict[str, Server]", kind: "type[Server]"
 ) -> "Server":
     value: Any = module
-    servers = f"its servers are {', '.join(sorted(found))}" if found else ""
+    known = f"its servers are {', '.join(sorted(servers))}" if servers else ""
     for part in file.name.split("."):
         if not hasattr(value, part):
             from colonnade.text import closest  # on use
 
-            near = closest(part, found) or closest(part, dir(value))
+            near = closest(part, servers) or closest(part, dir(value))
             raise CliError(
                 f"{file.source} has no {file.name!r}",
-                hint=f"did you mean {near!r}?" if near else servers or "it has no server",
+                hint=f"did you mean {near!r}?" if near else known or "it has no server",
                 retry_on_change=True,
             )
         value = getattr(value, part)
     if isinstance(value, kind):
         return value
-    hint = servers
+    hint = known
     if callable(value) and not isinstance(value, type):
         hint = f"if it makes one, assign the result to a name in the file: server = {file.name}()"
     raise CliError(
@@ -478,7 +478,7 @@ class WatchedFiles:
         return ""
 
     def changed_or_new(self) -> str:
-        """The same, where a new file counts as changed."""
+        """The same; a new file counts as changed, too."""
         for path in self._list():
             self._known.setdefault(path, (0, 0))
         return self.changed()

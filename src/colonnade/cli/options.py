@@ -110,7 +110,7 @@ def connection_options(command: F) -> F:
 
 
 def optional_connection_options(command: F) -> F:
-    """Add the same, where TARGET may be left out: the configuration files that are found."""
+    """Add the same; TARGET may be left out, and is then the configuration files that are found."""
     target = click.argument(
         "target",
         metavar="[TARGET]",
@@ -283,7 +283,7 @@ def locate_target(options: ConnectionOptions) -> tuple[str | list[str], str, boo
 
 
 def check_order(command: str, target: str | tuple[str, ...], argument: str, name: str) -> None:
-    """Raise `CliError` where the target stands after the argument that follows it."""
+    """Raise `CliError` if the target stands after the argument that follows it."""
     if not isinstance(target, str) or "://" in target or os.path.exists(target):
         return
     is_url = argument.partition("://")[0].lower() in URL_SCHEMES and command != "read"

@@ -117,7 +117,7 @@ def cli_errors(options: ConnectionOptions) -> Generator[None, None, None]:
 
 
 async def _run_single(
-    found: ResolvedTarget,
+    resolved: ResolvedTarget,
     options: ConnectionOptions,
     terminal: Terminal,
     action: ConnectedAction,
@@ -127,20 +127,20 @@ async def _run_single(
 
     def server_name() -> str:
         info = clients[0].server if clients else None
-        return f"{one_line(info.name)} ({found.shown})" if info is not None else found.shown
+        return f"{one_line(info.name)} ({resolved.shown})" if info is not None else resolved.shown
 
     def print_stderr(line: str) -> None:
-        terminal.note(f"{found.shown} stderr: {one_line(line)}\n")
+        terminal.note(f"{resolved.shown} stderr: {one_line(line)}\n")
 
-    if options.debug and "env" in found.options:  # it is a process
-        found.options["on_stderr"] = print_stderr
+    if options.debug and "env" in resolved.options:  # it is a process
+        resolved.options["on_stderr"] = print_stderr
     connecting = connect(
-        found.target,
+        resolved.target,
         on_elicit=elicitation_handler(terminal, server_name),
         on_progress=terminal.progress,
         on_log=log_printer(terminal, server_name) if options.debug else None,
         auth=auth,
-        **found.options,
+        **resolved.options,
     )
     try:
         async with connecting as client:
@@ -148,7 +148,7 @@ async def _run_single(
             return await action(CommandSession(SingleServer(client), terminal))
     except ColonnadeError as error:
         if error.status == 404 and not error.hint:
-            error.hint = _path_hint(found.target)
+            error.hint = _path_hint(resolved.target)
         raise
 
 
@@ -177,7 +177,7 @@ async def _run_configured(
 
 
 def log_printer(terminal: Terminal, server_name: Callable[[], str]) -> OnLog:
-    """A callback that prints log notifications; `server_name` is used where there is no logger."""
+    """A callback that prints log notifications; `server_name` is used if there is no logger."""
 
     def print_log(params: t.LoggingMessageNotificationParams) -> None:
         data: Any = params.data

@@ -1,7 +1,7 @@
 """The terminal: stdout, stderr, colours, the progress line, prompts, and the web browser.
 
 Rules: stdout has the output of the command, and nothing else. What is for people only (the progress
-line, prompts) goes to stderr, and only if that is a terminal. Nothing is coloured where there is no
+line, prompts) goes to stderr, and only if that is a terminal. Nothing is coloured if there is no
 terminal, or with NO_COLOR.
 """
 
@@ -29,9 +29,9 @@ DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY")
 def browser(environ: Mapping[str, str] | None = None) -> list[str]:
     """The command that opens a URL; empty if there is none."""
     environ = os.environ if environ is None else environ
-    describe_exception = environ.get("BROWSER", "").partition(os.pathsep)[0]
+    command = environ.get("BROWSER", "").partition(os.pathsep)[0]
     with contextlib.suppress(ValueError):  # an unclosed quote
-        words = shlex.split(describe_exception)
+        words = shlex.split(command)
         if words and shutil.which(words[0]):
             return words
     if sys.platform == "darwin":
@@ -205,9 +205,9 @@ class Terminal:
 
     # ------------------------------------------------------------ prompts
 
-    async def ask(self, words: str) -> str | None:
+    async def ask(self, prompt: str) -> str | None:
         """Prompt for a line; None at the end of input."""
-        self.note(words)
+        self.note(prompt)
         line = await self._line()
         if line is None:
             self.note("\n")
@@ -240,13 +240,13 @@ class Terminal:
 
 def bar(done: float, total: float | None, message: str | None) -> str:
     """Format progress as one line."""
-    words = one_line(message)
+    label = one_line(message)
     if total is None or total <= 0:
-        return f"{done:g}  {words}".rstrip()
+        return f"{done:g}  {label}".rstrip()
     share = min(max(done / total, 0.0), 1.0)
     full = round(share * BAR_WIDTH)
     drawn = "#" * full + "." * (BAR_WIDTH - full)
-    return f"[{drawn}] {share:4.0%}  {words or f'{done:g} of {total:g}'}"
+    return f"[{drawn}] {share:4.0%}  {label or f'{done:g} of {total:g}'}"
 
 
 def _is_terminal(stream: IO[str] | None) -> bool:

@@ -150,8 +150,8 @@ class ListBudget:
     def add_cursor(self, cursor: str) -> None:
         """Count the cursor of the next page."""
         if cursor in self._cursors:
-            words = "gave the same nextCursor twice, so the list has no end"
-            raise self._error(words, "fix the server")
+            message = "gave the same nextCursor twice, so the list has no end"
+            raise self._error(message, "fix the server")
         self._cursors.add(cursor)
         if len(self._cursors) >= MAX_PAGES:
             by_page = f"read it page by page: client.ask({self._method!r}, …)"
@@ -162,6 +162,6 @@ class ListBudget:
         hint = f"to read it, raise {setting} (an argument of connect, and of a host in the settings"
         return self._error(f"has more than {most}", f"{hint} of the server)")
 
-    def _error(self, words: str, hint: str) -> RemoteProtocolError:
-        error = RemoteProtocolError(f"{self._method} {words}", hint=hint)
+    def _error(self, message: str, hint: str) -> RemoteProtocolError:
+        error = RemoteProtocolError(f"{self._method} {message}", hint=hint)
         return error.with_server(self._server) if self._server else error

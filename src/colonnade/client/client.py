@@ -523,15 +523,15 @@ class Client(BaseClient):
     ) -> list[N]:
         """Read page by page. Only a missing cursor ends the list, an empty one does not."""
         budget = ListBudget(self.name, method, self._max_list_bytes, self._max_list_items)
-        found: list[N] = []
+        result: list[N] = []
         cursor: str | None = None
         while True:
             params = t.PaginatedRequestParams(cursor=cursor)
             page = await self._ask(method, params, kind, fresh=fresh, budget=budget)
             listed = items(page)
             budget.add_items(len(listed))
-            found.extend(listed)
+            result.extend(listed)
             cursor = page.next_cursor
             if cursor is None:
-                return found
+                return result
             budget.add_cursor(cursor)

@@ -171,8 +171,8 @@ def _from_string(text: str, options: ConnectContext) -> ClientTransport:
         if ending == PYTHON:
             return options.child(python_command(path, server), name, search_path())
         if server:
-            words = f"{text[:MAX_SHOWN_CHARS]!r}: only a .py file has servers with names"
-            raise InvalidArgument(f"{words}; name the file alone", argument="target")
+            message = f"{text[:MAX_SHOWN_CHARS]!r}: only a .py file has servers with names"
+            raise InvalidArgument(f"{message}; name the file alone", argument="target")
         return options.child([PROGRAMS[ending], path], name)
     raise InvalidArgument(
         _explain_target(file if ending in PROGRAMS else text, ending), argument="target"
@@ -253,15 +253,15 @@ def _credentials_factory(url: str, options: ConnectContext) -> CredentialsFactor
 # ---------------------------------------------------------------- a list
 
 
-def _from_command(words: Sequence[object], options: ConnectContext) -> ClientTransport:
+def _from_command(command: Sequence[object], options: ConnectContext) -> ClientTransport:
     options.refuse("a command", headers=True)
-    if not words or not all(isinstance(word, str | os.PathLike) for word in words):
+    if not command or not all(isinstance(word, str | os.PathLike) for word in command):
         raise InvalidArgumentType(
             "a command is a list of strings, such as "
             "['uvx', 'mcp-server-git', '--repository', '.']",
             argument="target",
         )
-    argv = [os.fspath(cast("str | os.PathLike[str]", word)) for word in words]
+    argv = [os.fspath(cast("str | os.PathLike[str]", word)) for word in command]
     if not argv[0]:
         raise InvalidArgument(
             "the first word of a command is the program, and this is empty", argument="target"

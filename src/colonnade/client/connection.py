@@ -224,8 +224,8 @@ class ManagedConnection:
             return self._accepts
         if not self._accepts.handshakes:
             dates = ", ".join(self._accepts.dates)
-            words = f"{dates} has no HTTP+SSE transport; leave out revision=, or the type sse"
-            raise LocalProtocolError(words)
+            message = f"{dates} has no HTTP+SSE transport; leave out revision=, or the type sse"
+            raise LocalProtocolError(message)
         return Revisions(self._accepts.handshakes)
 
     async def _run_attempt(self, attempt: Attempt) -> Outcome:
@@ -373,8 +373,8 @@ class ManagedConnection:
             await self._close_candidate("the connection is opened again")
             opening = await self._negotiate()
             if why is not None:
-                words = "%s; it was restarted, and its state in memory is lost%s"
-                log.warning(words, why.sentence, why.output)
+                message = "%s; it was restarted, and its state in memory is lost%s"
+                log.warning(message, why.sentence, why.output)
             assert self._candidate is not None
             await self._on_reconnect(self._candidate, opening)
             self._conversation = self._candidate

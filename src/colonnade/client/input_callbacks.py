@@ -137,8 +137,8 @@ class InputCallbacks:
         while self._sampled_at and self._sampled_at[0] <= now - SAMPLES_S:
             self._sampled_at.popleft()
         if len(self._sampled_at) >= MAX_SAMPLES:
-            words = f"more than {MAX_SAMPLES} sampling requests within {SAMPLES_S:g} s"
-            raise Fault(FaultKind.TOO_MANY, f"{words}; try again later")
+            message = f"more than {MAX_SAMPLES} sampling requests within {SAMPLES_S:g} s"
+            raise Fault(FaultKind.TOO_MANY, f"{message}; try again later")
         self._sampled_at.append(now)
 
     def log_failure(self, method: str, error: Exception) -> None:
@@ -153,18 +153,18 @@ async def _call_handler(handler: Callable[..., Any] | None, *arguments: Any) -> 
     return await result if inspect.isawaitable(result) else result
 
 
-def elicit_result(params: t.ElicitRequestParams, said: Elicited) -> t.ElicitResult:
+def elicit_result(params: t.ElicitRequestParams, returned: Elicited) -> t.ElicitResult:
     """The `ElicitResult` for what a callback returned, in form or URL mode."""
-    if isinstance(said, t.ElicitResult):
-        return said
-    if said is None:
+    if isinstance(returned, t.ElicitResult):
+        return returned
+    if returned is None:
         return t.ElicitResult(action="cancel")
     form = params.requested_schema
     if params.mode == "url" or form is None:
-        if not isinstance(said, bool):
+        if not isinstance(returned, bool):
             raise LocalProtocolError("on_elicit must return True or False for a URL elicitation")
-        return t.ElicitResult(action="accept" if said else "decline")
-    content: Any = msgspec.to_builtins(said, enc_hook=to_json_value)
+        return t.ElicitResult(action="accept" if returned else "decline")
+    content: Any = msgspec.to_builtins(returned, enc_hook=to_json_value)
     if not isinstance(content, dict):
         if len(form.properties) != 1:
             fields = ", ".join(form.properties)
@@ -175,17 +175,17 @@ def elicit_result(params: t.ElicitRequestParams, said: Elicited) -> t.ElicitResu
     return t.ElicitResult(action="accept", content=with_defaults(form, filled))
 
 
-def sampling_result(said: Sampled | None, model: str) -> t.CreateMessageResult:
+def sampling_result(returned: Sampled | None, model: str) -> t.CreateMessageResult:
     """The `CreateMessageResult` for what a callback returned."""
-    if isinstance(said, t.CreateMessageResult):
-        return said
-    if isinstance(said, str):
-        content = t.TextContent(text=said)
+    if isinstance(returned, t.CreateMessageResult):
+        return returned
+    if isinstance(returned, str):
+        content = t.TextContent(text=returned)
         return t.CreateMessageResult(role="assistant", content=content, model=model)
-    if said is None:
+    if returned is None:
         raise Declined("the user declined the sampling request")
-    words = f"on_sample must return a str or a CreateMessageResult, not {type(said).__name__}"
-    raise LocalProtocolError(words)
+    message = f"on_sample must return a str or a CreateMessageResult, not {type(returned).__name__}"
+    raise LocalProtocolError(message)
 
 
 class Model(Struct, frozen=True, kw_only=True):
@@ -403,8 +403,8 @@ class CallbackQueue:
         reached.cancel()
         if not done:
             self._timed_out = True
-            words = "a callback is slow: stopped waiting after %g s; %d messages are queued"
-            log.warning(words, CATCH_UP_S, self._count_pending())
+            message = "a callback is slow: stopped waiting after %g s; %d messages are queued"
+            log.warning(message, CATCH_UP_S, self._count_pending())
 
     async def close(self) -> None:
         """Drop what is queued and cancel the running callback."""

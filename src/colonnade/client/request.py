@@ -313,8 +313,8 @@ class BaseClient:
         await self._callback_queue.close()
 
     def _check_loop(self) -> None:
-        """Raise `LocalProtocolError` outside the event loop that the client was opened in, where
-        its futures would never be resolved.
+        """Raise `LocalProtocolError` outside the event loop that the client was opened in: its
+        futures would never be resolved there.
 
         A thread has one running loop, so comparing the thread is enough; getting the running loop
         takes a system call in some versions of Python.

@@ -72,9 +72,9 @@ def result_html(
 ) -> str:
     """A result as HTML: its data as a table if possible, then the other blocks."""
     blocks: list[str] = []
-    said = _as_table(value) if structured is not UNSET and not is_error else ""
-    if said:
-        blocks.append(said)
+    table = _as_table(value) if structured is not UNSET and not is_error else ""
+    if table:
+        blocks.append(table)
         # The text block repeats the data for older clients.
         same = {encode(one).decode() for one in (structured, value)}
         content = [one for one in content if not (_is_text(one) and _canonical_json(one) in same)]
@@ -242,14 +242,14 @@ class ToolResult(Generic[T]):
         sent in Responses. An error begins with "Error: ".
         """
         form = api or (self.call.form if self.call is not None else "chat")
-        said = content_parts(self.content, self._structured)
-        return openai.result_entry(said, self.is_error, self._call_id(call_id), form)
+        parts = content_parts(self.content, self._structured)
+        return openai.result_entry(parts, self.is_error, self._call_id(call_id), form)
 
     def to_anthropic(self, call_id: str | None = None) -> dict[str, Any]:
         """The `tool_result` block for the content of the next user message. A result of
         `client.call_anthropic` knows its call, and needs no argument."""
-        said = content_parts(self.content, self._structured)
-        return anthropic.result_entry(said, self.is_error, self._call_id(call_id))
+        parts = content_parts(self.content, self._structured)
+        return anthropic.result_entry(parts, self.is_error, self._call_id(call_id))
 
     def _call_id(self, given: str | None) -> str:
         if given is not None:
@@ -277,9 +277,9 @@ class ToolResult(Generic[T]):
             )
         problems = output.check(self._structured)
         if problems:
-            said = join_problems(problems)
+            message = join_problems(problems)
             raise RemoteProtocolError(
-                f"{self.tool} returned data outside its output schema: {said}"
+                f"{self.tool} returned data outside its output schema: {message}"
             )
 
     def _plain(self) -> Any:
@@ -311,8 +311,8 @@ class ToolResult(Generic[T]):
             except Exception as error:  # also from validators of the caller's own type
                 problems.append(join_problems(codec.problems_of(error, None)))
         # Report the likeliest interpretation; for text, that as JSON.
-        said = problems[0] if self._structured is not UNSET else problems[-1]
-        raise RemoteProtocolError(f"{self.tool} did not return {codec.where}: {said}")
+        message = problems[0] if self._structured is not UNSET else problems[-1]
+        raise RemoteProtocolError(f"{self.tool} did not return {codec.where}: {message}")
 
 
 def may_be_wrapped(structured: Any) -> bool:
@@ -362,9 +362,9 @@ def _unknown_tool(wanted: str, known: Schemas) -> str:
     return f"there is no tool {wanted!r}{more}"
 
 
-def _error_result(call: ModelToolCall, words: str) -> ToolResult[Any]:
-    said = t.CallToolResult(content=[t.TextContent(text=words)], is_error=True)
-    result: ToolResult[Any] = ToolResult(call.name, said)
+def _error_result(call: ModelToolCall, message: str) -> ToolResult[Any]:
+    content = t.CallToolResult(content=[t.TextContent(text=message)], is_error=True)
+    result: ToolResult[Any] = ToolResult(call.name, content)
     result.call = call
     return result
 

@@ -345,8 +345,8 @@ class ChangeSubscription:
                 try:
                     error = await self._subscribe()
                 except LocalProtocolError:
-                    words = "the server has changed to another revision; listen again"
-                    self._stream.end(ConnectionLost(words))
+                    message = "the server has changed to another revision; listen again"
+                    self._stream.end(ConnectionLost(message))
                     return
                 except ColonnadeError as failed:
                     error = failed

@@ -171,13 +171,13 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def value(found: object) -> str:
+def value(given: object) -> str:
     """A value as JSON, truncated."""
-    return cut(clean(encode(found).decode("utf-8", "replace")), MAX_PLACES)
+    return cut(clean(encode(given).decode("utf-8", "replace")), MAX_PLACES)
 
 
-def _dict(found: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+def _dict(given: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", given) if isinstance(given, dict) else {}
 
 
 class ListedTool(t.Tool, kw_only=True):

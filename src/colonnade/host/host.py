@@ -223,8 +223,8 @@ class Host:
     ) -> ToolResult[Any]:
         """Call a tool by its qualified name or an alias; only its server is started.
 
-        An error of the tool is a result. Raises `RemoteError` where the server or this host rejects
-        the call, `ChannelError` where the server does not respond, and `Refused` where a middleware
+        An error of the tool is a result. Raises `RemoteError` if the server or this host rejects
+        the call, `ChannelError` if the server does not respond, and `Refused` if a middleware
         refuses. `meta` is sent along, except for keys that the protocol reserves.
         """
         raw = Raw(encode_finite(dict(arguments or {})))
@@ -269,7 +269,7 @@ class Host:
 
         - `tools`: the names of the tools that it may call; all by default.
         - `max_rounds`, `max_calls` and `max_characters` (of one result) are limits.
-        - `max_tools`: where there are more, a search tool is offered instead.
+        - `max_tools`: if there are more, a search tool is offered instead.
         - `on_call` is called before each call, and may raise `Refused`; `on_progress`, `on_result`
           and `on_message` are called with what follows.
         - `caller`: the name of the user that it runs for.

@@ -59,8 +59,8 @@ _members = msgspec.json.Decoder(dict[str, Raw])
 
 
 class LocalOptions(NamedTuple):
-    """What this program passes beside a request: the timeout, the server that is named where a URI
-    alone does not tell, and whether a list is to be read again."""
+    """What this program passes beside a request: the timeout, the server if a URI alone does
+    not determine it, and whether a list is to be read again."""
 
     timeout_s: float | None = None
     server: str | None = None
@@ -230,8 +230,8 @@ class HostRouter:
         and what the request to the server raises."""
         route = self._routes.get(request.exchange.method.name)
         if route is None:
-            words = f"method not found: {request.exchange.method.name}"
-            raise Fault(FaultKind.METHOD_NOT_FOUND, words)
+            message = f"method not found: {request.exchange.method.name}"
+            raise Fault(FaultKind.METHOD_NOT_FOUND, message)
         return route(request, options)
 
     # ------------------------------------------------------------ lists

@@ -94,7 +94,7 @@ class HostRuntime:
 
     def request(self, context: RequestContext, options: LocalOptions) -> Awaitable[HostResult]:
         """The result of a request of this program, through all middleware, and where it comes from:
-        without `lists` and `tool` where a middleware has returned a result of its own."""
+        without `lists` and `tool` if a middleware has returned a result of its own."""
         if not self._middleware:
             return self._router.route(context, options)
         return self._through_middleware(context, options)

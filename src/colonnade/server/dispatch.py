@@ -320,7 +320,7 @@ class Dispatch:
         malformed params need none: their handlers refuse them."""
         method, params = request.method, request.params
         entry: Entry | None = None
-        found = None
+        match = None
         try:
             if method == "tools/call":
                 entry = self._registry.tools.get(decode_as(CallToolRequestParams, params).name)
@@ -328,13 +328,13 @@ class Dispatch:
                 entry = self._registry.prompts.get(decode_as(t.GetPromptRequestParams, params).name)
             elif method == "resources/read":
                 uri = decode_as(t.ReadResourceRequestParams, params).uri
-                found = self._registry.find_resource(uri)
+                match = self._registry.find_resource(uri)
             elif method == "resources/subscribe":
                 uri = decode_as(t.SubscribeRequestParams, params).uri
-                found = self._registry.find_resource(uri)
+                match = self._registry.find_resource(uri)
         except Fault:
             return frozenset()
-        entry = found[0] if found is not None else entry
+        entry = match[0] if match is not None else entry
         return entry.scopes if entry is not None else frozenset()
 
     # ------------------------------------------------------------ subscriptions

@@ -707,18 +707,18 @@ def _run_settings(options: dict[str, Any]) -> dict[str, Any]:
     """The options of `run`: those given, then those of the environment."""
     from colonnade.transport.http_server.settings import prepare_log, read_limits, with_environment
 
-    found = with_environment(options)
-    as_json, level = found.pop("log_json", False), found.pop("log_level", None)
+    settings = with_environment(options)
+    as_json, level = settings.pop("log_json", False), settings.pop("log_level", None)
     from colonnade.logs import log_json
 
-    access = bool(found.get("access_log"))
+    access = bool(settings.get("access_log"))
     prepare_log(level, access_log=access, json=partial(log_json, None) if as_json else None)
-    message = found.pop("limit", ())
+    message = settings.pop("limit", ())
     if message:
         limits, run_limits = read_limits(message)
-        found.setdefault("limits", limits)
-        found.setdefault("run_limits", run_limits)
-    return found
+        settings.setdefault("limits", limits)
+        settings.setdefault("run_limits", run_limits)
+    return settings
 
 
 def _take_app_options(options: dict[str, Any]) -> dict[str, Any]:

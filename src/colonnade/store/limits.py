@@ -67,8 +67,8 @@ class StoreLimits:
             held, unit = self.principal_bytes, "bytes"
         else:
             return
-        words = f"this principal would store more than {held} {unit}"
-        raise Refused(f"{words}; delete some, or use a shorter ttl_s")
+        message = f"this principal would store more than {held} {unit}"
+        raise Refused(f"{message}; delete some, or use a shorter ttl_s")
 
     def check_total(self, size: int) -> None:
         """Raise `Refused` if this is more than the store may hold."""
@@ -102,8 +102,8 @@ def _check_name(what: str, name: str) -> None:
 
 def _too_long(what: str, name: str) -> Refused:
     shown = _display_name(name)
-    words = f"the {what} {shown} is longer than {MAX_NAME_BYTES} bytes; use a digest of it"
-    return Refused(words)
+    message = f"the {what} {shown} is longer than {MAX_NAME_BYTES} bytes; use a digest of it"
+    return Refused(message)
 
 
 def _display_name(name: str) -> str:
@@ -141,8 +141,8 @@ class TopicListener(AsyncIterator[bytes]):
             return
         waits = len(self._messages)
         if waits >= QUEUE_MESSAGES or (waits and self._bytes + len(message) > QUEUE_BYTES):
-            words = f"listened too slowly: {waits} messages ({self._bytes} bytes) were waiting"
-            self.cut(words)
+            reason = f"listened too slowly: {waits} messages ({self._bytes} bytes) were waiting"
+            self.cut(reason)
         else:
             self._messages.append(message)
             self._bytes += len(message)

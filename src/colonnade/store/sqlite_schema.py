@@ -116,8 +116,8 @@ class StoreFile:
             yield
         except sqlite3.Error as error:
             if _is_busy(error):
-                words = f"another process held the store {self._path} for {BUSY_TIMEOUT_S:g} s"
-                raise TimedOut(words) from error
+                message = f"another process held the store {self._path} for {BUSY_TIMEOUT_S:g} s"
+                raise TimedOut(message) from error
             raise kind(f"the store {self._path} {verb}: {error}") from error
         except OSError as error:
             raise kind(f"the store {self._path} {verb}: {error.strerror}") from error
@@ -160,8 +160,8 @@ class StoreFile:
                 time.sleep(0.01)
             else:
                 if mode != "wal":
-                    words = f"the store {self._path} cannot be shared; put it on a local disk"
-                    raise CannotConnect(words)
+                    message = f"the store {self._path} cannot be shared; put it on a local disk"
+                    raise CannotConnect(message)
                 return
 
     def _version(self) -> int:
@@ -174,8 +174,8 @@ class StoreFile:
             )
         empty = self._one("SELECT 1 FROM sqlite_master") is None
         if application != _APPLICATION and not (empty and version == 0):
-            words = f"{self._path} is a database of another program; name another file"
-            raise CannotConnect(words)
+            message = f"{self._path} is a database of another program; name another file"
+            raise CannotConnect(message)
         return version
 
     # ------------------------------------------------------------ entries
@@ -254,8 +254,8 @@ class StoreFile:
 
     def _forget_marks(self, which: str, value: object) -> bool:
         """Remove some marks; whether there were any."""
-        words = f"SELECT digest, owner FROM marks WHERE {which} LIMIT ?"
-        rows = self._do(words, value, SWEEP_AT_ONCE).fetchall()
+        query = f"SELECT digest, owner FROM marks WHERE {which} LIMIT ?"
+        rows = self._do(query, value, SWEEP_AT_ONCE).fetchall()
         if not rows:
             return False
         self._db.executemany("DELETE FROM marks WHERE digest = ?", [(one,) for one, _ in rows])
@@ -407,8 +407,8 @@ class StoreFile:
     def _clear(self, old: str, bound: float) -> None:
         """Delete the oldest messages while they meet the condition."""
         oldest = "SELECT id FROM messages ORDER BY id LIMIT ?"
-        words = f"DELETE FROM messages WHERE id IN ({oldest}) AND {old}"
-        while self._do(words, SWEEP_AT_ONCE, bound).rowcount > 0:
+        statement = f"DELETE FROM messages WHERE id IN ({oldest}) AND {old}"
+        while self._do(statement, SWEEP_AT_ONCE, bound).rowcount > 0:
             pass
 
     # ------------------------------------------------------------ messages
@@ -445,8 +445,8 @@ class StoreFile:
 
     def topics_after(self, number: int) -> list[tuple[int, bytes, bytes]]:
         """Number, principal and topic of all messages after this one, oldest first."""
-        words = "SELECT id, principal, topic FROM messages WHERE id > ? ORDER BY id"
-        return self._do(words, number).fetchall()
+        query = "SELECT id, principal, topic FROM messages WHERE id > ? ORDER BY id"
+        return self._do(query, number).fetchall()
 
     def message(self, number: int, principal: bytes, topic: bytes) -> bytes:
         (found,) = self._one("SELECT message FROM messages WHERE id = ?", number)

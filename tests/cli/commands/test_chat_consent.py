@@ -33,8 +33,8 @@ class Person(Terminal):
         self.asked: list[str] = []
         self._words = list(words)
 
-    async def ask(self, words: str) -> str | None:
-        self.asked.append(words)
+    async def ask(self, prompt: str) -> str | None:
+        self.asked.append(prompt)
         return self._words.pop(0)
 
 
@@ -97,9 +97,9 @@ async def test_the_time_of_a_call_begins_when_it_is_allowed(
     monkeypatch.setattr("colonnade.cli.commands.chat.monotonic", lambda: now[0])
 
     class Slow(Person):
-        async def ask(self, words: str) -> str | None:
+        async def ask(self, prompt: str) -> str | None:
             now[0] += 30
-            return await super().ask(words)
+            return await super().ask(prompt)
 
     consent, made = CallApproval(Slow("yes"), asyncio.Lock()), call(READS)
     await consent.ask(made)

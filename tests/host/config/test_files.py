@@ -76,7 +76,7 @@ async def test_a_server_that_goes_on_is_found_where_it_stands_now(tmp_path: Path
         file.write_text("\n\n" + file.read_text())
         await host.reload()
         (problem,) = host.problems
-        assert "no-such-command" in problem.words
+        assert "no-such-command" in problem.message
         assert problem.place is not None
         assert problem.place.line == 3
 
@@ -118,7 +118,7 @@ async def test_a_project_file_starts_nothing_until_somebody_trusts_it(
     file = written(tmp_path / ".mcp.json", one=entry("one"))
     async with Host.from_config(file) as host:
         assert await host.list_tools() == []
-        assert "not trusted" in host.problems[0].words
+        assert "not trusted" in host.problems[0].message
     async with Host.from_config(file, trust=True) as host:
         assert len(await host.list_tools()) == 2
 

@@ -107,7 +107,7 @@ def test_a_server_that_cannot_be_looked_up_is_a_problem_and_no_crash(tmp_path: P
         async with Host.from_config(tmp_path / "colonnade.toml") as host:
             assert await host.list_tools() == []
             (problem,) = host.problems
-            assert "'no-such-program' cannot be started" in problem.words
+            assert "'no-such-program' cannot be started" in problem.message
             assert [status.crashes for status in host.status()] == [0]
 
     asyncio.run(played())

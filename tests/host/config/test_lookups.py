@@ -90,8 +90,8 @@ def test_a_file_that_others_may_read_is_used_with_a_warning(place: Place) -> Non
         "colonnade.toml", '[servers.a]\nurl = "https://x.example"\nheaders.T = "${file:token}"'
     )
     (warning,) = place.read("colonnade.toml").warnings
-    assert "other users can read" in warning.words
-    assert "chmod 600" in warning.words
+    assert "other users can read" in warning.message
+    assert "chmod 600" in warning.message
 
 
 class Ring(ModuleType):

@@ -46,7 +46,7 @@ def test_a_project_s_file_is_not_used_before_somebody_trusts_it(place: Place, na
     assert not config.entries
     (problem,) = config.problems
     assert problem.server == "a"
-    assert f"colonnade config trust {file}" in problem.words
+    assert f"colonnade config trust {file}" in problem.message
     assert problem.place is not None
     assert problem.place.line == 1
     person = Person()
@@ -317,4 +317,4 @@ def test_a_pipe_that_a_file_names_keeps_nobody_waiting(place: Place) -> None:
     servers = {"a": {"command": "run", "envFile": "pipe"}}
     place.write(".cursor/mcp.json", {"mcpServers": servers})
     (problem,) = place.read(".cursor/mcp.json", trust=True).problems
-    assert "it is not a regular file" in problem.words
+    assert "it is not a regular file" in problem.message

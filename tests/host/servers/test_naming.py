@@ -173,7 +173,7 @@ def test_a_namespace_that_cannot_stand_in_names_is_told_why(namespace: str, word
     (problem,) = claims.problems
     assert problem.server == "s"
     first = qualified_name(namespace, "x").partition("__")[0]
-    assert problem.words.endswith(f"for now names of server 's' begin with '{first}__'")
+    assert problem.message.endswith(f"for now names of server 's' begin with '{first}__'")
     assert claims.namespaces == {"s": namespace}
 
 
@@ -214,8 +214,8 @@ def test_of_two_equal_aliases_the_first_counts_and_the_other_is_a_problem() -> N
         "the alias 'look' stands for 'read' of server 'one' already; choose another one for 'see' of "
         "server 'two'",
     )
-    assert "'a__b' contains '__'" in second.words
-    assert "for 'see' of server 'two'" in second.words
+    assert "'a__b' contains '__'" in second.message
+    assert "for 'see' of server 'two'" in second.message
 
 
 def test_nobody_takes_the_namespace_of_another() -> None:
@@ -226,7 +226,7 @@ def test_nobody_takes_the_namespace_of_another() -> None:
     assert names.find("files__read") == ("files__read", "files", "read", ())
     (problem,) = names.problems
     assert problem.server == "thief"
-    assert "wants the namespace 'files', which belongs to server 'files'" in problem.words
+    assert "wants the namespace 'files', which belongs to server 'files'" in problem.message
 
 
 def test_of_two_that_ask_for_one_namespace_the_first_has_it() -> None:
@@ -273,5 +273,5 @@ def test_of_two_with_one_digest_the_first_is_shown_and_the_other_reported() -> N
     (problem,) = names.problems
     assert (
         "'为么丣么仫仠' of server 's' has the same qualified name 's__item_fa50f8625641'"
-        in problem.words
+        in problem.message
     )

@@ -131,8 +131,8 @@ def read_authorization_response(query: str, request: AuthorizationRequest) -> st
     _check_issuer(parts, request)
     error = printable_text(parts.get("error"))
     if error:
-        words = printable_text(parts.get("error_description"))
-        reason = f"{error}: {words}" if words else error
+        description = printable_text(parts.get("error_description"))
+        reason = f"{error}: {description}" if description else error
         raise LoginRequired(f"{display_url(request.issuer)} refused the login ({reason})")
     code = parts.get("code", "")
     if not code:

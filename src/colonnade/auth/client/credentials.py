@@ -359,10 +359,10 @@ class ServerCredentials:
         if len(generations) > MAX_LOGINS:
             kind = ScopeRequired if status == 403 else LoginRequired
             reason = _reason(challenges)
-            words = (
+            message = (
                 f"{display_url(self._server)} still rejects the request after {MAX_LOGINS} logins"
             )
-            raise _with_status(kind(f"{words}{reason}; giving up"), status)
+            raise _with_status(kind(f"{message}{reason}; giving up"), status)
         fresh = len(generations) > 1
         rejected = RejectedRequest(challenges, last.generation, status == 403, fresh)
         await self._renewed_for(rejected, status)

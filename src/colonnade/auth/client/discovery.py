@@ -113,24 +113,26 @@ def fetch_resource_metadata(server: str, challenges: Challenges) -> Flow[Protect
     if named is not None:
         place = require_https(named, "the resource_metadata of the server's challenge")
         response = yield from send_request("GET", place, _METADATA_HEADERS)
-        found = _json_document(response, place)
-        if found is None:
+        document = _json_document(response, place)
+        if document is None:
             raise AuthError(
                 f"{display_url(place)} has no metadata, though the server's challenge names it"
             )
-        return parse_resource_metadata(found, server, place)
+        return parse_resource_metadata(document, server, place)
     for place in resource_metadata_urls(server):
         response = yield from send_request("GET", place, _METADATA_HEADERS)
-        found = _json_document(response, place)
-        if found is not None:
-            return parse_resource_metadata(found, server, place)
+        document = _json_document(response, place)
+        if document is not None:
+            return parse_resource_metadata(document, server, place)
     return None
 
 
-def parse_resource_metadata(found: Mapping[str, Any], server: str, place: str) -> ProtectedResource:
+def parse_resource_metadata(
+    document: Mapping[str, Any], server: str, place: str
+) -> ProtectedResource:
     """Parse RFC 9728 metadata. Raises `AuthError` if it belongs to another server (CL-03)."""
     where = display_url(place)
-    resource = string_member(found, "resource")
+    resource = string_member(document, "resource")
     if resource is None:
         raise AuthError(f"the metadata at {where} names no resource, so it cannot be trusted")
     parse_url(resource, f"the resource in {where}")
@@ -139,14 +141,14 @@ def parse_resource_metadata(found: Mapping[str, Any], server: str, place: str) -
             f"{where} is the metadata of {display_url(resource)}, not of {display_url(server)}; "
             "a token for one must not be requested for the other"
         )
-    issuers = string_list_member(found, "authorization_servers") or ()
+    issuers = string_list_member(document, "authorization_servers") or ()
     if not issuers:
         raise AuthError(f"{where} names no authorization server; ask its operator which one it is")
     return ProtectedResource(
         resource,
         issuers[:MAX_ISSUERS],
-        string_list_member(found, "scopes_supported"),
-        found.get("dpop_bound_access_tokens_required") is True,
+        string_list_member(document, "scopes_supported"),
+        document.get("dpop_bound_access_tokens_required") is True,
     )
 
 
@@ -178,12 +180,12 @@ def fetch_issuer_metadata(issuer: str) -> Flow[AuthorizationServer]:
 
 
 def parse_issuer_metadata(
-    found: Mapping[str, Any], issuer: str, *, legacy: bool = False
+    document: Mapping[str, Any], issuer: str, *, legacy: bool = False
 ) -> AuthorizationServer:
     """Parse RFC 8414 metadata of a known issuer. Raises `AuthError` for insecure endpoints."""
 
     def endpoint(name: str) -> str:
-        url = string_member(found, name)
+        url = string_member(document, name)
         if url is None:
             return ""
         what = f"the {name} of {display_url(issuer)}"
@@ -204,15 +206,15 @@ def parse_issuer_metadata(
         registration_endpoint=endpoint("registration_endpoint"),
         revocation_endpoint=endpoint("revocation_endpoint"),
         legacy=legacy,
-        iss_in_response=found.get("authorization_response_iss_parameter_supported") is True,
-        pkce=string_list_member(found, "code_challenge_methods_supported"),
-        auth_methods=string_list_member(found, "token_endpoint_auth_methods_supported"),
+        iss_in_response=document.get("authorization_response_iss_parameter_supported") is True,
+        pkce=string_list_member(document, "code_challenge_methods_supported"),
+        auth_methods=string_list_member(document, "token_endpoint_auth_methods_supported"),
         signing_algorithms=string_list_member(
-            found, "token_endpoint_auth_signing_alg_values_supported"
+            document, "token_endpoint_auth_signing_alg_values_supported"
         ),
-        scopes=string_list_member(found, "scopes_supported"),
-        dpop_algorithms=string_list_member(found, "dpop_signing_alg_values_supported"),
-        supports_metadata_documents=found.get("client_id_metadata_document_supported") is True,
+        scopes=string_list_member(document, "scopes_supported"),
+        dpop_algorithms=string_list_member(document, "dpop_signing_alg_values_supported"),
+        supports_metadata_documents=document.get("client_id_metadata_document_supported") is True,
     )
 
 
@@ -222,16 +224,16 @@ def _legacy_issuer(server: str) -> Flow[AuthorizationServer]:
     require_https(base, "the server's URL")
     place = issuer_metadata_urls(base)[0]
     response = yield from send_request("GET", place, _METADATA_HEADERS)
-    found = _json_document(response, place)
-    if found is not None:
+    document = _json_document(response, place)
+    if document is not None:
         # Both spellings of the origin have this document; any other issuer is a different server.
-        named = string_member(found, "issuer")
+        named = string_member(document, "issuer")
         if named not in (base, base + "/"):
             raise AuthError(
                 f"{display_url(place)} is the metadata of another issuer than {base}, so it "
                 "is not used"
             )
-        return parse_issuer_metadata(found, named, legacy=True)
+        return parse_issuer_metadata(document, named, legacy=True)
     return AuthorizationServer(
         issuer=base,
         authorization_endpoint=f"{base}/authorize",

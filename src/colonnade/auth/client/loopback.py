@@ -85,8 +85,8 @@ class RedirectListener:
             async with asyncio.timeout(timeout_s):
                 return await self._answer
         except TimeoutError:
-            words = f"the login was not completed within {timeout_s:g} s; try again"
-            raise LoginRequired(words) from None
+            message = f"the login was not completed within {timeout_s:g} s; try again"
+            raise LoginRequired(message) from None
 
     async def close(self) -> None:
         """Stop listening."""
@@ -117,11 +117,11 @@ class RedirectListener:
 
     def _judge(self, head: list[str]) -> tuple[str, str]:
         """The status and page for a request; sets the result if it is the expected redirect."""
-        words = head[0].split(" ") if head else []
-        if len(words) != 3 or words[0] != "GET":
+        request_line = head[0].split(" ") if head else []
+        if len(request_line) != 3 or request_line[0] != "GET":
             return "405 Method Not Allowed", _NOT_FOUND
         names = [line.partition(":")[2].strip() for line in head[1:] if line[:5].lower() == "host:"]
-        path, _, query = words[1].partition("?")
+        path, _, query = request_line[1].partition("?")
         # DNS rebinding: a web page may use a host name of its own that resolves to loopback.
         if len(names) != 1 or names[0].lower() not in self._hosts or path != self._path:
             return "404 Not Found", _NOT_FOUND

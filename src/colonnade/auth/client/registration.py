@@ -164,8 +164,8 @@ def register(
     if response.status >= 500 or response.status == 429:
         raise ConnectionLost(f"{where} responded with {response.status}; try again later")
     if response.status not in CREATED:
-        error, words = oauth_error(response)
-        reason = ": ".join(one for one in (error, words) if one) or "no reason given"
+        error, description = oauth_error(response)
+        reason = ": ".join(one for one in (error, description) if one) or "no reason given"
         raise AuthError(
             f"{where} refused the registration ({response.status}, {reason}); register a client "
             "by hand, and pass its client_id= and issuer="

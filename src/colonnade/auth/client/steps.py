@@ -145,15 +145,15 @@ def json_object(body: bytes) -> dict[str, Any] | None:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
-def string_member(found: Mapping[str, Any], name: str) -> str | None:
+def string_member(document: Mapping[str, Any], name: str) -> str | None:
     """A member that is a non-empty string; None otherwise."""
-    value = found.get(name)
+    value = document.get(name)
     return value if isinstance(value, str) and value else None
 
 
-def string_list_member(found: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+def string_list_member(document: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
     """The non-empty strings of a member that is an array; None if it is not an array."""
-    value = found.get(name)
+    value = document.get(name)
     if not isinstance(value, list):
         return None
     listed = cast("list[object]", value)

@@ -236,15 +236,15 @@ def keyring_password(service: str, name: str) -> str:
     try:
         import keyring  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
     except ImportError:
-        words = "the library for the system keyring is not installed"
-        raise Refused(f"{words}; pip install keyring") from None
+        message = "the library for the system keyring is not installed"
+        raise Refused(f"{message}; pip install keyring") from None
     ring: Any = keyring
     try:
         found = ring.get_password(service, name)
     except Exception as error:  # every backend has errors of its own
-        words = f"the system keyring is not available ({type(error).__name__})"
-        raise Refused(f"{words}; use ${{env:NAME}} or ${{file:path}} instead") from None
+        message = f"the system keyring is not available ({type(error).__name__})"
+        raise Refused(f"{message}; use ${{env:NAME}} or ${{file:path}} instead") from None
     if found is None:
-        words = f"the system keyring has no entry {service!r} {name!r}"
-        raise Refused(f"{words}; add it: keyring set {service} {name}")
+        message = f"the system keyring has no entry {service!r} {name!r}"
+        raise Refused(f"{message}; add it: keyring set {service} {name}")
     return str(found)

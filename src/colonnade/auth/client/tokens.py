@@ -52,8 +52,8 @@ Pairs = list[tuple[str, str]]
 class GrantRefused(AuthError):
     """A token endpoint refused; `error` is `invalid_grant`, `invalid_client`, `invalid_scope`."""
 
-    def __init__(self, words: str, error: str) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, error: str) -> None:
+        super().__init__(message)
         self.error = error
 
 
@@ -146,10 +146,10 @@ def _token_response(response: FlowResponse, url: str) -> dict[str, Any]:
     if response.status >= 500 or response.status in (408, 425, 429):
         raise ConnectionLost(f"{where} responded with {response.status}; try again later")
     if response.status != OK:
-        error, words = oauth_error(response)
+        error, description = oauth_error(response)
         if not error:
             raise AuthError(f"{where} responded with {response.status}, without an OAuth error")
-        reason = f"{error}: {words}" if words else error
+        reason = f"{error}: {description}" if description else error
         raise GrantRefused(f"{where} refused the token request ({reason})", error)
     found = json_object(response.body)
     if found is None:
@@ -227,7 +227,7 @@ def encode_form(pairs: Sequence[tuple[str, str]]) -> bytes:
 
 
 def read_tokens(
-    found: dict[str, Any],
+    response: dict[str, Any],
     issuer: AuthorizationServer,
     resource: str,
     identity: ClientIdentity,
@@ -236,17 +236,17 @@ def read_tokens(
 ) -> Tokens:
     """The tokens of a token response. Raises `AuthError` for unusable ones."""
     where = display_url(issuer.token_endpoint)
-    token = string_member(found, "access_token")
+    token = string_member(response, "access_token")
     if token is None or not _fits_header(token):
         raise AuthError(f"the response of {where} has no access token that fits a header")
-    kind = (string_member(found, "token_type") or "").lower()
+    kind = (string_member(response, "token_type") or "").lower()
     if kind not in (BEARER, DPOP):
         raise AuthError(f"{where} issued a token of an unsupported token_type")
     if (kind == DPOP) != (identity.dpop_key is not None):
         wanted = "is not" if identity.dpop_key is not None else "is"
         raise AuthError(f"{where} issued a token that {wanted} bound to a key, against the request")
     now = identity.context.now()
-    scope = string_member(found, "scope")
+    scope = string_member(response, "scope")
     return Tokens(
         issuer=issuer.issuer,
         resource=resource,
@@ -254,9 +254,10 @@ def read_tokens(
         access_token=token,
         generation=identity.context.new_secret(),
         token_type=kind,
-        refresh_token=string_member(found, "refresh_token") or (old.refresh_token if old else ""),
+        refresh_token=string_member(response, "refresh_token")
+        or (old.refresh_token if old else ""),
         issued_at=now,
-        expires_at=_expiry(found.get("expires_in"), now),
+        expires_at=_expiry(response.get("expires_in"), now),
         requested=tuple(requested),
         granted=tuple(scope.split()) if scope is not None else tuple(requested),
         key=identity.dpop_key.pem() if identity.dpop_key is not None else "",

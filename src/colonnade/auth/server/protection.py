@@ -220,9 +220,9 @@ class Protection:
             )
         found = _CREDENTIALS.fullmatch(given)
         if found is None or len(found[2]) > MAX_TOKEN_CHARACTERS:
-            words = "the Authorization header is malformed, or was sent twice"
-            ways = self._challenge_headers(request, "invalid_request", words)
-            raise HttpError(BAD_REQUEST, words, headers=ways)
+            message = "the Authorization header is malformed, or was sent twice"
+            headers = self._challenge_headers(request, "invalid_request", message)
+            raise HttpError(BAD_REQUEST, message, headers=headers)
         return (BEARER if found[1].lower() == b"bearer" else DPOP), found[2].decode("ascii")
 
     async def _verify_cached(
@@ -347,41 +347,39 @@ class Protection:
     ) -> HttpError:
         """403 `insufficient_scope`: all scopes that a request needs, at once (R0730)."""
         scopes = sorted({*needed, *self.scopes})
-        words = f"this needs the scope {' '.join(scopes)}"
+        message = f"this needs the scope {' '.join(scopes)}"
         line = _challenge_header(
-            scheme, metadata if self.issuers else "", scopes, "insufficient_scope", words
+            scheme, metadata if self.issuers else "", scopes, "insufficient_scope", message
         )
         detail = f"granted {quote_claim(sorted(granted))}"
-        return HttpError(FORBIDDEN, words, headers=(("WWW-Authenticate", line),), detail=detail)
+        return HttpError(FORBIDDEN, message, headers=(("WWW-Authenticate", line),), detail=detail)
 
     # ------------------------------------------------------------ error responses
 
     def _challenge_headers(
-        self, request: ProtectedRequest, error: str = "", words: str = ""
+        self, request: ProtectedRequest, error: str = "", description: str = ""
     ) -> tuple[tuple[str, str], ...]:
         metadata = request.metadata if self.issuers else ""
-        schemes = [DPOP] if self._dpop_required else [BEARER]
-        lines = [
-            _challenge_header(scheme, metadata, self.scopes, error, words) for scheme in schemes
-        ]
-        return tuple(("WWW-Authenticate", line) for line in lines)
+        scheme = DPOP if self._dpop_required else BEARER
+        line = _challenge_header(scheme, metadata, self.scopes, error, description)
+        return (("WWW-Authenticate", line),)
 
     def _reject(
         self,
         request: ProtectedRequest,
         error: str,
-        words: str,
+        message: str,
         scheme: str,
         nonce: str = "",
         detail: str = "",
     ) -> NoReturn:
         metadata = request.metadata if self.issuers else ""
         headers = [
-            ("WWW-Authenticate", _challenge_header(scheme, metadata, self.scopes, error, words))
+            ("WWW-Authenticate", _challenge_header(scheme, metadata, self.scopes, error, message))
         ]
         if nonce:
             headers.append(("DPoP-Nonce", nonce))
-        raise HttpError(UNAUTHORIZED, words, headers=tuple(headers), detail=detail) from None
+        raise HttpError(UNAUTHORIZED, message, headers=tuple(headers), detail=detail) from None
 
 
 async def _mark_proof_used(proof: DpopProof, principal: str, store: Store, now: float) -> None:
@@ -398,18 +396,18 @@ async def _mark_proof_used(proof: DpopProof, principal: str, store: Store, now: 
 
 
 def _challenge_header(
-    scheme: str, metadata: str, scopes: Iterable[str], error: str, words: str
+    scheme: str, metadata: str, scopes: Iterable[str], error: str, description: str
 ) -> str:
     """A `WWW-Authenticate` value (RFC 6750, 3; RFC 9728, 5.1), without any text of the client."""
     pairs = {
         "error": error,
-        "error_description": words if error else "",
+        "error_description": description if error else "",
         "resource_metadata": metadata,
         "scope": " ".join(scopes),
         "algs": " ".join(ALGORITHMS) if scheme == DPOP else "",
     }
-    said = ", ".join(f'{name}="{value}"' for name, value in pairs.items() if value)
-    return f"{scheme} {said}" if said else scheme
+    parameters = ", ".join(f'{name}="{value}"' for name, value in pairs.items() if value)
+    return f"{scheme} {parameters}" if parameters else scheme
 
 
 def _copy_error(error: InvalidToken | HttpError) -> InvalidToken | HttpError:
@@ -420,15 +418,15 @@ def _copy_error(error: InvalidToken | HttpError) -> InvalidToken | HttpError:
 
 
 def _check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
-    words = [scopes] if isinstance(scopes, str) else list(scopes)
-    for word in words:
+    listed = [scopes] if isinstance(scopes, str) else list(scopes)
+    for word in listed:
         if not _SCOPE.fullmatch(word):
             raise InvalidArgument(f"{word!r} is not a scope: no spaces, quotes or backslashes")
-    if "offline_access" in words:  # R0728: a refresh token is the client's concern
+    if "offline_access" in listed:  # R0728: a refresh token is the client's concern
         raise InvalidArgument("offline_access is requested by clients; leave it out")
-    return tuple(dict.fromkeys(words))
+    return tuple(dict.fromkeys(listed))
 
 
 def _unavailable() -> HttpError:
-    words = "the access token cannot be verified now; try again later"
-    return HttpError(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=(("Retry-After", "5"),))
+    message = "the access token cannot be verified now; try again later"
+    return HttpError(UNAVAILABLE, message, kind=FaultKind.INTERNAL, headers=(("Retry-After", "5"),))

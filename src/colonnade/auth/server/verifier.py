@@ -73,9 +73,9 @@ class IssuerMetadata:
 
     def __init__(self, issuer: str) -> None:
         self._issuer = issuer
-        self._found: dict[str, Any] = {}
+        self._document: dict[str, Any] = {}
         self._raw = b""
-        self._found_at: float | None = None
+        self._fetched_at: float | None = None
         self._asked_at: float | None = None
         self._lock = LoopLock()
 
@@ -86,12 +86,12 @@ class IssuerMetadata:
                 if self._is_due(now):
                     await self._fetch(now, fetcher)
                     self._asked_at = now
-        if self._found_at is None:
+        if self._fetched_at is None:
             raise ChannelError(f"{self._issuer} publishes no metadata with itself as the issuer")
-        return self._found
+        return self._document
 
     def _is_due(self, now: float) -> bool:
-        if self._found_at is not None and now - self._found_at < FRESH_S:
+        if self._fetched_at is not None and now - self._fetched_at < FRESH_S:
             return False
         return self._asked_at is None or now - self._asked_at >= RETRY_S
 
@@ -120,7 +120,7 @@ class IssuerMetadata:
             except InvalidToken:
                 continue
             if same_issuer(found.get("issuer"), self._issuer):  # D42
-                self._found, self._raw, self._found_at = found, fetched.body, now
+                self._document, self._raw, self._fetched_at = found, fetched.body, now
                 return
             log.warning("%s is the metadata of another issuer than %s; ignored", url, self._issuer)
 
@@ -300,10 +300,10 @@ def _digest(token: str) -> bytes:
 
 def _check_token_type(claims: Json) -> None:
     """Raise `InvalidToken` for an ID token, a refresh token, or any other signed JWT."""
-    said = [claims[name] for name in _TYPE_CLAIMS if name in claims]
-    if not all(isinstance(one, str) for one in said):
+    types = [claims[name] for name in _TYPE_CLAIMS if name in claims]
+    if not all(isinstance(one, str) for one in types):
         raise InvalidToken("this is not an access token")
-    kinds = {one.lower() for one in said}
+    kinds = {one.lower() for one in types}
     foreign = claims.keys() & _OTHER_TOKEN_CLAIMS
     if kinds & _ACCESS_TYPES:
         foreign -= {"nonce"}  # some issuers put it into access tokens, too
@@ -336,25 +336,25 @@ def _subject(claims: Json) -> str:
     equals its client id (RFC 9068, 5): an issuer URL contains no space and no `#`.
     """
     name, mark = ("sub", "#") if "sub" in claims else ("client_id", " client ")
-    found = claims.get(name)
-    if found is None and name == "client_id":
+    subject = claims.get(name)
+    if subject is None and name == "client_id":
         raise InvalidToken("the token has no subject: neither the claim sub nor client_id")
-    if not isinstance(found, str) or not found.isprintable():
+    if not isinstance(subject, str) or not subject.isprintable():
         raise InvalidToken(f"the token's claim {name} is not a string of printable characters")
-    if not 0 < len(found) <= MAX_SUBJECT_CHARACTERS:
+    if not 0 < len(subject) <= MAX_SUBJECT_CHARACTERS:
         raise InvalidToken(
             f"the token's claim {name} must have 1 to {MAX_SUBJECT_CHARACTERS} characters"
         )
-    return mark + found
+    return mark + subject
 
 
 def _scopes(claims: Json) -> frozenset[str]:
     """The scopes: a string (RFC 8693), or the array that some issuers use."""
-    found = claims.get("scope", claims.get("scp", ""))
-    words = found.split() if isinstance(found, str) else found
-    if not isinstance(words, list) or len(cast("list[Any]", words)) > MAX_SCOPES:
+    claim = claims.get("scope", claims.get("scp", ""))
+    scopes = claim.split() if isinstance(claim, str) else claim
+    if not isinstance(scopes, list) or len(cast("list[Any]", scopes)) > MAX_SCOPES:
         raise InvalidToken("the token is malformed")
-    return frozenset(word for word in cast("list[Any]", words) if isinstance(word, str))
+    return frozenset(word for word in cast("list[Any]", scopes) if isinstance(word, str))
 
 
 def _dpop_thumbprint(claims: Json) -> str:

@@ -66,7 +66,7 @@ LAUNCHERS: Final = (
     "docker",
     "run",
 )
-# Names that are listed where there is no server of the given name.
+# Names that are listed if there is no server of the given name.
 MAX_NAMES = 20
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -433,20 +433,20 @@ def _parse_file(target: str) -> tuple[list[str], str]:
     stem = os.path.splitext(os.path.basename(target))[0]
     if os.path.splitext(target)[1].lower() in SCRIPT_SUFFIXES and os.path.isfile(target):
         return [shutil.which("node") or "node", os.path.abspath(target)], _better_name(stem, target)
-    found = parse_server_file(target)
-    if not found.path:
+    file = parse_server_file(target)
+    if not file.path:
         raise CliError(
             f"{target} is a module, which is found from one directory only, and clients start "
             "servers in any directory",
             hint="give its file",
         )
-    stem = os.path.splitext(os.path.basename(found.path))[0]
-    name = found.name.rpartition(".")[2]
-    if found.name and name not in GENERIC_NAMES:
+    stem = os.path.splitext(os.path.basename(file.path))[0]
+    name = file.name.rpartition(".")[2]
+    if file.name and name not in GENERIC_NAMES:
         stem = name
-    if not found.name and not imports_colonnade(found.path):
-        return [sys.executable, found.path], _better_name(stem, found.path)
-    return [*_run_command(), str(found)], _better_name(stem, found.path)
+    if not file.name and not imports_colonnade(file.path):
+        return [sys.executable, file.path], _better_name(stem, file.path)
+    return [*_run_command(), str(file)], _better_name(stem, file.path)
 
 
 def _better_name(stem: str, file: str) -> str:
@@ -513,42 +513,42 @@ def _secret_warnings(
     """Warnings about secrets and paths."""
     if isinstance(server, HttpEntry):
         return _url_warnings(server)
-    found: list[str] = []
+    warnings: list[str] = []
     for name, value in server.variables:
         if value is None:
             continue
         if name not in _typed_variables(options):
-            found.append(
+            warnings.append(
                 f"{dialect.title} cannot refer to environment variables: --write writes the value "
                 f"of {name} to the file as plain text"
             )
         elif _is_secret(f"{name}={value}"):
             hint = f"; --env {name} refers to your environment variable" if dialect.refers else ""
-            found.append(f"{name} looks like a secret, and is plain text in the file{hint}")
+            warnings.append(f"{name} looks like a secret, and is plain text in the file{hint}")
     if not isinstance(options.target, str):
-        found += _command_warnings(options.target)
-    return found
+        warnings += _command_warnings(options.target)
+    return warnings
 
 
 def _url_warnings(server: HttpEntry) -> list[str]:
-    found: list[str] = []
+    warnings: list[str] = []
     if _is_secret(server.url):
-        found.append(
+        warnings.append(
             "the URL seems to contain a secret, which is plain text in the file; "
             "--header-env NAME=VARIABLE refers to an environment variable"
         )
     for name, value in server.headers:
         if _is_secret(f"{name}: {value}"):
             hint = f"--header-env {clean(name)}=VARIABLE refers to an environment variable"
-            found.append(f"the header {clean(name)} is plain text in the file; {hint}")
-    return found
+            warnings.append(f"the header {clean(name)} is plain text in the file; {hint}")
+    return warnings
 
 
 def _command_warnings(line: tuple[str, ...]) -> list[str]:
-    found: list[str] = []
+    warnings: list[str] = []
     pairs = (f"{word}={after}" for word, after in pairwise(line))
     if any(map(_is_secret, line)) or any(_is_secret(p) for p in pairs if p.startswith("-")):
-        found.append(
+        warnings.append(
             "an argument looks like a secret: it is plain text in the file, and visible in the "
             "list of processes; use --env if the server supports it"
         )
@@ -556,13 +556,13 @@ def _command_warnings(line: tuple[str, ...]) -> list[str]:
         near = os.path.sep in word or bool(os.path.splitext(word)[1])
         if near and not os.path.isabs(word) and os.path.exists(word):
             full = clean(os.path.abspath(word))
-            found.append(
+            warnings.append(
                 f"{clean(word)} is a relative path, and clients start servers in any directory; "
                 f"use {full}"
             )
     if not shutil.which(line[0]):
-        found.append(f"there is no command {clean(line[0])} on PATH")
-    return found
+        warnings.append(f"there is no command {clean(line[0])} on PATH")
+    return warnings
 
 
 def _is_secret(text: str) -> bool:

@@ -343,8 +343,8 @@ def _value(text: str, own: Any, types: frozenset[str], root: dict[str, Any]) -> 
     return text
 
 
-def _is_dict(found: object) -> bool:
-    return isinstance(found, dict)
+def _is_dict(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 # ---------------------------------------------------------------- prompts
@@ -535,7 +535,7 @@ def blocks_to_json(blocks: Iterable[t.ContentBlock]) -> list[Any]:
     return [b.whole.members if isinstance(b, t.UnknownContent) else b for b in blocks]
 
 
-# Names that are listed where there is no item of the given name.
+# Names that are listed if there is no item of the given name.
 MAX_NAMES = 20
 
 Named = TypeVar("Named", t.Tool, t.Prompt)
@@ -568,8 +568,8 @@ async def _call(
         show_json(_result_to_json(result), terminal)
         return FAILED if result.is_error else 0
     if result.is_error:
-        said = clean(result.text, lines=True).strip()
-        raise CliError(f"{one_line(name)} returned an error: {said or 'no message'}", FAILED)
+        message = clean(result.text, lines=True).strip()
+        raise CliError(f"{one_line(name)} returned an error: {message or 'no message'}", FAILED)
     show_blocks(result.content, terminal, folder, name)
     if not result.content and result.structured is not UNSET:
         terminal.show(encode(result.structured).decode())

@@ -198,8 +198,8 @@ async def approve_sampling(
     return result
 
 
-async def _agree(terminal: Terminal, words: str) -> None:
-    if (await terminal.ask(words) or "").lower() not in YES:
+async def _agree(terminal: Terminal, prompt: str) -> None:
+    if (await terminal.ask(prompt) or "").lower() not in YES:
         raise Declined("the user declined")
 
 
@@ -259,28 +259,32 @@ def servers_of(options: ConnectionOptions, terminal: Terminal) -> Config:
     """
     if is_configuration(options.target):
         return load_config_for(options, terminal)
-    found = resolve_target(options)
+    resolved = resolve_target(options)
     key = name_for(options.target)
-    target = _target(found)
+    target = _target(resolved)
 
     async def resolve() -> Any:
         return target
 
     settings = Settings(timeout_s=options.timeout_s, revision=options.revision or None)
     entry = ServerEntry(
-        key=key, resolve=resolve, fingerprint=found.shown, shown=found.shown, settings=settings
+        key=key,
+        resolve=resolve,
+        fingerprint=resolved.shown,
+        shown=resolved.shown,
+        settings=settings,
     )
     return Config(entries={key: entry})
 
 
-def _target(found: ResolvedTarget) -> dict[str, Any]:
+def _target(resolved: ResolvedTarget) -> dict[str, Any]:
     """The target as an entry of a configuration file."""
-    target: str | list[str] = found.target
+    target: str | list[str] = resolved.target
     if isinstance(target, str) and "://" in target:
-        return {"url": target, "headers": dict(found.options["headers"])}
+        return {"url": target, "headers": dict(resolved.options["headers"])}
     if isinstance(target, str):
         target = [PROGRAMS[os.path.splitext(target)[1].lower()], target]
-    return {"command": target[0], "args": target[1:], "env": found.options["env"]}
+    return {"command": target[0], "args": target[1:], "env": resolved.options["env"]}
 
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
@@ -472,8 +476,8 @@ class Chat:
             else:
                 await self._run_turn(await with_resources(self._host, line))
         except KeyRefused as error:  # the hint for servers (a header) does not apply
-            words = clean(str(error))
-            self._terminal.note(f"colonnade: {words}; give the key with {KEY_OPTION}\n")
+            message = clean(str(error))
+            self._terminal.note(f"colonnade: {message}; give the key with {KEY_OPTION}\n")
             return exit_code(error)
         except ColonnadeError as error:
             self._terminal.note(f"colonnade: {error_message(error)}\n")
@@ -508,8 +512,8 @@ class Chat:
     def _on_message(self, message: Message) -> None:
         """Keep a message; print the text that comes with tool calls, which is not the answer."""
         self._messages.append(message)
-        if message.get("tool_calls") and (words := text_of(message).strip()):
-            self._terminal.note(indent(clean(words, lines=True)))
+        if message.get("tool_calls") and (text := text_of(message).strip()):
+            self._terminal.note(indent(clean(text, lines=True)))
 
     def _show_progress(
         self, _: ModelCall, done: float, total: float | None, message: str | None
@@ -521,14 +525,14 @@ class Chat:
         terminal, result = self._terminal, call.result
         if isinstance(call.error, CallRejected):
             return  # the user knows
-        words = first_line(result.text) or ", ".join(block.type for block in result.content)
+        summary = first_line(result.text) or ", ".join(block.type for block in result.content)
         more = len(result.text.strip().splitlines()) - 1
         lines = f" (and {_count(more, 'more line')})" if more > 0 else ""
         name = one_line(call.name)
         if not call.server:  # a search, or an unknown tool: it was not shown before
             name = " ".join([name, *argument_lines(call.arguments)])
         mark = "<- error:" if result.is_error else "<-"
-        line = f"{mark} {name} {self._approval.seconds(call):.1f} s: {words}"
+        line = f"{mark} {name} {self._approval.seconds(call):.1f} s: {summary}"
         terminal.note(f"{cut(line, (terminal.width or 100) - 20)}{lines}\n")
 
     # ------------------------------------------------------------ commands

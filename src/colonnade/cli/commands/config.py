@@ -115,7 +115,7 @@ def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> i
         if files
         else list(existing_files(home=home, folder=folder, env=os.environ))
     )
-    terminal, found, code = Terminal(), list[dict[str, Any]](), 0
+    terminal, programs, code = Terminal(), list[dict[str, Any]](), 0
     for program, paths in groups:
         reader, trust_prompt = _reader(), _reader(trust=True)
         config = reader.read(paths)
@@ -123,7 +123,7 @@ def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> i
         servers = explain_servers(reader, trust_prompt, everything=everything)
         code = max(code, FAILED if any(not one.server for one in config.problems) else 0)
         if as_json:
-            found.append({"program": program, "servers": servers, **_problems_to_json(config)})
+            programs.append({"program": program, "servers": servers, **_problems_to_json(config)})
             continue
         if program:
             terminal.write(terminal.heading(f"{program}\n\n"))
@@ -132,7 +132,7 @@ def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> i
     if not groups and not as_json:
         terminal.write("no servers are configured for this folder\n")
     if as_json:
-        value = found if not files else {k: v for k, v in found[0].items() if k != "program"}
+        value = programs if not files else {k: v for k, v in programs[0].items() if k != "program"}
         _show_json(terminal, value)
     return code
 
@@ -177,7 +177,7 @@ def _problems_to_json(config: Config) -> dict[str, Any]:
 
 def problem_to_json(problem: HostProblem) -> dict[str, Any]:
     """A problem as JSON: server, message, and place."""
-    made: dict[str, Any] = {"server": problem.server, "message": problem.words}
+    made: dict[str, Any] = {"server": problem.server, "message": problem.message}
     return {**made, **problem.place._asdict()} if problem.place is not None else made
 
 

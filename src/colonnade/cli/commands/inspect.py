@@ -130,7 +130,7 @@ def lint(
     templates: Sequence[t.ResourceTemplate],
 ) -> list[Finding]:
     """Check everything that a server lists; warnings come first."""
-    found = [
+    findings = [
         *_duplicates("tool", [one.name for one in tools]),
         *_duplicates("prompt", [one.name for one in prompts]),
         *_duplicates("resource", [one.uri for one in resources]),
@@ -138,16 +138,16 @@ def lint(
         *_name_clashes(tools),
     ]
     for tool in tools:
-        found += _lint_tool(tool)
+        findings += _lint_tool(tool)
     for prompt in prompts:
-        found += _lint_prompt(prompt)
+        findings += _lint_prompt(prompt)
     for resource in (*resources, *templates):
         if not resource.description:
-            found.append(Finding("note", "description", resource.name, "has no description"))
+            findings.append(Finding("note", "description", resource.name, "has no description"))
     for template in templates:
-        found += _lint_template(template)
-    found += _lint_list(tools)
-    return sorted(found, key=lambda one: one.level == "note")
+        findings += _lint_template(template)
+    findings += _lint_list(tools)
+    return sorted(findings, key=lambda one: one.level == "note")
 
 
 def _lint_template(template: t.ResourceTemplate) -> Iterator[Finding]:
@@ -367,7 +367,7 @@ async def _inspect(session: CommandSession, *, options: ConnectionOptions, stric
 
 async def inspect_connected(one: SingleServer) -> ServerFacts:
     """Collect everything about a server."""
-    client, found = one.client, await one.list_all()
+    client, listing = one.client, await one.list_all()
     revisions = await supported_revisions(client)
     return ServerFacts(
         client.name,
@@ -376,8 +376,8 @@ async def inspect_connected(one: SingleServer) -> ServerFacts:
         revisions,
         client.capabilities,
         client.instructions,
-        found,
-        lint(*found),
+        listing,
+        lint(*listing),
     )
 
 
@@ -415,7 +415,7 @@ def show_facts(facts: ServerFacts, terminal: Terminal) -> None:
 
 
 def _summary(facts: ServerFacts, terminal: Terminal) -> str:
-    info, revisions, found = facts.info, facts.supported_revisions, facts.listing
+    info, revisions, listing = facts.info, facts.supported_revisions, facts.listing
     name = f"{one_line(info.name)} {one_line(info.version)}" if info is not None else facts.name
     title = f", {one_line(info.title)}" if info is not None and info.title else ""
     dates = "unknown in this revision" if revisions is None else one_line(", ".join(revisions))
@@ -425,8 +425,8 @@ def _summary(facts: ServerFacts, terminal: Terminal) -> str:
     if info is not None and info.website_url:
         rows.append(["website", one_line(info.website_url)])
     rows.append(["capabilities", ", ".join(capability_names(facts.capabilities)) or "none"])
-    if found.tools:
-        cost = sum(map(tokens, found.tools))
+    if listing.tools:
+        cost = sum(map(tokens, listing.tools))
         rows.append(["tokens", f"about {cost} for the tools ({ESTIMATE})"])
     instructions = clean(facts.instructions or "", lines=True).strip().splitlines()
     rows += [["instructions" * (number == 0), line] for number, line in enumerate(instructions)]
@@ -494,7 +494,7 @@ def _tool(tool: t.Tool, terminal: Terminal) -> str:
         )
         for name, one in members(tool.input_schema).items()
     }
-    rows = [[one_line(name), words] for name, words in described.items() if words]
+    rows = [[one_line(name), description] for name, description in described.items() if description]
     head = _head(tool_signature(tool), one_line(tool.name), terminal)
     return _entry(
         head, title_of(tool), tool.description, rows, ", ".join(_annotations(tool)), terminal
@@ -503,18 +503,18 @@ def _tool(tool: t.Tool, terminal: Terminal) -> str:
 
 def _annotations(tool: t.Tool) -> list[str]:
     """The annotations of a tool that are set."""
-    said = tool.annotations or t.ToolAnnotations()
-    words = {
+    annotations = tool.annotations or t.ToolAnnotations()
+    labels = {
         "read_only_hint": ("read-only", ""),
         "destructive_hint": ("destructive", "not destructive"),
         "idempotent_hint": ("idempotent", ""),
         "open_world_hint": ("open world", "closed world"),
     }
-    found: list[str] = []
-    for name, (yes, no) in words.items():
-        value = getattr(said, name)
-        found += [word for word in (yes if value else no,) if value is not None and word]
-    return found
+    result: list[str] = []
+    for name, (yes, no) in labels.items():
+        value = getattr(annotations, name)
+        result += [word for word in (yes if value else no,) if value is not None and word]
+    return result
 
 
 def _prompt(prompt: t.Prompt, terminal: Terminal) -> str:
@@ -592,24 +592,24 @@ async def _inspect_each(
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_inspect_entry(entry, terminal, room)) for entry in entries]
     outcomes = {entry.key: task.result() for entry, task in zip(entries, tasks, strict=True)}
-    found = {key: one for key, one in outcomes.items() if isinstance(one, ServerFacts)}
+    working = {key: one for key, one in outcomes.items() if isinstance(one, ServerFacts)}
     errors = {key: one for key, one in outcomes.items() if isinstance(one, ColonnadeError)}
     broken = [_to_problem(key, error) for key, error in errors.items()]
     problems = [*config.problems, *broken]
     if options.as_json:
-        servers = {key: facts.to_json() for key, facts in found.items()}
+        servers = {key: facts.to_json() for key, facts in working.items()}
         show_json({"servers": servers, "problems": problems_to_json(problems)}, terminal)
     else:
-        _show_all(found, terminal)
+        _show_all(working, terminal)
         show_problems(problems, terminal)
-    findings = [one for facts in found.values() for one in facts.findings]
-    return combined_exit_code(found, errors.values()) or findings_exit_code(findings, strict)
+    findings = [one for facts in working.values() for one in facts.findings]
+    return combined_exit_code(working, errors.values()) or findings_exit_code(findings, strict)
 
 
 def _to_problem(key: str, error: ColonnadeError) -> HostProblem:
     """An error as a problem of the server."""
-    words = error_message(error)
-    return HostProblem(key, words if error.server == key else f"server {key!r}: {words}")
+    message = error_message(error)
+    return HostProblem(key, message if error.server == key else f"server {key!r}: {message}")
 
 
 async def _inspect_entry(
@@ -638,7 +638,7 @@ async def _inspect_entry(
             return error
 
 
-def _show_all(found: dict[str, ServerFacts], terminal: Terminal) -> None:
-    for number, (key, facts) in enumerate(found.items()):
+def _show_all(servers: dict[str, ServerFacts], terminal: Terminal) -> None:
+    for number, (key, facts) in enumerate(servers.items()):
         terminal.write(f"{chr(10) if number else ''}{terminal.accent(one_line(key))}: ")
         show_facts(facts, terminal)

@@ -200,40 +200,42 @@ class ServeSettings:
         from colonnade.transport.http_server.settings import read_limits, with_environment
 
         self.given = given
-        found = with_environment(given)
-        self.log_level: str | None = found.pop("log_level", None)
-        self.log_json: bool = found.pop("log_json", False)
-        text = found.pop("limit", ())
+        options = with_environment(given)
+        self.log_level: str | None = options.pop("log_level", None)
+        self.log_json: bool = options.pop("log_json", False)
+        text = options.pop("limit", ())
         limits, run_limits = read_limits(text)
         self.limits: Limits = limits
         self.run_limits: RunLimits = run_limits
         names = {word.partition("=")[0] for word in text}
         self.limited: bool = not names.isdisjoint(limits.__struct_fields__)
-        self.host: str = found.get("host", "127.0.0.1")
-        self.port: int = found.get("port", 8000)
-        self.hosts: tuple[str, ...] = tuple(found.get("hosts", ()))
-        self.origins: tuple[str, ...] = tuple(found.get("origins", ()))
-        self.access_log: bool = found.get("access_log", False)
+        self.host: str = options.get("host", "127.0.0.1")
+        self.port: int = options.get("port", 8000)
+        self.hosts: tuple[str, ...] = tuple(options.get("hosts", ()))
+        self.origins: tuple[str, ...] = tuple(options.get("origins", ()))
+        self.access_log: bool = options.get("access_log", False)
         # Keywords of `server.asgi`, and of the runner.
-        self.app: dict[str, Any] = {name: found[name] for name in _APP_SETTINGS if name in found}
+        self.app: dict[str, Any] = {
+            name: options[name] for name in _APP_SETTINGS if name in options
+        }
         self.tls: dict[str, Any] = {
-            name: found[name] for name in ("ssl_certfile", "ssl_keyfile") if name in found
+            name: options[name] for name in ("ssl_certfile", "ssl_keyfile") if name in options
         }
 
     def arguments(self) -> list[str]:
         """The same as command-line options, without the port, the log and the environment."""
-        found: list[str] = []
+        result: list[str] = []
         for name, value in self.given.items():
             if name in ("port", "log_level", "log_json"):
                 continue
             option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
             if value is True:
-                found.append(option)
+                result.append(option)
             else:
                 values = cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,))
                 for one in values:
-                    found += [option, str(one)]
-        return found
+                    result += [option, str(one)]
+        return result
 
 
 def _log_settings(log_json: bool, log_level: str | None) -> tuple[bool, str | None]:
@@ -381,10 +383,10 @@ def _serve(
     settings: ServeSettings,
     reloader: "Reloader | None" = None,
 ) -> int:
-    found = load(file, reporter, apps=True)
+    loaded = load(file, reporter, apps=True)
     if reloader is not None:
         reloader.on_loaded()
-    server = _server_of(found)
+    server = _server_of(loaded)
     _enable_debug(server, reporter)
     from colonnade.protocol.negotiation import name_and_version
     from colonnade.transport.http_server.runner import announce
@@ -402,7 +404,7 @@ def _serve(
                 reloader.on_served(site.end, site.port)
 
         return run_http(
-            _application(found, file, settings),
+            _application(loaded, file, settings),
             settings.host,
             settings.port,
             hosts=settings.hosts,
@@ -418,25 +420,25 @@ def _serve(
         raise _serve_error(error, settings) from None
 
 
-def _server_of(found: "Server | HttpApp") -> "Server":
+def _server_of(loaded: "Server | HttpApp") -> "Server":
     from colonnade.server.server import Server
 
-    if isinstance(found, Server):
-        return found
-    server = found.service
+    if isinstance(loaded, Server):
+        return loaded
+    server = loaded.service
     if not isinstance(server, Server):
         raise CliError("the application does not serve a colonnade.Server")
     return server
 
 
 def _application(
-    found: "Server | HttpApp", file: "ServerFile", settings: ServeSettings
+    loaded: "Server | HttpApp", file: "ServerFile", settings: ServeSettings
 ) -> "HttpApp":
     """The application to serve: that of the file, or one made for its server."""
     from colonnade.server.server import Server
 
-    if isinstance(found, Server):
-        return found.asgi(**settings.app, limits=settings.limits)
+    if isinstance(loaded, Server):
+        return loaded.asgi(**settings.app, limits=settings.limits)
     given = [f"--{name.replace('_', '-')}" for name in settings.app]
     given += ["--limit"] if settings.limited else []
     if given:
@@ -444,7 +446,7 @@ def _application(
             f"{file.name} in {file.source} is an application that has its own settings",
             hint=f"leave out {', '.join(given)}, and pass it to server.asgi(…) in the file",
         )
-    return found
+    return loaded
 
 
 def _serve_error(error: LocalProtocolError, settings: ServeSettings) -> CliError:

@@ -115,12 +115,12 @@ def summary(reports: Sequence[ServerReport]) -> str:
     """The last line of the report."""
     states = [check.state for one in reports for check in one.checks]
     counts = {"failed": states.count("failed"), "warning": states.count("warning")}
-    words = [
+    parts = [
         f"{count} {state}{'s' if state == 'warning' and count > 1 else ''}"
         for state, count in counts.items()
         if count
     ]
     if len(reports) > 1:
         working = sum(one.failure is None for one in reports)
-        words.insert(0, f"{working} of {len(reports)} servers work")
-    return ", ".join(words) or "all checks passed"
+        parts.insert(0, f"{working} of {len(reports)} servers work")
+    return ", ".join(parts) or "all checks passed"

@@ -128,31 +128,31 @@ def _missing(program: str, path: str) -> Check:
     return failed(COMMAND, UNREACHABLE, message, known or hint)
 
 
-def _near(program: str, message: Iterable[str]) -> str:
-    return one_line(closest(program, message, cutoff=0.75))
+def _near(program: str, names: Iterable[str]) -> str:
+    return one_line(closest(program, names, cutoff=0.75))
 
 
 def _listed(folders: Iterable[str]) -> list[str]:
-    found: dict[str, None] = {}
+    programs: dict[str, None] = {}
     for folder in folders:
         try:
             with os.scandir(folder or ".") as entries:
                 for entry in entries:
-                    if len(found) >= MAX_PROGRAMS:
-                        return list(found)
+                    if len(programs) >= MAX_PROGRAMS:
+                        return list(programs)
                     if os.access(entry.path, os.X_OK) and not entry.is_dir():
-                        found[entry.name] = None
+                        programs[entry.name] = None
         except OSError:
             continue
-    return list(found)
+    return list(programs)
 
 
-def _script(found: str, argv: Sequence[str], cwd: str | None) -> Check:
+def _script(program: str, argv: Sequence[str], cwd: str | None) -> Check:
     """Check a program that was found, and the script that it runs, if that is known."""
-    name = os.path.basename(found)
-    runner = _runner(os.path.join(cwd or "", found))
+    name = os.path.basename(program)
+    runner = _runner(os.path.join(cwd or "", program))
     if runner and not os.path.exists(runner):
-        message = f"{one_line(found)} needs {one_line(runner)}, which does not exist"
+        message = f"{one_line(program)} needs {one_line(runner)}, which does not exist"
         fix = "reinstall it; a virtual environment cannot be moved"
         return failed(COMMAND, UNREACHABLE, message, fix)
     runs = _PYTHON.fullmatch(name) is not None or name in ("node", "node.exe", "deno", "bun")
@@ -166,7 +166,7 @@ def _script(found: str, argv: Sequence[str], cwd: str | None) -> Check:
             hint = f"did you mean {beside}?" if near else f"see {one_line(where)}"
             message = f"there is no file {one_line(first)}, which {one_line(name)} should run"
             return failed(COMMAND, UNREACHABLE, message, hint)
-    shown = "this Python" if found == sys.executable else one_line(found)
+    shown = "this Python" if program == sys.executable else one_line(program)
     return ok(COMMAND, f"found: {shown}")
 
 

@@ -141,37 +141,37 @@ def _is_message(data: bytes, status: int) -> bool:
 # ---------------------------------------------------------------- http
 
 
-def http_check(found: HttpProbe) -> Check:
+def http_check(probe: HttpProbe) -> Check:
     """Check the HTTP response."""
-    path = urlsplit(found.url).path or "/"
-    reason = f"{found.status}{f' and {one_line(found.media)}' if found.media else ''}"
-    if 300 <= found.status < 400:
-        return _redirected(found)
-    if found.status == 401:
-        why = found.challenges.reason or "authentication required"
+    path = urlsplit(probe.url).path or "/"
+    reason = f"{probe.status}{f' and {one_line(probe.media)}' if probe.media else ''}"
+    if 300 <= probe.status < 400:
+        return _redirected(probe)
+    if probe.status == 401:
+        why = probe.challenges.reason or "authentication required"
         return ok(HTTP, f"it responds with 401: {one_line(why)}")
-    if found.status == 407:
+    if probe.status == 407:
         message = "the proxy requires other credentials (407)"
         return failed(HTTP, UNREACHABLE, message, "fix HTTPS_PROXY or HTTP_PROXY")
-    if found.status >= 500 or found.status in TRANSIENT_STATUSES:
-        message = f"it responds with {found.status}: server error, or overloaded"
+    if probe.status >= 500 or probe.status in TRANSIENT_STATUSES:
+        message = f"it responds with {probe.status}: server error, or overloaded"
         return failed(HTTP, UNREACHABLE, message, "try again later; see the log of the server")
-    if found.is_message or (found.status == 200 and found.media == EVENTS_TYPE):
+    if probe.is_message or (probe.status == 200 and probe.media == EVENTS_TYPE):
         return ok(HTTP, f"it responds with {reason}")
-    if found.media == PAGE_TYPE and found.status < 400:
+    if probe.media == PAGE_TYPE and probe.status < 400:
         message = f"{path} is a web page ({reason}), not an MCP endpoint"
         return failed(HTTP, PROTOCOL, message, _path_fix(path))
-    if found.status == 404:
+    if probe.status == 404:
         message = f"there is nothing at {path} (404)"
         return failed(HTTP, PROTOCOL, message, _path_fix(path))
-    if found.status == 405:
+    if probe.status == 405:
         message = f"{path} does not accept POST (405)"
         return failed(HTTP, PROTOCOL, message, _path_fix(path))
-    if found.status == 403:
-        why = found.challenges.reason or "forbidden"
+    if probe.status == 403:
+        why = probe.challenges.reason or "forbidden"
         return ok(HTTP, f"it responds with 403: {one_line(why)}")
     message = f"it responds with {reason}, which is not MCP"
-    lines = (found.begins,) if found.begins else ()
+    lines = (probe.begins,) if probe.begins else ()
     return failed(HTTP, PROTOCOL, message, "check that this is the URL of the MCP endpoint", lines)
 
 
@@ -181,19 +181,19 @@ def _path_fix(path: str) -> str:
     return f"fix the path of the URL; it is often {DEFAULT_PATH}"
 
 
-def _redirected(found: HttpProbe) -> Check:
-    if not found.location:
-        message = f"it responds with {found.status}, without a Location header"
+def _redirected(probe: HttpProbe) -> Check:
+    if not probe.location:
+        message = f"it responds with {probe.status}, without a Location header"
         return failed(HTTP, PROTOCOL, message, "ask the operator for the URL")
-    place = urljoin(found.url, found.location)
+    place = urljoin(probe.url, probe.location)
     try:
-        near = origin(place) == origin(found.url)
+        near = origin(place) == origin(probe.url)
     except ValueError:
         near, place = False, "an invalid URL"
     there = one_line(display_url(place))
-    if near and found.status in PRESERVING_REDIRECTS:
-        return warned(HTTP, f"it redirects to {there} ({found.status})", "use that URL")
-    message = f"it redirects to {there} ({found.status}), which is not followed"
+    if near and probe.status in PRESERVING_REDIRECTS:
+        return warned(HTTP, f"it redirects to {there} ({probe.status})", "use that URL")
+    message = f"it redirects to {there} ({probe.status}), which is not followed"
     return failed(HTTP, PROTOCOL, message, "use that URL, if you trust it")
 
 
@@ -234,12 +234,12 @@ async def at_usual_path(pool: HttpPool, failure: Check, url: str, timeout_s: flo
 # ---------------------------------------------------------------- OAuth metadata
 
 
-async def metadata_check(pool: HttpPool, found: HttpProbe) -> Check:
+async def metadata_check(pool: HttpPool, probe: HttpProbe) -> Check:
     """Check that the authorization server can be discovered."""
-    url = found.url
+    url = probe.url
     here = is_loopback_host(urlsplit(url).hostname or "")
     fetcher = Fetcher(pool.send, loopback=here)
-    flow = discover(url, found.challenges)
+    flow = discover(url, probe.challenges)
     try:
         where = await _run_discovery(flow, fetcher)
         issuer = where.issuer

@@ -183,12 +183,12 @@ def _url_and_headers(server: CheckedServer) -> tuple[str, list[tuple[str, str]]]
 
 
 async def _response_checks(
-    server: CheckedServer, pool: HttpPool, found: HttpProbe, headers: Sequence[tuple[str, str]]
+    server: CheckedServer, pool: HttpPool, probe: HttpProbe, headers: Sequence[tuple[str, str]]
 ) -> Checks:
-    url = found.url
-    http = http_check(found)
-    if http.state == "failed" and not 400 <= found.status < 500:
-        yield await _try_default_path(pool, http, found, server)
+    url = probe.url
+    http = http_check(probe)
+    if http.state == "failed" and not 400 <= probe.status < 500:
+        yield await _try_default_path(pool, http, probe, server)
         return
     own_token = any(name.lower() == "authorization" for name, _ in headers)
     secure = url.startswith("https:") or is_loopback_host(urlsplit(url).hostname or "")
@@ -203,16 +203,16 @@ async def _response_checks(
     )
     if http.state == "failed":  # a server of the first revision rejects this request
         if result.error is not None and result.refused is None:
-            yield await _try_default_path(pool, http, found, server)
+            yield await _try_default_path(pool, http, probe, server)
             return
-        http = ok(HTTP, f"it responds, after {found.status} to the first request")
+        http = ok(HTTP, f"it responds, after {probe.status} to the first request")
     yield http
-    asked = found.unauthorized or result.refused is not None
-    if own_token or not found.unauthorized:
+    asked = probe.unauthorized or result.refused is not None
+    if own_token or not probe.unauthorized:
         why = "you send a token of your own" if own_token else "no authentication required"
         yield skipped(METADATA, why)
     else:
-        yield await metadata_check(pool, found)
+        yield await metadata_check(pool, probe)
     if storage_error is not None:
         message, fix = one_line(storage_error.summary), one_line(storage_error.hint)
         code = exit_code(storage_error)
@@ -225,11 +225,11 @@ async def _response_checks(
 
 
 async def _try_default_path(
-    pool: HttpPool, http: Check, found: HttpProbe, server: CheckedServer
+    pool: HttpPool, http: Check, probe: HttpProbe, server: CheckedServer
 ) -> Check:
-    if 300 <= found.status < 400 or found.status >= 500:
+    if 300 <= probe.status < 400 or probe.status >= 500:
         return http
-    return await at_usual_path(pool, http, found.url, server.timeout_s)
+    return await at_usual_path(pool, http, probe.url, server.timeout_s)
 
 
 FILE, TRUST, VARIABLES = "file", "trust", "variables"
@@ -265,20 +265,20 @@ def _single_target(options: ConnectionOptions) -> DoctorTarget:
     target = options.target
     if isinstance(target, str) and "://" not in target:
         return _file_target(target, options)
-    found = resolve_target(options)
-    shown, transport_options = found.shown, _transport_options(found)
-    if isinstance(found.target, str):
+    resolved = resolve_target(options)
+    shown, transport_options = resolved.shown, _transport_options(resolved)
+    if isinstance(resolved.target, str):
         server = CheckedServer(
-            found.target,
+            resolved.target,
             transport_options,
             options.timeout_s,
             shlex.quote(shown),
             revision=options.revision,
         )
         return DoctorTarget(shown, shown, [*URL_PLAN], url_checks(server))
-    message = shlex.join(found.target)
+    message = shlex.join(resolved.target)
     server = CheckedServer(
-        found.target,
+        resolved.target,
         transport_options,
         options.timeout_s,
         f"-- {message}",
@@ -288,9 +288,9 @@ def _single_target(options: ConnectionOptions) -> DoctorTarget:
     return DoctorTarget(shown, message, [*COMMAND_PLAN], command_checks(server))
 
 
-def _transport_options(found: ResolvedTarget) -> dict[str, Any]:
+def _transport_options(resolved: ResolvedTarget) -> dict[str, Any]:
     names = {"headers": "headers", "env": "env", "server_name": "name"}
-    return {names[key]: value for key, value in found.options.items() if key in names}
+    return {names[key]: value for key, value in resolved.options.items() if key in names}
 
 
 def _file_target(typed: str, options: ConnectionOptions) -> DoctorTarget:
@@ -364,7 +364,7 @@ def _config_targets(
     wrong: dict[str, list[HostProblem]] = {}
     for problem in config.problems:
         wrong.setdefault(problem.server, []).append(problem)
-    found: list[tuple[int, DoctorTarget]] = []
+    by_line: list[tuple[int, DoctorTarget]] = []
     for key, problems in wrong.items():
         refused = trust_prompt.refused.get(key)
         alike = [
@@ -376,13 +376,13 @@ def _config_targets(
         target = DoctorTarget(
             ", ".join(alike) or key or file, file, [FILE, TRUST, VARIABLES], checks
         )
-        found.append((_line(problems[0].place) if key else 0, target))
+        by_line.append((_line(problems[0].place) if key else 0, target))
     for key, entry in config.entries.items():
         warnings = [one for one in config.warnings if one.server == key]
         planned = [FILE, VARIABLES]
         checks = _entry_checks(entry, options, warnings, key in trust_prompt.agreed, planned)
-        found.append((_line(entry.place), DoctorTarget(key, entry.shown, planned, checks)))
-    targets = [target for _, target in sorted(found, key=lambda one: one[0])]
+        by_line.append((_line(entry.place), DoctorTarget(key, entry.shown, planned, checks)))
+    targets = [target for _, target in sorted(by_line, key=lambda one: one[0])]
     if not targets:
         targets.append(DoctorTarget(file, file, [FILE], _empty_checks(file)))
     return targets

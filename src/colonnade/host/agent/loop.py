@@ -77,7 +77,7 @@ class Toolbox:
         # Every tool that may be called, by qualified name.
         self.tools: Mapping[str, HostTool] = {}
         self._named: Mapping[str, HostTool] = {}
-        # The name of the search tool; empty where all tools are offered.
+        # The name of the search tool; empty if all tools are offered.
         self.search: str = ""
 
     def learn(self, tools: Iterable[HostTool]) -> None:
@@ -142,15 +142,15 @@ class Toolbox:
         more = f"; look for one with {self.search}" if self.search else "; there is none at all"
         return f"there is no tool {name!r}{more}"
 
-    def search_message(self, words: str, found: list[HostTool]) -> str:
+    def search_message(self, words: str, tools: list[HostTool]) -> str:
         """The message for a search."""
-        if not found:
+        if not tools:
             return f"No tool was found for {words!r}; try other words. {self._servers()}"
-        lines = [f"- {tool.signature}: {_line(tool.description)}" for tool in found]
+        lines = [f"- {tool.signature}: {_line(tool.description)}" for tool in tools]
         return "\n".join(["Found; these can be called now:", *lines])
 
     def _search_entry(self) -> dict[str, Any]:
-        words = (
+        description = (
             f"Find tools by what they do. There are {len(self.tools)}, and only those that were "
             f"found can be seen. {self._servers()}"
         )
@@ -163,7 +163,7 @@ class Toolbox:
             },
             "required": ["words"],
         }
-        return openai.tool_entry(self.search, words, parameters, "chat", want_strict=True)
+        return openai.tool_entry(self.search, description, parameters, "chat", want_strict=True)
 
     def _servers(self) -> str:
         counts: dict[str, int] = {}
@@ -195,7 +195,7 @@ MAX_ERROR_CHARACTERS: Final = 1_000
 
 # (messages, tools) -> reply, sync or async; a sync one must not block.
 Model: TypeAlias = Callable[[list[Message], list[dict[str, Any]]], Any]
-# `done`: the model records no more calls. `length`: its reply was cut by its token limit.
+# `done`: the model makes no more calls. `length`: its reply was cut by its token limit.
 Stopped: TypeAlias = Literal["done", "rounds", "calls", "length"]
 
 
@@ -260,7 +260,7 @@ class RunOptions(TypedDict, total=False):
 
     - `tools`: the names of the tools that it may call; all by default.
     - `max_rounds`, `max_calls` and `max_characters` (of one result) are limits.
-    - `max_tools`: where there are more, a search tool is offered instead, and what it found.
+    - `max_tools`: if there are more, a search tool is offered instead, and what it found.
     - `on_call` is called before each call, and may raise `Refused`; `on_progress` with its
       progress; `on_result` after it; `on_message` with each message.
     - `caller`: the name of the user that it runs for.
@@ -435,17 +435,17 @@ def failure(name: str, server: str, error: ColonnadeError) -> str:
 
 def _short_message(error: ColonnadeError) -> str:
     """The message of an error, without the output of the server."""
-    words = error.sentence.strip() or type(error).__name__
-    return words if len(words) <= MAX_ERROR_CHARACTERS else f"{words[:MAX_ERROR_CHARACTERS]}…"
+    message = error.sentence.strip() or type(error).__name__
+    return message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
 
 
-def _text_result(name: str, words: str, *, is_error: bool = False) -> ToolResult[Any]:
-    result = t.CallToolResult(content=[t.TextContent(text=words)], is_error=is_error)
+def _text_result(name: str, text: str, *, is_error: bool = False) -> ToolResult[Any]:
+    result = t.CallToolResult(content=[t.TextContent(text=text)], is_error=is_error)
     return ToolResult(name, result)
 
 
-def _error_result(call: ModelToolCall, words: str) -> ToolResult[Any]:
-    result = _text_result(call.name, words, is_error=True)
+def _error_result(call: ModelToolCall, message: str) -> ToolResult[Any]:
+    result = _text_result(call.name, message, is_error=True)
     result.call = call
     return result
 

@@ -6,7 +6,7 @@
 
 Rules: https, or plain http to this machine. The API key is sent to that one URL: no error, log line
 or repr has it, and no redirect is followed. Every wait and every size has a limit. A request is
-sent again only where the endpoint says that it was not processed (429, 503).
+sent again only if the endpoint says that it was not processed (429, 503).
 """
 
 import asyncio
@@ -59,20 +59,20 @@ def read_reply(given: object) -> tuple[Message, str]:
     """
     if isinstance(given, str):
         return {"role": "assistant", "content": given}, ""
-    found, reason = as_object(given, REPLY), ""
-    if "choices" in found:
-        choices: object = found["choices"]
+    reply, reason = as_object(given, REPLY), ""
+    if "choices" in reply:
+        choices: object = reply["choices"]
         if not isinstance(choices, list) or not choices:
             raise RemoteProtocolError("the completion has no choices")
         choice = as_object(cast("list[object]", choices)[0], "choice of a completion")
         reason = str(choice.get("finish_reason") or "")
-        found = as_object(choice.get("message"), REPLY)
-    if "content" not in found and not found.get("tool_calls"):
+        reply = as_object(choice.get("message"), REPLY)
+    if "content" not in reply and not reply.get("tool_calls"):
         raise RemoteProtocolError("the model's reply has neither content nor tool calls")
     # OpenAI's library adds null for missing members; only `content` may be null.
-    message = {name: value for name, value in found.items() if value is not None}
-    message |= {"role": "assistant", "content": found.get("content")}
-    calls = _calls(found.get("tool_calls"))
+    message = {name: value for name, value in reply.items() if value is not None}
+    message |= {"role": "assistant", "content": reply.get("content")}
+    calls = _calls(reply.get("tool_calls"))
     message.pop("tool_calls", None)
     return message | {"tool_calls": calls} if calls else message, reason
 
@@ -85,8 +85,8 @@ def _calls(given: object) -> list[dict[str, Any]]:
         raise RemoteProtocolError("the model's tool_calls are not a list")
     listed = list(cast("Sequence[object]", given))
     if len(listed) > MAX_CALLS_OF_A_REPLY:
-        words = f"the model made {len(listed)} calls at once; the limit is {MAX_CALLS_OF_A_REPLY}"
-        raise RemoteProtocolError(words)
+        message = f"the model made {len(listed)} calls at once; the limit is {MAX_CALLS_OF_A_REPLY}"
+        raise RemoteProtocolError(message)
     calls: list[dict[str, Any]] = []
     used_ids: set[str] = set()
     for number, one in enumerate(listed):
@@ -140,17 +140,17 @@ def user_part(part: ContentPart, most: int) -> dict[str, Any]:
     return {"type": "text", "text": shorten(part_as_text(part), most)}
 
 
-def with_tool_results(messages: Iterable[Message], words: str) -> list[Message]:
-    """The conversation with a result for every tool call; this text, where there was none.
+def with_tool_results(messages: Iterable[Message], text: str) -> list[Message]:
+    """The conversation with a result for every tool call; this text, if there was none.
 
     A provider rejects a conversation with a tool call that has no result, which an interruption
     leaves behind.
     """
-    found: list[Message] = []
+    result: list[Message] = []
     waiting: list[str] = []
 
     def settle() -> None:
-        found.extend({"role": "tool", "tool_call_id": id, "content": words} for id in waiting)
+        result.extend({"role": "tool", "tool_call_id": id, "content": text} for id in waiting)
         waiting.clear()
 
     for message in messages:
@@ -159,11 +159,11 @@ def with_tool_results(messages: Iterable[Message], words: str) -> list[Message]:
                 waiting.remove(message["tool_call_id"])
         else:
             settle()
-        found.append(message)
+        result.append(message)
         calls: list[dict[str, Any]] = message.get("tool_calls") or []
         waiting += [call["id"] for call in calls]
     settle()
-    return found
+    return result
 
 
 # Characters of one part of a message, as of a result.
@@ -244,13 +244,13 @@ class OpenAICompatible:
     takes.
 
     - `url` is the base URL (`https://api.openai.com/v1`, `http://127.0.0.1:11434/v1`).
-    - `key` is the API key, or `key_env` the environment variable that has it; neither, where the
+    - `key` is the API key, or `key_env` the environment variable that has it; neither if the
       endpoint needs none.
     - `options` are further members of each request, such as `{"temperature": 0}`.
 
     Calling it raises `KeyRefused` (401, 403; an `AuthError`), `RemoteError` for any other error
-    response, `ChannelError` where there is no response. A busy endpoint (429, 503) is attempt again
-    after a delay, which is logged as a warning of `colonnade.host`.
+    response, `ChannelError` if there is no response. A request to a busy endpoint (429, 503) is
+    sent again after a delay, which is logged as a warning of `colonnade.host`.
     """
 
     def __init__(
@@ -305,8 +305,8 @@ class OpenAICompatible:
             async with asyncio.timeout(self.timeout_s):
                 return await self._ask(body)
         except TimeoutError:
-            words = f"{self._where} did not respond within {self.timeout_s:g} s"
-            raise TimedOut(words) from None
+            message = f"{self._where} did not respond within {self.timeout_s:g} s"
+            raise TimedOut(message) from None
 
     @property
     def _where(self) -> str:
@@ -328,8 +328,8 @@ class OpenAICompatible:
                 wait_s = retry_delay(answer.status, answer.header("retry-after"), attempt, time())
                 if wait_s is None:
                     raise self._refusal(answer.status, data)
-                words = "%s responded with %d; trying again in %g s (attempt %d of %d)"
-                log.warning(words, self._where, answer.status, wait_s, attempt, MAX_ATTEMPTS)
+                message = "%s responded with %d; trying again in %g s (attempt %d of %d)"
+                log.warning(message, self._where, answer.status, wait_s, attempt, MAX_ATTEMPTS)
                 await asyncio.sleep(wait_s)
             raise AssertionError("the last attempt has no delay")
         finally:

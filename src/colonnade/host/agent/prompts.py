@@ -3,10 +3,10 @@
     await prompt_messages(host, "/notes__summary length=short")
     await with_resources(host, "What is up in @notes://garden today?")
 
-A resource is included with `@URI`, or with `@SERVER/URI` where several servers have it.
+A resource is included with `@URI`, or with `@SERVER/URI` if several servers have it.
 
 Rules: only what a user typed is interpreted, never what a model or a server wrote. What a server
-returns is marked with where it came from, and is shortened to a limit.
+returns is marked with its origin, and is shortened to a limit.
 """
 
 import re
@@ -57,17 +57,17 @@ async def prompt_messages(host: PromptSource, line: str) -> list[Message]:
     """
     name, arguments = read_command(line)
     prompts = await host.list_prompts()
-    found = next((one for one in prompts if one.name == name), None)
-    if found is None:
+    prompt = next((one for one in prompts if one.name == name), None)
+    if prompt is None:
         near = close_matches(name, [one.name for one in prompts], MAX_NEAR)
         more = f"; did you mean {' or '.join(near)}?" if near else ""
         raise InvalidArgument(f"there is no prompt {name!r}{more}")
-    known = [one.name for one in found.arguments or []]
+    known = [one.name for one in prompt.arguments or []]
     for key in arguments:
         if key not in known:
             listed = f"its arguments: {', '.join(known)}" if known else "it has no arguments"
             raise InvalidArgument(f"{name} has no argument {key!r}; {listed}")
-    needed = [one.name for one in found.arguments or [] if one.required]
+    needed = [one.name for one in prompt.arguments or [] if one.required]
     if missing := [key for key in needed if key not in arguments]:
         usage = " ".join(f"{key}=…" for key in missing)
         raise InvalidArgument(f"{name} needs {', '.join(missing)}: /{name} {usage}")
@@ -119,13 +119,13 @@ async def resource_message(host: PromptSource, uri: str, server: str | None = No
     )
 
 
-def _message(role: str, found: list[ContentPart], lead: str = "") -> Message:
-    """A Chat Completions message. Images are sent as images where they are the user's."""
-    words = "\n".join([lead, *map(part_as_text, found)] if lead else map(part_as_text, found))
-    if role != "user" or not any(isinstance(part, ImagePart) for part in found):
-        return {"role": role, "content": shorten(words, MAX_CHARACTERS)}
+def _message(role: str, parts: list[ContentPart], lead: str = "") -> Message:
+    """A Chat Completions message. Images are sent as images if they are the user's."""
+    text = "\n".join([lead, *map(part_as_text, parts)] if lead else map(part_as_text, parts))
+    if role != "user" or not any(isinstance(part, ImagePart) for part in parts):
+        return {"role": role, "content": shorten(text, MAX_CHARACTERS)}
     intro = [{"type": "text", "text": lead}] if lead else []
-    return {"role": role, "content": [*intro, *(user_part(part, MAX_CHARACTERS) for part in found)]}
+    return {"role": role, "content": [*intro, *(user_part(part, MAX_CHARACTERS) for part in parts)]}
 
 
 def introduction(instructions: Mapping[str, str], tools: Iterable[HostTool] = ()) -> str:

@@ -240,9 +240,9 @@ class EntryDraft:
         problem = HostProblem(self.key, summary, node.place, hint=hint, unresolved=unresolved)
         self.problems.append(problem)
 
-    def warn(self, node: SourceNode, words: str) -> None:
+    def warn(self, node: SourceNode, message: str) -> None:
         """Add a warning."""
-        self.warnings.append(HostProblem(self.key, words, node.place))
+        self.warnings.append(HostProblem(self.key, message, node.place))
 
 
 def templates_of(entry_field: EntryField) -> list[ValueTemplate]:
@@ -378,10 +378,10 @@ class _ValueReader:
         wanted = kind.value
         if node.document.file.endswith(".toml"):
             wanted = wanted.replace("an object", "a table")
-        words = f"expected {wanted}"
+        message = f"expected {wanted}"
         if kind is ValueKind.STRING and node.items is not None and node.key.endswith("command"):
-            words += ", the program alone; put its arguments in args"
-        self._draft.wrong(node, words)
+            message += ", the program alone; put its arguments in args"
+        self._draft.wrong(node, message)
 
     def _simple(self, node: SourceNode, kind: ValueKind) -> Any:
         value = node.value
@@ -577,7 +577,7 @@ def _escape_names(draft: EntryDraft) -> None:
 
 
 def _apply_disabled(draft: EntryDraft) -> None:
-    """`disabled: true` means `enabled: false`, also where both are set."""
+    """`disabled: true` means `enabled: false`, also if both are set."""
     disabled = draft.fields.pop(("disabled",), None)
     if disabled is not None and (disabled.value or draft.get("enabled") is None):
         draft.fields[("enabled",)] = disabled._replace(value=not disabled.value)

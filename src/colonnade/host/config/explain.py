@@ -210,7 +210,7 @@ def _where(spot: ValueSource, home: str, folder: str) -> str:
 
 
 def short(file: str, home: str, folder: str) -> str:
-    """A path relative to the working folder or the home folder, where it is below one."""
+    """A path relative to the working folder or the home folder, if it is below one."""
     for start, sign in ((folder, ""), (home, "~" + os.sep)):
         if start and file.startswith(start.rstrip(os.sep) + os.sep):
             return sign + file[len(start.rstrip(os.sep)) + 1 :]

@@ -156,8 +156,8 @@ def _read_others(source: ConfigFile, root: SourceNode, file_format: str) -> None
     servers = FORMATS[file_format].servers
     other = {MCP_SERVERS: VSCODE_SERVERS, VSCODE_SERVERS: MCP_SERVERS}.get(servers)
     if root.get(servers) is None and other and root.get(other) is not None:
-        words = f'expected the key "{servers}"; "{other}" is the key of another program'
-        source.wrong(words, _place(root, other))
+        message = f'expected the key "{servers}"; "{other}" is the key of another program'
+        source.wrong(message, _place(root, other))
     scope = source.file_role.scope
     if file_format == "claude-code" and scope == "user":
         for folder, node in _projects(root):
@@ -203,8 +203,8 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
             hint = "; servers are tables [servers.NAME]"
             if key in KEYS["codex"] or key in ("mcp_servers", "mcpServers"):
                 hint = "; in this file, servers are tables [servers.NAME]"
-            words = f"unknown key, ignored{hint}"
-            source.warnings.append(HostProblem("", words, node.place))
+            message = f"unknown key, ignored{hint}"
+            source.warnings.append(HostProblem("", message, node.place))
     _take(source, root.get("servers"), origin)
     include = root.get("include")
     if include is not None:

@@ -54,7 +54,7 @@ def is_broken(config: Config, before: Config) -> bool:
 def _file_problems(config: Config) -> set[tuple[str, str]]:
     """The problems of whole files, without their line."""
     return {
-        (problem.place.file if problem.place is not None else "", problem.words)
+        (problem.place.file if problem.place is not None else "", problem.message)
         for problem in config.problems
         if not problem.server
     }
@@ -66,8 +66,8 @@ def entry_of(
     """One server as an entry. Raises `LocalProtocolError`."""
     if isinstance(given, ServerEntry):
         if given.key != key:
-            words = f"the entry at {key!r} has the key {given.key!r}; both must be the same"
-            raise InvalidArgument(words)
+            message = f"the entry at {key!r} has the key {given.key!r}; both must be the same"
+            raise InvalidArgument(message)
         return given
     try:
         if isinstance(given, Mapping):
@@ -173,8 +173,8 @@ def _check_revision(date: str) -> None:
     from colonnade.protocol.revision import EVERY
 
     if date not in EVERY.dates:
-        words = f"unknown revision; known revisions: {', '.join(EVERY.dates)}"
-        raise InvalidArgument(f"revision: {words}")
+        message = f"unknown revision; known revisions: {', '.join(EVERY.dates)}"
+        raise InvalidArgument(f"revision: {message}")
 
 
 # ---------------------------------------------------------------- entries
@@ -204,6 +204,6 @@ def _shown(target: Target) -> str:
     if isinstance(target, str | os.PathLike):
         return os.fspath(target)
     if isinstance(target, Sequence):
-        words = cast("Sequence[str | os.PathLike[str]]", target)
-        return shlex.join(os.fspath(word) for word in words)
+        command = cast("Sequence[str | os.PathLike[str]]", target)
+        return shlex.join(os.fspath(word) for word in command)
     return f"a {type(target).__name__} in this process"

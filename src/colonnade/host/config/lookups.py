@@ -79,23 +79,23 @@ class Inputs:
 
 def inputs_of(root: SourceNode, problems: list[HostProblem]) -> dict[str, Input]:
     """The inputs of a VS Code configuration file, by id."""
-    found: dict[str, Input] = {}
+    inputs: dict[str, Input] = {}
     node = root.get("inputs")
     if node is None:
-        return found
+        return inputs
     if node.items is None:
         problems.append(HostProblem("", "expected a list of objects", node.place))
-        return found
+        return inputs
     for item in node.items:
-        words = _input_error(item)
-        if words:
-            problems.append(HostProblem("", words, item.place))
+        message = _input_error(item)
+        if message:
+            problems.append(HostProblem("", message, item.place))
             continue
         value = item.value
-        if value["id"] in found:
+        if value["id"] in inputs:
             problems.append(HostProblem("", "duplicate input id", item.place))
             continue
-        found[value["id"]] = Input(
+        inputs[value["id"]] = Input(
             id=value["id"],
             file=root.document.file,
             kind=value["type"],
@@ -104,7 +104,7 @@ def inputs_of(root: SourceNode, problems: list[HostProblem]) -> dict[str, Input]
             default=value["default"] if isinstance(value.get("default"), str) else None,
             options=tuple(_option(one) for one in value.get("options", ())),
         )
-    return found
+    return inputs
 
 
 def _option(value: Any) -> str:
@@ -143,13 +143,13 @@ def shell_words(line: str, platform: str = sys.platform) -> list[str]:
 
 
 async def run_helper(
-    words: Sequence[str], *, cwd: str | None, env: Mapping[str, str], limit_s: float = HELPER_S
+    argv: Sequence[str], *, cwd: str | None, env: Mapping[str, str], limit_s: float = HELPER_S
 ) -> str:
     """The output of a helper command. Raises `Refused` if it fails or takes too long."""
-    name = os.path.basename(words[0])
+    name = os.path.basename(argv[0])
     try:
         process = await asyncio.create_subprocess_exec(
-            *words,
+            *argv,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

@@ -156,23 +156,23 @@ class ConfigReader:
 
     def _own(self, source: ConfigFile, parts: Sequence[ConfigFile]) -> list[EntryDraft]:
         """The entries of `colonnade.toml`, over those that it includes, over its defaults."""
-        found = self._join(self._by_program([part.drafts for part in parts]))
+        drafts = self._join(self._by_program([part.drafts for part in parts]))
         for draft in source.drafts:
-            lower = found.get(draft.key)
+            lower = drafts.get(draft.key)
             if lower is None or draft.problems:
-                found[draft.key] = draft
+                drafts[draft.key] = draft
             elif draft.has_target:
-                found[draft.key] = shadow(draft, lower)
+                drafts[draft.key] = shadow(draft, lower)
             else:
-                found[draft.key] = merge(draft, lower)
+                drafts[draft.key] = merge(draft, lower)
         if source.defaults is not None and not source.defaults.problems:
-            for key, draft in found.items():
+            for key, draft in drafts.items():
                 made = merge(draft, source.defaults)
                 made.node, made.problems, made.warnings = draft.node, draft.problems, draft.warnings
-                found[key] = made
-        for draft in found.values():
+                drafts[key] = made
+        for draft in drafts.values():
             draft.origin = source.origin("colonnade", NAMED)
-        return list(found.values())
+        return list(drafts.values())
 
     # ------------------------------------------------------------ trust
 
@@ -188,11 +188,11 @@ class ConfigReader:
         names = {draft: self._names[path] for draft, path in files.items()}
         if is_trusted(source.file, digest, requested_actions(drafts, names), self._trust):
             return True
-        words = (
+        message = (
             f"{source.file} is not trusted, so this entry is not used; review the file, then run"
         )
-        words += f" colonnade config trust {quote(source.file)}"
-        found = [HostProblem(draft.key, words, draft.place, untrusted=True) for draft in drafts]
+        message += f" colonnade config trust {quote(source.file)}"
+        found = [HostProblem(draft.key, message, draft.place, untrusted=True) for draft in drafts]
         self.untrusted[source.file] = found
         self.problems += found
         return False
@@ -230,8 +230,8 @@ class ConfigReader:
                 first = found.setdefault(draft.key, draft)
                 if first is not draft:
                     place = f"{first.place.file}:{first.place.line}"
-                    words = f"not used: {place} has a server of the same name"
-                    self.warnings.append(HostProblem(draft.key, words, draft.place))
+                    message = f"not used: {place} has a server of the same name"
+                    self.warnings.append(HostProblem(draft.key, message, draft.place))
         return found
 
     def _by_program(self, groups: Iterable[Iterable[EntryDraft]]) -> list[list[EntryDraft]]:
@@ -253,8 +253,8 @@ class ConfigReader:
             return drafts
         for draft in drafts:
             if draft not in managed:
-                words = f"not used: the servers are managed in {managed[0].place.file}"
-                self.warnings.append(HostProblem(draft.key, words, draft.place))
+                message = f"not used: the servers are managed in {managed[0].place.file}"
+                self.warnings.append(HostProblem(draft.key, message, draft.place))
         return managed
 
 
@@ -265,13 +265,13 @@ def _unique(problems: Iterable[HostProblem]) -> tuple[HostProblem, ...]:
 def _ranked(drafts: list[EntryDraft]) -> list[EntryDraft]:
     """The entries of one program, in the order of its scopes."""
     ordered = sorted(drafts, key=lambda draft: RANKS.get(draft.origin.scope, 0))
-    found: dict[str, EntryDraft] = {}
+    merged: dict[str, EntryDraft] = {}
     for draft in ordered:
-        upper = found.get(draft.key)
+        upper = merged.get(draft.key)
         if upper is None:
-            found[draft.key] = draft
+            merged[draft.key] = draft
         elif draft.origin.file_format == "codex":  # which merges tables
-            found[draft.key] = merge(upper, draft)
+            merged[draft.key] = merge(upper, draft)
         else:
-            found[draft.key] = shadow(upper, draft)
-    return list(found.values())
+            merged[draft.key] = shadow(upper, draft)
+    return list(merged.values())

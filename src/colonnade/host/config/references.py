@@ -26,7 +26,7 @@ class InvalidEnvLine(Exception):
 
 def parse_env_file(text: str) -> dict[str, str]:
     """The variables of a `.env` file; of two of one name the last wins. Raises `InvalidEnvLine`."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     at = 0
     while at < len(text):
@@ -40,8 +40,8 @@ def parse_env_file(text: str) -> dict[str, str]:
         named = _VARIABLE.fullmatch(name.strip())
         if not equals or named is None:
             raise InvalidEnvLine(text.count("\n", 0, at) + 1)
-        found[named[1]], at = _value(text, at + line.index("=") + 1, end, rest)
-    return found
+        variables[named[1]], at = _value(text, at + line.index("=") + 1, end, rest)
+    return variables
 
 
 def _value(text: str, start: int, end: int, rest: str) -> tuple[str, int]:
@@ -53,7 +53,7 @@ def _value(text: str, start: int, end: int, rest: str) -> tuple[str, int]:
         if closed > 0:
             inner = text[opened + 1 : closed]
             if first == '"':
-                inner = re.sub(r'\\[nr"\\]', lambda found: _ESCAPES[found[0]], inner)
+                inner = re.sub(r'\\[nr"\\]', lambda match: _ESCAPES[match[0]], inner)
             after = text.find("\n", closed)
             return inner, len(text) if after < 0 else after + 1
     return _COMMENT.sub("", rest).strip(), end + 1

@@ -53,24 +53,24 @@ def entry_of(
             break  # its references are never resolved
         for summary, hint in reference_errors(template, entry_field.origin, context):
             draft.wrong(node, summary, hint=hint, unresolved=True)
-        for words in reference_warnings(template, entry_field.origin, context):
-            draft.warn(node, words)
+        for message in reference_warnings(template, entry_field.origin, context):
+            draft.warn(node, message)
     settings = settings_of(draft, context)
     if draft.problems:
         return None
     if not draft.has_target:
-        words = "a command or a url is missing, here and in other files"
-        draft.wrong(draft.node, words)
+        message = "a command or a url is missing, here and in other files"
+        draft.wrong(draft.node, message)
         return None
 
     async def resolve() -> dict[str, Any]:
         try:
             return await _resolved(draft, context, files)
         except Refused as error:
-            words = f"server {draft.key!r} cannot be started: {error}"
+            message = f"server {draft.key!r} cannot be started: {error}"
             # Not a crash of the server: it was not started.
-            words += f" (see {draft.place.file}:{draft.place.line})"
-            raise Refused(words, server=draft.key) from None
+            message += f" (see {draft.place.file}:{draft.place.line})"
+            raise Refused(message, server=draft.key) from None
 
     return ServerEntry(
         key=draft.key,

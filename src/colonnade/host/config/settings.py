@@ -74,12 +74,12 @@ class HostProblem(NamedTuple):
     unresolved: bool = False
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """The summary, and what to do."""
         return f"{self.summary}; {self.hint}" if self.hint else self.summary
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.words}" if self.place is not None else self.words
+        return f"{self.place}: {self.message}" if self.place is not None else self.message
 
 
 class Settings(Struct, frozen=True, kw_only=True):

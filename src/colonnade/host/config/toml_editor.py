@@ -164,7 +164,7 @@ def _where(text: str, path: Sequence[str]) -> int:
 
 def statements(text: str) -> list[Statement]:
     """The statements of a valid text, in order."""
-    found: list[Statement] = []
+    result: list[Statement] = []
     table: tuple[str, ...] = ()
     at = 1 if text.startswith("\ufeff") else 0
     while at < len(text):
@@ -179,8 +179,8 @@ def statements(text: str) -> list[Statement]:
         at = _line_end(text, after) if is_header else _value_end(text, after)
         if is_header:
             table = path
-        found.append(Statement(path if is_header else table + path, start, at))
-    return found
+        result.append(Statement(path if is_header else table + path, start, at))
+    return result
 
 
 def _path(text: str, at: int) -> tuple[tuple[str, ...], int]:

@@ -85,15 +85,15 @@ PLACES: Final = (
 _LOOPBACK: Final = ("127.", "localhost", "::1")
 
 
-def command_dangers(words: Sequence[str], folder: str) -> list[str]:
+def command_dangers(argv: Sequence[str], folder: str) -> list[str]:
     """ActionKind deserves attention in a command line that is started in a folder."""
-    return list(dict.fromkeys(_command_dangers(words, folder)))
+    return list(dict.fromkeys(_command_dangers(argv, folder)))
 
 
-def _command_dangers(words: Sequence[str], folder: str) -> Iterator[str]:
-    line = " ".join(words)
+def _command_dangers(argv: Sequence[str], folder: str) -> Iterator[str]:
+    line = " ".join(argv)
     names = [_name(word) for word in re.split(r"[\s;|&()`]+", line) if word]
-    first = _name(words[0]) if words else ""
+    first = _name(argv[0]) if argv else ""
     for name in names:
         if name in PRIVILEGED:
             yield f"raises privileges ({name})"
@@ -103,11 +103,11 @@ def _command_dangers(words: Sequence[str], folder: str) -> Iterator[str]:
             yield f"uses the network ({name})"
     if first in SHELLS:
         yield f"runs a shell ({first})"
-    elif re.sub(r"[\d.]+$", "", first) in INTERPRETERS and CODE & {w.lower() for w in words[1:]}:
+    elif re.sub(r"[\d.]+$", "", first) in INTERPRETERS and CODE & {w.lower() for w in argv[1:]}:
         yield "runs inline code"
     if re.search(r"\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b|\beval\b|base64\s+(?:-d|--decode)", line):
         yield "runs the output of another program"
-    for word in words[1:]:
+    for word in argv[1:]:
         yield from _place_dangers(word)
         path = word.rpartition("=")[2]
         if _is_outside(path, folder):
@@ -190,7 +190,7 @@ def digest_of(parts: Iterable[tuple[str, str]]) -> str:
 
 
 def is_trusted(file: str, digest: str, wanted: Sequence[RequestedAction], trust: Trust) -> bool:
-    """Whether a file may be used; the user is asked where that is possible, and the answer is
+    """Whether a file may be used; the user is asked if that is possible, and the answer is
     trusted."""
     if trust is True:
         return True

@@ -169,10 +169,10 @@ class HostedServer:
         if self._early_callers is not None and len(self._early_callers) < 2:
             self._early_callers.add(caller)  # two are enough to know that it is not one
         owner = None if self._is_common else caller
-        found = self._listings.get(owner)
-        if found is None:
+        listings = self._listings.get(owner)
+        if listings is None:
             self._forget_one()
-            found = self._listings[owner] = ServerListings(
+            listings = self._listings[owner] = ServerListings(
                 self.key,
                 self.settings,
                 self._fetch,
@@ -180,7 +180,7 @@ class HostedServer:
                 lambda kind: self._on_change(self.key, (kind,)),
                 self._is_notified,
             )
-        return found
+        return listings
 
     def _forget_one(self) -> None:
         if len(self._listings) >= MAX_CALLERS:
@@ -194,7 +194,7 @@ class HostedServer:
     def problems(self) -> list[str]:
         """What is wrong with it, for people, each once."""
         every = list(self._listings.values())
-        found = [words for one in every for words in one.problems]
+        found = [message for one in every for message in one.problems]
         if isinstance(self.failure, NO_RESPONSE):  # one problem, however many lists it affects
             found.insert(0, describe_error(self.failure, self.key))
         return list(dict.fromkeys(found))
@@ -348,18 +348,18 @@ class Generation:
         """The server of a qualified name or alias, whether it has such an item or not. Raises
         `Fault`."""
         alias = self._aliases.get(name)
-        found = (
+        server = (
             self.servers.get(alias[0])
             if alias is not None
             else self._by_prefix.get(name.partition(BETWEEN)[0])
         )
-        if found is None:
+        if server is None:
             near = _suggest(name, [*self._known(kind, caller), *self._aliases])
             prefixes = _list_keys(self._by_prefix)
             more = near or f"; names begin with the server and '{BETWEEN}'; servers: {prefixes}"
-            words = f"there is no {SINGULAR[kind]} {truncate(name)!r}{more}"
-            raise Fault(FaultKind.INVALID_PARAMS, words)
-        return found
+            message = f"there is no {SINGULAR[kind]} {truncate(name)!r}{more}"
+            raise Fault(FaultKind.INVALID_PARAMS, message)
+        return server
 
     def tool(self, name: str, caller: str) -> HostTool | None:
         """The tool of this name or alias, if it has been listed for this caller."""
@@ -379,8 +379,8 @@ class Generation:
         return found.own if found is not None else None
 
     async def fetch_name(self, kind: Nameable, name: str, server: HostedServer, caller: str) -> str:
-        """The name on the server, from a list that is requested now. Raises `Fault` where there is
-        no such item, `ColonnadeError` where the list fails."""
+        """The name on the server, from a list that is requested now. Raises `Fault` if there is
+        no such item, `ColonnadeError` if the list fails."""
         try:
             listed = await server.listings(caller).by_kind[kind].fetch(caller)
         except ChannelError:
@@ -393,8 +393,8 @@ class Generation:
         found = listed.find(name)
         if found is None:
             near = _suggest_own(name, listed) or f"; list the {kind} to see their names"
-            words = f"server {server.key!r} has no {SINGULAR[kind]} {truncate(name)!r}{near}"
-            raise Fault(FaultKind.INVALID_PARAMS, words)
+            message = f"server {server.key!r} has no {SINGULAR[kind]} {truncate(name)!r}{near}"
+            raise Fault(FaultKind.INVALID_PARAMS, message)
         return found.own
 
     def server(self, key: str) -> HostedServer:
@@ -407,22 +407,22 @@ class Generation:
 
     async def server_for_uri(self, uri: str, caller: str, wait_s: float) -> HostedServer:
         """The server that lists a resource, or a template that matches its URI. Raises `Fault`
-        where there is none, or more than one."""
+        if there is none, or more than one."""
         untried: list[str] = []
         resources = await self.gather("resources", caller, wait_s)
-        found = [one for one, listing in resources.items() if _has_item(listing.content, uri)]
-        if not found:
+        servers = [one for one, listing in resources.items() if _has_item(listing.content, uri)]
+        if not servers:
             templates = await self.gather("templates", caller, wait_s)
             matches = {
                 one: await run_cooperatively(_matches(listing.content, uri))
                 for one, listing in templates.items()
             }
-            found = [one for one, match in matches.items() if match]
+            servers = [one for one, match in matches.items() if match]
             untried = [one.key for one, match in matches.items() if match is None]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            keys = _list_keys([one.key for one in found])
+        if len(servers) == 1:
+            return servers[0]
+        if servers:
+            keys = _list_keys([one.key for one in servers])
             message = f"several servers have the resource {truncate(uri)!r}: {keys}"
             raise Fault(FaultKind.INVALID_PARAMS, message, hint="pass server= to choose one")
         failed = [one.key for one, listing in resources.items() if listing.problem is not None]
@@ -464,10 +464,10 @@ class Generation:
     @property
     def problems(self) -> list[HostProblem]:
         """What is wrong with the configuration and with each server."""
-        known = {problem.words for problem in self._config_problems}
+        known = {problem.message for problem in self._config_problems}
         found = list(self._config_problems)
         for one in self.servers.values():
-            new = [words for words in one.problems if words not in known]
+            new = [message for message in one.problems if message not in known]
             if new:
                 found.append(HostProblem(one.key, "; ".join(new), one.entry.place))
         return found
@@ -499,7 +499,7 @@ def _has_item(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
 
 
 def _matches(listed: ListedItems[Any, t.ResourceTemplate] | None, uri: str) -> Steps[bool | None]:
-    """Whether a URI matches a template, or is a listed template itself; None where there are too
+    """Whether a URI matches a template, or is a listed template itself; None if there are too
     many to try."""
     if listed is None or uri in listed.items:
         return listed is not None

@@ -1,7 +1,7 @@
 """Listings: the cached lists of one server (tools, prompts, resources, resource templates).
 
 Each list is read for one caller, or for all callers that see the same. It is read again when the
-server sends `list_changed`, after a while where it does not send that, and when a caller asks for a
+server sends `list_changed`, after a while if it does not send that, and when a caller asks for a
 fresh one.
 
 Rules: nothing that a server lists is changed but names. What the configuration hides has no name,
@@ -246,8 +246,8 @@ class Listing(Generic[T]):
             assert self._task is not None
             await asyncio.wait([self._task])
         if self.error is not None or self.content is None:
-            words = f"{self._what} cannot be listed: the server was closed meanwhile"
-            error = self.error or ConnectionLost(words, server=self._server)
+            message = f"{self._what} cannot be listed: the server was closed meanwhile"
+            error = self.error or ConnectionLost(message, server=self._server)
             raise error.with_traceback(None)
         return self.content
 
@@ -264,7 +264,7 @@ class Listing(Generic[T]):
 
     @property
     def problem(self) -> str | None:
-        """What is wrong, for people; None where nothing is."""
+        """What is wrong, for people; None if nothing is."""
         if self.is_late:
             return f"{self._what} are not available yet; list them again later"
         return describe_error(self.error, self._server) if self.error is not None else None
@@ -279,19 +279,19 @@ class Listing(Generic[T]):
             async with asyncio.timeout(self._limit_s):
                 content = await self._fetch(caller)
         except TimeoutError:
-            words = f"{self._what} could not be listed within {self._limit_s:g} s"
-            self._fail(TimedOut(words, server=self._server))
+            message = f"{self._what} could not be listed within {self._limit_s:g} s"
+            self._fail(TimedOut(message, server=self._server))
         except Fault as fault:
-            words = f"{self._what} cannot be decoded: {fault.message}"
-            self._fail(RemoteProtocolError(words, server=self._server))
+            message = f"{self._what} cannot be decoded: {fault.message}"
+            self._fail(RemoteProtocolError(message, server=self._server))
         except RemoteError as error:
             self._fail(self._named(error))
         except ColonnadeError as error:
             self._fail(error)
         except Exception as error:
             log.error("%s cannot be listed", self._what, exc_info=error)
-            words = f"{self._what} cannot be listed: {error}"
-            self._fail(ColonnadeError(words, server=self._server))
+            message = f"{self._what} cannot be listed: {error}"
+            self._fail(ColonnadeError(message, server=self._server))
         else:
             self._keep(content, changes)
         finally:
@@ -485,7 +485,7 @@ class ServerListings:
             found = [late, *(describe_error(error, self._key) for error in failed)]
         for listing in (self.tools, self.prompts):
             names = listing.content.names if listing.content is not None else None
-            found += [one.words for one in (names.problems if names is not None else ())]
+            found += [one.message for one in (names.problems if names is not None else ())]
         return found
 
     # ------------------------------------------------------------ results of tools

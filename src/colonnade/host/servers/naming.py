@@ -122,15 +122,15 @@ def _namespaces(settings: Mapping[str, Settings], problems: list[HostProblem]) -
         if wanted is None or wanted == key:
             continue
         if problem := namespace_problem(wanted):
-            words = f"{problem}; for now names of server {key!r} begin with '{_first(wanted)}__'"
-            problems.append(HostProblem(key, words))
+            message = f"{problem}; for now names of server {key!r} begin with '{_first(wanted)}__'"
+            problems.append(HostProblem(key, message))
         owner = owners.setdefault(wanted, key)
         if owner != key:
-            words = (
+            message = (
                 f"server {key!r} wants the namespace {wanted!r}, which belongs to server "
                 f"{owner!r}; {key!r} is not used until it has another"
             )
-            problems.append(HostProblem(key, words))
+            problems.append(HostProblem(key, message))
     own = {key: namespace for namespace, key in owners.items()}
     return {key: own[key] for key in settings if key in own}
 
@@ -146,11 +146,11 @@ def _aliases(
                 continue
             first = aliases.setdefault(alias, (key, name))
             if first != (key, name):
-                words = (
+                message = (
                     f"the alias {alias!r} stands for {first[1]!r} of server {first[0]!r} already; "
                     f"choose another one for {name!r} of server {key!r}"
                 )
-                problems.append(HostProblem(key, words))
+                problems.append(HostProblem(key, message))
     return aliases
 
 

@@ -35,12 +35,12 @@ Health: TypeAlias = Literal["healthy", "backing_off", "given_up"]
 class Crash(Struct, frozen=True):
     """One unexpected end: when it was, what happened, and for which caller the server was running.
 
-    `words` may be shown to every caller; `output` is what the server wrote, for `caller` alone. It
-    is for every caller where `caller` is None: the server had not been used yet.
+    `message` may be shown to every caller; `output` is what the server wrote, for `caller` alone,
+    or for every caller if `caller` is None: the server had not been used yet.
     """
 
     at: float
-    words: str
+    message: str
     output: Output = NO_OUTPUT
     caller: str | None = None
 
@@ -109,13 +109,13 @@ class RestartPolicy:
             return None
         recent = self.recent(now)
         times = "once" if recent == 1 else f"{recent} times"
-        words = f"it failed {times} within {self._within_s:g} s"  # crashed, or did not start
+        message = f"it failed {times} within {self._within_s:g} s"  # crashed, or did not start
         if health == "given_up":
-            words += f" and is not started for {self.wait_s(now):.0f} s, or until it is restarted"
+            message += f" and is not started for {self.wait_s(now):.0f} s, or until it is restarted"
         else:
-            words += f"; the next attempt is in {self.wait_s(now):.1f} s"
+            message += f"; the next attempt is in {self.wait_s(now):.1f} s"
         return CannotConnect(
-            f"{words}. Last: {self.last.words}", output=self.last.output_for(caller)
+            f"{message}. Last: {self.last.message}", output=self.last.output_for(caller)
         )
 
     def recent(self, now: float) -> int:

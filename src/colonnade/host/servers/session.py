@@ -297,8 +297,8 @@ class SessionInputRequests(InputCallbacks):
         if request.kind is InputRequestKind.ROOTS:
             return await super().respond(request)
         if not session_calls:
-            words = "no call is in flight that this input request could belong to"
-            raise Fault(FaultKind.INVALID_REQUEST, words)
+            message = "no call is in flight that this input request could belong to"
+            raise Fault(FaultKind.INVALID_REQUEST, message)
         if request.kind is InputRequestKind.SAMPLE:
             self._check_sampling_rate()
         contexts = tuple(call.context for call in session_calls)
@@ -310,15 +310,15 @@ class SessionInputRequests(InputCallbacks):
             raw = await pending
             return request.decode_response(raw, contexts[-1].exchange.peer.revision)
         except Fault as fault:
-            words = "the caller's result does not fit the input request"
-            raise Fault(FaultKind.INTERNAL, words) from fault
+            message = "the caller's result does not fit the input request"
+            raise Fault(FaultKind.INTERNAL, message) from fault
         except asyncio.CancelledError:
             pending.cancel()
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            words = "the call that this input request belongs to was cancelled"
-            raise Fault(FaultKind.INTERNAL, words) from None
+            message = "the call that this input request belongs to was cancelled"
+            raise Fault(FaultKind.INTERNAL, message) from None
         except RemoteError as error:
             if error.code == contexts[-1].exchange.peer.revision.codes[FaultKind.USER_REJECTED]:
                 raise Declined("the user declined") from None
@@ -576,7 +576,7 @@ class HostedSession:
         return self._stderr.last(most)
 
     def log_received(self, message: t.LoggingMessageNotificationParams) -> None:
-        """Send a log message to the caller; dropped where there were several callers."""
+        """Send a log message to the caller; dropped if there were several callers."""
         if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
             return
         call = next(reversed(self.calls))

@@ -4,7 +4,7 @@
     async with supervisor.acquire(turn) as call:
         result = await call.request("tools/call", params)
 
-A server has sessions: one for all callers where each request is independent; otherwise one for each
+A server has sessions: one for all callers if each request is independent; otherwise one for each
 caller, or a pool of them, or one shared session without input requests, as its settings say.
 
 Rules: every wait ends. Nothing is started before a call needs it, and a server that crashes again
@@ -90,7 +90,7 @@ NOT_A_CRASH = (AuthError, LocalProtocolError, Refused)
 
 
 class SessionOpener:
-    """Opens the sessions of one server. `auth` gives the credentials for a URL, where the entry has
+    """Opens the sessions of one server. `auth` gives the credentials for a URL if the entry has
     none."""
 
     def __init__(
@@ -143,8 +143,8 @@ class SessionOpener:
         except ColonnadeError:
             raise
         except Exception as error:
-            words = f"a reference in its configuration cannot be resolved: {error}"
-            raise LocalProtocolError(words) from error
+            message = f"a reference in its configuration cannot be resolved: {error}"
+            raise LocalProtocolError(message) from error
 
     def _create_client(self, session: HostedSession, target: object) -> Client:
         settings = self._entry.settings
@@ -240,7 +240,7 @@ class ServerSupervisor:
     - `input_kinds` are the input requests that the host can answer, and `send_input_request` sends
       one to the caller of the calls that it may belong to. The settings may allow fewer; no others
       are advertised to the server.
-    - `auth` gives the credentials for a URL, where the entry has none.
+    - `auth` gives the credentials for a URL if the entry has none.
     - `info` is the client info that the server is sent.
     - `on_open` is called with every session that was opened: the server's lists may have changed.
     - `on_change` is called when the state may have changed.
@@ -333,7 +333,7 @@ class ServerSupervisor:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> t.ProtocolType:
-        """Send a request for a call and return the result. Sent once more to a new session where
+        """Send a request for a call and return the result. Sent once more to a new session if
         the connection was lost and repeating the request is safe."""
 
         def send(call: SessionCall) -> Awaitable[t.ProtocolType]:
@@ -344,7 +344,7 @@ class ServerSupervisor:
     async def run_read_only(
         self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
     ) -> T:
-        """Do some work that changes nothing, such as reading a list; done once more where the
+        """Do some work that changes nothing, such as reading a list; done once more if the
         connection was lost. Its errors may be shown to every caller."""
         try:
             return await self._with_retry(request, work, lambda error: error.status is None)
@@ -476,9 +476,9 @@ class ServerSupervisor:
 
     async def _wait_for_room(self, deadline: float) -> None:
         if not await self._changes.wait(deadline):
-            words = f"all {self._settings.max_sessions} sessions are in use by other calls"
+            message = f"all {self._settings.max_sessions} sessions are in use by other calls"
             hint = "try again later, or raise its max_sessions"
-            raise CannotConnect(words, hint=hint).with_server(self.key)
+            raise CannotConnect(message, hint=hint).with_server(self.key)
 
     # ------------------------------------------------------------ starting
 
@@ -568,7 +568,7 @@ class ServerSupervisor:
             session.on(SessionEvent.PROBE_ENDED)
 
     def _record_crash(self, crash: Crash, lived_s: float) -> None:
-        self._last_error = f"{crash.words}{crash.output}"
+        self._last_error = f"{crash.message}{crash.output}"
         self._restarts.crashed(crash, lived_s, self._random_fraction())
 
     def _schedule_idle_check(self, session: HostedSession, seconds: float) -> None:

@@ -89,18 +89,20 @@ class Ask(InputSpec[T]):
     """Elicitation: `Ask("Which seat on {flight}?")` marks a parameter, `Ask("…", Seat)` is for
     `ctx.ask`.
 
-    `words` is the message: a string with the names of arguments in braces, or a function that takes
+    `message` is a string with the names of arguments in braces, or a function that takes
     arguments and returns the message, or None if no elicitation is needed.
     """
 
     @overload
-    def __init__(self, words: MessageSource, type: type[T], *, key: str | None = None) -> None: ...
+    def __init__(
+        self, message: MessageSource, type: type[T], *, key: str | None = None
+    ) -> None: ...
     @overload
     def __init__(
-        self: "Ask[Any]", words: MessageSource, type: Any = None, *, key: str | None = None
+        self: "Ask[Any]", message: MessageSource, type: Any = None, *, key: str | None = None
     ) -> None: ...
-    def __init__(self, words: MessageSource, type: Any = None, *, key: str | None = None) -> None:
-        self.words = words
+    def __init__(self, message: MessageSource, type: Any = None, *, key: str | None = None) -> None:
+        self.message = message
         self.key = key
         self._form = form_for(type) if type is not None else None
 
@@ -113,23 +115,23 @@ class Ask(InputSpec[T]):
         return result
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> "Ask[T] | None":
-        words = format_message(self.words, arguments)
-        if words is None:
+        message = format_message(self.message, arguments)
+        if message is None:
             return None
         result = copy(self)
-        result.words = words
+        result.message = message
         return result
 
     def required_arguments(self) -> set[str]:
-        return placeholders(self.words)
+        return placeholders(self.message)
 
     def input_request(self) -> InputRequest:
-        if self._form is None or not isinstance(self.words, str):
+        if self._form is None or not isinstance(self.message, str):
             raise InvalidArgumentType(
                 "Ask needs a message and the type of the value: Ask('Your name?', str)"
             )
         form, _ = self._form
-        return InputRequest(t.ElicitRequestParams(message=self.words, requested_schema=form))
+        return InputRequest(t.ElicitRequestParams(message=self.message, requested_schema=form))
 
     def decode(self, response: AnyInputResponse) -> T:
         assert self._form is not None
@@ -141,35 +143,37 @@ class Ask(InputSpec[T]):
 class AskForm(InputSpec[dict[str, t.ElicitValue]]):
     """Elicitation with an explicit form schema."""
 
-    def __init__(self, words: str, form: t.ElicitSchema, *, key: str | None = None) -> None:
-        self.words = words
+    def __init__(self, message: str, form: t.ElicitSchema, *, key: str | None = None) -> None:
+        self.message = message
         self.form = form
         self.key = key
 
     def input_request(self) -> InputRequest:
-        return InputRequest(t.ElicitRequestParams(message=self.words, requested_schema=self.form))
+        return InputRequest(t.ElicitRequestParams(message=self.message, requested_schema=self.form))
 
     def decode(self, response: AnyInputResponse) -> dict[str, t.ElicitValue]:
         return accepted_content(cast("t.ElicitResult", response))
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> "AskForm":
-        return AskForm(format_message(self.words, arguments) or self.words, self.form, key=self.key)
+        return AskForm(
+            format_message(self.message, arguments) or self.message, self.form, key=self.key
+        )
 
 
 class AskUrl(InputSpec[None]):
     """URL elicitation. The response only tells that the user consented (D25)."""
 
     def __init__(
-        self, words: str, url: str, *, id: str | None = None, key: str | None = None
+        self, message: str, url: str, *, id: str | None = None, key: str | None = None
     ) -> None:
-        self.words = words
+        self.message = message
         self.url = url
         self.id: str = id or secrets.token_urlsafe(16)
         self.key = key
 
     def input_request(self) -> InputRequest:
         params = t.ElicitRequestParams(
-            message=self.words, mode="url", url=self.url, elicitation_id=self.id
+            message=self.message, mode="url", url=self.url, elicitation_id=self.id
         )
         return InputRequest(params)
 
@@ -299,26 +303,26 @@ def sampled_from(result: t.CreateMessageResult) -> Sampled:
 # ---------------------------------------------------------------- messages and forms
 
 
-def format_message(words: MessageSource, arguments: Mapping[str, Any]) -> str | None:
+def format_message(message: MessageSource, arguments: Mapping[str, Any]) -> str | None:
     """Format a message with arguments. Raises `ToolError` if one is missing."""
-    if isinstance(words, str):
+    if isinstance(message, str):
         try:
-            return words.format_map(arguments)
+            return message.format_map(arguments)
         except (KeyError, IndexError, ValueError) as error:
-            raise ToolError(f"the message {words!r} cannot be formatted: {error!r}") from error
-    wanted = signature_of(words).parameters
-    return words(**{name: arguments[name] for name in wanted if name in arguments})
+            raise ToolError(f"the message {message!r} cannot be formatted: {error!r}") from error
+    wanted = signature_of(message).parameters
+    return message(**{name: arguments[name] for name in wanted if name in arguments})
 
 
-def placeholders(words: MessageSource) -> set[str]:
+def placeholders(message: MessageSource) -> set[str]:
     """The arguments that a message names, or its function needs. Raises `LocalProtocolError`."""
-    if isinstance(words, str):
+    if isinstance(message, str):
         try:
-            fields = [field for _, field, _, _ in Formatter().parse(words) if field is not None]
+            fields = [field for _, field, _, _ in Formatter().parse(message) if field is not None]
         except ValueError as error:
-            raise InvalidArgument(f"{words!r}: {error}; write {{{{ for a brace") from None
+            raise InvalidArgument(f"{message!r}: {error}; write {{{{ for a brace") from None
         return {re.split(r"[.\[]", field, maxsplit=1)[0] for field in fields}
-    parameters = signature_of(words).parameters.values()
+    parameters = signature_of(message).parameters.values()
     return {one.name for one in parameters if one.default is inspect.Parameter.empty}
 
 

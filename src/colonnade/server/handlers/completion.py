@@ -77,10 +77,10 @@ def from_function(bound: Bound) -> CompletionFunction:
         for parameter in other_parameters:
             if parameter.wire_name in others:
                 arguments[parameter.name] = others[parameter.wire_name]
-        found: list[str] = []
+        values: list[str] = []
 
         async def body(context: Any) -> t.ProtocolType:
-            found.extend(str(value) for value in await bound.call(arguments, context))
+            values.extend(str(value) for value in await bound.call(arguments, context))
             return t.EmptyResult()
 
         if bound.only_arguments:
@@ -88,7 +88,7 @@ def from_function(bound: Bound) -> CompletionFunction:
         else:
             params = t.InputResponseRequestParams()
             await bound.environment.run_rounds(request, params, body)
-        return ranked(list(dict.fromkeys(found)), typed)
+        return ranked(list(dict.fromkeys(values)), typed)
 
     return complete
 
