@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from io import TextIOWrapper
 from typing import IO, Final
 from urllib.parse import urlsplit
 
@@ -106,8 +107,9 @@ class Terminal:
         self._drawn_at = 0.0
         self._typed = b""
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError, ValueError, OSError):
-                stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+            if isinstance(stream, TextIOWrapper):
+                with contextlib.suppress(ValueError, OSError):
+                    stream.reconfigure(errors="backslashreplace")
 
     # ------------------------------------------------------------ stdout
 

@@ -1,16 +1,18 @@
-"""Hints for attributes and keywords that do not exist, as users of other libraries write them.
+"""Hints for mistakes in the use of a server: attributes and keywords that do not exist, as users of
+other libraries write them, and arguments that are something else.
 
-They raise an `AttributeError` or a `TypeError`, as in Python, with what to write instead.
+They raise an `AttributeError`, `TypeError` or `ValueError`, as Python does, with what to write
+instead.
 
 Rules: the tables are loaded when a mistake was made. Nothing here makes a mistake work.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from colonnade.errors import InvalidArgumentType
+from colonnade.errors import InvalidArgument, InvalidArgumentType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,7 +32,7 @@ def with_hints(function: F) -> F:
             _unknown_keyword_message(function, unknown), argument=unknown
         ) from None
 
-    return call  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+    return cast("F", call)
 
 
 def _unknown(function: Callable[..., Any], keywords: dict[str, Any]) -> str | None:
@@ -87,3 +89,72 @@ def _hint_text(hint: str | None, name: str, known: list[str], *, lists_known: bo
 
     options = f"; there are {', '.join(known)}" if lists_known else ""
     return suggestion(name, known) or options
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def check_threads(threads: object) -> None:
+    """Refuse what is not a number of threads."""
+    if not (isinstance(threads, int) and threads > 0):
+        message = f"threads is {threads!r}; give the number of worker threads, 1 or more"
+        raise InvalidArgument(message, argument="threads")
+
+
+def check_auth(auth: object) -> None:
+    """Refuse what is not a `Protection`, nor None."""
+    if auth is not None and not hasattr(auth, "authenticate"):
+        raise InvalidArgumentType(
+            f"auth= takes Protection(URL, ...), not {type(auth).__name__}: "
+            "auth=Protection('https://notes.example.com/mcp', Jwt('https://login.example.com'))",
+            argument="auth",
+        )
+
+
+def check_middleware_list(middleware: object) -> None:
+    """Refuse a function instead of a list of functions."""
+    if not isinstance(middleware, Iterable):
+        one = getattr(middleware, "__name__", type(middleware).__name__)
+        raise InvalidArgumentType(
+            f"middleware= takes a list of functions, not {one}: write middleware=[timing]",
+            argument="middleware",
+        )
+
+
+def check_middleware(middleware: Any) -> None:
+    """Refuse what cannot be called with a request and `call_next`."""
+    message = "write async def timing(request, call_next): return await call_next(request)"
+    if isinstance(middleware, type) or not callable(middleware):
+        raise InvalidArgumentType(
+            f"{middleware!r} is not a middleware: {message}", argument="middleware"
+        )
+    if hasattr(middleware, "on_message") or hasattr(middleware, "on_request"):
+        raise InvalidArgumentType(
+            f"{type(middleware).__name__} has a method for each kind of request; here a middleware "
+            f"is one function that checks request.method: {message}",
+            argument="middleware",
+        )
+    try:
+        inspect.signature(middleware).bind(None, None)
+    except TypeError:
+        name = getattr(middleware, "__name__", repr(middleware))
+        raise InvalidArgumentType(
+            f"{name} does not take two arguments: {message}", argument="middleware"
+        ) from None
+    except ValueError:  # a callable without a signature
+        pass
+
+
+def check_lifespan(name: str, lifespan: Callable[..., Any]) -> None:
+    """Refuse lifespans that would only fail when the server starts."""
+    written = inspect.unwrap(lifespan)
+    if inspect.isgeneratorfunction(written):
+        wrong = "is not async: write it as async def, with @contextlib.asynccontextmanager"
+    elif inspect.iscoroutinefunction(written):
+        wrong = "does not yield: put @contextlib.asynccontextmanager above it, and one yield in it"
+    elif inspect.isasyncgenfunction(lifespan):
+        wrong = "is not a context manager; put @contextlib.asynccontextmanager above it"
+    else:
+        return
+    called = getattr(written, "__name__", repr(written))
+    raise InvalidArgumentType(f"{name}: the lifespan {called} {wrong}", argument="lifespan")

@@ -1,9 +1,11 @@
 """The keywords of decorators, `run`, `serve` and `asgi`; the names of other libraries.
 
-Rules: tables and error messages only.
+Rules: loaded on use. Tables, error messages, and what the environment adds to the keywords of
+`run`.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from colonnade.ports import Verify
@@ -278,3 +280,26 @@ def _member(given: Any, name: str) -> Any:
     else:
         value = getattr(given, name, None)
     return value if isinstance(value, bool | str) else None
+
+
+def run_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `run`: those given, then those of the environment."""
+    from colonnade.transport.http_server.settings import prepare_log, read_limits, with_environment
+
+    settings = with_environment(options)
+    as_json, level = settings.pop("log_json", False), settings.pop("log_level", None)
+    from colonnade.logs import log_json
+
+    access = bool(settings.get("access_log"))
+    prepare_log(level, access_log=access, json=partial(log_json, None) if as_json else None)
+    message = settings.pop("limit", ())
+    if message:
+        limits, run_limits = read_limits(message)
+        settings.setdefault("limits", limits)
+        settings.setdefault("run_limits", run_limits)
+    return settings
+
+
+def take_app_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Remove and return the options of the application."""
+    return {name: options.pop(name) for name in AppOptions.__optional_keys__ if name in options}

@@ -6,12 +6,11 @@ transport needs them.
 
 import asyncio
 import contextlib
-import inspect
 import logging as logs
 import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
@@ -24,7 +23,16 @@ from colonnade.server.decorators import Decorators, check_ttls
 from colonnade.server.dispatch import Dispatch, ListOptions
 from colonnade.server.handlers.function import Body, ErrorReporter, HandlerEnvironment
 from colonnade.server.handlers.threads import THREADS, Workers
-from colonnade.server.hints import attribute_error, check_options, with_hints
+from colonnade.server.hints import (
+    attribute_error,
+    check_auth,
+    check_lifespan,
+    check_middleware,
+    check_middleware_list,
+    check_options,
+    check_threads,
+    with_hints,
+)
 from colonnade.server.registry import PAGE_SIZE, Registry, ServerRegistry
 from colonnade.signatures.type_hints import signature_of
 
@@ -107,21 +115,14 @@ class Server(Decorators):
         auth: "Protection | None" = None,
         debug: bool = False,
     ) -> None:
-        if not (isinstance(threads, int) and threads > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-            message = f"threads is {threads!r}; give the number of worker threads, 1 or more"
-            raise InvalidArgument(message, argument="threads")
-        if not isinstance(middleware, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-            one = getattr(middleware, "__name__", type(middleware).__name__)
-            raise InvalidArgumentType(
-                f"middleware= takes a list of functions, not {one}: write middleware=[timing]",
-                argument="middleware",
-            )
+        check_threads(threads)
+        check_middleware_list(middleware)
         if page_size < 1:
             raise InvalidArgument(
                 f"page_size is {page_size}; it must be 1 or more", argument="page_size"
             )
         if lifespan is not None:
-            _check_lifespan(name, lifespan)
+            check_lifespan(name, lifespan)
         self.info: t.Implementation = t.Implementation(
             name=name,
             version=version,
@@ -151,12 +152,7 @@ class Server(Decorators):
         self._start_count = 0
         self._exit_stack = contextlib.AsyncExitStack()
         self._store = store
-        if auth is not None and not hasattr(auth, "authenticate"):
-            raise InvalidArgumentType(
-                f"auth= takes Protection(URL, ...), not {type(auth).__name__}: "
-                "auth=Protection('https://notes.example.com/mcp', Jwt('https://login.example.com'))",
-                argument="auth",
-            )
+        check_auth(auth)
         self._auth = auth
         self._guards: list[ProtectionGuard] = []
         # Wall-clock time, since replicas share no monotonic clock; tests replace it.
@@ -234,7 +230,7 @@ class Server(Decorators):
 
         `async def timing(request, call_next)`: `await call_next(request)` is the result.
         """
-        _check_middleware(middleware)
+        check_middleware(middleware)
         self._middleware.append(middleware)
         self._dispatch.set_middleware(self._middleware)
 
@@ -558,10 +554,11 @@ class Server(Decorators):
 
             run_stdio(self, **options)
         elif transport in get_args(Http):
+            from colonnade.server.options import run_settings, take_app_options
             from colonnade.transport.http_server.runner import run
 
-            settings = _run_settings(options)
-            run(self.asgi(**_take_app_options(settings)), **settings)
+            settings = run_settings(options)
+            run(self.asgi(**take_app_options(settings)), **settings)
         else:
             raise _unknown_transport(transport)
 
@@ -581,9 +578,10 @@ class Server(Decorators):
 
             await serve_stdio(self, **options)
         elif transport in get_args(Http):
+            from colonnade.server.options import take_app_options
             from colonnade.transport.http_server.runner import serve
 
-            await serve(self.asgi(**_take_app_options(options)), **options)
+            await serve(self.asgi(**take_app_options(options)), **options)
         else:
             raise _unknown_transport(transport)
 
@@ -628,30 +626,6 @@ class Server(Decorators):
         return guard
 
 
-def _check_middleware(middleware: Any) -> None:
-    """Refuse what cannot be called with a request and `call_next`."""
-    message = "write async def timing(request, call_next): return await call_next(request)"
-    if isinstance(middleware, type) or not callable(middleware):
-        raise InvalidArgumentType(
-            f"{middleware!r} is not a middleware: {message}", argument="middleware"
-        )
-    if hasattr(middleware, "on_message") or hasattr(middleware, "on_request"):
-        raise InvalidArgumentType(
-            f"{type(middleware).__name__} has a method for each kind of request; here a middleware "
-            f"is one function that checks request.method: {message}",
-            argument="middleware",
-        )
-    try:
-        inspect.signature(middleware).bind(None, None)
-    except TypeError:
-        name = getattr(middleware, "__name__", repr(middleware))
-        raise InvalidArgumentType(
-            f"{name} does not take two arguments: {message}", argument="middleware"
-        ) from None
-    except ValueError:  # a callable without a signature
-        pass
-
-
 def _completion_limit(per_s: float) -> Middleware:
     """Limit completions per second and caller; the rate limiter is imported on first use."""
     limiter: list[Middleware] = []
@@ -677,21 +651,6 @@ def _check_declares(declares: Iterable[str]) -> frozenset[str]:
     return kinds
 
 
-def _check_lifespan(name: str, lifespan: Callable[..., Any]) -> None:
-    """Refuse lifespans that would only fail when the server starts."""
-    written = inspect.unwrap(lifespan)
-    if inspect.isgeneratorfunction(written):
-        wrong = "is not async: write it as async def, with @contextlib.asynccontextmanager"
-    elif inspect.iscoroutinefunction(written):
-        wrong = "does not yield: put @contextlib.asynccontextmanager above it, and one yield in it"
-    elif inspect.isasyncgenfunction(lifespan):
-        wrong = "is not a context manager; put @contextlib.asynccontextmanager above it"
-    else:
-        return
-    called = getattr(written, "__name__", repr(written))
-    raise InvalidArgumentType(f"{name}: the lifespan {called} {wrong}", argument="lifespan")
-
-
 def _call_lifespan(
     lifespan: Callable[..., contextlib.AbstractAsyncContextManager[Any]], server: Server
 ) -> contextlib.AbstractAsyncContextManager[Any]:
@@ -701,31 +660,6 @@ def _call_lifespan(
     except (TypeError, ValueError):
         takes = True
     return lifespan(server) if takes else lifespan()
-
-
-def _run_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of `run`: those given, then those of the environment."""
-    from colonnade.transport.http_server.settings import prepare_log, read_limits, with_environment
-
-    settings = with_environment(options)
-    as_json, level = settings.pop("log_json", False), settings.pop("log_level", None)
-    from colonnade.logs import log_json
-
-    access = bool(settings.get("access_log"))
-    prepare_log(level, access_log=access, json=partial(log_json, None) if as_json else None)
-    message = settings.pop("limit", ())
-    if message:
-        limits, run_limits = read_limits(message)
-        settings.setdefault("limits", limits)
-        settings.setdefault("run_limits", run_limits)
-    return settings
-
-
-def _take_app_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove and return the options of the application."""
-    from colonnade.server.options import AppOptions
-
-    return {name: options.pop(name) for name in AppOptions.__optional_keys__ if name in options}
 
 
 def _check_options(called: str, transport: str, options: dict[str, Any]) -> None:

@@ -247,12 +247,11 @@ class EntryDraft:
 
 def templates_of(entry_field: EntryField) -> list[ValueTemplate]:
     """Every string of a value: itself, or the items of a list."""
-    if isinstance(entry_field.value, ValueTemplate):
-        return [entry_field.value]
-    if not isinstance(entry_field.value, tuple):
-        return []
-    words = cast("tuple[Any, ...]", entry_field.value)  # pyright: ignore[reportUnknownMemberType]
-    return [one for one in words if isinstance(one, ValueTemplate)]
+    value: object = entry_field.value
+    if isinstance(value, ValueTemplate):
+        return [value]
+    items = cast("tuple[object, ...]", value) if isinstance(value, tuple) else ()
+    return [one for one in items if isinstance(one, ValueTemplate)]
 
 
 def read_entry(key: str, node: SourceNode, origin: Origin) -> EntryDraft:
