@@ -106,9 +106,16 @@ def check_auth(auth: object) -> None:
     if auth is not None and not hasattr(auth, "authenticate"):
         raise InvalidArgumentType(
             f"auth= takes Protection(URL, ...), not {type(auth).__name__}: "
-            "auth=Protection('https://notes.example.com/mcp', Jwt('https://login.example.com'))",
+            f"auth=Protection('https://notes.example.com/mcp', {_verifier_hint(auth)})",
             argument="auth",
         )
+
+
+def _verifier_hint(auth: object) -> str:
+    """The verifier to write inside of `Protection`: the one that was given without it."""
+    given = type(auth).__name__
+    known = given in ("Introspection", "StaticTokens")
+    return f"{given}(...)" if known else "Jwt('https://login.example.com')"
 
 
 def check_middleware_list(middleware: object) -> None:

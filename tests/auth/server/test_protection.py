@@ -14,6 +14,7 @@ from auth.challenge import challenge
 from auth.protected import METADATA, READ, RESOURCE, WRITE, Bearer, notes, protected
 from colonnade import Introspection, Jwt, LocalProtocolError, Protection, Server, StaticTokens
 from colonnade.auth.server.verifier import VerifiedToken
+from colonnade.errors import InvalidArgumentType
 from colonnade.protocol.revision import ALL, Revision
 from colonnade.testing import connect
 from http_client import Caller, opening
@@ -388,11 +389,59 @@ async def test_a_template_and_a_completion_of_what_is_closed_are_closed() -> Non
         ),
         (lambda: StaticTokens({"": "ann"}), "empty"),
         (lambda: StaticTokens({"word": (cast("str", 7), ())}), "strings"),
+        (lambda: StaticTokens({"word": ""}), "non-empty"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused_at_once(make: Any, words: str) -> None:
     with pytest.raises(LocalProtocolError, match=words):
         make()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        # The keys of this dict would be a principal and a scope, the same for every client.
+        ({"s3cret": {"client_id": "ann", "scopes": ["stock:read"]}}, "not dict"),
+        ({"s3cret": ("ann", "stock:read")}, "a set of strings, not str"),
+        ({"s3cret": ("ann", {"stock:read": True})}, "a set of strings, not dict"),
+        ({"s3cret": ("ann", [7])}, "non-empty strings"),
+        ({"s3cret": ("ann", 7)}, "not int"),
+        ({"s3cret": ("ann",)}, "not 1 values"),
+        ({"s3cret": ("ann", "a", "b")}, "not 3 values"),
+        ({"s3cret": None}, "not NoneType"),
+        ({"s3cret": (["ann"], ["stock:read"])}, "principals are strings, not list"),
+        ({b"s3cret": "ann"}, "a token is a string, not bytes"),
+        (["s3cret"], "a dict, not list"),
+    ],
+)
+def test_static_tokens_of_another_shape_are_refused_without_the_token(
+    tokens: Any, words: str
+) -> None:
+    with pytest.raises(InvalidArgumentType, match=words) as raised:
+        StaticTokens(tokens)
+    assert "write StaticTokens({'a-word': 'ann'}), or with scopes" in str(raised.value)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Protection(_any(StaticTokens({"s3cret": "ann"}))), r"mcp', StaticTokens\("),
+        (lambda: Protection(RESOURCE, _any("https://b.example")), r"Jwt\('https://b.example'\)"),
+        (lambda: Protection(RESOURCE, _any({"s3cret": "ann"})), "an object of the type dict"),
+        (lambda: Protection(RESOURCE, _any(Jwt)), "the class Jwt"),
+        (lambda: Jwt(_any(7)), "the issuer is a URL as a string, not int"),
+        (lambda: Server("s", auth=_any(StaticTokens({"s3cret": "ann"}))), r"mcp', StaticTokens\("),
+    ],
+)
+def test_arguments_of_another_type_are_refused_with_what_to_write(make: Any, words: str) -> None:
+    with pytest.raises(InvalidArgumentType, match=words) as raised:
+        make()
+    assert "s3cret" not in str(raised.value)
+
+
+def _any(value: Any) -> Any:
+    return value
 
 
 @pytest.mark.spec("R0728")
@@ -439,6 +488,7 @@ async def test_words_for_development_let_in_who_they_stand_for() -> None:
         assert (await stage.caller("knock").modern("tools/call", erase)).status == 403
         answer = await stage.caller("knocked").modern("tools/list")
         assert answer.status == 401
+        assert challenge(answer)[1]["error_description"] == "unknown token"
         assert "resource_metadata" not in challenge(answer)[1]  # nobody gives them out
         where = "/.well-known/oauth-protected-resource"
         assert (await stage.caller().request("GET", path=where)).status == 404

@@ -37,6 +37,7 @@ from colonnade.errors import (
     ColonnadeError,
     FaultKind,
     InvalidArgument,
+    InvalidArgumentType,
 )
 from colonnade.ports import Caller, Seal, Store
 from colonnade.protocol.http.security import (
@@ -117,12 +118,21 @@ class Protection:
         nonces: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        if not isinstance(resource, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentType(
+                "the first argument of Protection is the URL of this server: "
+                f"write Protection('http://127.0.0.1:8000/mcp', {type(resource).__name__}(...))",
+                argument="resource",
+            )
         self.resource: str = check_url(resource, "the resource").rstrip("/")
         if not verifiers:
             raise InvalidArgument(
                 "no issuer is trusted, so every request would be rejected; name one: "
                 "Jwt('https://login.example.com')"
             )
+        for one in verifiers:
+            if isinstance(one, type) or not hasattr(one, "verify"):
+                raise InvalidArgumentType(_not_a_verifier(one), argument="verifiers")
         self.verifiers: tuple[TokenVerifier, ...] = verifiers
         self.scopes: tuple[str, ...] = _check_scopes(scopes)
         self._implies = {name: frozenset(more) for name, more in (implies or {}).items()}
@@ -283,6 +293,8 @@ class Protection:
         raise problem
 
     def _untrusted(self, signed: UnverifiedJwt | None) -> InvalidToken:
+        if len(self.issuers) < len(self.verifiers) and (signed is None or not self.issuers):
+            return InvalidToken("unknown token")  # static tokens have no issuer
         found = f"iss {quote_claim(signed.claims.get('iss'))}" if signed is not None else "no JWT"
         expected = " or ".join(self.issuers) or "a static token"
         return InvalidToken(
@@ -415,6 +427,16 @@ def _copy_error(error: InvalidToken | HttpError) -> InvalidToken | HttpError:
     if isinstance(error, InvalidToken):
         return InvalidToken(str(error), error.detail)
     return _unavailable()
+
+
+def _not_a_verifier(given: object) -> str:
+    """The error message for it, without its value: it may be a dict of tokens."""
+    url = given if isinstance(given, str) else "https://login.example.com"
+    what = given.__name__ if isinstance(given, type) else type(given).__name__
+    return (
+        f"a verifier is an object such as Jwt({url!r}) or StaticTokens({{'a-word': 'ann'}}), "
+        f"not {'the class' if isinstance(given, type) else 'an object of the type'} {what}"
+    )
 
 
 def _check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import asyncio
 import base64
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 from urllib.parse import quote_plus, urlsplit
 
@@ -28,7 +28,7 @@ from colonnade.auth.jose import (
 )
 from colonnade.auth.ssrf import Fetcher, is_loopback_host, parse_networks
 from colonnade.auth.urls import issuer_metadata_urls, same_issuer
-from colonnade.errors import CannotFetch, ChannelError, InvalidArgument
+from colonnade.errors import CannotFetch, ChannelError, InvalidArgument, InvalidArgumentType
 
 log: logging.Logger = logging.getLogger("colonnade.auth")
 
@@ -52,6 +52,8 @@ class LoopLock:
 
 def check_url(url: str, what: str) -> str:
     """A configured URL. Raises `LocalProtocolError` if it is invalid or not https."""
+    if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgumentType(f"{what} is a URL as a string, not {type(url).__name__}")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -251,12 +253,16 @@ class StaticTokens:
     cache_ttl_s: float = 0.0
 
     def __init__(self, tokens: Mapping[str, str | tuple[str, Iterable[str]]]) -> None:
+        if not isinstance(tokens, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _static_tokens_error(f"the tokens are a dict, not {type(tokens).__name__}")
         self._tokens: dict[bytes, VerifiedToken] = {}
         for token, value in tokens.items():
-            name, scopes = (value, ()) if isinstance(value, str) else value
-            if not token or not name or not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not isinstance(token, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise _static_tokens_error(f"a token is a string, not {type(token).__name__}")
+            name, scopes = _principal_and_scopes(value)
+            if not token or not name:
                 raise InvalidArgument("a token and its principal are non-empty strings")
-            self._tokens[_digest(token)] = VerifiedToken(name, frozenset(scopes), None)
+            self._tokens[_digest(token)] = VerifiedToken(name, scopes, None)
 
     def __repr__(self) -> str:
         return f"StaticTokens({len(self._tokens)} tokens)"
@@ -292,6 +298,40 @@ def normalize_resource(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme.lower()}{mark}{host.lower()}{slash + path if path else ''}"
+
+
+def _principal_and_scopes(value: object) -> tuple[str, frozenset[str]]:
+    """The value of a static token. Raises `InvalidArgumentType` for any other shape.
+
+    A wrong shape may unpack, too: the keys of a dict would be one principal for many clients.
+    """
+    if isinstance(value, str):
+        return value, frozenset()
+    pair = cast("Sequence[object]", value) if isinstance(value, tuple | list) else ()
+    if len(pair) != 2:
+        what = type(value).__name__ if not pair else f"{len(pair)} values"
+        raise _static_tokens_error(
+            f"a token has a principal, or a principal and scopes, not {what}"
+        )
+    name, scopes = pair
+    if not isinstance(name, str):
+        raise _static_tokens_error(f"principals are strings, not {type(name).__name__}")
+    if isinstance(scopes, str | Mapping) or not isinstance(scopes, Iterable):
+        kind = type(cast("object", scopes)).__name__
+        raise _static_tokens_error(f"scopes are a set of strings, not {kind}")
+    words = list(cast("Iterable[object]", scopes))
+    if not all(isinstance(word, str) and word for word in words):
+        raise _static_tokens_error("scopes are a set of non-empty strings")
+    return name, frozenset(cast("list[str]", words))
+
+
+def _static_tokens_error(problem: str) -> InvalidArgumentType:
+    """An error without the token, which is a secret."""
+    return InvalidArgumentType(
+        f"StaticTokens: {problem}; write StaticTokens({{'a-word': 'ann'}}), or with scopes "
+        "StaticTokens({'a-word': ('ann', {'notes:read'})})",
+        argument="tokens",
+    )
 
 
 def _digest(token: str) -> bytes:
