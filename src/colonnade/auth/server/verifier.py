@@ -309,10 +309,8 @@ def _principal_and_scopes(value: object) -> tuple[str, frozenset[str]]:
         return value, frozenset()
     pair = cast("Sequence[object]", value) if isinstance(value, tuple | list) else ()
     if len(pair) != 2:
-        what = type(value).__name__ if not pair else f"{len(pair)} values"
-        raise _static_tokens_error(
-            f"a token has a principal, or a principal and scopes, not {what}"
-        )
+        what = f"{len(pair)} values" if pair else type(cast("object", value)).__name__
+        raise _static_tokens_error(f"the value is a principal, or one and its scopes, not {what}")
     name, scopes = pair
     if not isinstance(name, str):
         raise _static_tokens_error(f"principals are strings, not {type(name).__name__}")
