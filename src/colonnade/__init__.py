@@ -74,13 +74,22 @@ _ELSEWHERE = {
     "ClientSession": "write async with connect(target) as client",
     "CurrentContext": "take a parameter ctx: Context",
     "FastMCP": "write from colonnade import Server, and Server('name')",
+    "JWTVerifier": "write auth=Protection(URL, Jwt('https://login.example.com'))",
     "MCPServer": "write from colonnade import Server, and Server('name')",
+    "StaticTokenVerifier": "write auth=Protection(URL, StaticTokens({'a-word': 'ann'}))",
     "StdioServerParameters": "write connect(['uvx', 'mcp-server-git'])",
     "StdioTransport": "write connect(['uvx', 'mcp-server-git'])",
     "StreamableHttpTransport": "write connect('https://example.com/mcp')",
+    "ToolResult": "write from colonnade import ToolReturn, and ToolReturn(content, data=...)",
+    "get_access_token": "take a parameter ctx: Context, and use ctx.principal and ctx.claims",
     "get_context": "take a parameter ctx: Context",
+    "get_http_headers": "take a parameter ctx: Context, and use ctx.headers",
+    "get_http_request": "take a parameter ctx: Context, and use ctx.headers",
+    "prompt": "write server = Server('name'), and @server.prompt above a function",
+    "resource": "write server = Server('name'), and @server.resource('notes://today')",
     "stdio_client": "write connect(['uvx', 'mcp-server-git'])",
     "streamablehttp_client": "write connect('https://example.com/mcp')",
+    "tool": "write server = Server('name'), and @server.tool above a function",
 }
 
 __all__ = tuple(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]

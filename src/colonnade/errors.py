@@ -24,7 +24,7 @@ Rules: no imports from the rest of the package. Error codes are data, never clas
 to know of an error is a field; `str()` composes the message from the fields and is for people only.
 """
 
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 # End of the message for a request that was sent and got no response.
 EFFECT_UNKNOWN = "whether it had an effect is unknown"
@@ -313,4 +313,16 @@ class ToolError(ColonnadeError):
 
 
 class Declined(ToolError):
-    """The user declined or cancelled an elicitation."""
+    """The user declined or cancelled an elicitation; `action` says which of the two."""
+
+    action: Literal["decline", "cancel"] = "decline"
+
+    def __init__(
+        self,
+        *args: object,
+        server: str | None = None,
+        hint: str = "",
+        action: Literal["decline", "cancel"] = "decline",
+    ) -> None:
+        super().__init__(*args, server=server, hint=hint)
+        self.action = action

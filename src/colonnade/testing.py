@@ -52,6 +52,7 @@ from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, In
 from colonnade.protocol.link.link import TIMEOUT_S
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, Revision, Revisions
+from colonnade.server.hints import with_hints
 from colonnade.server.server import Server
 from colonnade.transport.memory import connected_pair, serve_end
 
@@ -339,6 +340,7 @@ class MemoryClient(Client):
     asked: Sequence[Any]
 
 
+@with_hints
 @contextlib.asynccontextmanager
 async def connect(
     server: Server,

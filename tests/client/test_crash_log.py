@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from colonnade import Host, connect
+from colonnade import Host, RemoteError, connect
 from live import live
 
 SERVER = """
@@ -21,6 +21,16 @@ server = Server("kitchen")
 def burn(dish: str) -> str:
     sys.stderr.write("the oven is at 300 degrees\\n")
     raise ValueError(f"{dish} is burnt, and the key was hunter2-hunter2")
+
+
+@server.resource("menu://today")
+def menu() -> str:
+    raise ValueError("the menu is burnt")
+
+
+@server.prompt
+def order() -> str:
+    raise ValueError("the order is burnt")
 
 
 @server.tool
@@ -55,6 +65,25 @@ async def test_the_traceback_of_a_tool_that_crashed_in_a_child_is_logged(
             assert f"(id {id})" in first
             assert last == "    ValueError: rice is burnt, and the key was [redacted]"
             assert "the oven" not in said
+
+
+@live
+async def test_the_traceback_of_a_resource_and_of_a_prompt_is_logged_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = written(tmp_path)
+    async with connect(file) as client, Host({"kitchen": file}) as host:
+        for caller in (client, host):
+            name = "order" if caller is client else "kitchen__order"
+            reads = (caller.read_resource("menu://today"), caller.get_prompt(name))
+            for number, read in enumerate(reads):
+                caplog.clear()
+                with pytest.raises(RemoteError) as raised:
+                    await read
+                assert "burnt" not in str(raised.value)
+                (record,) = caplog.records
+                *_, last = record.getMessage().splitlines()
+                assert last == f"    ValueError: the {('menu', 'order')[number]} is burnt"
 
 
 @live

@@ -107,6 +107,12 @@ async def test_a_user_may_decline_or_go_away(revision: Revision) -> None:
         words = (await client.call_tool("name")).text
         assert words == "the user cancelled the request"
 
+    def leave(asked: t.ElicitRequestParams) -> None:
+        raise Declined("not now", action="cancel")
+
+    async with connect(asking(), revision.date, on_elicit=leave) as client:
+        assert (await client.call_tool("name")).text == words
+
 
 @pytest.mark.parametrize("revision", URLS, ids=lambda one: one.date)
 @live

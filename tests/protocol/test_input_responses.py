@@ -138,8 +138,9 @@ def test_a_no_is_read_as_a_no(revision: Revision) -> None:
         answer = SEAT.decode_response(b'{"action":"%b"}' % action.encode(), revision)
         assert isinstance(answer, t.ElicitResult)
         assert (answer.action, answer.content) == (action, None)
-        with pytest.raises(Declined):
+        with pytest.raises(Declined) as raised:
             accepted_content(answer)
+        assert raised.value.action == action
     assert accepted_content(t.ElicitResult(action="accept", content={"a": 1})) == {"a": 1}
     assert accepted_content(t.ElicitResult(action="accept")) == {}
 

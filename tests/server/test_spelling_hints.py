@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import colonnade
+import colonnade.testing
 from colonnade import (
     BlockingContext,
     Context,
@@ -114,6 +115,9 @@ def test_an_unknown_option_of_run_is_refused_before_anything_is_served() -> None
     assert "unknown transport 'pigeon'" in said(
         lambda: server.run("pigeon", x=1), LocalProtocolError
     )
+    assert said(lambda: server.run(transport="sse"), LocalProtocolError).endswith(
+        "there are 'stdio' and 'http': 'http' serves clients of HTTP+SSE, too, at /sse"
+    )
 
 
 @pytest.mark.parametrize("name", ["hosts", "origins"])
@@ -174,7 +178,21 @@ def test_annotations_of_a_resource_may_be_a_dict() -> None:
     assert "b: annotations: " in said(lambda: wrong(lambda: "x"), LocalProtocolError)
 
 
-@pytest.mark.parametrize("name", ["FastMCP", "MCPServer", "ClientSession", "get_context"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "FastMCP",
+        "MCPServer",
+        "ClientSession",
+        "get_context",
+        "ToolResult",
+        "get_http_headers",
+        "get_access_token",
+        "StaticTokenVerifier",
+        "JWTVerifier",
+        "tool",
+    ],
+)
 def test_what_other_libraries_export_is_answered_with_what_to_write(name: str) -> None:
     words = said(lambda: exec(f"from colonnade import {name}"), ImportError)
     assert words.startswith(f"'colonnade' has no {name}: ")
@@ -188,6 +206,40 @@ def test_a_port_that_is_no_number_and_a_configuration_that_is_no_server_are_told
     assert "use Host.from_config('mcp.json')" in said(
         lambda: connect("mcp.json"), LocalProtocolError
     )
+
+
+@pytest.mark.parametrize("name", sorted(KEYWORDS["connect"]))
+def test_a_keyword_of_a_client_of_other_libraries_is_answered_in_tests(name: str) -> None:
+    open_client: Any = colonnade.testing.connect
+    words = said(lambda: open_client(Server("s"), **{name: 1}), TypeError)
+    assert words == f"connect() has no keyword {name!r}; {KEYWORDS['connect'][name]}"
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        (["a", "b"], r"write Literal\['a', 'b'\]$"),
+        ([["a", "b"]], r"write list\[Literal\['a', 'b'\]\]$"),
+        ({"a": {"title": "A"}}, r"write Literal\['a'\]$"),
+        ([], "write Literal"),
+        (None, "needs a message and the type of the value: ctx.elicit"),
+    ],
+)
+@live
+async def test_a_choice_of_other_libraries_is_answered_with_its_type(
+    choice: Any, words: str
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def pick(ctx: Context) -> str:
+        with pytest.raises(TypeError, match=words) as wrong:
+            await ctx.elicit("Pick", choice)
+        assert wrong.value.__context__ is None  # one short traceback in the log
+        return "told"
+
+    async with colonnade.testing.connect(server, on_elicit=lambda asked: "a") as client:
+        assert (await client.call_tool("pick")).data == "told"
 
 
 @live
@@ -221,7 +273,8 @@ async def test_a_context_says_what_to_write_instead(revision: Revision) -> None:
         for name in ("waits", "blocks"):
             assert not (await client.call(name, {})).get("isError")
             assert found[-5:] == [
-                "Context.elicit() has no keyword 'response_type'; write type=",
+                "Context.elicit() has no keyword 'response_type'; "
+                + KEYWORDS["Context.elicit"]["response_type"],
                 "Context.sample() has no keyword 'system_prompt'; write system=",
                 (
                     "Context.info() has no keyword 'extra'; "

@@ -206,13 +206,14 @@ class Client(BaseClient):
         if may_wrap:
             wrapped = self._is_wrapped(name, result)
         output = self._tools.output(name) if self._tools.outputs else None
-        if (
-            result.is_error
-            and isinstance(self._transport, ProcessTransport)
-            and not self._transport.has_stderr_handler
-        ):
-            show_crash(self._transport.child, result)
+        if result.is_error:
+            self._show_crash(result)
         return ToolResult(name, result, returns, output, wrapped=wrapped)
+
+    def _show_crash(self, outcome: t.CallToolResult | RemoteError) -> None:
+        transport = self._transport
+        if isinstance(transport, ProcessTransport) and not transport.has_stderr_handler:
+            show_crash(transport.child, outcome)
 
     async def _call(
         self,
@@ -343,6 +344,7 @@ class Client(BaseClient):
         try:
             return await self._ask("resources/read", params, kind, timeout_s, fresh=fresh)
         except RemoteError as error:
+            self._show_crash(error)
             if error.code in MISSING:  # R0748, R0970
                 error.args = (f"{self.name} has no resource {uri!r}: {error}",)
             raise
@@ -375,7 +377,11 @@ class Client(BaseClient):
     ) -> t.GetPromptResult:
         """Get the messages of a prompt."""
         params = prompt_params(name, arguments)
-        return await self._ask("prompts/get", params, t.GetPromptResult, timeout_s)
+        try:
+            return await self._ask("prompts/get", params, t.GetPromptResult, timeout_s)
+        except RemoteError as error:
+            self._show_crash(error)
+            raise
 
     async def complete(
         self,

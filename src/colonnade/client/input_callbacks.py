@@ -123,8 +123,8 @@ class InputCallbacks:
         if isinstance(params, t.ElicitRequestParams):
             try:
                 return elicit_result(params, await _call_handler(self._on_elicit, params))
-            except Declined:
-                return t.ElicitResult(action="decline")
+            except Declined as error:
+                return t.ElicitResult(action=error.action)
         if isinstance(params, t.CreateMessageRequestParams):
             self._check_sampling_rate()
             return sampling_result(await _call_handler(self._on_sample, params), self._model)

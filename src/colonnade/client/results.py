@@ -374,21 +374,26 @@ if TYPE_CHECKING:  # a client of a URL does not import process support
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
-# The end of a result after an exception of the tool: `forecast failed (id 4f2a91)`.
+# The end of a result or error after an exception of a handler: `forecast failed (id 4f2a91)`.
 CRASH = re.compile(r"failed \(id ([0-9a-f]{6})\)$")
 
 
-def crash_id(result: t.CallToolResult) -> str | None:
-    """The id of the exception; None if the result is about something else."""
-    if len(result.content) != 1 or not isinstance(result.content[0], t.TextContent):
+def crash_id(outcome: t.CallToolResult | RemoteError) -> str | None:
+    """The id of the exception; None if the result or error is about something else."""
+    if isinstance(outcome, RemoteError):
+        text = outcome.message
+    elif len(outcome.content) == 1 and isinstance(outcome.content[0], t.TextContent):
+        text = outcome.content[0].text
+    else:
         return None
-    found = CRASH.search(result.content[0].text)
+    found = CRASH.search(text)
     return found[1] if found else None
 
 
-def show_crash(child: "Child | None", result: t.CallToolResult) -> None:
-    """Log what the child process wrote about the exception of a result, if it is about one."""
-    id = crash_id(result) if child is not None else None
+def show_crash(child: "Child | None", outcome: t.CallToolResult | RemoteError) -> None:
+    """Log what the child process wrote about the exception of a result or error, if it is about
+    one."""
+    id = crash_id(outcome) if child is not None else None
     if child is None or id is None:
         return
     lines = child.lines_since(id)

@@ -328,7 +328,7 @@ def accepted_content(response: t.ElicitResult) -> dict[str, t.ElicitValue]:
     if response.action == "accept":
         return response.content or {}
     outcome = "declined the request" if response.action == "decline" else "cancelled the request"
-    raise Declined(f"the user {outcome}")
+    raise Declined(f"the user {outcome}", action=response.action)
 
 
 Content = t.SamplingMessageContentBlock | list[t.SamplingMessageContentBlock]

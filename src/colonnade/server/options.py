@@ -168,6 +168,7 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "warn": "write ctx.warning(...)",
     },
 }
+_ELICITED = "write type=, and use the value that is returned; there is no action, but Declined"
 _LOG = {
     "extra": "put it into the data: ctx.info({'message': 'done', 'user': 7})",
     "logger_name": "write logger=",
@@ -196,8 +197,8 @@ KEYWORDS: dict[str, dict[str, str]] = {
     "Context": _LOG,
     "Context.elicit": {
         "requested_schema": "write type=Seat, or ctx.elicit_form(message, form)",
-        "response_type": "write type=",
-        "schema": "write type=",
+        "response_type": _ELICITED,
+        "schema": _ELICITED,
     },
     "Context.sample": {
         "include_context": "remove it: put what the model must know into the prompt",
@@ -220,6 +221,17 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "mimeType": "write mime_type=",
     },
     "@server.prompt": {"enabled": "write server.disable(name) after it"},
+    "connect": {  # of colonnade.testing
+        "auth": "write principal='ann', scopes=['notes:read']",
+        "client_info": "remove it: the client is colonnade.testing",
+        "elicitation_handler": "write answers=[{'seat': '12A'}], or on_elicit=function",
+        "log_handler": "write on_log=",
+        "message_handler": "write on_log= or on_progress=, or read client.record",
+        "progress_handler": "write on_progress=",
+        "raise_on_error": "remove it: an error of a tool is a result; its data raises ToolError",
+        "sampling_handler": "write answers=['Oslo'], or on_sample=function",
+        "timeout": "write timeout_s=",
+    },
 }
 _PATH = "write path='/mcp'"
 # Keywords of other libraries for `run`, `serve` and `asgi`.

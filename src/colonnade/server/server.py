@@ -669,6 +669,7 @@ def _check_options(called: str, transport: str, options: dict[str, Any]) -> None
 
 
 def _unknown_transport(transport: str) -> LocalProtocolError:
+    sse = ": 'http' serves clients of HTTP+SSE, too, at /sse" if transport == "sse" else ""
     return InvalidArgument(
-        f"unknown transport {transport!r}; there are 'stdio' and 'http'", argument="transport"
+        f"unknown transport {transport!r}; there are 'stdio' and 'http'{sse}", argument="transport"
     )

@@ -13,7 +13,7 @@ import pytest
 from certificates import Authority
 from cli.process import WAIT_S, WEATHER, Process, call, command, written
 from colonnade.cli.commands.serve import ServeSettings
-from colonnade.transport.http_server.settings import ENV_PREFIX
+from colonnade.transport.http_server.settings import ENV_PREFIX, read_limits
 
 pytestmark = pytest.mark.slow
 SERVE = ("serve", "server.py", "--port", "0")
@@ -103,6 +103,13 @@ def test_a_limit_is_set_by_its_name(folder: Path) -> None:
     with Process(folder, *SERVE, "--limit", "max_body_bytes=100") as process:
         process.up()
         assert process.post(call("add", a=2, b=3))[0] == 413
+
+
+def test_the_limit_of_the_help_is_one(folder: Path) -> None:
+    shown = " ".join(command(folder, "serve", "--help").stdout.split())
+    limit = shown.partition("Set a limit, such as ")[2].partition(". ")[0]
+    name, _, value = limit.partition("=")
+    assert getattr(read_limits([limit])[0], name) == int(value)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ COLONNADE_SSL_CERTFILE, COLONNADE_SSL_KEYFILE.
     "--limit",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Set a limit, such as body_bytes=1048576. May be repeated.",
+    help="Set a limit, such as max_body_bytes=1048576. May be repeated.",
 )
 @click.option("--access-log", is_flag=True, help="Log every request.")
 @click.option(

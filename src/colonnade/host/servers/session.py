@@ -389,6 +389,9 @@ class SessionCall:
             if self.session.served_several:
                 remove_output(error)
             raise
+        except RemoteError as error:
+            show_crash(self.session.child, error)
+            raise
         except asyncio.CancelledError:
             self.session.on(SessionEvent.RESPONSE_MISSING)
             raise

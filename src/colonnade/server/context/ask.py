@@ -13,7 +13,7 @@ import re
 import secrets
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
 from string import Formatter
@@ -128,7 +128,8 @@ class Ask(InputSpec[T]):
     def input_request(self) -> InputRequest:
         if self._form is None or not isinstance(self.message, str):
             raise InvalidArgumentType(
-                "Ask needs a message and the type of the value: Ask('Your name?', str)"
+                "an elicitation needs a message and the type of the value: "
+                "ctx.elicit('Your name?', str), or Ask('Your name?', str); for consent, bool"
             )
         form, _ = self._form
         return InputRequest(t.ElicitRequestParams(message=self.message, requested_schema=form))
@@ -331,10 +332,25 @@ FormOf = tuple[t.ElicitSchema, ElicitationForm]
 
 def form_for(annotation: Any) -> FormOf:
     """The form schema of a type, and its decoder. Raises `LocalProtocolError`."""
+    if isinstance(annotation, list | tuple | dict):  # how other libraries write a choice
+        raise InvalidArgumentType(_choice_hint(cast("Iterable[object]", annotation)))
     try:
         return _cached_form(annotation)
     except TypeError:  # not hashable
         return _make_form(annotation)
+
+
+def _choice_hint(choices: Iterable[object]) -> str:
+    """The error message for a list of strings in place of a type."""
+    options = list(choices)
+    several = isinstance(options[0], list | tuple) if options else False
+    if several:
+        options = list(cast("Iterable[object]", options[0]))
+    literal = f"Literal[{', '.join(map(repr, options)) or repr('yes')}]"
+    return (
+        "the second argument of an elicitation is a type; for a choice of some strings write "
+        + (f"list[{literal}]" if several else literal)
+    )
 
 
 def _make_form(annotation: Any, names: Namespace | None = None) -> FormOf:
