@@ -247,7 +247,7 @@ def test_a_command_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
 def test_an_address_where_nobody_is_is_unreachable(tmp_path: Path) -> None:
     assert told(tmp_path, "ls", "http://127.0.0.1:9/mcp") == (
         4,
-        "colonnade: 127.0.0.1:9 cannot be reached: Connection refused\n",
+        "colonnade: 127.0.0.1:9 cannot be reached: Connection refused; is the server running?\n",
     )
 
 

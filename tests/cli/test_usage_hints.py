@@ -94,8 +94,10 @@ def test_a_file_that_nobody_trusts_is_said_once_for_all_of_its_servers(tmp_path:
     file.write_text(json.dumps({"mcpServers": servers}))
     hint = f"review the file, then run colonnade config trust {file}"
     assert told(tmp_path, "ls", "mcp.json") == (
-        f"colonnade: {file} is not trusted, so this entry is not used; {hint}\n"
+        f"colonnade: {file} is not trusted, so its servers are not used; {hint}\n"
     )
+    for name in ("other__read", "read"):  # of no server in the file
+        assert told(tmp_path, "call", "mcp.json", name) == told(tmp_path, "ls", "mcp.json")
     done = command(tmp_path, "doctor", "mcp.json", COLONNADE_HOME=str(tmp_path / "home"))
     assert done.stdout.startswith("one, two, three\n")
     assert done.stdout.count("FAILED") == 1

@@ -21,6 +21,7 @@ from colonnade.errors import (
     CannotConnect,
     ColonnadeError,
     ConnectionLost,
+    InvalidArgumentType,
     LocalProtocolError,
     RemoteError,
     TimedOut,
@@ -355,6 +356,9 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         r"never becomes a command; .*: connect\(\['uvx', 'mcp-server-git', '--repos.*', 'my repo'\]",
     ),
     "a word": (lambda: connect("git"), r"for a URL write https://git, for a command a list"),
+    "no scheme": (lambda: connect("localhost:8000/mcp"), "write http://localhost:8000/mcp, for"),
+    "no scheme, elsewhere": (lambda: connect("example.com/mcp"), "write https://example.com/mcp,"),
+    "half an address": (lambda: connect("[::1"), r"write https://\[::1, for"),
     "nothing": (lambda: connect(""), r"a command is a list: connect\(\['uvx'"),
     "half a quote": (lambda: connect("run 'it"), r"a command is a list: connect\(\['run'"),
     "a missing file": (lambda: connect("no/such/server.py"), "there is no file 'no/such/serv"),
@@ -443,6 +447,38 @@ def test_what_cannot_be_right_is_refused_at_once_with_what_to_write(case: str) -
     wrong, words = WRONG[case]
     with pytest.raises(LocalProtocolError, match=words):
         wrong()
+
+
+def test_a_module_is_answered_with_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "weather.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LocalProtocolError, match=r"; did you mean 'weather.py'\?"):
+        connect("weather")
+
+
+@live
+async def test_what_needs_async_with_says_so() -> None:
+    pending: Any = connect(shop())
+    hint = r": write async with connect\(\.\.\.\) as client, or .* from colonnade\.sync import"
+    with pytest.raises(TypeError, match="does not support 'with'" + hint), pending:
+        raise AssertionError
+    with pytest.raises(AttributeError, match="'list_tools'; the client is not open yet" + hint):
+        await pending.list_tools()
+    with pytest.raises(AttributeError, match=r"object has no attribute 'fly'$"):
+        pending.fly()
+
+
+@live
+async def test_arguments_that_are_no_dict_are_refused_with_what_to_write() -> None:
+    wrong: Any = "Oslo"
+    async with connect(shop()) as client, Host({"shop": shop()}) as host:
+        for call in (client.call_tool, client.get_prompt, host.call_tool, host.get_prompt):
+            with pytest.raises(
+                InvalidArgumentType, match=r"arguments of add are a dict, .*not str"
+            ):
+                await call("add", wrong)
 
 
 def test_a_string_never_becomes_a_command_even_where_a_program_of_that_name_is() -> None:

@@ -316,10 +316,13 @@ def load_config_for(options: ConnectionOptions, terminal: Terminal, name: str = 
     if name:
         return _config_for_name(config, name, shown_configuration(options))
     if not any(one.settings.enabled for one in config.entries.values()):
-        problems = map(clean, _problem_lines(config.problems))
-        empty = f"{one_line(shown_configuration(options))} has no servers"
-        raise CliError("; ".join(problems) or empty, USAGE)
+        raise _no_servers(config, shown_configuration(options))
     return config
+
+
+def _no_servers(config: Config, file: str) -> CliError:
+    problems = map(clean, _problem_lines(config.problems))
+    return CliError("; ".join(problems) or f"{one_line(file)} has no servers", USAGE)
 
 
 def _config_for_name(config: Config, name: str, file: str) -> Config:
@@ -335,7 +338,7 @@ def _config_for_name(config: Config, name: str, file: str) -> Config:
     prefixes = ", ".join(f"{one_line(prefix)}{BETWEEN}…" for prefix in host.prefixes)
     summary = f"there is no {clean(name)} in {one_line(file)}"
     if not prefixes:
-        raise CliError(f"{one_line(file)} has no servers", USAGE)
+        raise _no_servers(config, file)
     listing = f"colonnade ls {shlex.quote(file)}" if file != FOUND_FILES else "colonnade ls"
     hint = f"names start with the server: {prefixes}; {listing} lists them"
     raise CliError(summary, USAGE, hint=hint)

@@ -13,6 +13,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import re
 import signal
 import sys
 import threading
@@ -100,8 +101,19 @@ def _likely(folder: str) -> str:
     return os.path.join(folder, (likely or files or ["server.py"])[0])
 
 
+# `localhost:8000/mcp`, `localhost/mcp` and `example.com/mcp`.
+_URL_WITHOUT_SCHEME: Final = re.compile(
+    r"((\[[0-9a-fA-F:]+\]|[\w.-]+):\d+|localhost|\w[\w-]*(\.[\w-]+)+(?=/))(/.*)?"
+)
+
+
 def _missing_file(source: str) -> CliError:
     folder = os.path.dirname(source)
+    if _URL_WITHOUT_SCHEME.fullmatch(source) and not (folder and os.path.isdir(folder)):
+        from colonnade.client.connect import suggested_url  # on use
+
+        hint = f"did you mean {suggested_url(source)}?"
+        return CliError(f"there is no file {source}", hint=hint)
     if folder and not os.path.isdir(folder):
         return CliError(f"there is no directory {folder}, and so no file {source}")
     stem, suffix = os.path.splitext(os.path.basename(source))

@@ -25,6 +25,7 @@ from colonnade.client.request import (
     OnLog,
     OnProgress,
     OriginalCaller,
+    as_dict,
     complete_params,
     ignore_progress,
     prompt_params,
@@ -186,7 +187,7 @@ class Client(BaseClient):
 
         `returns` is the type of `result.data`. Each progress notification restarts the timeout.
         """
-        given = arguments if isinstance(arguments, dict) else dict(arguments or {})
+        given = arguments if isinstance(arguments, dict) else as_dict(arguments, name)
         params = CallToolRequestParams(name=name, arguments=Raw(encode_finite(given)))
         report = on_progress or self._on_progress or ignore_progress
         headers = self._tools.headers(params) if self._tools.mirrored else ()

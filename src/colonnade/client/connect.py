@@ -12,6 +12,7 @@ from functools import cache
 from itertools import takewhile
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from urllib.parse import urlsplit
 
 from colonnade import __version__
 from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
@@ -32,6 +33,7 @@ from colonnade.client.transports import (
 from colonnade.errors import AuthError, InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.ports import ClientChannel, ClientTransport, OpenConversation, Service
 from colonnade.protocol import types as t
+from colonnade.protocol.http.security import is_loopback_host
 from colonnade.protocol.link.link import TIMEOUT_S
 from colonnade.protocol.revision import EVERY, Revisions
 from colonnade.transport.process.command import python_command, search_path, split_name
@@ -204,10 +206,21 @@ def _explain_target(text: str, ending: str) -> str:
             f"{shown} is neither a URL nor a .py or .js file, and a string never becomes a "
             f"command; a command is a list: connect([{listed}])"
         )
+    if os.path.isfile(file := f"{words[0].replace('.', os.sep)}{PYTHON}"):
+        return f"{shown} is neither a URL nor a .py or .js file; did you mean {file!r}?"
     return (
-        f"{shown} is neither a URL nor a .py or .js file; for a URL write https://{words[0]}, "
-        f"for a command a list: connect([{words[0]!r}])"
+        f"{shown} is neither a URL nor a .py or .js file; for a URL write "
+        f"{suggested_url(words[0])}, for a command a list: connect([{words[0]!r}])"
     )
+
+
+def suggested_url(text: str) -> str:
+    """The URL that was meant by a target without a scheme: http on this machine, else https."""
+    try:
+        host = urlsplit(f"//{text}").hostname or ""
+    except ValueError:
+        host = ""
+    return f"{'http' if is_loopback_host(host) else 'https'}://{text}"
 
 
 def _split_words(text: str) -> list[str]:
@@ -378,6 +391,12 @@ PING_S = 240.0
 NO_VERSION = "0"
 
 
+_ASYNC_WITH = (
+    "write async with connect(...) as client, or for blocking calls from colonnade.sync import "
+    "connect"
+)
+
+
 class PendingClient:
     """A client that is not open yet: `await` it, or use `async with`."""
 
@@ -393,6 +412,18 @@ class PendingClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
+
+    if not TYPE_CHECKING:  # a type checker would accept what is refused here
+
+        def __enter__(self) -> None:
+            raise InvalidArgumentType(f"connect() does not support 'with': {_ASYNC_WITH}")
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def __getattr__(self, name: str) -> object:
+            hint = f"; the client is not open yet: {_ASYNC_WITH}" if hasattr(Client, name) else ""
+            words = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
+            raise AttributeError(words, name=name, obj=self)
 
     async def _open(self) -> Client:
         if self._opened:

@@ -33,6 +33,7 @@ from colonnade.errors import (
     Fault,
     FaultKind,
     InvalidArgument,
+    InvalidArgumentType,
     LocalProtocolError,
     RemoteError,
     RemoteProtocolError,
@@ -565,7 +566,7 @@ class BaseClient:
 
 def prompt_params(name: str, arguments: Mapping[str, str] | None) -> t.GetPromptRequestParams:
     """The params of `prompts/get`."""
-    given = dict(arguments) if arguments is not None else None
+    given = as_dict(arguments, name) if arguments is not None else None
     return t.GetPromptRequestParams(name=name, arguments=given)
 
 
@@ -597,6 +598,18 @@ def running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise LocalProtocolError(NO_LOOP) from None
+
+
+def as_dict(arguments: object, name: str) -> dict[str, Any]:
+    """The arguments of a tool or prompt. Raises `InvalidArgumentType` if they are no mapping."""
+    try:
+        return dict(cast("Mapping[str, Any]", arguments or {}))
+    except (TypeError, ValueError):
+        raise InvalidArgumentType(
+            f"the arguments of {name} are a dict, such as {{'city': 'Oslo'}}, "
+            f"not {type(arguments).__name__}",
+            argument="arguments",
+        ) from None
 
 
 def ignore_progress(progress: float, total: float | None, message: str | None) -> None:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from colonnade.client.connect import Target, client_info
-from colonnade.client.request import OnLog, OnProgress, complete_params, prompt_params
+from colonnade.client.request import OnLog, OnProgress, as_dict, complete_params, prompt_params
 from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped
 from colonnade.errors import (
     ColonnadeError,
@@ -227,7 +227,8 @@ class Host:
         the call, `ChannelError` if the server does not respond, and `Refused` if a middleware
         refuses. `meta` is sent along, except for keys that the protocol reserves.
         """
-        raw = Raw(encode_finite(dict(arguments or {})))
+        plain = arguments if isinstance(arguments, dict) else as_dict(arguments, name)
+        raw = Raw(encode_finite(plain))
         given: dict[str, Any] | None = dict(meta) if meta else None
         if on_progress is not None:
             given = (given or {}) | {t.PROGRESS_TOKEN_KEY: PROGRESS_TOKEN}

@@ -390,7 +390,7 @@ async def test_a_server_that_is_not_there_is_named_and_nothing_was_heard() -> No
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     async with pooled() as pool:
-        words = f"127.0.0.1:{port} cannot be reached: Connection refused"
+        words = f"127.0.0.1:{port} cannot be reached: Connection refused; is the server running"
         with pytest.raises(CannotConnect, match=words) as raised:
             await pool.send("GET", f"http://127.0.0.1:{port}/?key=s3cret", [])
         assert raised.value.not_sent

@@ -87,7 +87,8 @@ async def test_a_server_without_tls_is_said_to_have_none() -> None:
 
     pool = HttpPool(environ={})
     async with by_hand(play) as hand:
-        with pytest.raises(CannotConnect, match="cannot be reached: TLS failed: wrong version"):
+        words = "TLS failed: wrong version number; this port does not speak TLS: use http://"
+        with pytest.raises(CannotConnect, match=words):
             await fetch(pool, hand.url.replace("http:", "https:"))
     await pool.close()
 

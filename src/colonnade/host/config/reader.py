@@ -189,7 +189,7 @@ class ConfigReader:
         if is_trusted(source.file, digest, requested_actions(drafts, names), self._trust):
             return True
         message = (
-            f"{source.file} is not trusted, so this entry is not used; review the file, then run"
+            f"{source.file} is not trusted, so its servers are not used; review the file, then run"
         )
         message += f" colonnade config trust {quote(source.file)}"
         found = [HostProblem(draft.key, message, draft.place, untrusted=True) for draft in drafts]

@@ -547,6 +547,7 @@ class HttpPool:
 
     async def _connect(self, target: RequestTarget) -> ClientConnection:
         limit = asyncio.timeout(self._connect_s)
+        hint = ""
         try:
             async with limit:
                 self._connecting.add(limit)
@@ -561,6 +562,7 @@ class HttpPool:
             ) from None
         except (OSError, UnicodeError) as error:
             words = f"cannot be reached: {_reason(error)}"
+            hint = _hint(error) if target.proxy is None else ""
         else:
             # Not before: a loop may drop what was given up without calling `connection_lost`.
             if connection.lost is None:
@@ -570,7 +572,7 @@ class HttpPool:
             return connection
         finally:
             self._connecting.discard(limit)
-        raise CannotConnect(f"{target.authority} {words}", server=target.authority)
+        raise CannotConnect(f"{target.authority} {words}", server=target.authority, hint=hint)
 
     async def _connected(self, target: RequestTarget) -> ClientConnection:
         scheme, _, port = target.origin
@@ -614,6 +616,16 @@ def default_tls() -> ssl.SSLContext:
     context = ssl.create_default_context()  # which honours SSL_CERT_FILE
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+# What OpenSSL says of a response in plain text.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE")
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
+        return "this port does not speak TLS: use http:// if the server is on this machine"
+    return "is the server running?" if isinstance(error, ConnectionRefusedError) else ""
 
 
 def _reason(error: Exception) -> str:
