@@ -13,10 +13,12 @@ import pytest
 
 from auth.client.test_login import Browser, serving
 from auth.issuer import Issuer, issuing
+from auth.protected import protected
 from cli.doctor.test_url import SECRET, failure, looked_at, row, states
-from colonnade import connect
+from colonnade import StaticTokens, connect
 from colonnade.cli.connections import CommandLogin
 from colonnade.cli.doctor.network import SentCredentials, authorization_check
+from colonnade.cli.errors import TOKEN_OPTION
 from colonnade.errors import AuthError, LoginRequired, ScopeRequired
 from http_hand import Hand, Play, Visitor, by_hand, whole
 from live import live, live_for
@@ -143,7 +145,7 @@ async def test_an_issuer_that_registers_nobody_is_a_warning_before_the_login() -
     assert failure(report) == (
         "authorization",
         "it requires authentication, and there is no stored login",
-        f"log in: colonnade login {hand.url}",
+        f"log in: colonnade login {hand.url}, or send a token: {TOKEN_OPTION}",
         3,
     )
 
@@ -212,7 +214,7 @@ async def test_a_login_is_missing_and_then_kept(issuer: Issuer) -> None:
         assert failure(report) == (
             "authorization",
             "it requires authentication, and there is no stored login",
-            f"log in: colonnade login {url}",
+            f"log in: colonnade login {url}, or send a token: {TOKEN_OPTION}",
             3,
         )
         login = CommandLogin(keep=True, browser=False, on_show=Browser())
@@ -222,6 +224,18 @@ async def test_a_login_is_missing_and_then_kept(issuer: Issuer) -> None:
         assert report.failure is None
         assert row(report, "authorization").message == "it accepts the stored login"
         assert row(report, "lists").message == "1 tool"  # the other one needs a scope
+
+
+@live
+async def test_a_static_token_is_accepted_or_unknown() -> None:
+    async with protected(trust=lambda _: StaticTokens({"a-word": "ann"})) as stage:
+        url = f"http://127.0.0.1:{stage.site.port}/mcp"
+        report = await looked_at(url, headers=("Authorization: Bearer a-word",))
+        assert report.failure is None
+        assert row(report, "authorization").message == "it accepts your Authorization header"
+        report = await looked_at(url, headers=("Authorization: Bearer another",))
+        words = "it rejects the Authorization header that you send: invalid_token: unknown token"
+        assert failure(report)[:2] == ("authorization", words)
 
 
 def told(what: SentCredentials, error: AuthError, status: int) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from colonnade.auth.client.steps import Flow, FlowResponse, SendRequest
 from colonnade.auth.ssrf import Fetcher, is_loopback_host
 from colonnade.auth.urls import display_url, origin
 from colonnade.cli.doctor.check import Check, Checks, failed, ok, skipped, warned
-from colonnade.cli.errors import AUTHORIZATION, PROTOCOL, UNREACHABLE, USAGE
+from colonnade.cli.errors import AUTHORIZATION, PROTOCOL, TOKEN_OPTION, UNREACHABLE, USAGE
 from colonnade.client.connect import library_info
 from colonnade.errors import (
     AuthError,
@@ -308,9 +308,9 @@ def authorization_check(
         return failed(AUTHORIZATION_CHECK, AUTHORIZATION, message, fix)
     if isinstance(error, AuthError):
         message = "it requires authentication, and there is no stored login"
-        fix = f"log in: colonnade login {where}"
+        fix = f"log in: colonnade login {where}, or send a token: {TOKEN_OPTION}"
         return failed(AUTHORIZATION_CHECK, AUTHORIZATION, message, fix)
-    if not asked:
+    if not asked and not what.header:  # with a header, it is not known what would be without
         return skipped(AUTHORIZATION_CHECK, "no authentication required")
     how = "your Authorization header" if what.header else "the stored login"
     return ok(AUTHORIZATION_CHECK, f"it accepts {how}")
