@@ -53,7 +53,7 @@ def test_what_somebody_typed_into_a_new_file_needs_no_second_question(
             FORMATS[client], "project", platform="linux", home="", folder=str(place), env={}
         )
         assert is_trusted(place, file)
-    code, _, err = shown(place, f"colonnade remove other --from {client} --project")
+    code, _, err = shown(place, f"colonnade remove other --from {client} --project --write")
     assert (code, "trust" in err, is_trusted(place, file)) == (0, False, True)
 
 
@@ -73,7 +73,7 @@ def test_adding_to_a_file_that_nobody_trusted_does_not_trust_it(place: Path) -> 
     assert (code, err.endswith(STAYS), is_trusted(place)) == (0, True, False)
     code, _, err = shown(place, ADD)  # which changes nothing
     assert (code, err.endswith(STAYS), is_trusted(place)) == (0, True, False)
-    code, _, err = shown(place, "colonnade remove weather --from cursor --file mcp.json")
+    code, _, err = shown(place, "colonnade remove weather --from cursor --file mcp.json --write")
     assert (code, err.endswith(STAYS), is_trusted(place)) == (0, True, False)
     assert (place / "mcp.json").read_text() == GIT
 
@@ -83,7 +83,7 @@ def test_adding_to_a_file_that_was_trusted_as_it_was_keeps_the_trust(place: Path
     assert shown(place, "colonnade config trust mcp.json --yes")[0] == 0
     code, _, err = shown(place, ADD)
     assert (code, "trust" in err, is_trusted(place)) == (0, False, True)
-    code, _, err = shown(place, "colonnade remove weather --from cursor --file mcp.json")
+    code, _, err = shown(place, "colonnade remove weather --from cursor --file mcp.json --write")
     assert (code, "trust" in err, is_trusted(place)) == (0, False, True)
 
 
@@ -101,7 +101,7 @@ def test_a_server_that_comes_to_light_by_a_removal_is_not_trusted(place: Path) -
     assert shown(place, ADD)[0] == 0
     code, _, err = shown(place, "colonnade config trust mcp.json --yes")
     assert (code, "evil" in err) == (0, False)  # it is not used, as long as there is another list
-    code, _, err = shown(place, "colonnade remove weather --from cursor --file mcp.json")
+    code, _, err = shown(place, "colonnade remove weather --from cursor --file mcp.json --write")
     assert (place / "mcp.json").read_text() == hidden
     assert (code, err.endswith(STAYS), is_trusted(place)) == (0, True, False)
 

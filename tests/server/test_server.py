@@ -1,6 +1,7 @@
 """The server object: its capabilities, its lifespan, what it says of itself, and its types."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import assert_type
@@ -191,6 +192,14 @@ async def test_run_inside_a_loop_says_what_to_do() -> None:
         Server("s").run()
     with pytest.raises(LocalProtocolError, match="there are 'stdio' and 'http'"):
         await Server("s").serve("carrier pigeon")  # type: ignore[arg-type]
+
+
+def test_a_port_in_use_is_raised_without_the_frames_of_the_event_loop() -> None:
+    in_use = pytest.raises(LocalProtocolError, match="is in use; choose another")
+    with socket.create_server(("127.0.0.1", 0)) as taken, in_use as raised:
+        Server("s").run("http", port=taken.getsockname()[1])
+    assert [frame.name for frame in raised.traceback][1:] == ["run"]
+    assert raised.value.__context__ is None or raised.value.__suppress_context__
 
 
 def test_an_unknown_transport_is_named() -> None:

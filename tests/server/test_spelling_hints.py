@@ -84,7 +84,13 @@ def test_keywords_of_other_libraries_are_answered_with_what_to_write() -> None:
     assert "server.mount(other, namespace='maps')" in said(
         lambda: server.mount("maps", Server("o")), LocalProtocolError
     )
-    assert "missing 1 required positional argument" in said(lambda: make(), TypeError)
+    assert said(make, LocalProtocolError) == (
+        "missing a required argument: 'name'; write Server('weather', version='1.0')"
+    )
+    assert said(lambda: make("s", "1.0"), LocalProtocolError) == (
+        "too many positional arguments; write Server('weather', version='1.0')"
+    )
+    assert "missing 1 required" in said(lambda: server.mount(), TypeError)
 
 
 @pytest.mark.parametrize("name", sorted(SERVE_KEYWORDS))

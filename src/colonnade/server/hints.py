@@ -27,6 +27,7 @@ def with_hints(function: F) -> F:
         except TypeError:
             unknown = _unknown(function, keywords)
             if unknown is None:
+                _check_missing(function, args, keywords)
                 raise  # the error has another cause
         raise InvalidArgumentType(
             _unknown_keyword_message(function, unknown), argument=unknown
@@ -38,6 +39,20 @@ def with_hints(function: F) -> F:
 def _unknown(function: Callable[..., Any], keywords: dict[str, Any]) -> str | None:
     known = inspect.signature(function).parameters
     return next((name for name in keywords if name not in known), None)
+
+
+def _check_missing(
+    function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
+    """Raise `InvalidArgumentType` with an example if arguments of `function` are missing."""
+    from colonnade.server.options import EXAMPLES
+
+    example = EXAMPLES.get(function.__qualname__)
+    if example is not None:
+        try:
+            inspect.signature(function).bind(*args, **keywords)
+        except TypeError as error:
+            raise InvalidArgumentType(f"{error}; write {example}") from None
 
 
 def _unknown_keyword_message(function: Callable[..., Any], name: str) -> str:

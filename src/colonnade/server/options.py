@@ -233,6 +233,8 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "timeout": "write timeout_s=",
     },
 }
+# By function, a call with all arguments that it needs.
+EXAMPLES: dict[str, str] = {"Server.__init__": "Server('weather', version='1.0')"}
 _PATH = "write path='/mcp'"
 # Keywords of other libraries for `run`, `serve` and `asgi`.
 SERVE_KEYWORDS: dict[str, str] = {

@@ -555,10 +555,13 @@ class Server(Decorators):
             run_stdio(self, **options)
         elif transport in get_args(Http):
             from colonnade.server.options import run_settings, take_app_options
-            from colonnade.transport.http_server.runner import run
+            from colonnade.transport.http_server.runner import AddressError, run
 
             settings = run_settings(options)
-            run(self.asgi(**take_app_options(settings)), **settings)
+            try:
+                run(self.asgi(**take_app_options(settings)), **settings)
+            except AddressError as error:  # without the frames of the event loop
+                raise error.with_traceback(None) from None
         else:
             raise _unknown_transport(transport)
 

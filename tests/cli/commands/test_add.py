@@ -154,7 +154,7 @@ def test_an_entry_is_written_and_taken_out_again(place: Path, client: str) -> No
     assert kept.read_bytes() == text.encode()
     assert stat.S_IMODE(file.stat().st_mode) == stat.S_IMODE(kept.stat().st_mode) == 0o640
 
-    code, out, err = shown(place, f"colonnade remove weather --from {client}")
+    code, out, err = shown(place, f"colonnade remove weather --from {client} --write")
     assert (code, out) == (0, "")
     assert err == f"colonnade: removed weather from {where}, which is as it was before\n"
     assert file.read_bytes() == text.encode()
@@ -164,7 +164,7 @@ def test_an_entry_is_written_and_taken_out_again(place: Path, client: str) -> No
 def test_what_somebody_else_wrote_is_kept_when_it_goes(place: Path) -> None:
     text = '{"mcpServers": {"git": {"command": "uvx"}, "time": {"command": "uvx"}}}'
     (place / "mcp.json").write_text(text)
-    assert shown(place, "colonnade remove git --from cursor --file mcp.json") == (
+    assert shown(place, "colonnade remove git --from cursor --file mcp.json --write") == (
         0,
         "",
         (
@@ -183,12 +183,19 @@ def test_a_file_that_was_not_there_comes_and_goes(place: Path) -> None:
     code, _, err = shown(place, "colonnade add server.py --to cursor --write")
     assert code == 0
     assert err == (
-        "colonnade: its directory does not exist: is Cursor installed?\n"
         "colonnade: added weather to HOME/.cursor/mcp.json; "
         "switch it on in the settings of Cursor, under MCP\n"
+        "colonnade: its directory did not exist, and was created: is Cursor installed?\n"
     )
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    before = file.read_bytes()
     assert shown(place, "colonnade remove weather --from cursor") == (
+        0,
+        "",
+        "colonnade: weather is in HOME/.cursor/mcp.json; --write removes it\n",
+    )
+    assert file.read_bytes() == before
+    assert shown(place, "colonnade remove weather --from cursor --write") == (
         0,
         "",
         (
@@ -230,7 +237,7 @@ def test_several_servers_go_in_any_order(place: Path) -> None:
         )
         assert done.returncode == 0
     for name in ("two", "one", "three"):
-        done = command(place, *f"remove {name} --from vscode --file mcp.json".split())
+        done = command(place, *f"remove {name} --from vscode --file mcp.json --write".split())
         assert done.returncode == 0
     assert (place / "mcp.json").read_text() == text
 
@@ -243,7 +250,7 @@ def test_a_link_is_followed_and_stays_one(place: Path) -> None:
     assert shown(place, "colonnade add server.py --to cursor --write --file mcp.json")[0] == 0
     assert link.is_symlink()
     assert "weather" in json.loads(real.read_text())["mcpServers"]
-    assert shown(place, "colonnade remove weather --from cursor --file mcp.json")[0] == 0
+    assert shown(place, "colonnade remove weather --from cursor --file mcp.json --write")[0] == 0
     assert link.is_symlink()
     assert real.read_text() == "{}"
 
@@ -455,6 +462,6 @@ def test_add_and_remove_leave_any_file_as_it_was_to_the_byte(client: str, data: 
             file.write_bytes(text.encode())
         wish = AddOptions(("server", "--flag"), client, "weather", envs, file=str(file), write=True)
         assert add_target(wish) == 0
-        assert remove_name("weather", client, str(file), project=False) == 0
+        assert remove_name("weather", client, str(file), project=False, write=True) == 0
         assert (file.read_bytes().decode() if file.exists() else None) == text
         assert os.listdir(folder) == ([] if text is None else [file.name])

@@ -190,8 +190,8 @@ def add(**options: Any) -> Action:
 @click.command(
     epilog="""\b
 Examples:
-  colonnade remove weather --from claude-desktop
-  colonnade remove weather --from vscode --project
+  colonnade remove weather --from claude-desktop         print the file that has it
+  colonnade remove weather --from vscode --project --write
 """
 )
 @click.argument("server", metavar="NAME")
@@ -205,12 +205,13 @@ Examples:
     help="Client to remove it from.",
 )
 @_file_options
-def remove(server: str, client: str, file: str, project: bool) -> Action:
-    """Remove a server from the file of a client, with a backup.
+@click.option("--write", is_flag=True, help="Remove the entry from the file, with a backup.")
+def remove(server: str, client: str, file: str, project: bool, write: bool) -> Action:
+    """Print the file of a client that has a server; with --write, remove the server from it.
 
     NAME is the name of the server in the client. Nothing else in the file is changed.
     """
-    return partial(remove_name, server, client, file, project=project)
+    return partial(remove_name, server, client, file, project=project, write=write)
 
 
 # ---------------------------------------------------------------- add
@@ -266,12 +267,14 @@ def _write(
         new = put(dialect, text or "", name, made)
     except ConfigSyntaxError as error:
         raise _syntax_error(file, error) from None
-    if not file.has_folder and not options.file and not options.project:
-        reporter.info(f"its directory does not exist: is {dialect.title} installed?")
+    created = not file.has_folder and not options.file and not options.project
     backup = file.replace(name, new, old=text)
     reporter.info(
         f"added {name} to {file.shown}{_backup_note(backup)}; {_next_step(options, dialect)}"
     )
+    if created:
+        installed = f"is {dialect.title} installed?"
+        reporter.info(f"its directory did not exist, and was created: {installed}")
     return new
 
 
@@ -296,8 +299,8 @@ def _syntax_error(file: ConfigFileEditor, error: ConfigSyntaxError) -> CliError:
 # ---------------------------------------------------------------- remove
 
 
-def remove_name(name: str, client: str, file: str, *, project: bool) -> int:
-    """Remove an entry; return the exit code."""
+def remove_name(name: str, client: str, file: str, *, project: bool, write: bool) -> int:
+    """Print which file has an entry, or remove it; return the exit code."""
     dialect, reporter = FORMATS[client], Reporter()
     where = _file_path(dialect, file, project=project)
     place = ConfigFileEditor(where)
@@ -310,6 +313,9 @@ def remove_name(name: str, client: str, file: str, *, project: bool) -> int:
         known = find(dialect, text)
         if name not in known:
             raise _unknown_server(name, list(known), place)
+        if not write:
+            reporter.info(f"{clean(name)} is in {place.shown}; --write removes it")
+            return 0
         before = place.backup(name)
         if before is not None and is_before(dialect, before, text, name):
             place.replace(name, new := before)
