@@ -33,7 +33,7 @@ from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, InputRequ
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live, until
-from server.talk import Client, Rejected, accept, talk
+from server.raw_client import Client, Rejected, accept, talk
 
 JSON = dict[str, Any]
 

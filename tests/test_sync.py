@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from client.http_beast import SESSION, Beast, done
+from client.misbehaving_http_server import SESSION, Beast, done
 from client.shop import HERE, shop, site
 from colonnade import Client, Server, sync
 from colonnade.client.connect import connect as connect_in_loop
@@ -25,7 +25,7 @@ from colonnade.errors import CannotConnect, ConnectionLost, LocalProtocolError, 
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import NOVEMBER_2025, Revision
 from colonnade.sync import SyncClient, connect
-from http_hand import Heard, Visitor, by_hand, head
+from scripted_http_server import Heard, Visitor, by_hand, head
 
 
 def threads() -> list[str]:

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 import official
-from actors import Actors
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, Revision
-from http_stage import HttpStage
+from http_script_runner import HttpStage
 from official_lines import complaints
 from script import Script, parse
-from stage import ARROWS, Message, Stage
+from script_actions import Actors
+from script_runner import ARROWS, Message, Stage
 
 FOLDER = Path(__file__).resolve().parent / "transcripts"
 VALUES: dict[str, Any] = json.loads((FOLDER / "values.json").read_text("utf-8"))

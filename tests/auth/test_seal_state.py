@@ -22,8 +22,8 @@ from colonnade.protocol.revision import JULY_2026, Revision
 from colonnade.store.limits import StoreLimits
 from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
-from protocol.asking import SEAT, elicit
-from protocol.dialogue import call, request, server_of
+from protocol.input_requests import SEAT, elicit
+from protocol.links import call, request, server_of
 
 KEY = bytes(range(KEY_BYTES))
 LIVES_S = 600.0

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from auth.watching import connects, dns
+from auth.connects import connects, dns
 from certificates import Authority
 from colonnade.auth.ssrf import MAX_REDIRECTS, Fetcher, blocked_reason, parse_networks
 from colonnade.errors import CannotFetch, LocalProtocolError
-from http_hand import OK, Visitor, answering, by_hand, either_loop, head, pooled, whole
 from live import live
+from scripted_http_server import OK, Visitor, answering, by_hand, either_loop, head, pooled, whole
 
 
 async def why(fetcher: Fetcher, url: str, method: str = "GET") -> str:

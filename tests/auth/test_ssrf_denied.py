@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from auth.connects import connects, dns
 from auth.denied_forms import addresses, urls
-from auth.watching import connects, dns
 from certificates import Authority
 from colonnade.auth.ssrf import FetchedResponse, Fetcher
 from colonnade.errors import CannotFetch
-from http_hand import OK, Hand, Play, Visitor, by_hand, pooled, whole
 from live import live_for
+from scripted_http_server import OK, Hand, Play, Visitor, by_hand, pooled, whole
 
 # Some thousand fetches, of which most end before a socket is made.
 WAIT_S = 300.0

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from cli.by_hand import by_hand, tool
 from cli.commands.test_chat_consent import Person
 from cli.commands.test_ls import EXAMPLES
 from cli.process import COMMAND, command, written
+from cli.scripted_server import by_hand, tool
 from cli.terminal import PseudoTerminal
 from colonnade.cli.connections import input_request_handler
 from colonnade.host.input_requests import HostInputRequest

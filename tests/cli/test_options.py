@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from cli.by_hand import by_hand, tool
 from cli.commands.test_call import told
 from cli.commands.test_ls import EXAMPLES, said
 from cli.process import COMMAND, Process, command, written
+from cli.scripted_server import by_hand, tool
 
 SECRET = "s3cret-t0ken"
 PYTHON = COMMAND[0]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from client.hand import JSON, Door, Refusal, through
+from client.scripted_server import JSON, Door, Refusal, through
 from colonnade import Server, connect
 from colonnade.client.cache import MAX_TTL_S, Cache
 from colonnade.client.client import Client

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec import Raw
 
-from client.bench import RESOURCE, ROOT, joining, reachable
-from client.giving_up import (
+from client.cancellation import (
     REST_S,
     Moment,
     Walked,
@@ -27,6 +26,7 @@ from client.giving_up import (
     rests,
     walk,
 )
+from client.full_server import RESOURCE, ROOT, joining, reachable
 from colonnade import Client
 from colonnade.client.probe import ERA_CACHE
 from colonnade.client.subscriptions import Change

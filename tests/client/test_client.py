@@ -8,7 +8,7 @@ from typing import Any, assert_type, cast
 import pytest
 
 import colonnade
-from client.hand import JSON, Hand, Refusal, by_hand
+from client.scripted_server import JSON, Hand, Refusal, by_hand
 from colonnade import Context, Sample, Server, ToolError
 from colonnade.client import cache as list_limits
 from colonnade.client.client import Client
@@ -31,7 +31,7 @@ from colonnade.transport.memory import connected_pair
 from live import live, until
 from official import available
 from official_lines import complaints
-from stage import Message
+from script_runner import Message
 
 INFO = t.Implementation(name="c", version="1")
 NOT_KEPT = {"ttlMs": 0, "cacheScope": "private"}

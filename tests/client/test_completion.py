@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from client.hand import JSON, Door, through
+from client.scripted_server import JSON, Door, through
 from colonnade.client import client as completing
 from colonnade.client.client import Completer
 from colonnade.protocol import types as t

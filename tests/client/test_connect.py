@@ -31,8 +31,8 @@ from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import ALL, NEWEST, Revision
 from colonnade.sync import connect as connect_blocking
 from colonnade.transport.memory import connected_pair, serve_end
-from http_hand import Visitor, by_hand, whole
 from live import Records, live, live_for, until
+from scripted_http_server import Visitor, by_hand, whole
 
 COMMAND = [sys.executable, HERE]
 

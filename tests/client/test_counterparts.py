@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from client.hand import JSON, Refusal, by_hand
+from client.scripted_server import JSON, Refusal, by_hand
 from colonnade.client import request as asking
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.protocol import types as t

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from client.hand import JSON, Door, through
+from client.scripted_server import JSON, Door, through
 from client.test_url_elicitation import BY_ERROR, Shop
 from colonnade import Context, Server, connect
 from colonnade.client.input_callbacks import InputCallbacks

@@ -19,8 +19,8 @@ from colonnade.transport.http_client.legacy_sse import SseStream
 from colonnade.transport.http_client.pool import HttpPool
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.runner import HttpRunner
-from http_hand import descriptors, either_loop
 from live import live, until
+from scripted_http_server import descriptors, either_loop
 
 INFO = t.Implementation(name="battery", version="1")
 BIG = 1024 * 1024

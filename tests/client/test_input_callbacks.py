@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from client.hand import by_hand
+from client.scripted_server import by_hand
 from colonnade import Context, Declined, Server
 from colonnade.client import request as asking_module
 from colonnade.client.input_callbacks import InputCallbacks, elicit_result, sampling_result

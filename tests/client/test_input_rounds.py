@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from client.hand import by_hand
+from client.scripted_server import by_hand
 from client.test_client import round_of
 from colonnade import Context, RemoteProtocolError, Server, TimedOut
 from colonnade.client.input_callbacks import InputCallbacks

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from client.hand import Door, through
+from client.scripted_server import Door, through
 from colonnade import Context, Server
 from colonnade.client import input_callbacks as answers_module
 from colonnade.client.input_callbacks import InputCallbacks, Model, choose_model

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from client.http_beast import (
+from client.misbehaving_http_server import (
     PATIENT_S,
     Part,
     as_json,
@@ -35,8 +35,8 @@ from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision, Revi
 from colonnade.transport.http_client import endpoint as http_endpoint
 from colonnade.transport.http_client.conversation import HttpConversation
 from colonnade.transport.http_client.pool import HttpPool
-from http_hand import Heard, Visitor, by_hand, chunk, events, head, stream, whole
 from live import live
+from scripted_http_server import Heard, Visitor, by_hand, chunk, events, head, stream, whole
 
 # The last revision with sessions and streams that can be taken up again, and the one without.
 TWO = [NOVEMBER_2025, JULY_2026]

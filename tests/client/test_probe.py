@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from client.hand import ALL_OF_IT, INFO, JSON, Hand, Refusal, Replies
+from client.scripted_server import ALL_OF_IT, INFO, JSON, Hand, Refusal, Replies
 from colonnade import Client, connect
 from colonnade.client import connection as speaking
 from colonnade.client import probe as finding
@@ -25,9 +25,9 @@ from colonnade.errors import (
 )
 from colonnade.protocol.revision import ALL, NEWEST, Revision
 from colonnade.transport.memory import connected_pair
-from http_hand import Hand as HttpRunner
-from http_hand import Heard, Visitor, by_hand, chunk, events, stream, whole
 from live import live, until
+from scripted_http_server import Hand as HttpRunner
+from scripted_http_server import Heard, Visitor, by_hand, chunk, events, stream, whole
 
 HANDSHAKES = pytest.mark.parametrize(
     "revision", [one for one in ALL if one.handshake], ids=lambda one: one.date

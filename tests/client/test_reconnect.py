@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from client.hand import JSON, Door, Refusal, through
+from client.scripted_server import JSON, Door, Refusal, through
 from client.shop import site
 from colonnade import Server, connect
 from colonnade.client import subscriptions as following
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteError, RemoteProtocolError
 from colonnade.protocol.revision import ALL, NEWEST, ChangeNotifications, LogControl, Revision
-from http_hand import Heard, Visitor, by_hand, whole
 from live import live, until
+from scripted_http_server import Heard, Visitor, by_hand, whole
 
 HANDSHAKES = pytest.mark.parametrize(
     "revision", [one for one in ALL if one.http.sessions], ids=lambda one: one.date

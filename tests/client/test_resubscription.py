@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from client.hand import JSON, Door, Refusal, through
+from client.scripted_server import JSON, Door, Refusal, through
 from colonnade import connect
 from colonnade.client import subscriptions as following
 from colonnade.client.client import Client
 from colonnade.client.subscriptions import Change, ChangeStream
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteError
 from colonnade.protocol.revision import ALL, NEWEST, NOVEMBER_2025, ChangeNotifications, Revision
-from http_hand import Visitor, by_hand, chunk, events, stream, whole
 from live import Records, live, until
+from scripted_http_server import Visitor, by_hand, chunk, events, stream, whole
 
 LISTEN = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"

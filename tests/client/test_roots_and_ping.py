@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from client.hand import JSON, Door, Refusal, through
+from client.scripted_server import JSON, Door, Refusal, through
 from colonnade import connect
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.client.roots import ClientRoots, to_root

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from client.hand import JSON, Refusal, by_hand
+from client.scripted_server import JSON, Refusal, by_hand
 from colonnade import Server
 from colonnade.client import subscriptions as listening_module
 from colonnade.client.subscriptions import Change, ChangeStream

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from client.hand import by_hand
-from client.http_beast import beast, outcome
+from client.misbehaving_http_server import beast, outcome
+from client.scripted_server import by_hand
 from colonnade import Client, Context, Server, TimedOut, connect
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.protocol.revision import ALL, NOVEMBER_2025, InputRequests
 from colonnade.transport.http_server.runner import HttpRunner
-from http_hand import Heard, Visitor, chunk, events, stream
 from live import live, until
+from scripted_http_server import Heard, Visitor, chunk, events, stream
 
 ASKING = [
     one.date

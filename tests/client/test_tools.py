@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from client.hand import ALL_OF_IT, JSON, Door, Hand, Refusal, Replies, by_hand, through
+from client.scripted_server import ALL_OF_IT, JSON, Door, Hand, Refusal, Replies, by_hand, through
 from client.shop import site
 from colonnade import Host, Server, connect
 from colonnade.client import client as client_module
@@ -16,9 +16,9 @@ from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import ALL, NEWEST, OutputRoot, Revision
 from colonnade.transport.memory import connected_pair
-from http_hand import Heard, Visitor, whole
-from http_hand import by_hand as http_by_hand
 from live import Records, live, until
+from scripted_http_server import Heard, Visitor, whole
+from scripted_http_server import by_hand as http_by_hand
 
 KEPT: JSON = {"ttlMs": 0, "cacheScope": "private"}
 WITH_OUTPUT = pytest.mark.parametrize(

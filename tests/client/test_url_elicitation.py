@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from client.hand import JSON, Door, Refusal, through
+from client.scripted_server import JSON, Door, Refusal, through
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import Declined, RemoteError
 from colonnade.protocol import types as t

@@ -15,7 +15,7 @@ import pytest
 
 from colonnade import Client, ColonnadeError, Context, Limits, Server, connect
 from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025
-from deploy.nginx_stage import NAME, START_S, Front, fronted, tunnel
+from deploy.nginx import NAME, START_S, Front, fronted, tunnel
 
 URL = f"https://{NAME}/mcp"
 BOTH = [NOVEMBER_2025.date, JULY_2026.date]

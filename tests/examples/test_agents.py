@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from examples.guest import EXAMPLES
+from examples.example_client import EXAMPLES
 from providers.scripted import RequestContext, Scripted
 
 WAIT_S = 60.0

@@ -3,7 +3,7 @@
 import json
 
 from colonnade.protocol.revision import Revision
-from examples.guest import visit
+from examples.example_client import visit
 
 
 def test_a_basket_is_filled_call_by_call_and_checked_out_once(revision: Revision) -> None:

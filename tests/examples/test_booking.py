@@ -3,7 +3,7 @@
 from typing import Any
 
 from colonnade.protocol.revision import Revision
-from examples.guest import Guest, visit
+from examples.example_client import Guest, visit
 
 JSON = dict[str, Any]
 

@@ -3,7 +3,7 @@
 import json
 
 from colonnade.protocol.revision import ChangeNotifications, Revision
-from examples.guest import visit
+from examples.example_client import visit
 
 ENDS = "the library is closed\nthe rates are closed\n"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from auth.challenge import challenge
-from auth.minting import Issuer, issuing
 from auth.protected import Bearer
+from auth.token_issuer import Issuer, issuing
 from live import live
 
 DIARY = Path(__file__).resolve().parent.parent.parent / "examples" / "diary.py"

@@ -7,7 +7,7 @@ import wave
 from typing import Any
 
 from colonnade.protocol.revision import OutputRoot, Revision
-from examples.guest import visit
+from examples.example_client import visit
 
 
 def size(block: dict[str, Any]) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from colonnade.protocol.revision import ALL, Revision
-from examples.guest import Guest, Rejected, visit
+from examples.example_client import Guest, Rejected, visit
 
 # Below the folder, and yet not to be read: as it stands, encoded, absolute.
 OUTSIDE = ("attachments://../notes.py", "attachments://%2e%2e/notes.py", "attachments:///etc/hosts")

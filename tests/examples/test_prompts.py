@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from colonnade.protocol.revision import Revision
-from examples.guest import Guest, Rejected, visit
+from examples.example_client import Guest, Rejected, visit
 
 
 def prompt(guest: Guest, name: str, **arguments: str) -> list[dict[str, Any]]:

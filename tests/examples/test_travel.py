@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from colonnade.protocol.revision import ChangeNotifications, InputRequests, OutputRoot, Revision
-from examples.guest import EXAMPLES, WAIT_S, visit
+from examples.example_client import EXAMPLES, WAIT_S, visit
 from http_client import Caller
 from live import live_for
 

@@ -3,7 +3,7 @@
 import pytest
 
 from colonnade.protocol.revision import BadToolInput, OutputRoot, Revision
-from examples.guest import Rejected, visit
+from examples.example_client import Rejected, visit
 
 
 def test_a_forecast_is_data_with_a_copy_in_words(revision: Revision) -> None:

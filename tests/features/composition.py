@@ -10,7 +10,7 @@ from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ChangeNotifications, Revision
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
-from server.talk import Client, Rejected, talk, words
+from server.raw_client import Client, Rejected, talk, words
 
 COMPOSITION = Group("Server, capabilities, lists and pagination")
 TOOLS = "notifications/tools/list_changed"

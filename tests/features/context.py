@@ -7,7 +7,7 @@ from colonnade import BlockingContext, Context, Server
 from colonnade.protocol.revision import LogControl, Revision
 from colonnade.store.memory import MemoryStore
 from features.feature import JSON, WORKS, Group, Verdict, failure, fallback, refusal, refused, tried
-from server.talk import Client, Rejected, talk, words
+from server.raw_client import Client, Rejected, talk, words
 
 CONTEXT = Group("Context: progress, logging, cancellation, state")
 PROGRESS = "notifications/progress"

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from colonnade.protocol.revision import ALL, Revision
-from server.talk import Client, Rejected, words
+from server.raw_client import Client, Rejected, words
 
 JSON = dict[str, Any]
 

@@ -12,7 +12,7 @@ from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
 from colonnade.transport.duplex import Duplex
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
-from server.talk import Client, Rejected, nobody, talk, words
+from server.raw_client import Client, Rejected, nobody, talk, words
 from transport.test_stdio import WAIT_S, serving
 
 LIFECYCLE = Group("Lifecycle, version negotiation and JSON-RPC")

@@ -8,7 +8,7 @@ from msgspec import Meta
 from colonnade import Audio, File, Icon, Image, Link, Message, Server, ToolError
 from colonnade.protocol.revision import Revision
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
-from server.talk import Client, Rejected, talk
+from server.raw_client import Client, Rejected, talk
 
 PROMPTS = Group("Prompts")
 COMPLETIONS = Group("Completion")

@@ -10,7 +10,7 @@ from typing import Any
 from colonnade import Annotations, File, Icon, Server, ToolError
 from colonnade.protocol.revision import ChangeNotifications, Revision
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
-from server.talk import Client, Rejected, talk
+from server.raw_client import Client, Rejected, talk
 
 RESOURCES = Group("Resources and resource templates")
 WITHOUT = fallback("omitted")

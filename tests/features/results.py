@@ -8,7 +8,7 @@ from colonnade import Audio, File, Image, Link, Server, ToolReturn
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from features.feature import JSON, WORKS, Group, Verdict, fallback, tool_of
-from server.talk import talk, words
+from server.raw_client import talk, words
 
 RESULTS = Group("Tool results, structured output and content")
 AS_TEXT = fallback("as text")

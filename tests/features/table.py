@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TypeAlias
 
 from colonnade.protocol.revision import ALL, Revision
-from features.answers import ANSWERED
-from features.asking import ASKING
 from features.composition import COMPOSITION
 from features.context import CONTEXT
 from features.feature import Group, Row, Verdict
-from features.http_gate import GATE
-from features.http_talk import HTTP
+from features.http_errors import GATE
+from features.http_streams import HTTP
+from features.input_in_handlers import QUESTIONS
+from features.input_requests import ASKING
+from features.input_responses import ANSWERED
 from features.lifecycle import LIFECYCLE, STDIO
 from features.prompts import COMPLETIONS, PROMPTS
-from features.questions import QUESTIONS
 from features.resources import RESOURCES
 from features.results import RESULTS
 from features.tools import TOOLS

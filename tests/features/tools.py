@@ -20,7 +20,7 @@ from features.feature import (
     tool_of,
 )
 from live import Records
-from server.talk import Client, talk, words
+from server.raw_client import Client, talk, words
 
 TOOLS = Group("Tools")
 FAILED = fallback("`isError` result")

@@ -9,7 +9,7 @@ from colonnade.errors import ColonnadeError, ConnectionLost
 from colonnade.host.config.settings import Config
 from colonnade.host.host import Host
 from colonnade.host.servers import generation as hosted
-from host.keeping import HANDSHAKE, children, command, entry
+from host.supervised import HANDSHAKE, children, command, entry
 from live import live, until
 
 

@@ -14,7 +14,7 @@ from colonnade.host.runtime import ListChanges
 from colonnade.host.servers import listings
 from colonnade.protocol import types as t
 from colonnade.providers.tool_calls import is_safe
-from host.keeping import HANDSHAKE, command, entry
+from host.supervised import HANDSHAKE, command, entry
 from live import Records, live, until
 
 HUNG = [sys.executable, "-c", "import sys; sys.stdin.read()"]

@@ -11,7 +11,7 @@ import pytest
 from colonnade import CannotConnect, ConnectionLost, Host, LocalProtocolError, RemoteError, Server
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
-from host.keeping import HANDSHAKE, command, entry
+from host.supervised import HANDSHAKE, command, entry
 from live import live, until
 
 HUNG = [sys.executable, "-c", "import sys; sys.stdin.read()"]

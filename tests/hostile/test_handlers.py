@@ -15,8 +15,8 @@ import pytest
 
 from hostile.child import Child, child
 from hostile.items import ERAS, MODERN, SESSION, Era
+from hostile.sender import LEAKS, Thrower, call, name_header, thrower
 from hostile.target import KINDS
-from hostile.throwing import LEAKS, Thrower, call, name_header, thrower
 from http_client import Response
 from live import live, until
 

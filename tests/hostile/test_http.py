@@ -11,8 +11,8 @@ import pytest
 from colonnade.transport.http_server.request import Limits
 from colonnade.transport.http_server.runner import RunLimits
 from hostile.items import ERAS, MODERN, SESSION, Era
-from hostile.odd import BODY, ODD, Odd, chunked, request
-from hostile.throwing import Thrower, call, name_header, thrower
+from hostile.malformed_http import BODY, ODD, Odd, chunked, request
+from hostile.sender import Thrower, call, name_header, thrower
 from http_client import Wire, written
 from live import live, live_for
 

@@ -9,8 +9,8 @@ import pytest
 
 from hostile.child import child
 from hostile.items import ERAS, EVERYTHING, MODERN
-from hostile.odd import ODD
-from hostile.throwing import Thrower, call
+from hostile.malformed_http import ODD
+from hostile.sender import Thrower, call
 from live import live_for
 
 MEGABYTE = 1 << 20

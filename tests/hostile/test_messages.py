@@ -23,7 +23,7 @@ from hostile.items import (
     Item,
     Want,
 )
-from hostile.throwing import call, name_header, thrower
+from hostile.sender import call, name_header, thrower
 from live import live
 
 each_era = pytest.mark.parametrize("era", ERAS, ids=lambda era: era.date)

@@ -28,7 +28,7 @@ from hostile.items import (
     Era,
     Item,
 )
-from hostile.throwing import LEAKS, check_answer
+from hostile.sender import LEAKS, check_answer
 
 each_era = pytest.mark.parametrize("era", ERAS, ids=lambda era: era.date)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from interop.peers import MCP_1, MCP_2
-from interop.strangers import FASTMCP, GIT, TIME
+from interop.third_party_servers import FASTMCP, GIT, TIME
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,11 +18,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))  # as pytest has it
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from interop import equivalents, firsts
-from interop.references import plan_of
-from interop.roofs import BROKEN, Stay, published_stay
-from interop.strangers import FIRST, LIBRARIES, PUBLISHED, Stranger, ways
-from interop.visits import Visit, visited
+from interop import first_sdk_checks, server_checks
+from interop.many_servers import BROKEN, Stay, published_stay
+from interop.reference_servers import plan_of
+from interop.server_runs import Visit, visited
+from interop.third_party_servers import FIRST, LIBRARIES, PUBLISHED, Stranger, ways
 
 HEADS = ("server", "version", "over", "revision", "listed", "calls", "failed")
 WIDTHS = (20, 12, 11, 12, 18, 7, 6)
@@ -60,9 +60,9 @@ async def visits(chosen: Sequence[Stranger]) -> list[Visit]:
             print(f"{stranger}: skipped, {why}", flush=True)
             continue
         if stranger in FIRST:
-            plan = firsts.plan
+            plan = first_sdk_checks.plan
         else:
-            plan = equivalents.plan if stranger in LIBRARIES else plan_of(stranger)
+            plan = server_checks.plan if stranger in LIBRARIES else plan_of(stranger)
         for revision, transport in ways(stranger):
             heard = Heard()
             logging.getLogger().addHandler(heard)

@@ -17,8 +17,8 @@ import pytest
 from colonnade.host.servers.naming import qualified_name
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025
 from interop import servers_table
-from interop.roofs import BROKEN, EXAMPLES, Call, Guest, Stay, housed, stayed, unlisted
-from interop.strangers import GIT, MCP_1, MCP_2, TIME
+from interop.many_servers import BROKEN, EXAMPLES, Call, Guest, Stay, housed, stayed, unlisted
+from interop.third_party_servers import GIT, MCP_1, MCP_2, TIME
 
 SAFE = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 GUESTS = (

@@ -19,9 +19,10 @@ from colonnade import Server, connect
 from colonnade.client.client import Client
 from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, OutputRoot, Revision
 from interop import servers_table
-from interop.equivalents import SCENES, absent, plan
-from interop.references import PLANS
-from interop.strangers import (
+from interop.reference_servers import PLANS
+from interop.server_checks import SCENES, absent, plan
+from interop.server_runs import Visit, made_up, visited
+from interop.third_party_servers import (
     FASTMCP,
     FIRST,
     LIBRARIES,
@@ -33,7 +34,6 @@ from interop.strangers import (
     reached,
     ways,
 )
-from interop.visits import Visit, made_up, visited
 
 WAYS = pytest.mark.parametrize(
     ("era", "transport"),

@@ -21,8 +21,8 @@ from colonnade.protocol.methods import (
 )
 from colonnade.protocol.negotiation import MAX_TOKEN_CHARACTERS, Peer
 from colonnade.protocol.revision import ALL, BadToolInput, LogControl, Revision, Tasks
-from protocol.asking import ROOTS, SEAT, text
-from protocol.dialogue import (
+from protocol.input_requests import ROOTS, SEAT, text
+from protocol.links import (
     ABLE_CLIENT,
     ABLE_SERVER,
     JSON,

@@ -19,7 +19,7 @@ from colonnade.protocol.methods import (
 )
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import ALL, Revision, Tasks
-from protocol.dialogue import ABLE_SERVER
+from protocol.links import ABLE_SERVER
 
 ENVELOPED = [revision for revision in ALL if not revision.handshake][-1]
 DECLARED = frozenset({t.TASKS_EXTENSION_ID})

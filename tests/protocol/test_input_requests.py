@@ -30,8 +30,18 @@ from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.methods import CALL_TOOL, GET_PROMPT
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import ALL, InputRequests, Revision, error_code
-from protocol.asking import ROOTS, SEAT, elicit, result, said_by, sample, sampling, use, visit
-from protocol.dialogue import (
+from protocol.input_requests import (
+    ROOTS,
+    SEAT,
+    elicit,
+    result,
+    said_by,
+    sample,
+    sampling,
+    use,
+    visit,
+)
+from protocol.links import (
     ABLE_CLIENT,
     JSON,
     call,

@@ -26,8 +26,8 @@ from colonnade.protocol.input_requests import (
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import ALL, InputRequests, Revision, error_code
-from protocol.asking import BOOK, ROOTS, SEAT, sample, visit
-from protocol.dialogue import (
+from protocol.input_requests import BOOK, ROOTS, SEAT, sample, visit
+from protocol.links import (
     ABLE_CLIENT,
     call,
     client_of,

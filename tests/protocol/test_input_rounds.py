@@ -40,7 +40,7 @@ from colonnade.protocol.methods import (
 )
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import ALL, InputRequests, Revision, error_code
-from protocol.asking import (
+from protocol.input_requests import (
     BOOK,
     ROOTS,
     SEAT,
@@ -54,7 +54,7 @@ from protocol.asking import (
     text_of,
     texts,
 )
-from protocol.dialogue import ABLE_CLIENT, JSON, call, client_of, heard, meet, opened, served
+from protocol.links import ABLE_CLIENT, JSON, call, client_of, heard, meet, opened, served
 
 ASKING_BY_REQUEST = [
     revision for revision in ALL if revision.input_requests is InputRequests.AS_REQUEST

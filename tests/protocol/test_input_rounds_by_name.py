@@ -16,8 +16,8 @@ from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.methods import CALL_TOOL
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import ALL, InputRequests, Revision
-from protocol.asking import ROOTS, Seal, sample
-from protocol.dialogue import ABLE_CLIENT
+from protocol.input_requests import ROOTS, Seal, sample
+from protocol.links import ABLE_CLIENT
 
 BY_RESULT = pytest.mark.parametrize(
     "revision",

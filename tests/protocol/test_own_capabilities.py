@@ -11,7 +11,7 @@ from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, Revision, Revisions
-from protocol.dialogue import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER, call, request, said
+from protocol.links import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER, call, request, said
 
 CLIENT = Identity(READER, ABLE_CLIENT)
 SERVER = Identity(LIBRARY, ABLE_SERVER, "Ask first.")

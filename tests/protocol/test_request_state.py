@@ -19,8 +19,8 @@ from colonnade.protocol.input_rounds import (
     subject_of,
 )
 from colonnade.protocol.revision import ALL, InputRequests, Revision
-from protocol.asking import ROOTS, SEAT, STATE_LIVES_S, Seal, text, text_of
-from protocol.dialogue import JSON, call, request, said, served, server_of
+from protocol.input_requests import ROOTS, SEAT, STATE_LIVES_S, Seal, text, text_of
+from protocol.links import JSON, call, request, said, served, server_of
 
 BY_RESULT = pytest.mark.parametrize(
     "revision",

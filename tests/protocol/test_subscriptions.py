@@ -14,7 +14,7 @@ from colonnade.protocol.subscriptions import (
     MAX_URI_CHARACTERS,
     Subscription,
 )
-from protocol.dialogue import JSON, call, line, opened, request, said, served
+from protocol.links import JSON, call, line, opened, request, said, served
 
 LISTENING = [
     revision for revision in ALL if revision.change_notifications is ChangeNotifications.LISTEN

@@ -22,7 +22,7 @@ from colonnade import (
 from colonnade.protocol.revision import BadToolInput, Revision
 from colonnade.server.handlers.content import Link
 from live import live
-from server.talk import EVERYTHING, JSON, Rejected, talk
+from server.raw_client import EVERYTHING, JSON, Rejected, talk
 
 
 def refusal(register: Callable[[], object]) -> str:

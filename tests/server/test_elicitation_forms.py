@@ -24,7 +24,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.input_rounds import invalid_request_state
 from colonnade.protocol.revision import ALL, InputRequests, Revision
 from live import live
-from server.talk import EVERYTHING, JSON, Rejected, accept, decline, talk
+from server.raw_client import EVERYTHING, JSON, Rejected, accept, decline, talk
 
 ELICITING = pytest.mark.parametrize(
     "revision", [one for one in ALL if one.elicitation.modes], ids=lambda one: one.date

@@ -26,7 +26,7 @@ from msgspec import Meta
 from colonnade import Ask, Depends, Server
 from colonnade.protocol.revision import ALL, Revision
 from live import live
-from server.talk import JSON, Client, talk, words
+from server.raw_client import JSON, Client, talk, words
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -24,7 +24,7 @@ from colonnade.transport.http_server.runner import HttpRunner
 from colonnade.transport.stdio import Pipe, serve_pipe
 from http_client import Caller
 from live import live
-from server.talk import JSON, Rejected, talk
+from server.raw_client import JSON, Rejected, talk
 
 FIRST: list[tuple[str, str]] = [
     ("tools/list", "tools"),

@@ -17,7 +17,7 @@ from colonnade.server.context.context import BURST
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import META, Caller
 from live import live
-from server.talk import JSON, Rejected, talk, words
+from server.raw_client import JSON, Rejected, talk, words
 
 
 def shop() -> Server:

@@ -15,7 +15,7 @@ from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ChangeNotifications, Revision
 from live import live
-from server.talk import EVERYTHING, JSON, Client, Rejected, talk, words
+from server.raw_client import EVERYTHING, JSON, Client, Rejected, talk, words
 
 
 def add_tools(server: Server, *names: str) -> None:

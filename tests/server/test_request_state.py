@@ -16,7 +16,7 @@ from colonnade.protocol.revision import JULY_2026
 from colonnade.server.handlers import input_rounds as interviewing
 from colonnade.store.memory import MemoryStore
 from live import live
-from server.talk import JSON, Client, Rejected, talk, words
+from server.raw_client import JSON, Client, Rejected, talk, words
 
 KEY = b"k" * 32
 YES: JSON = {"sure": {"action": "accept", "content": {"value": True}}}

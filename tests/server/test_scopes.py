@@ -18,7 +18,7 @@ from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live
-from server.talk import JSON, Client, Rejected, talk
+from server.raw_client import JSON, Client, Rejected, talk
 
 ADMIN = frozenset({"admin"})
 NONE: frozenset[str] = frozenset()

@@ -12,7 +12,7 @@ from colonnade import Context, LocalProtocolError, Server
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from live import live
-from server.talk import Rejected, talk
+from server.raw_client import Rejected, talk
 
 
 def capabilities(server: Server) -> t.ServerCapabilities:

@@ -24,7 +24,7 @@ from colonnade.protocol.revision import Revision
 from colonnade.server.options import ATTRIBUTES, KEYWORDS, SERVE_KEYWORDS
 from colonnade.transport.http_server.runner import AddressError, bind
 from live import live
-from server.talk import talk, words
+from server.raw_client import talk, words
 
 
 def said(do: Callable[[], object], kind: type[Exception]) -> str:

@@ -10,7 +10,7 @@ from colonnade.protocol.input_rounds import invalid_request_state
 from colonnade.protocol.revision import JULY_2026, InputRequests, Revision
 from colonnade.store.memory import MemoryStore
 from live import live
-from server.talk import JSON, Rejected, accept, talk, words
+from server.raw_client import JSON, Rejected, accept, talk, words
 
 PAGE = "p" * (2 * MAX_SECRET_BYTES)
 ANSWERS = {"action": "accept", "content": {"value": 7}}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from store.stage import MemoryStage, SqliteStage, Stage
+from store.store_fixture import MemoryStage, SqliteStage, Stage
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -12,7 +12,7 @@ import pytest
 from colonnade.errors import ConnectionLost, LocalProtocolError, Refused
 from colonnade.ports import Store
 from colonnade.store.limits import QUEUE_BYTES, QUEUE_MESSAGES, StoreLimits
-from store.stage import Stage, every_call
+from store.store_fixture import Stage, every_call
 
 ANY_BYTES = bytes(range(256)) * 3
 

@@ -12,7 +12,7 @@ import pytest
 from colonnade.errors import Refused
 from colonnade.ports import Store
 from colonnade.store.limits import MAX_NAME_BYTES, OVERHEAD_BYTES, StoreLimits
-from store.stage import Stage, every_call
+from store.store_fixture import Stage, every_call
 
 # ---------------------------------------------------------------- principals and names
 

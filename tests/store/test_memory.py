@@ -5,7 +5,7 @@ import random
 
 from colonnade.store.limits import StoreLimits
 from colonnade.store.memory import STALE_SECONDS, SWEEP_AT_ONCE, MemoryStore
-from store.stage import Clock
+from store.store_fixture import Clock
 
 ROOMY = StoreLimits(principal_entries=10**6, principal_bytes=10**9, total_bytes=10**9)
 

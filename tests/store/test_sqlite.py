@@ -22,7 +22,7 @@ from colonnade.store import sqlite_schema as sqlite_file
 from colonnade.store.limits import StoreLimits
 from colonnade.store.sqlite import SqliteStore
 from store.files import Held, look, play
-from store.stage import Clock
+from store.store_fixture import Clock
 
 # ---------------------------------------------------------------- the file
 

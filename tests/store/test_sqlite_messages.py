@@ -11,7 +11,7 @@ from colonnade.errors import ConnectionLost
 from colonnade.store import sqlite_schema as sqlite_file
 from colonnade.store.sqlite import SqliteStore
 from store.files import Held, look, play
-from store.stage import Clock
+from store.store_fixture import Clock
 
 
 def test_whoever_stops_while_entering_does_not_go_on_listening(tmp_path: Path) -> None:

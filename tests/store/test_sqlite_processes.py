@@ -14,7 +14,7 @@ import pytest
 
 from colonnade.store.limits import StoreLimits
 from colonnade.store.sqlite import SqliteStore
-from store.stage import PATIENCE_S
+from store.store_fixture import PATIENCE_S
 
 PREFACE = """
 import asyncio, os, sys, warnings

@@ -17,7 +17,7 @@ from colonnade.store.limits import StoreLimits
 from colonnade.store.memory import BUCKET_S, MAX_MARK_BYTES, MAX_MARK_S, SingleUseMarks
 from colonnade.store.sqlite import SqliteStore
 from store.files import look
-from store.stage import Clock, Stage
+from store.store_fixture import Clock, Stage
 
 
 def test_a_mark_is_new_once_for_each_principal(stage: Stage) -> None:

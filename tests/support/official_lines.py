@@ -12,7 +12,7 @@ from typing import Any
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from official import definitions, problems, published
-from stage import Message
+from script_runner import Message
 
 TASKS = "extensions/tasks"
 

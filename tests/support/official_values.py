@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-import nouns
+import type_strategies
 
 KNOWN = frozenset(
     {
@@ -17,13 +17,15 @@ KNOWN = frozenset(
     }
 )  # fmt: skip
 FORMATS = {
-    "uri": nouns.NAMES.map("https://example.com/{}".format),
-    "uri-template": nouns.NAMES.map("a://{{{}}}".format),
+    "uri": type_strategies.NAMES.map("https://example.com/{}".format),
+    "uri-template": type_strategies.NAMES.map("a://{{{}}}".format),
     "byte": st.just("AA=="),
 }
 
 
-def value_of(schema: dict[str, Any], title: str, seen: nouns.Presence) -> st.SearchStrategy[Any]:
+def value_of(
+    schema: dict[str, Any], title: str, seen: type_strategies.Presence
+) -> st.SearchStrategy[Any]:
     """Values of a definition, or of one of its properties (`Title.params`).
 
     `seen` takes note of the optional members that were drawn.
@@ -35,7 +37,7 @@ def value_of(schema: dict[str, Any], title: str, seen: nouns.Presence) -> st.Sea
 
 
 class _Maker:
-    def __init__(self, table: dict[str, Any], seen: nouns.Presence) -> None:
+    def __init__(self, table: dict[str, Any], seen: type_strategies.Presence) -> None:
         self._table = table
         self._seen = seen
         self._made: dict[str, st.SearchStrategy[Any]] = {}
@@ -63,13 +65,15 @@ class _Maker:
         if name not in self._made:
             self._made[name] = st.deferred(lambda: self.make(self._table[name]))
             if name in ("JSONValue", "JSONObject"):
-                self._made[name] = nouns.VALUES if name == "JSONValue" else nouns.OBJECTS
+                self._made[name] = (
+                    type_strategies.VALUES if name == "JSONValue" else type_strategies.OBJECTS
+                )
         return self._made[name]
 
     def _typed(self, kind: str | None, node: dict[str, Any]) -> st.SearchStrategy[Any]:
         match kind:
             case "string":
-                return FORMATS.get(node.get("format", ""), nouns.WORDS)
+                return FORMATS.get(node.get("format", ""), type_strategies.WORDS)
             case "integer":
                 return _integers(node) | _integers(node).map(float).filter(lambda f: abs(f) < 2**53)
             case "number":
@@ -85,14 +89,17 @@ class _Maker:
             case "object":
                 return self._object(node)
             case _:
-                return nouns.VALUES | st.floats(-9, 9) | st.none()
+                return type_strategies.VALUES | st.floats(-9, 9) | st.none()
 
     def _object(self, node: dict[str, Any]) -> st.SearchStrategy[Any]:
         made = {name: self.make(inner) for name, inner in node.get("properties", {}).items()}
-        needed = {name: made.pop(name, nouns.VALUES) for name in sorted(node.get("required", ()))}
+        needed = {
+            name: made.pop(name, type_strategies.VALUES)
+            for name in sorted(node.get("required", ()))
+        }
         more = node.get("additionalProperties", {})
-        others = self.make(more) if isinstance(more, dict) else nouns.VALUES
-        extra = st.dictionaries(nouns.NAMES.map("x_{}".format), others, max_size=1)
+        others = self.make(more) if isinstance(more, dict) else type_strategies.VALUES
+        extra = st.dictionaries(type_strategies.NAMES.map("x_{}".format), others, max_size=1)
 
         @st.composite
         def members(draw: st.DrawFn) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from colonnade.protocol.revision import (
 )
 from official import DATES, available
 from official_lines import complaints
-from stage import Message
+from script_runner import Message
 
 JSON = dict[str, Any]
 SCRIPT = Path(__file__).resolve().parents[1] / "support/transport/stdio_server.py"

@@ -19,7 +19,7 @@ from colonnade.protocol.types import (
     ReadResourceResult,
 )
 from live import live
-from server.talk import JSON, talk
+from server.raw_client import JSON, talk
 
 
 @dataclass

@@ -28,8 +28,8 @@ from colonnade import (
     ToolReturn,
 )
 from colonnade.protocol import types as t
-from wire.server_asking import asking
 from wire.server_content import FOLDER, ICON, MARKS, PIXEL, SILENCE, blocks, contents
+from wire.server_input_requests import asking
 
 if TYPE_CHECKING:  # on a pipe nothing of HTTP is loaded
     from colonnade.transport.http_server.runner import HttpRunner

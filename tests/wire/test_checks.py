@@ -10,8 +10,8 @@ from msgspec.structs import fields
 
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, Revision
-from wire.known import CACHEABLE, CACHED, EVERY_RESULT, TABLE, Member, Reader, knows, member
-from wire.manners import breaches
+from wire.http_rules import breaches
+from wire.known_members import CACHEABLE, CACHED, EVERY_RESULT, TABLE, Member, Reader, knows, member
 from wire.transcript import Frame, Visit
 
 JSON = dict[str, Any]

@@ -16,10 +16,10 @@ import official
 from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
 from live import live
 from official_lines import complaints
-from wire.known import TABLE, Reader, knows
-from wire.manners import breaches
-from wire.plays import FOLDER, PLAYS, Play, Stand, standing
-from wire.scenes import listen
+from wire.conversations import FOLDER, PLAYS, Play, Stand, standing
+from wire.http_rules import breaches
+from wire.known_members import TABLE, Reader, knows
+from wire.script import listen
 
 by_play = pytest.mark.parametrize("play", PLAYS, ids=[play.name for play in PLAYS])
 by_revision = pytest.mark.parametrize("played_in", ALL, ids=[revision.date for revision in ALL])

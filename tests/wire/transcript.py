@@ -17,7 +17,7 @@ from typing import Any
 
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import Revision
-from stage import Message
+from script_runner import Message
 
 JSON = dict[str, Any]
 WIDTH = 110

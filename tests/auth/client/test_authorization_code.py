@@ -6,7 +6,7 @@ import hashlib
 import msgspec
 import pytest
 
-from auth.world import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, issuer_metadata, json
+from auth.fake_network import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, issuer_metadata, json
 from colonnade.auth.client.credentials import RejectedRequest, authorize, renew
 from colonnade.auth.client.login import Auth, Login
 from colonnade.auth.client.steps import FlowResponse, SendRequest

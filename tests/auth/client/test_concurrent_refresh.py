@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from auth.client.test_login import Browser, person, serving
-from auth.crowd import ended
 from auth.issuer import Issuer, issuing
+from auth.login_process import ended
 from colonnade import connect
 from colonnade.auth.client.storage import encode_record, login_key
 from colonnade.client.auth import FileTokenStorage, stored_login
@@ -34,7 +34,7 @@ async def crowded(issuer: Issuer, home: Path) -> None:
             pass
         held = await stored_login(auth, url)
         assert held is not None
-        script = Path(__file__).resolve().parents[2] / "support/auth/crowd.py"
+        script = Path(__file__).resolve().parents[2] / "support/auth/login_process.py"
         command = [sys.executable, "-W", "error", str(script), url, str(home), str(CALLS)]
         pipe = asyncio.subprocess.PIPE
         crowd = [

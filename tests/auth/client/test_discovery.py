@@ -2,7 +2,7 @@
 
 import pytest
 
-from auth.world import ISSUER, NONE, SERVER, World, asks, issuer_metadata, json
+from auth.fake_network import ISSUER, NONE, SERVER, World, asks, issuer_metadata, json
 from colonnade.auth.client.discovery import DiscoveryResult, discover
 from colonnade.auth.client.steps import FlowResponse
 from colonnade.errors import AuthError, CannotConnect, ColonnadeError, ConnectionLost

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from auth.client.test_login import Browser, person, serving
-from auth.crowd import ended
 from auth.issuer import Issuer, issuing
+from auth.login_process import ended
 from colonnade import Client, ClientCredentials, LoginRequired, connect
 from colonnade.auth.client.credentials import ServerCredentials
 from colonnade.auth.client.storage import save_login

@@ -39,8 +39,8 @@ from colonnade.store.memory import MemoryStore
 from colonnade.transport.http_client.endpoint import HttpEndpoint
 from colonnade.transport.http_client.pool import HttpPool
 from colonnade.transport.http_server.runner import HttpRunner
-from http_hand import Visitor, answering, by_hand, pooled, whole
 from live import live, live_for
+from scripted_http_server import Visitor, answering, by_hand, pooled, whole
 
 
 @pytest.fixture

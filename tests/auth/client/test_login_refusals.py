@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from auth.connects import connects, dns
 from auth.denied_forms import urls
 from auth.test_ssrf_denied import never
-from auth.watching import connects, dns
 from certificates import Authority
 from colonnade.auth.client.credentials import ServerCredentials
 from colonnade.auth.client.login import Login
 from colonnade.auth.client.storage import TokenStorage
 from colonnade.errors import AuthError, ChannelError
 from colonnade.store.memory import MemoryStore
-from http_hand import Hand, Visitor, by_hand, pooled, whole
 from live import live_for
+from scripted_http_server import Hand, Visitor, by_hand, pooled, whole
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from auth.world import ISSUER, SERVER, World, asks, json
+from auth.fake_network import ISSUER, SERVER, World, asks, json
 from colonnade.auth.client.credentials import RejectedRequest, authorize, renew
 from colonnade.auth.client.login import (
     Auth,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from auth.world import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, json
+from auth.fake_network import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, json
 from colonnade.auth.client.credentials import RejectedRequest, authorize, renew
 from colonnade.auth.client.login import ClientCredentials, EnterpriseLogin, Login, WorkloadIdentity
 from colonnade.auth.client.registration import RegisteredClient

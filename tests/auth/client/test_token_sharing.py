@@ -16,8 +16,8 @@ import pytest
 
 from auth.client.test_login import Browser, notes, serving
 from auth.client.test_login_commands import Shell
-from auth.household import robot
 from auth.issuer import Issuer, issuing
+from auth.two_logins import robot
 from cli.process import COMMAND, environment
 from colonnade import Login, Protection, Server
 from colonnade.auth.client.storage import StoredLogin
@@ -81,7 +81,7 @@ async def test_nothing_of_a_login_is_in_the_environment_or_the_arguments_of_a_pr
     home = tmp_path / "home"
     monkeypatch.setenv("COLONNADE_HOME", str(home))
     pipe = asyncio.subprocess.PIPE
-    script = str(Path(__file__).resolve().parents[2] / "support/auth/household.py")
+    script = str(Path(__file__).resolve().parents[2] / "support/auth/two_logins.py")
     given = surroundings(COLONNADE_HOME=str(home), ROBOT_SECRET=ROBOT)
     async with serving(issuer, door=DOOR) as url:
         process = await asyncio.create_subprocess_exec(

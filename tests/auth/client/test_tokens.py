@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from auth.challenge import challenge
-from auth.minting import Issuer, Pen, b64, issuing, packed
 from auth.protected import READ, RESOURCE, Stage, protected
+from auth.token_issuer import Issuer, Pen, b64, issuing, packed
 from colonnade import Introspection, Jwt, Protection
 from colonnade.auth.jose import MAX_TOKEN_CHARACTERS, InvalidToken, parse_jwt
 from colonnade.auth.seal import KeyRing
@@ -28,8 +28,8 @@ from colonnade.auth.ssrf import Fetcher
 from colonnade.protocol.http.security import HttpError
 from colonnade.store.memory import MemoryStore
 from http_client import Response
-from http_hand import pooled
 from live import Records, live
+from scripted_http_server import pooled
 
 NOW = int(time.time())
 

@@ -16,8 +16,8 @@ from uuid import uuid4
 import pytest
 
 from auth.challenge import challenge
-from auth.minting import Pen, b64
 from auth.protected import RESOURCE, Stage, notes, protected
+from auth.token_issuer import Pen, b64
 from colonnade.auth.server.dpop import MAX_PROOF_AGE_S, NONCE_TTL_S, DpopProof, InvalidProof
 from colonnade.errors import ConnectionLost, LocalProtocolError, Refused, TimedOut
 from colonnade.ports import Store
@@ -26,7 +26,7 @@ from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
 from http_client import Response
 from live import Records, live
-from store.stage import Clock
+from store.store_fixture import Clock
 
 KEY = Pen(id="")
 

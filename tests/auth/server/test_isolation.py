@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from auth.connects import connects, dns
 from auth.protected import Bearer, Stage, notes, protected
-from auth.watching import connects, dns
 from colonnade import Context, Limits, Server
 from colonnade.middleware import log as logged
 from live import Records, live

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from auth.connects import connects, dns
 from auth.denied_forms import urls
-from auth.minting import Issuer, Pen, issuing
-from auth.watching import connects, dns
+from auth.token_issuer import Issuer, Pen, issuing
 from colonnade.auth.jose import InvalidToken, parse_jwk
 from colonnade.auth.server.jwt import FRESH_S, RETRY_S, STALE_S, UNKNOWN_KEY_RETRY_S, Jwt
 from colonnade.auth.server.verifier import Introspection, VerifiedToken, parse_if_jwt
 from colonnade.auth.ssrf import Fetcher
 from colonnade.auth.urls import issuer_metadata_urls
 from colonnade.errors import ChannelError
-from http_hand import pooled
 from live import live
+from scripted_http_server import pooled
 
 US = "https://notes.example/mcp"
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from auth.minting import Pen, b64
+from auth.token_issuer import Pen, b64
 from colonnade import Jwt, Protection
 from colonnade.auth.jose import (
     InvalidToken,

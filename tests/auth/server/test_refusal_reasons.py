@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from auth.minting import Pen
 from auth.protected import RESOURCE, WRITE, Stage, protected
+from auth.token_issuer import Pen
 from cli.doctor.test_url import failure, looked_at
 from colonnade import Jwt, connect
 from colonnade.cli.session import error_message

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.by_hand import by_hand, tool
 from cli.commands.test_ls import EXAMPLES, HOSTILE, said
 from cli.process import COMMAND, WAIT_S, Process, command, environment, written
+from cli.scripted_server import by_hand, tool
 
 FORECAST = 'forecast(city: string, days: integer 1 to 10 = 3, start: date = "2026-01-01", unit: "C" | "F" = "C")'
 ECHO = """

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from cli.by_hand import by_hand
 from cli.process import command, written
+from cli.scripted_server import by_hand
 from cli.terminal import PseudoTerminal
 from colonnade import Server, connect
 from colonnade.cli.commands.inspect import Finding, lint, listed, tokens

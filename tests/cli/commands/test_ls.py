@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.by_hand import by_hand, tool
 from cli.process import COMMAND, WAIT_S, Process, command, environment, written
+from cli.scripted_server import by_hand, tool
 from cli.terminal import PseudoTerminal
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"

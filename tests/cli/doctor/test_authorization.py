@@ -20,8 +20,8 @@ from colonnade.cli.connections import CommandLogin
 from colonnade.cli.doctor.network import SentCredentials, authorization_check
 from colonnade.cli.errors import TOKEN_OPTION
 from colonnade.errors import AuthError, LoginRequired, ScopeRequired
-from http_hand import Hand, Play, Visitor, by_hand, whole
 from live import live, live_for
+from scripted_http_server import Hand, Play, Visitor, by_hand, whole
 
 pytestmark = pytest.mark.slow
 TEST_S = 600.0

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cli.by_hand import by_hand, tool
 from cli.process import WEATHER
+from cli.scripted_server import by_hand, tool
 from colonnade.cli.doctor.check import Check, ServerReport
 from colonnade.cli.doctor.command import INSTALLING, command_check, meaning
 from colonnade.cli.doctor.report import run_doctor

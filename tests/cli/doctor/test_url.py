@@ -23,8 +23,8 @@ from colonnade.cli.doctor.targets import doctor_targets
 from colonnade.cli.options import ConnectionOptions
 from colonnade.cli.terminal import Terminal
 from colonnade.transport.http_server.runner import HttpRunner
-from http_hand import Play, Visitor, by_hand, chunk, events, stream, whole
 from live import live
+from scripted_http_server import Play, Visitor, by_hand, chunk, events, stream, whole
 
 SECRET = "Bearer s3cret-t0ken"
 PAGE = whole(200, b"<html>Welcome</html>", "text/html")

@@ -28,7 +28,7 @@ from colonnade.host.agent.loop import ModelCall, failure
 from colonnade.host.agent.openai_model import with_tool_results
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.protocol.types import ProtocolType
-from host.model_stage import JSON, Scripted, calls, hosted, many, shop
+from host.scripted_model import JSON, Scripted, calls, hosted, many, shop
 from live import live
 
 WAIT_S = 60.0

@@ -15,7 +15,7 @@ from colonnade.host.agent.openai_model import (
     with_tool_results,
 )
 from colonnade.providers.openai import read_call
-from host.model_stage import calls
+from host.scripted_model import calls
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),

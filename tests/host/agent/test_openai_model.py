@@ -21,7 +21,7 @@ from colonnade.host.agent.openai_model import (
 )
 from colonnade.protocol import types as t
 from host.endpoint import Endpoint, Given, refused, said
-from host.model_stage import calls, hosted, many
+from host.scripted_model import calls, hosted, many
 from live import live
 from providers.scripted import Scripted
 

@@ -12,7 +12,7 @@ from colonnade.host.agent.prompts import (
     read_command,
     with_resources,
 )
-from host.model_stage import hosted
+from host.scripted_model import hosted
 from live import live
 
 DOT = base64.b64decode("iVBORw0KGgo=")

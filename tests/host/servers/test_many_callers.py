@@ -13,7 +13,7 @@ import pytest
 from colonnade.errors import ChannelError
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest
-from host.keeping import Kept, children, kept
+from host.supervised import Kept, children, kept
 from live import live_for
 
 CALLERS = "abcde"

@@ -13,7 +13,7 @@ from colonnade import Server
 from colonnade.errors import ConnectionLost
 from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.protocol import types as t
-from host.keeping import (
+from host.supervised import (
     HANDSHAKE,
     Call,
     Kept,

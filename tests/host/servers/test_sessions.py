@@ -17,7 +17,7 @@ from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest, InputRequestKind
 from colonnade.protocol.revision import NEWEST
-from host.keeping import ASKS, HANDSHAKE, Call, children, kept, turns_of_loop
+from host.supervised import ASKS, HANDSHAKE, Call, children, kept, turns_of_loop
 from live import live, until
 
 

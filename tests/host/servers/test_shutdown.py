@@ -14,7 +14,7 @@ from colonnade.host.servers import supervisor
 from colonnade.host.servers.session import SessionState
 from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.protocol import types as t
-from host.keeping import HANDSHAKE, Call, children, command, kept, turns_of_loop
+from host.supervised import HANDSHAKE, Call, children, command, kept, turns_of_loop
 from live import Records, live, until
 
 

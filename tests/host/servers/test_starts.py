@@ -14,7 +14,7 @@ from colonnade.errors import (
     Refused,
 )
 from colonnade.host.servers.supervisor import ServerSupervisor
-from host.keeping import HANDSHAKE, children, command, entry, kept, turns_of_loop
+from host.supervised import HANDSHAKE, children, command, entry, kept, turns_of_loop
 from live import live, until
 
 DATE = HANDSHAKE

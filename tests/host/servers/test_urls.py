@@ -12,7 +12,7 @@ from colonnade.errors import AuthError, CannotConnect, ChannelError, LoginRequir
 from colonnade.protocol.http.security import Headers
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.runner import HttpRunner
-from host.keeping import HANDSHAKE, kept
+from host.supervised import HANDSHAKE, kept
 from live import live
 
 

@@ -30,7 +30,7 @@ from mcp_types import (
     TextResourceContents,
 )
 from pydantic import BaseModel, Field
-from things import INSTRUCTIONS, NAME, PIXEL, SILENCE, VERSION, Waits, starting_with
+from shared_data import INSTRUCTIONS, NAME, PIXEL, SILENCE, VERSION, Waits, starting_with
 
 server = FastMCP(NAME, version=VERSION, instructions=INSTRUCTIONS, list_page_size=5)
 waits = Waits()

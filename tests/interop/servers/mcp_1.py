@@ -24,7 +24,7 @@ from mcp.types import (
     TextResourceContents,
 )
 from pydantic import AnyUrl, BaseModel, Field
-from things import INSTRUCTIONS, NAME, PIXEL, SILENCE, Waits, starting_with
+from shared_data import INSTRUCTIONS, NAME, PIXEL, SILENCE, Waits, starting_with
 
 way = sys.argv[1]
 waits = Waits()

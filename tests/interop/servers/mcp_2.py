@@ -36,7 +36,7 @@ from mcp_types import (
     TextResourceContents,
 )
 from pydantic import BaseModel, Field
-from things import INSTRUCTIONS, NAME, PIXEL, SILENCE, VERSION, Waits, starting_with
+from shared_data import INSTRUCTIONS, NAME, PIXEL, SILENCE, VERSION, Waits, starting_with
 
 # Logging is deprecated in the newest revision, and there all the same.
 warnings.simplefilter("ignore")

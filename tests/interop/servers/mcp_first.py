@@ -15,7 +15,7 @@ import mcp.types as t
 from mcp.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.stdio import stdio_server
-from things import NAME, VERSION, starting_with
+from shared_data import NAME, VERSION, starting_with
 
 server: Any = Server(NAME)
 NONE = {"type": "object", "properties": {}}

@@ -8,7 +8,7 @@ from colonnade.protocol.link.handshake import MethodRules, params_for
 from colonnade.protocol.methods import Method, Side, declares
 from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer
 from colonnade.protocol.revision import ALL, Revision
-from protocol.dialogue import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER
+from protocol.links import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER
 
 CAN = {Side.CLIENT: ABLE_CLIENT, Side.SERVER: ABLE_SERVER}
 NOTHING = {Side.CLIENT: t.ClientCapabilities(), Side.SERVER: t.ServerCapabilities()}

@@ -18,8 +18,8 @@ from colonnade.protocol.link.in_flight import MAX_PAUSED_S, MAX_RUNNING
 from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, EVERY, Revision
-from protocol.asking import SEAT, text
-from protocol.dialogue import (
+from protocol.input_requests import SEAT, text
+from protocol.links import (
     call,
     client_of,
     heard,

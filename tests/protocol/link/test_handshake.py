@@ -8,7 +8,7 @@ from colonnade.protocol.link.handshake import TABLE, Handshake, Phase
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
-from protocol.dialogue import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER, earlier, only
+from protocol.links import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER, earlier, only
 
 STEPS = {step for phases in TABLE.values() for steps in phases.values() for step in steps}
 HANDSHAKES = [revision for revision in ALL if revision.handshake]

@@ -24,8 +24,8 @@ from colonnade.protocol.link.in_flight import MAX_BATCHES
 from colonnade.protocol.link.link import DuplexLink, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, EVERY, Revision
-from protocol.asking import text
-from protocol.dialogue import (
+from protocol.input_requests import text
+from protocol.links import (
     INITIALIZED,
     JSON,
     call,

@@ -28,8 +28,8 @@ from colonnade.protocol.link.link import DuplexLink, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
-from protocol.asking import text
-from protocol.dialogue import (
+from protocol.input_requests import text
+from protocol.links import (
     ABLE_CLIENT,
     ABLE_SERVER,
     INITIALIZED,

@@ -13,7 +13,7 @@ from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, JULY_2026, Revision
 from colonnade.protocol.subscriptions import Subscription
-from protocol.dialogue import (
+from protocol.links import (
     ABLE_SERVER,
     INITIALIZED,
     LIBRARY,

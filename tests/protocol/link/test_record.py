@@ -8,7 +8,7 @@ from colonnade.protocol.link.events import LinkSnapshot, RequestFinished
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.revision import ALL, Revision
-from protocol.dialogue import client_of, line, only, opened, said, server_of
+from protocol.links import client_of, line, only, opened, said, server_of
 
 HANDSHAKES = [revision for revision in ALL if revision.handshake]
 MODERN = [revision for revision in ALL if not revision.handshake][-1]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 import exceptions
-import nouns
 import official
+import type_strategies
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -162,7 +162,10 @@ def summary() -> Iterator[None]:
 
 
 def explore(
-    title: str, strategy: st.SearchStrategy[Any], prove: Callable[[Any], None], seen: nouns.Presence
+    title: str,
+    strategy: st.SearchStrategy[Any],
+    prove: Callable[[Any], None],
+    seen: type_strategies.Presence,
 ) -> None:
     """Run a proof over many draws; there must have been enough of them, and full enough."""
     cases = 0
@@ -191,14 +194,14 @@ def test_every_request_and_notification_that_we_send_fits_its_closed_schema(
     if not official.available():
         print(NO_SCHEMAS)
         return
-    writer, seen = shaper(revision), nouns.Presence()
+    writer, seen = shaper(revision), type_strategies.Presence()
 
     def prove(params: Any) -> None:
-        nouns.count(writer.downgrade(params), seen, revision)
+        type_strategies.count(writer.downgrade(params), seen, revision)
         token = 7 if not row.is_notification else None
         framed(revision, row, writer.params(params, token))
 
-    strategy = nouns.noun(row.params)
+    strategy = type_strategies.noun(row.params)
     if row.name == "notifications/cancelled":
         strategy = strategy.filter(lambda params: params.request_id is not None)
     if row.name == "elicitation/create" and "url" not in revision.elicitation.modes:
@@ -216,25 +219,25 @@ def test_every_result_that_we_send_fits_its_closed_schema(revision: Revision, ro
         print(NO_SCHEMAS)
         return
     assert row.result is not None
-    strategy = nouns.noun(row.result)
+    strategy = type_strategies.noun(row.result)
     if row.name == "subscriptions/listen":
-        strategy = nouns.META.map(
+        strategy = type_strategies.META.map(
             lambda meta: t.SubscriptionsListenResult(meta=meta | {t.SUBSCRIPTION_ID_KEY: 1})
         )
     explore_results(f"{revision.date} {row.name} result", strategy, revision)
     if row.may_require_input and revision.input_requests is InputRequests.IN_RESULT:
-        demands = nouns.noun(t.InputRequiredResult)
+        demands = type_strategies.noun(t.InputRequiredResult)
         explore_results(f"{revision.date} {row.name} input_required", demands, revision)
 
 
 def explore_results(
     title: str, strategy: st.SearchStrategy[Any], revision: Revision, name: str | None = None
 ) -> None:
-    writer, seen = shaper(revision), nouns.Presence()
+    writer, seen = shaper(revision), type_strategies.Presence()
 
     def prove(result: Any) -> None:
         if not isinstance(result, t.SubscriptionsListenResult):  # its one field must be there
-            nouns.count(writer.downgrade(result), seen, revision)
+            type_strategies.count(writer.downgrade(result), seen, revision)
         check(name or revision.date, result_title(type(result)), writer.result(result))
 
     explore(title, strategy, prove, seen)
@@ -246,10 +249,10 @@ def test_what_the_tasks_extension_says_fits_its_schema(row: Method) -> None:
         print(NO_SCHEMAS)
         return
     revision = ALL[-1]
-    writer, seen = shaper(revision), nouns.Presence()
+    writer, seen = shaper(revision), type_strategies.Presence()
 
     def prove(params: Any) -> None:
-        nouns.count(writer.downgrade(params), seen, revision)
+        type_strategies.count(writer.downgrade(params), seen, revision)
         framed(revision, row, writer.params(params), "extensions/tasks")
 
     explore(f"tasks extension {row.name}", _tasks(row.params), prove, seen)
@@ -262,16 +265,16 @@ def _tasks(kind: type[t.ProtocolType]) -> st.SearchStrategy[Any]:
     """Tasks whose payload is what their status promises."""
     names = kind.__struct_fields__
     if "status" not in names:
-        return nouns.noun(kind)
+        return type_strategies.noun(kind)
     plain: dict[str, Any] = {
-        "task_id": nouns.NAMES,
+        "task_id": type_strategies.NAMES,
         "created_at": st.just("2026-01-01T00:00:00Z"),
         "last_updated_at": st.just("2026-01-01T00:00:00Z"),
         "ttl_ms": st.none() | st.integers(0, 9999),
     }
-    optional = {"poll_interval_ms": st.integers(0, 99), "status_message": nouns.WORDS}
+    optional = {"poll_interval_ms": st.integers(0, 99), "status_message": type_strategies.WORDS}
     if "meta" in names:
-        optional |= {"meta": nouns.META}
+        optional |= {"meta": type_strategies.META}
     if "result_type" in names:
         optional |= {"result_type": st.just("complete")}
     payloads: list[dict[str, Any]] = [
@@ -279,13 +282,17 @@ def _tasks(kind: type[t.ProtocolType]) -> st.SearchStrategy[Any]:
         {"status": st.just("cancelled")},
     ]
     if "input_requests" in names:
-        requests = st.dictionaries(nouns.NAMES, nouns.noun(t.ElicitRequest), max_size=2)
+        requests = st.dictionaries(
+            type_strategies.NAMES, type_strategies.noun(t.ElicitRequest), max_size=2
+        )
         payloads += [
             {"status": st.just("input_required"), "input_requests": requests},
             {"status": st.just("completed"), "result": st.just(Raw(b"{}"))},
-            {"status": st.just("failed"), "error": nouns.noun(t.ErrorObject)},
+            {"status": st.just("failed"), "error": type_strategies.noun(t.ErrorObject)},
         ]
-    return st.one_of([nouns.half(kind, plain | payload, optional) for payload in payloads])
+    return st.one_of(
+        [type_strategies.half(kind, plain | payload, optional) for payload in payloads]
+    )
 
 
 # ---------------------------------------------------------------- errors
@@ -334,7 +341,7 @@ def test_everything_that_an_official_schema_admits_is_read(revision: Revision) -
         return
     schema = official.published(revision.date)
     for title, kind in readable(revision):
-        seen = nouns.Presence()
+        seen = type_strategies.Presence()
         values = value_of(schema, title, seen)
         if kind is t.InputRequiredResult:  # an empty demand is one of the differences
             values = values.filter(

@@ -15,7 +15,7 @@ import pytest
 from colonnade import BlockingContext, Context, Declined, Depends, Sample, Server, ToolError
 from colonnade.protocol.revision import InputRequests, Revision
 from live import live
-from server.talk import EVERYTHING, JSON, Refusal, Rejected, talk
+from server.raw_client import EVERYTHING, JSON, Refusal, Rejected, talk
 
 
 def model(method: str, params: JSON) -> JSON:

@@ -8,7 +8,7 @@ from colonnade import BlockingContext, Context, Server
 from colonnade.protocol.revision import InputRequests, Revision
 from colonnade.server.context.blocking import CallEnded
 from live import live
-from server.talk import talk
+from server.raw_client import talk
 
 
 def test_both_contexts_have_the_same_names() -> None:

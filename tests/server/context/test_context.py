@@ -10,7 +10,7 @@ from colonnade.protocol.revision import Revision
 from colonnade.server.auth import SECRET, RequestHeaders
 from colonnade.transport.http_server.runner import HttpRunner
 from live import live
-from server.talk import talk
+from server.raw_client import talk
 
 
 def facts_of(ctx: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from colonnade import BlockingContext, Context, LocalProtocolError, Server
 from colonnade.protocol.revision import ALL, InputRequests, Revision
 from colonnade.store.memory import MemoryStore
 from live import live
-from server.talk import JSON, Rejected, talk
+from server.raw_client import JSON, Rejected, talk
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 from colonnade import BlockingContext, Context, Depends, LocalProtocolError, Server, ToolError
 from colonnade.protocol.revision import Revision
 from live import live
-from server.talk import talk
+from server.raw_client import talk
 
 
 class Log:

@@ -18,7 +18,7 @@ from colonnade.testing import connect
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import Records, live
-from server.talk import Rejected, talk
+from server.raw_client import Rejected, talk
 
 JSON = dict[str, Any]
 Ask = Callable[[str, JSON], Awaitable[JSON]]

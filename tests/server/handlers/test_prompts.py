@@ -10,7 +10,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from colonnade.server.handlers.completion import closeness, ranked
 from live import live
-from server.talk import JSON, Client, Rejected, talk
+from server.raw_client import JSON, Client, Rejected, talk
 
 
 class Tone(Enum):

@@ -12,7 +12,7 @@ from colonnade import Context, Depends, File, Image, LocalProtocolError, Server,
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ChangeNotifications, Revision
 from live import live
-from server.talk import EVERYTHING, JSON, Client, Rejected, talk
+from server.raw_client import EVERYTHING, JSON, Client, Rejected, talk
 
 
 def library() -> Server:

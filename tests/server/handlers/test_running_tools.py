@@ -18,7 +18,7 @@ from colonnade import (
 )
 from colonnade.protocol.revision import Revision
 from live import live
-from server.talk import Rejected, talk, words
+from server.raw_client import Rejected, talk, words
 
 
 @dataclass

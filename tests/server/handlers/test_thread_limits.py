@@ -19,7 +19,7 @@ from colonnade.server.handlers.threads import INITIAL_THREADS, THREADS, Workers
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live, live_for, until
-from server.talk import Rejected, talk
+from server.raw_client import Rejected, talk
 
 WAIT_S = 30.0
 

@@ -24,7 +24,7 @@ from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot, Revision
 from live import live
-from server.talk import talk, words
+from server.raw_client import talk, words
 
 
 @dataclass

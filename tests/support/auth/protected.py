@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from auth.minting import Issuer, Json, Pen, issuing
+from auth.token_issuer import Issuer, Json, Pen, issuing
 from colonnade import Context, Jwt, Protection, Server
 from colonnade.auth.server.verifier import TokenVerifier
 from colonnade.transport.http_server.runner import HttpRunner

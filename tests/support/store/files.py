@@ -8,7 +8,7 @@ from pathlib import Path
 
 from colonnade.store.limits import StoreLimits
 from colonnade.store.sqlite import SqliteStore
-from store.stage import PATIENCE_S, Clock
+from store.store_fixture import PATIENCE_S, Clock
 
 
 def play(

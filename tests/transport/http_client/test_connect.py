@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from client.http_beast import PATIENT_S
+from client.misbehaving_http_server import PATIENT_S
 from colonnade.errors import CannotConnect
 from colonnade.transport.http_client import connect as http_routes
 from colonnade.transport.http_client.connect import MAX_ADDRESSES, HappyEyeballs, interleaved
 from colonnade.transport.http_client.pool import HttpPool
-from http_hand import by_hand, descriptors, head
 from live import live, until
+from scripted_http_server import by_hand, descriptors, head
 
 NAME = "somewhere.test"
 # Far below what a pool waits for a connection, far above what a busy machine needs for one.

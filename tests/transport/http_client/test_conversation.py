@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from client.http_beast import (
+from client.misbehaving_http_server import (
     PATIENT_S,
     SESSION,
     as_json,
@@ -35,8 +35,8 @@ from colonnade.protocol.revision import (
 )
 from colonnade.transport.http_client import conversation as http_conversation
 from colonnade.transport.http_client.conversation import SessionEnded
-from http_hand import Heard, Visitor, answering, by_hand, chunk, events, stream, whole
 from live import Records, live, until
+from scripted_http_server import Heard, Visitor, answering, by_hand, chunk, events, stream, whole
 
 # The last revision with sessions and streams that can be taken up again, and the one without.
 TWO = [NOVEMBER_2025, JULY_2026]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from client.hand import ALL_OF_IT, INFO
+from client.scripted_server import ALL_OF_IT, INFO
 from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import (
@@ -26,8 +26,18 @@ from colonnade.protocol.revision import EVERY, NOVEMBER_2024, Revision, Revision
 from colonnade.transport.http_client import legacy_sse as http_sse_client
 from colonnade.transport.http_client.legacy_sse import SseStream
 from colonnade.transport.http_client.pool import HttpPool
-from http_hand import Hand, Heard, Visitor, by_hand, chunk, descriptors, events, stream, whole
 from live import Records, live, until
+from scripted_http_server import (
+    Hand,
+    Heard,
+    Visitor,
+    by_hand,
+    chunk,
+    descriptors,
+    events,
+    stream,
+    whole,
+)
 
 TOLD = b"event: endpoint\ndata: /messages?session_id=s3cret\n\n"
 SOON_S = 0.2

@@ -14,7 +14,8 @@ from colonnade.errors import CannotConnect, ConnectionLost
 from colonnade.transport.http_client import pool as http_answer
 from colonnade.transport.http_client import pool as http_client
 from colonnade.transport.http_client.pool import HttpPool
-from http_hand import (
+from live import live, until
+from scripted_http_server import (
     LIMIT,
     OK,
     Visitor,
@@ -28,7 +29,6 @@ from http_hand import (
     pooled,
     whole,
 )
-from live import live, until
 
 # ---------------------------------------------------------------- what is sent
 

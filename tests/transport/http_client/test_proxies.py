@@ -12,8 +12,8 @@ from certificates import Authority
 from colonnade.errors import CannotConnect, LocalProtocolError
 from colonnade.transport.http_client.connect import MAX_REPLY_BYTES, Proxy, proxy_for
 from colonnade.transport.http_client.pool import HttpPool
-from http_hand import Hand, Visitor, by_hand, either_loop, whole
 from live import until
+from scripted_http_server import Hand, Visitor, by_hand, either_loop, whole
 
 # A name that leads nowhere but through a proxy that knows it.
 NAME = "server.test"

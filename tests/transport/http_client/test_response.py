@@ -6,7 +6,8 @@ import pytest
 
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteProtocolError
 from colonnade.transport.http_client import pool as http_answer
-from http_hand import (
+from live import live, until
+from scripted_http_server import (
     LIMIT,
     Visitor,
     answering,
@@ -18,7 +19,6 @@ from http_hand import (
     pooled,
     whole,
 )
-from live import live, until
 
 # ---------------------------------------------------------------- what comes back
 

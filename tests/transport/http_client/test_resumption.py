@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from client.http_beast import PATIENT_S, SESSION, beast, done, opening, outcome, result
+from client.misbehaving_http_server import PATIENT_S, SESSION, beast, done, opening, outcome, result
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteProtocolError, TimedOut
 from colonnade.protocol.http.sse import EventStreamParser
 from colonnade.protocol.link.handshake import Phase
@@ -29,8 +29,8 @@ from colonnade.transport.http_client.resumption import (
     StreamResumption,
     resumed_parser,
 )
-from http_hand import Heard, Visitor, chunk, events, head, stream, whole
 from live import live, until
+from scripted_http_server import Heard, Visitor, chunk, events, head, stream, whole
 
 SESSIONS = [NOVEMBER_2024, MARCH_2025, JUNE_2025, NOVEMBER_2025]
 each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda one: one.date)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from client.http_beast import (
+from client.misbehaving_http_server import (
     PATIENT_S,
     SESSION,
     beast,
@@ -26,8 +26,8 @@ from colonnade.protocol import types as t
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 from colonnade.transport.http_client import conversation as http_conversation
-from http_hand import Heard, Visitor, chunk, events, stream, whole
 from live import live, until
+from scripted_http_server import Heard, Visitor, chunk, events, stream, whole
 
 # The last revision with sessions and streams that can be taken up again, and the one without.
 TWO = [NOVEMBER_2025, JULY_2026]

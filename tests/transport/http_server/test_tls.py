@@ -8,8 +8,8 @@ import pytest
 from certificates import Authority
 from colonnade.errors import CannotConnect, ConnectionLost
 from colonnade.transport.http_client.pool import HttpPool
-from http_hand import Visitor, by_hand, chunk, either_loop, head, whole
 from live import until
+from scripted_http_server import Visitor, by_hand, chunk, either_loop, head, whole
 
 LIMIT = 64 * 1024 * 1024
 

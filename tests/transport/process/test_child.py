@@ -23,7 +23,7 @@ from colonnade.transport.process import child as child_file
 from colonnade.transport.process import posix as child_process
 from colonnade.transport.process.child import start_child
 from live import Records
-from transport.child_stage import (
+from transport.child_processes import (
     SHORT_S,
     WAIT_S,
     Stage,

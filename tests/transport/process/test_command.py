@@ -21,7 +21,7 @@ from colonnade.transport.process.command import (
     minimal_environment,
     refuse_batch,
 )
-from transport.child_stage import nothing_left, on_asyncio, staged
+from transport.child_processes import nothing_left, on_asyncio, staged
 
 SECRET = "canary-4711"
 

@@ -37,7 +37,7 @@ from colonnade.transport.process.child import (
     start_child,
 )
 from colonnade.transport.process.posix import PosixProcess, entry_of
-from transport.child_stage import (
+from transport.child_processes import (
     SHORT_S,
     WAIT_S,
     Stage,
@@ -370,7 +370,7 @@ async def test_a_fork_of_this_process_keeps_no_child_waiting_for_the_end_of_its_
 PARENT = """
 import asyncio, os, sys
 sys.path[:0] = {paths!r}
-from transport.child_stage import Stage, zoo
+from transport.child_processes import Stage, zoo
 from colonnade.transport.process.child import start_child
 
 async def main():

@@ -20,7 +20,7 @@ from colonnade.transport.process.command import Command
 from colonnade.transport.process.output import ProcessCallbacks
 from colonnade.transport.process.posix import members
 from colonnade.transport.process.windows import LoopProcess
-from transport.child_stage import Stage, on_asyncio, until, zoo
+from transport.child_processes import Stage, on_asyncio, until, zoo
 
 BADLY = {
     "exits_with_1": r"exited with 1 during 'git_log'; .*ModuleNotFoundError",

@@ -9,7 +9,7 @@ from colonnade import Ask, BlockingContext, Context, Declined, Server
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from features.feature import JSON, WORKS, Group, Verdict, failure, fallback, refused, tried
-from server.talk import EVERYTHING, Client, Rejected, accept, decline, talk, words
+from server.raw_client import EVERYTHING, Client, Rejected, accept, decline, talk, words
 
 ASKING = Group("Elicitation, sampling and roots")
 FAILED = fallback("`isError` result")

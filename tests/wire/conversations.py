@@ -15,7 +15,9 @@ from typing import NamedTuple, TextIO
 from urllib.parse import urlsplit
 
 from colonnade.protocol.revision import ALL, ChangeNotifications, HttpBinding, Revision
-from wire.scenes import (
+from wire.clients import TESTS, WAIT_S, Duplex, Pipe, Talk
+from wire.clients_http import Events, Posts, Visitor
+from wire.script import (
     CAN,
     EVERYTHING,
     MAIN,
@@ -25,9 +27,7 @@ from wire.scenes import (
     early,
     ending,
 )
-from wire.scenes_http import scenes_for
-from wire.talks import TESTS, WAIT_S, Duplex, Pipe, Talk
-from wire.talks_http import Events, Posts, Visitor
+from wire.script_http import scenes_for
 from wire.transcript import JSON, Transcript
 
 FOLDER = Path(__file__).resolve().parent / "goldens"

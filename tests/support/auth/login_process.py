@@ -1,6 +1,6 @@
 """One of several processes that share a login and call at the moment when its token ends.
 
-    python tests/support/auth/crowd.py URL HOME CALLS
+    python tests/support/auth/login_process.py URL HOME CALLS
 
 Says `ready` once it is connected. At a line on standard input its token is over and all calls go at
 once: the test has told the same to the file, so that no clock decides. Then it prints how many

@@ -12,7 +12,7 @@ from typing import Annotated
 from colonnade import BlockingContext, Context, Depends, Sample, Server
 from colonnade.protocol.revision import InputRequests, Revision
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refused, tried
-from server.talk import Client, Rejected, talk, words
+from server.raw_client import Client, Rejected, talk, words
 
 QUESTIONS = Group("Input requests in a handler")
 

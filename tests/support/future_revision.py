@@ -1,4 +1,4 @@
-"""A sixth revision, made up and published for one run of the tests: `pytest -p rehearsal`.
+"""A sixth revision, made up and published for one run of the tests: `pytest -p future_revision`.
 
 It is one `replace` of the newest. Nothing else in the package is told of it; the tests that run in
 every revision then run in this one too, and owe it what they owe the newest.

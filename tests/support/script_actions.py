@@ -39,7 +39,7 @@ from colonnade.protocol.methods import Method, Side
 from colonnade.protocol.negotiation import Peer, choose
 from colonnade.protocol.revision import EVERY, NEWEST, InputRequests, Revisions
 from colonnade.protocol.subscriptions import Subscription
-from stage import Stage
+from script_runner import Stage
 
 PRINCIPAL = "ada"
 STATE_LIVES_S = 600.0

@@ -25,7 +25,7 @@ from colonnade.server.server import Server
 from colonnade.transport.duplex import Duplex
 from official import DATES, available
 from official_lines import complaints
-from stage import Message
+from script_runner import Message
 
 JSON = dict[str, Any]
 Reply = Callable[[str, JSON], JSON | None]

@@ -3,9 +3,9 @@
 import time
 
 from colonnade.protocol.revision import InputRequests, Revision
-from features.asking import folders, rooted
 from features.feature import JSON, Group, Verdict, failure, fallback, refused, tried
-from server.talk import Client, Rejected, talk, words
+from features.input_requests import folders, rooted
+from server.raw_client import Client, Rejected, talk, words
 
 ANSWERED = Group("`input_required`: validation of `requestState` and responses")
 FAILED = fallback("`isError` result")

@@ -11,8 +11,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from interop.strangers import EVERYTHING, FETCH, FILESYSTEM, GIT, MEMORY, TIME, Stranger
-from interop.visits import (
+from interop.server_runs import (
     MODEL_SAYS,
     SECRET,
     Plan,
@@ -23,6 +22,7 @@ from interop.visits import (
     list_all,
     read_all,
 )
+from interop.third_party_servers import EVERYTHING, FETCH, FILESYSTEM, GIT, MEMORY, TIME, Stranger
 
 PAGE = "A page of this machine."
 TOGGLES = ("toggle-simulated-logging", "toggle-subscriber-updates")

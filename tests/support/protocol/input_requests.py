@@ -26,7 +26,7 @@ from colonnade.protocol.link.events import RequestFinished, RequestReceived, Sen
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import InputRequests
-from protocol.dialogue import JSON, said
+from protocol.links import JSON, said
 
 
 def sample(words: str) -> InputRequest:

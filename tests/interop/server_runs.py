@@ -19,7 +19,7 @@ from colonnade.client.client import Client
 from colonnade.client.results import ToolResult
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
-from interop.strangers import Stranger, reached
+from interop.third_party_servers import Stranger, reached
 
 # A call takes milliseconds; these end what hangs, on the slowest machine.
 CALL_S = 30.0

@@ -8,7 +8,7 @@ from colonnade import Context, Server
 from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
 from colonnade.transport.http_server.request import Limits
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refused
-from features.web import ROOTS, Sessioner, Streamer, settled, visitor, website
+from features.http_clients import ROOTS, Sessioner, Streamer, settled, visitor, website
 from http_client import cancelled
 
 HTTP = Group("Streamable HTTP and HTTP+SSE: sessions, streams, resumption")

@@ -1,6 +1,6 @@
 """A program with two logins in use and a server that it started itself, until its input ends.
 
-python household.py URL ISSUER    with the secret of a client in ROBOT_SECRET
+python two_logins.py URL ISSUER    with the secret of a client in ROBOT_SECRET
 """
 
 import asyncio

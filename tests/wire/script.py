@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from colonnade.protocol.revision import ChangeNotifications, InputRequests
-from wire.talks import INFO, Call, Duplex, Pipe, Talk
-from wire.talks_http import PostCall, Posts
+from wire.clients import INFO, Call, Duplex, Pipe, Talk
+from wire.clients_http import PostCall, Posts
 from wire.transcript import JSON
 
 Scene = Callable[[Talk], Awaitable[None]]

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from wire.known import knows
+from wire.known_members import knows
 from wire.transcript import Frame, Visit
 
 EVENTS = "text/event-stream"

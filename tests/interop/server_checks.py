@@ -17,9 +17,9 @@ from colonnade.client.subscriptions import Change
 from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot, Revision
-from interop.servers.things import INSTRUCTIONS, NAME, PIXEL, SILENCE
-from interop.strangers import FASTMCP, JAVA, MCP_1, MCP_2, RUST, Stranger
-from interop.visits import CALL_S, HEARD_S, MODEL_SAYS, Visit, complete_all, get_all, list_all
+from interop.server_runs import CALL_S, HEARD_S, MODEL_SAYS, Visit, complete_all, get_all, list_all
+from interop.servers.shared_data import INSTRUCTIONS, NAME, PIXEL, SILENCE
+from interop.third_party_servers import FASTMCP, JAVA, MCP_1, MCP_2, RUST, Stranger
 
 Scene = Callable[[Visit], Awaitable[None]]
 SCENES: dict[str, Scene] = {}

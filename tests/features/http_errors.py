@@ -8,8 +8,8 @@ from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import ALL, Revision
 from colonnade.transport.http_server.request import Limits
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refused
-from features.http_talk import Working
-from features.web import Enveloper, Streamer, settled, visitor, website
+from features.http_clients import Enveloper, Streamer, settled, visitor, website
+from features.http_streams import Working
 from http_client import Response
 
 GATE = Group("HTTP errors")

@@ -1,6 +1,6 @@
 """The next revision, rehearsed: one `replace`, and the rest of the package takes it as it comes.
 
-`tests/support/rehearsal.py` makes it up. Here it negotiates, talks, is shaped and checked; at the end the
+`tests/support/future_revision.py` makes it up. Here it negotiates, talks, is shaped and checked; at the end the
 whole suite runs over it in a process of its own, where six revisions are published.
 """
 
@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from msgspec import Raw
 from msgspec.structs import fields
 
-import nouns
 import official
+import type_strategies
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import Encoder
@@ -41,8 +41,8 @@ from colonnade.protocol.revision import (
     Revisions,
     error_code,
 )
+from future_revision import READ_NOTES, SIX, SIXTH, ReadNotesResult
 from pairs import ADD, Pair
-from rehearsal import READ_NOTES, SIX, SIXTH, ReadNotesResult
 
 TESTS = Path(__file__).resolve().parent
 ALONE = Revisions((SIXTH,))
@@ -170,9 +170,9 @@ def test_what_it_did_not_change_fits_the_schema_of_the_newest() -> None:
     for name in ("tools/list", "tools/call", "prompts/get", "resources/read", "server/discover"):
         row = SIXTH.methods[name]
         assert row.result is not None
-        prove(row.result.__name__, nouns.noun(row.result), writer.result)
+        prove(row.result.__name__, type_strategies.noun(row.result), writer.result)
         if row.params is not t.RequestParams:
-            prove(row.params.__name__, nouns.noun(row.params), writer.params)
+            prove(row.params.__name__, type_strategies.noun(row.params), writer.params)
 
 
 def prove(definition: str, drawn: Any, write: Any) -> None:
@@ -189,7 +189,7 @@ def prove(definition: str, drawn: Any, write: Any) -> None:
 # ---------------------------------------------------------------- the suite
 
 # A run that chose nothing would pass as well; these are fewer than there are today.
-LEAST = {"protocol": 600, "support/rehearsal_plays.py": 50}
+LEAST = {"protocol": 600, "support/future_revision_transcripts.py": 50}
 
 
 @pytest.mark.slow
@@ -199,7 +199,16 @@ def test_the_suite_runs_over_it(where: str) -> None:
     chosen = ["-k", SIXTH.date, "-m", "not slow"] if where == "protocol" else []
     paths = os.pathsep.join([str(TESTS), *filter(None, sys.path)])
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "rehearsal", *chosen, str(TESTS / where)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "future_revision",
+            *chosen,
+            str(TESTS / where),
+        ],
         capture_output=True,
         text=True,
         cwd=TESTS.parent,

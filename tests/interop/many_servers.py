@@ -14,9 +14,18 @@ from typing import Any, NamedTuple
 
 from colonnade import ChannelError, Host, HostTool
 from interop.peers import ROOT
-from interop.references import PAGE, page
-from interop.strangers import EVERYTHING, FETCH, FILESYSTEM, GIT, MEMORY, TIME, Stranger, reached
-from interop.visits import CALL_S, VISIT_S
+from interop.reference_servers import PAGE, page
+from interop.server_runs import CALL_S, VISIT_S
+from interop.third_party_servers import (
+    EVERYTHING,
+    FETCH,
+    FILESYSTEM,
+    GIT,
+    MEMORY,
+    TIME,
+    Stranger,
+    reached,
+)
 
 EXAMPLES = ROOT / "examples"
 # Servers that are none: one that ends at once, one that is not there, one that nobody serves. Port

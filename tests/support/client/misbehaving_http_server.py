@@ -13,15 +13,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from client.hand import ALL_OF_IT, INFO
+from client.scripted_server import ALL_OF_IT, INFO
 from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision, Revisions
 from colonnade.transport.http_client.conversation import HttpConversation
 from colonnade.transport.http_client.pool import HttpPool
-from http_hand import Hand, Heard, Visitor, by_hand, descriptors, head, whole
 from live import until
+from scripted_http_server import Hand, Heard, Visitor, by_hand, descriptors, head, whole
 
 JSON = dict[str, Any]
 Part = Callable[[Visitor, Heard], Awaitable[None]]

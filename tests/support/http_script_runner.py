@@ -53,7 +53,7 @@ from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, Pee
 from colonnade.protocol.revision import EVERY, Revision, Revisions, error_code
 from colonnade.protocol.subscriptions import Subscription
 from script import Script, holds, shown, spelled
-from stage import Message, Stage
+from script_runner import Message, Stage
 
 USUAL = {
     "Host": "127.0.0.1:8000",

@@ -2,14 +2,13 @@
 
 They do not survive a probe: they stop reading at it, stay alive, and exit at the next message.
 
-Rules: as of tests/interop/equivalents.py.
+Rules: as of tests/interop/server_checks.py.
 """
 
 import asyncio
 
 from colonnade.errors import RemoteError
-from interop.servers.things import NAME
-from interop.visits import (
+from interop.server_runs import (
     MODEL_SAYS,
     Visit,
     call_all,
@@ -18,6 +17,7 @@ from interop.visits import (
     list_all,
     read_all,
 )
+from interop.servers.shared_data import NAME
 
 AT_ONCE = 20
 CALLS = {"add": {"a": 2, "b": 3}, "steps": {}, "talk": {}, "ask_model": {}, "ask_roots": {}}

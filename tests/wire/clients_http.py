@@ -9,7 +9,7 @@ from typing import Any
 
 from colonnade.protocol.revision import Revision
 from http_client import Response, Wire, written
-from wire.talks import WAIT_S, Call, Duplex, Talk
+from wire.clients import WAIT_S, Call, Duplex, Talk
 from wire.transcript import JSON, Frame, Transcript, Visit
 
 JSON_TYPE = "application/json"

@@ -24,7 +24,7 @@ from features.feature import JSON
 from http_client import META, Caller, Response, Wire, opening
 from official import DATES, available
 from official_lines import complaints
-from stage import Message
+from script_runner import Message
 
 CAN: JSON = {"roots": {}, "sampling": {}}
 ROOTS: JSON = {"roots": [{"uri": "file:///a"}]}

@@ -25,7 +25,7 @@ from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, ChangeNotifications, InputRequests, Revision
 from official import DATES, available
 from official_lines import complaints
-from stage import Message
+from script_runner import Message
 
 JSON = dict[str, Any]
 Reply = Callable[[str, JSON], JSON]

@@ -1,6 +1,6 @@
-"""The golden conversations, played in the sixth revision: `pytest -p rehearsal` with this very file.
+"""The golden conversations, played in the sixth revision: `pytest -p future_revision` with this very file.
 
-Rules: `tests/test_rehearsal.py` runs this; without the plugin there are only five.
+Rules: `tests/test_future_revision.py` runs this; without the plugin there are only five.
 """
 
 import re
@@ -8,7 +8,7 @@ import re
 import pytest
 
 from colonnade.protocol.revision import ALL, JULY_2026
-from rehearsal import SIXTH
+from future_revision import SIXTH
 from script import Script
 from test_transcripts import SCRIPTS, golden, play
 

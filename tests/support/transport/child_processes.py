@@ -38,7 +38,7 @@ from live import _watched
 
 P = ParamSpec("P")
 
-ZOO = Path(__file__).with_name("child_zoo.py")
+ZOO = Path(__file__).with_name("misbehaving_servers.py")
 # For what must come, on a machine that does other things, too.
 WAIT_S = 60.0
 # For what must not come, and for a child that will not end by itself.

@@ -1,6 +1,6 @@
 """Servers that misbehave: run as a process, with the name of one of them as the only argument.
 
-    python child_zoo.py ignores_the_end
+    python misbehaving_servers.py ignores_the_end
 
 Rules: the standard library alone, and nothing that takes time to import, so that it starts fast.
 Nothing is asserted here; the tests look at what comes of it. One that is about to misbehave says

@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from colonnade.protocol.revision import HttpBinding
-from wire.scenes import Scene
-from wire.talks import Talk
-from wire.talks_http import EVENTS_TYPE, JSON_TYPE, Events, PostCall, Posts, Visitor
+from wire.clients import Talk
+from wire.clients_http import EVENTS_TYPE, JSON_TYPE, Events, PostCall, Posts, Visitor
+from wire.script import Scene
 from wire.transcript import JSON
 
 LIST: JSON = {"jsonrpc": "2.0", "id": 900, "method": "prompts/list"}
