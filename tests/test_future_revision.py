@@ -170,9 +170,9 @@ def test_what_it_did_not_change_fits_the_schema_of_the_newest() -> None:
     for name in ("tools/list", "tools/call", "prompts/get", "resources/read", "server/discover"):
         row = SIXTH.methods[name]
         assert row.result is not None
-        prove(row.result.__name__, type_strategies.noun(row.result), writer.result)
+        prove(row.result.__name__, type_strategies.instances(row.result), writer.result)
         if row.params is not t.RequestParams:
-            prove(row.params.__name__, type_strategies.noun(row.params), writer.params)
+            prove(row.params.__name__, type_strategies.instances(row.params), writer.params)
 
 
 def prove(definition: str, drawn: Any, write: Any) -> None:

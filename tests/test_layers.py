@@ -17,11 +17,11 @@ from layers import (
     cycles,
     dates,
     given,
+    impure_calls,
     private,
     read,
-    strangers,
+    third_party_imports,
     upward,
-    worldly,
 )
 
 Check = Callable[[dict[str, Module]], Iterator[str]]
@@ -31,7 +31,9 @@ ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 COLONNADE = read(ROOT / "src" / "colonnade")
 
 
-@pytest.mark.parametrize("check", [upward, cycles, strangers, private, worldly, dates])
+@pytest.mark.parametrize(
+    "check", [upward, cycles, third_party_imports, private, impure_calls, dates]
+)
 def test_the_package_keeps_the_rule(check: Check) -> None:
     assert list(check(COLONNADE)) == []
 
@@ -151,7 +153,7 @@ def test_a_folder_that_imports_its_files_and_is_imported_by_them_is_a_cycle() ->
     ],
 )
 def test_a_library_away_from_home_is_found(name: str, source: str, words: str) -> None:
-    red(strangers, given(**{name: source}), words)
+    red(third_party_imports, given(**{name: source}), words)
 
 
 def test_a_library_at_home_is_fine() -> None:
@@ -160,7 +162,7 @@ def test_a_library_at_home_is_fine() -> None:
         auth__seal="from cryptography.hazmat import aead",
         store__redis="import redis",
     )
-    assert list(strangers(modules)) == []
+    assert list(third_party_imports(modules)) == []
 
 
 def test_every_library_that_pip_installs_has_a_home() -> None:
@@ -246,8 +248,8 @@ class A(asyncio.Protocol):
     ],
 )
 def test_a_protocol_that_touches_the_world_is_found(source: str) -> None:
-    assert list(worldly(given(protocol__link=source)))
-    assert list(worldly(given(transport__stdio=source))) == []
+    assert list(impure_calls(given(protocol__link=source)))
+    assert list(impure_calls(given(transport__stdio=source))) == []
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, InputRequ
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live, until
-from server.raw_client import Client, Rejected, accept, talk
+from server.raw_client import Client, Rejected, accept, raw_client
 
 JSON = dict[str, Any]
 
@@ -101,7 +101,7 @@ def serving(*layers: Middleware, gate: Gate | None = None, **settings: Any) -> S
 @live
 async def test_a_caller_gets_a_burst_and_then_so_many_a_second(revision: Revision) -> None:
     clock = Clock()
-    async with talk(serving(rate_limit(2, burst=3, clock=clock)), revision) as client:
+    async with raw_client(serving(rate_limit(2, burst=3, clock=clock)), revision) as client:
         for _ in range(3):
             assert await client.text("hi") == "hi"
         for _ in range(5):  # who goes on trying waits no longer
@@ -123,7 +123,7 @@ async def test_what_is_no_tool_call_is_refused_by_an_error_that_says_when(
     revision: Revision,
 ) -> None:
     clock = Clock()
-    async with talk(serving(rate_limit(0.1, clock=clock)), revision) as client:
+    async with raw_client(serving(rate_limit(0.1, clock=clock)), revision) as client:
         assert (await client.ask("prompts/list"))["prompts"]
         clock.now += 2.5
         refused: list[tuple[str, JSON]] = [
@@ -192,9 +192,9 @@ async def test_in_a_session_the_same_error_is_an_answer_like_any_other() -> None
 async def test_each_principal_is_counted_by_itself(revision: Revision) -> None:
     server = serving(rate_limit(1, clock=Clock()))
     async with (
-        talk(server, revision, principal="ada") as ada,
-        talk(server, revision, principal="ada") as also_ada,
-        talk(server, revision, principal="bob") as bob,
+        raw_client(server, revision, principal="ada") as ada,
+        raw_client(server, revision, principal="ada") as also_ada,
+        raw_client(server, revision, principal="bob") as bob,
     ):
         assert await ada.text("hi") == "hi"
         await also_ada.failure("hi")
@@ -206,7 +206,7 @@ async def test_without_a_principal_a_pipe_is_counted_by_itself_where_it_is_known
     revision: Revision,
 ) -> None:
     server = serving(rate_limit(1, clock=Clock()))
-    async with talk(server, revision) as one, talk(server, revision) as two:
+    async with raw_client(server, revision) as one, raw_client(server, revision) as two:
         assert await one.text("hi") == "hi"
         await one.failure("hi")
         if revision.handshake:
@@ -220,9 +220,9 @@ async def test_layers_add_up_so_that_all_together_are_limited_too(revision: Revi
     clock = Clock()
     server = serving(rate_limit(2, each=by_server, clock=clock), rate_limit(1, clock=clock))
     async with (
-        talk(server, revision, principal="ada") as ada,
-        talk(server, revision, principal="bob") as bob,
-        talk(server, revision, principal="cy") as cy,
+        raw_client(server, revision, principal="ada") as ada,
+        raw_client(server, revision, principal="bob") as bob,
+        raw_client(server, revision, principal="cy") as cy,
     ):
         assert await ada.text("hi") == "hi"
         assert await bob.text("hi") == "hi"
@@ -232,7 +232,7 @@ async def test_layers_add_up_so_that_all_together_are_limited_too(revision: Revi
 @live
 async def test_methods_that_are_not_named_do_not_count(revision: Revision) -> None:
     layer = rate_limit(0.01, methods={"tools/call"}, clock=Clock())
-    async with talk(serving(layer), revision) as client:
+    async with raw_client(serving(layer), revision) as client:
         for _ in range(5):
             assert (await client.ask("tools/list"))["tools"]
         assert await client.text("hi") == "hi"
@@ -256,13 +256,13 @@ async def test_completions_are_limited_from_the_start(revision: Revision) -> Non
 
         return server
 
-    async with talk(picking(completions_per_s=0.001), revision) as client:
+    async with raw_client(picking(completions_per_s=0.001), revision) as client:
         assert (await client.ask("completion/complete", params))["completion"]
         with pytest.raises(Rejected) as caught:
             await client.ask("completion/complete", params)
         assert caught.value.code == 429
         assert (await client.ask("prompts/list"))["prompts"]
-    async with talk(picking(completions_per_s=None), revision) as client:
+    async with raw_client(picking(completions_per_s=None), revision) as client:
         for _ in range(3):
             assert (await client.ask("completion/complete", params))["completion"]
 
@@ -274,7 +274,7 @@ async def test_completions_are_limited_from_the_start(revision: Revision) -> Non
 async def test_so_many_calls_run_at_once_and_each_end_makes_room(revision: Revision) -> None:
     gate = Gate()
     server = serving(rate_limit(at_once=2), gate=gate)
-    async with talk(server, revision, principal="ada") as ada:
+    async with raw_client(server, revision, principal="ada") as ada:
         running = [ada.send("tools/call", {"name": "wait"}) for _ in range(2)]
         await gate.running(2)
         words = await ada.failure("hi")
@@ -284,7 +284,7 @@ async def test_so_many_calls_run_at_once_and_each_end_makes_room(revision: Revis
         with pytest.raises(Rejected) as caught:
             await ada.ask("tools/list")
         assert caught.value.code == 429
-        async with talk(server, revision, principal="bob") as bob:
+        async with raw_client(server, revision, principal="bob") as bob:
             assert await bob.text("hi") == "hi"
         gate.go.set()
         for id in running:
@@ -305,14 +305,14 @@ async def test_a_call_that_fails_or_is_given_up_makes_room_too(revision: Revisio
             raise
 
     server = serving(watch, rate_limit(at_once=1), gate=gate)
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert "cannot be done" in await client.failure("fail", {"secret": "x"})
         with pytest.raises(Rejected, match="no tool"):
             await client.call("nope")
         id = client.send("tools/call", {"name": "wait"})
         await gate.running()
         await client.failure("hi")
-        client.tell("notifications/cancelled", {"requestId": id})
+        client.notify("notifications/cancelled", {"requestId": id})
         async with asyncio.timeout(60):
             await left.wait()
         assert await client.text("hi") == "hi"
@@ -321,13 +321,13 @@ async def test_a_call_that_fails_or_is_given_up_makes_room_too(revision: Revisio
 @live
 async def test_a_subscription_holds_no_place_unless_it_is_named() -> None:
     listen = {"notifications": {"toolsListChanged": True}}
-    async with talk(serving(rate_limit(at_once=1)), JULY_2026) as client:
+    async with raw_client(serving(rate_limit(at_once=1)), JULY_2026) as client:
         for count in (1, 2):
             client.send("subscriptions/listen", listen)
             await client.until(lambda n=count: _acknowledged(client) == n)
         assert await client.text("hi") == "hi"
     named = rate_limit(at_once=1, methods={"subscriptions/listen"})
-    async with talk(serving(named), JULY_2026) as client:
+    async with raw_client(serving(named), JULY_2026) as client:
         client.send("subscriptions/listen", listen)
         await client.until(lambda: _acknowledged(client) == 1)
         with pytest.raises(Rejected) as caught:
@@ -337,7 +337,7 @@ async def test_a_subscription_holds_no_place_unless_it_is_named() -> None:
 
 
 def _acknowledged(client: Client) -> int:
-    return len(client.told("notifications/subscriptions/acknowledged"))
+    return len(client.notifications("notifications/subscriptions/acknowledged"))
 
 
 # ---------------------------------------------------------------- what is kept
@@ -400,7 +400,7 @@ async def test_a_session_that_is_gone_is_not_kept_by_its_bucket() -> None:
 
     server = serving(rate_limit(0.001, each=each, clock=Clock()))
     for _ in range(20):
-        async with talk(server, NOVEMBER_2025) as client:
+        async with raw_client(server, NOVEMBER_2025) as client:
             assert await client.text("hi") == "hi"
         del client
     assert len(seen) == 20
@@ -447,7 +447,7 @@ async def test_what_takes_too_long_is_stopped(revision: Revision) -> None:
         await gate.go.wait()
         return "late"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.failure("wait") == "wait did not finish within 0.01 s; try less"
         with pytest.raises(Rejected) as caught:
             await client.ask("prompts/get", {"name": "slow"})
@@ -458,9 +458,9 @@ async def test_what_takes_too_long_is_stopped(revision: Revision) -> None:
 @live
 async def test_what_is_in_time_or_not_named_is_left_alone(revision: Revision) -> None:
     gate = Gate()
-    async with talk(serving(timeout(3600)), revision) as client:
+    async with raw_client(serving(timeout(3600)), revision) as client:
         assert await client.text("hi") == "hi"
-    async with talk(
+    async with raw_client(
         serving(timeout(0.001, methods={"prompts/get"}), gate=gate), revision
     ) as client:
         id = client.send("tools/call", {"name": "wait"})
@@ -472,14 +472,14 @@ async def test_what_is_in_time_or_not_named_is_left_alone(revision: Revision) ->
 @live
 async def test_a_subscription_has_no_time_out() -> None:
     server = serving(timeout(0.001))
-    async with talk(server, JULY_2026) as client:
+    async with raw_client(server, JULY_2026) as client:
         client.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         await client.until(lambda: _acknowledged(client) == 1)
         passed = asyncio.Event()
         asyncio.get_running_loop().call_later(0.01, passed.set)  # timers ring in their order
         await passed.wait()
         server.tool(name="new")(lambda: "x")
-        await client.until(lambda: client.told("notifications/tools/list_changed"))
+        await client.until(lambda: client.notifications("notifications/tools/list_changed"))
 
 
 @live
@@ -511,7 +511,7 @@ async def test_the_time_stands_still_while_a_person_answers(revision: Revision) 
         server.state()
         return f"{len(first) + len(second)} roots"
 
-    async with talk(server, revision, answer=answer) as client:
+    async with raw_client(server, revision, answer=answer) as client:
         assert await client.text("ask") == "0 roots"
     if revision.input_requests is InputRequests.AS_REQUEST:
         before, *asked, after = deadlines
@@ -529,7 +529,7 @@ async def test_a_time_out_of_the_handlers_own_is_not_taken_for_ours(revision: Re
     async def own() -> str:
         raise TimeoutError("the database")
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert (await client.failure("own")).startswith("own failed (id ")
 
 
@@ -545,10 +545,10 @@ async def test_a_caller_who_goes_is_no_time_out(revision: Revision) -> None:
             outcomes.append(type(error).__name__)
             raise
 
-    async with talk(serving(watch, timeout(3600), gate=gate), revision) as client:
+    async with raw_client(serving(watch, timeout(3600), gate=gate), revision) as client:
         id = client.send("tools/call", {"name": "wait"})
         await gate.running()
-        client.tell("notifications/cancelled", {"requestId": id})
+        client.notify("notifications/cancelled", {"requestId": id})
         assert await client.text("hi") == "hi"
     assert outcomes == ["CancelledError"]
 
@@ -599,7 +599,7 @@ async def test_one_record_says_who_what_how_long_and_what_became_of_it(revision:
     info = {"io.modelcontextprotocol/clientInfo": {"name": "talk", "version": "1"}}
     meta = {} if revision.handshake else info
     with Log() as found:
-        async with talk(server, revision, principal="ada", meta=meta) as client:
+        async with raw_client(server, revision, principal="ada", meta=meta) as client:
             await client.text("hi")
     (line,) = found.lines
     assert line["level"] == "info"
@@ -637,7 +637,7 @@ async def test_every_outcome_has_its_word_and_no_argument_is_ever_logged(
         return f"{await ctx.elicit(word, str)}{secret}"
 
     with Log() as found:
-        async with talk(server, revision, answer=accept(value=secret)) as client:
+        async with raw_client(server, revision, answer=accept(value=secret)) as client:
             await client.failure("fail", {"secret": secret})
             with pytest.raises(Rejected):
                 await client.ask("resources/read", {"uri": "nowhere://x"})
@@ -646,7 +646,7 @@ async def test_every_outcome_has_its_word_and_no_argument_is_ever_logged(
             await client.call("ask", {"word": secret})
             id = client.send("tools/call", {"name": "wait", "arguments": {}})
             await gate.running()
-            client.tell("notifications/cancelled", {"requestId": id})
+            client.notify("notifications/cancelled", {"requestId": id})
             await client.ask("tools/list")
     missing = revision.codes[FaultKind.RESOURCE_MISSING]
     asked = ["asks", "ok"] if revision.input_requests is InputRequests.IN_RESULT else ["ok"]
@@ -663,7 +663,7 @@ async def test_every_outcome_has_its_word_and_no_argument_is_ever_logged(
 async def test_what_a_layer_inside_refuses_is_logged_with_its_code() -> None:
     server = serving(log(), rate_limit(0.001, clock=Clock()))
     with Log() as found:
-        async with talk(server, JULY_2026) as client:
+        async with raw_client(server, JULY_2026) as client:
             await client.ask("tools/list")
             with pytest.raises(Rejected):
                 await client.ask("tools/list")
@@ -678,7 +678,7 @@ async def test_what_a_layer_inside_refuses_is_logged_with_its_code() -> None:
 @live
 async def test_an_address_is_logged_without_what_may_be_secret_in_it(revision: Revision) -> None:
     with Log() as found:
-        async with talk(serving(log()), revision) as client:
+        async with raw_client(serving(log()), revision) as client:
             for uri in (
                 "https://ann:hunter2@example.com/a?token=abc#frag",
                 "notes://x?key=abc",
@@ -705,7 +705,7 @@ async def test_the_trace_that_a_request_belongs_to_is_named_where_it_is_well_for
         5,
     ]
     with Log() as found:
-        async with talk(serving(log()), JULY_2026) as client:
+        async with raw_client(serving(log()), JULY_2026) as client:
             for parent in (good, *bad):
                 await client.ask("tools/list", {"_meta": {"traceparent": parent}})
     traces = [one.get("trace") for one in found.requests]
@@ -715,12 +715,12 @@ async def test_the_trace_that_a_request_belongs_to_is_named_where_it_is_well_for
 @live
 async def test_nothing_is_put_into_words_that_nobody_reads() -> None:
     quiet = logging.Logger("quiet", logging.WARNING)
-    async with talk(serving(log(quiet)), JULY_2026) as client:
+    async with raw_client(serving(log(quiet)), JULY_2026) as client:
         assert await client.text("hi") == "hi"
     loud = logging.Logger("loud")
     stream = io.StringIO()
     loud.addHandler(json_handler(stream))
-    async with talk(serving(log(loud, level=logging.WARNING)), JULY_2026) as client:
+    async with raw_client(serving(log(loud, level=logging.WARNING)), JULY_2026) as client:
         assert await client.text("hi") == "hi"
     assert json.loads(stream.getvalue())["level"] == "warning"
 
@@ -733,7 +733,7 @@ async def test_who_the_client_says_it_is_changes_nothing_but_the_log() -> None:
     with Log() as logged:
         for name in ("talk", "claude-desktop", "../../etc/passwd\r\n", "x" * 5000):
             info = {"io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}
-            async with talk(server, JULY_2026, meta=info) as client:
+            async with raw_client(server, JULY_2026, meta=info) as client:
                 found.append(
                     [
                         await client.ask("server/discover"),

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from client.misbehaving_http_server import SESSION, Beast, done
+from client.misbehaving_http_server import SESSION, MisbehavingHttpServer, tool_result
 from client.shop import HERE, shop, site
 from colonnade import Client, Server, sync
 from colonnade.client.connect import connect as connect_in_loop
@@ -25,7 +25,12 @@ from colonnade.errors import CannotConnect, ConnectionLost, LocalProtocolError, 
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import NOVEMBER_2025, Revision
 from colonnade.sync import SyncClient, connect
-from scripted_http_server import Heard, Visitor, by_hand, head
+from scripted_http_server import (
+    AcceptedConnection,
+    ReceivedRequest,
+    response_head,
+    scripted_http_server,
+)
 
 
 def threads() -> list[str]:
@@ -160,16 +165,16 @@ def test_handlers_that_turn_out_to_be_asynchronous_are_waited_for() -> None:
 
 
 def test_what_a_child_writes_beside_its_messages_is_heard() -> None:
-    heard: list[str] = []
+    request: list[str] = []
     threads_of: set[str] = set()
 
     def hear(line: str) -> None:
         threads_of.add(threading.current_thread().name.partition("_")[0])
-        heard.append(line)
+        request.append(line)
 
     with connect(HERE, on_stderr=hear) as client, pytest.raises(ConnectionLost, match="till"):
         client.call_tool("die")
-    assert heard == ["the till is empty"]
+    assert request == ["the till is empty"]
     assert threads_of == {"colonnade.sync handler"}
 
 
@@ -310,11 +315,11 @@ def test_who_forgets_to_close_is_closed_at_exit_with_nothing_left() -> None:
 
 def test_who_forgets_to_close_leaves_a_session_behind_a_name_all_the_same() -> None:
     """By then no name can be resolved any more, and what was connected may be closed."""
-    heard: list[str] = []
+    request: list[str] = []
 
-    async def note(visitor: Visitor, one: Heard) -> None:
-        heard.append(one.headers["mcp-session-id"])
-        await visitor.say(head(202, "Content-Length: 0"))
+    async def note(connection: AcceptedConnection, one: ReceivedRequest) -> None:
+        request.append(one.headers["mcp-session-id"])
+        await connection.send(response_head(202, "Content-Length: 0"))
 
     script = (
         "import sys\n"
@@ -324,9 +329,11 @@ def test_who_forgets_to_close_leaves_a_session_behind_a_name_all_the_same() -> N
         "print(connect(sys.argv[1], revision='2025-11-25').call_tool('t').text)\n"
     )
 
-    async def play() -> tuple[bytes, bytes]:
-        async with by_hand(Beast(NOVEMBER_2025, done, {"DELETE": note}).serve) as hand:
-            url = hand.url.replace("127.0.0.1", "localhost")
+    async def handler() -> tuple[bytes, bytes]:
+        async with scripted_http_server(
+            MisbehavingHttpServer(NOVEMBER_2025, tool_result, {"DELETE": note}).serve
+        ) as server:
+            url = server.url.replace("127.0.0.1", "localhost")
             run = await asyncio.create_subprocess_exec(
                 *[sys.executable, "-X", "dev", "-W", "error", "-c", script, url],
                 stdout=subprocess.PIPE,
@@ -334,11 +341,11 @@ def test_who_forgets_to_close_leaves_a_session_behind_a_name_all_the_same() -> N
             )
             return await asyncio.wait_for(run.communicate(), 60)
 
-    said, complained = asyncio.run(play())
+    said, complained = asyncio.run(handler())
     # asyncio says of a slow machine that it is slow.
     complaints = [line for line in complained.splitlines() if not line.endswith(b" seconds")]
     assert (said.strip(), complaints) == (b"done", [])
-    assert heard == [SESSION]
+    assert request == [SESSION]
 
 
 def test_the_module_offers_what_it_says() -> None:

@@ -16,11 +16,11 @@ import pytest
 import official
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, Revision
-from http_script_runner import HttpStage
+from http_script_runner import HttpScriptRunner
 from official_lines import complaints
 from script import Script, parse
-from script_actions import Actors
-from script_runner import ARROWS, Message, Stage
+from script_actions import ScriptActions
+from script_runner import ARROWS, Message, ScriptRunner
 
 FOLDER = Path(__file__).resolve().parent / "transcripts"
 VALUES: dict[str, Any] = json.loads((FOLDER / "values.json").read_text("utf-8"))
@@ -44,10 +44,10 @@ def golden(script: Script, revision: Revision) -> Path:
 def play(script: Script, revision: Revision) -> tuple[str, list[Message]]:
     """The text of a conversation, and the messages of ours in it."""
     if not script.ours:
-        http = HttpStage(script, revision, VALUES)
-        return http.play(), http.emitted
-    stage = Stage(script, revision, VALUES)
-    return stage.play(Actors(stage).act), stage.emitted
+        http = HttpScriptRunner(script, revision, VALUES)
+        return http.run(), http.emitted
+    stage = ScriptRunner(script, revision, VALUES)
+    return stage.run(ScriptActions(stage).act), stage.emitted
 
 
 @by_play

@@ -22,16 +22,24 @@ from certificates import Authority
 from colonnade.auth.ssrf import FetchedResponse, Fetcher
 from colonnade.errors import CannotFetch
 from live import live_for
-from scripted_http_server import OK, Hand, Play, Visitor, by_hand, pooled, whole
+from scripted_http_server import (
+    OK,
+    AcceptedConnection,
+    ConnectionHandler,
+    ScriptedHttpServer,
+    http_response,
+    pooled,
+    scripted_http_server,
+)
 
 # Some thousand fetches, of which most end before a socket is made.
 WAIT_S = 300.0
 DENIED = {"public.example": ["127.0.0.1"]}
 
 
-async def never(visitor: Visitor) -> None:
+async def never(connection: AcceptedConnection) -> None:
     """Somebody on this machine who must not be reached."""
-    visitor.abort()
+    connection.abort()
 
 
 @asynccontextmanager
@@ -59,12 +67,12 @@ async def test_no_form_of_a_denied_place_is_ever_connected_to(
 ) -> None:
     """SF-02, SF-03."""
     dns(monkeypatch, lambda name: DENIED.get(name, ["127.0.0.1"]))
-    async with by_hand(never) as listener, fetching() as fetcher:
+    async with scripted_http_server(never) as listener, fetching() as fetcher:
         with connects() as seen:
             for url in dict.fromkeys(urls(listener.port)):
                 await refused(fetcher, url)
         assert seen == []
-        assert listener.visits == 0
+        assert listener.connection_count == 0
 
 
 @live_for(WAIT_S)
@@ -73,7 +81,7 @@ async def test_leave_to_reach_this_machine_is_not_leave_to_be_sent_there_by_othe
 ) -> None:
     """SF-03. Also with `loopback` only its own plain names are taken for this machine."""
     dns(monkeypatch, lambda name: ["127.0.0.1", "::1"])
-    async with by_hand(never) as listener, fetching(loopback=True) as fetcher:
+    async with scripted_http_server(never) as listener, fetching(loopback=True) as fetcher:
         for url in dict.fromkeys(urls(listener.port)):
             with connects() as seen:
                 await refused(fetcher, url)
@@ -99,7 +107,7 @@ async def test_a_name_that_leads_to_a_denied_address_is_not_connected_to(
         answers[f"first{number}.example"] = [address, "93.184.216.34"]
         answers[f"last{number}.example"] = ["93.184.216.34", "2606:2800:21f::1", address]
     asked = dns(monkeypatch, lambda name: answers[name])
-    async with by_hand(never) as listener, fetching() as fetcher:
+    async with scripted_http_server(never) as listener, fetching() as fetcher:
         with connects() as seen:
             for name in answers:
                 why = await refused(fetcher, f"https://{name}:{listener.port}/")
@@ -123,32 +131,36 @@ async def test_dns_that_changes_between_the_check_and_the_connection_changes_not
     dns(monkeypatch, answers)
     trusting = authority.trusting()
     async with (
-        origin(authority, {}) as hand,
+        origin(authority, {}) as server,
         fetching(trusting, networks=["127.0.0.1/32"]) as fetcher,
     ):
         with connects() as seen:
-            fetched = await fetcher.fetch("GET", f"https://public.example:{hand.port}/")
+            fetched = await fetcher.fetch("GET", f"https://public.example:{server.port}/")
             assert fetched.status == 200
             assert len(times) == 1
-            why = await refused(fetcher, f"https://public.example:{hand.port}/")
+            why = await refused(fetcher, f"https://public.example:{server.port}/")
         assert "127.0.0.2" in why
         assert seen == ["127.0.0.1"]
 
 
-def leading(places: dict[str, str]) -> Play:
+def leading(places: dict[str, str]) -> ConnectionHandler:
     """A server that sends visitors of each path elsewhere; others get a document."""
 
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         while True:
-            place = places.get((await visitor.hears()).path)
-            await visitor.say(OK if place is None else whole(302, b"", "", f"Location: {place}"))
+            place = places.get((await connection.receive()).path)
+            await connection.send(
+                OK if place is None else http_response(302, b"", "", f"Location: {place}")
+            )
 
-    return play
+    return handler
 
 
-def origin(authority: Authority, places: dict[str, str]) -> AbstractAsyncContextManager[Hand]:
+def origin(
+    authority: Authority, places: dict[str, str]
+) -> AbstractAsyncContextManager[ScriptedHttpServer]:
     """`public.example`, at an address that the tests open, with a certificate for its name."""
-    return by_hand(leading(places), context=authority.serving("public.example"))
+    return scripted_http_server(leading(places), context=authority.serving("public.example"))
 
 
 @live_for(WAIT_S)
@@ -159,8 +171,8 @@ async def test_no_redirect_leads_to_a_denied_place_or_another_origin(
     authority = Authority(tmp_path)
     places: dict[str, str] = {}
     dns(monkeypatch, lambda name: ["127.0.0.1"] if name == "public.example" else ["127.0.0.2"])
-    async with by_hand(never) as listener, origin(authority, places) as hand:
-        port = hand.port
+    async with scripted_http_server(never) as listener, origin(authority, places) as server:
+        port = server.port
         wanted = [u for u in dict.fromkeys(urls(listener.port)) if u.isascii() and u.isprintable()]
         # Without a scheme it is a path of the same origin, and leads nowhere else.
         wanted = [u for u in wanted if u.startswith("//") or ":/" in u or u[:1].isalpha()]
@@ -176,7 +188,7 @@ async def test_no_redirect_leads_to_a_denied_place_or_another_origin(
                         f"https://public.example:{port}/"
                     )
             assert set(seen) == {"127.0.0.1"}
-            assert listener.visits == 0
+            assert listener.connection_count == 0
     assert len(wanted) > 2000
 
 
@@ -191,8 +203,8 @@ async def _landed(fetcher: Fetcher, url: str) -> FetchedResponse | None:
 @live_for(WAIT_S)
 async def test_the_watch_sees_what_is_connected_to() -> None:
     """The other tests of this file would be empty without this one."""
-    async with by_hand(never) as listener, fetching(loopback=True) as fetcher:
+    async with scripted_http_server(never) as listener, fetching(loopback=True) as fetcher:
         with connects() as seen, pytest.raises(CannotFetch):
             await fetcher.fetch("GET", f"http://127.0.0.1:{listener.port}/")
         assert seen == ["127.0.0.1"]
-        assert listener.visits == 1
+        assert listener.connection_count == 1

@@ -80,8 +80,8 @@ async def wait(ctx: Context) -> str:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("desk"), server=ASKING, hostile=HOSTILE)
+def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("server"), server=ASKING, hostile=HOSTILE)
 
 
 # ---------------------------------------------------------------- forms
@@ -137,8 +137,8 @@ def test_the_end_of_the_input_leaves_a_question() -> None:
     assert shown.endswith("colonnade: book returned an error: the user cancelled the request\n")
 
 
-def test_every_kind_of_field_can_be_filled_in(desk: Path) -> None:
-    with PseudoTerminal(desk, "call", "server.py", "fill", piped=True) as terminal:
+def test_every_kind_of_field_can_be_filled_in(server_folder: Path) -> None:
+    with PseudoTerminal(server_folder, "call", "server.py", "fill", piped=True) as terminal:
         terminal.answer("name (text): ", "")
         terminal.answer("a value is required\n  name (text): ", "Ada")
         terminal.answer("age (integer from 18 to 99): ", "7")
@@ -152,8 +152,8 @@ def test_every_kind_of_field_can_be_filled_in(desk: Path) -> None:
         assert terminal.output() == "('Ada', 36, 1.0, 'red', None, True)\n"
 
 
-def test_what_a_server_asks_cannot_act_on_the_terminal_or_pose_as_ours(desk: Path) -> None:
-    with PseudoTerminal(desk, "call", "server.py", "fill", NO_COLOR="1") as terminal:
+def test_what_a_server_asks_cannot_act_on_the_terminal_or_pose_as_ours(server_folder: Path) -> None:
+    with PseudoTerminal(server_folder, "call", "server.py", "fill", NO_COLOR="1") as terminal:
         terminal.until("name (text): ")
         assert terminal.shown.startswith(
             "desk\\x1b[2J (server.py) asks:\n"
@@ -163,14 +163,14 @@ def test_what_a_server_asks_cannot_act_on_the_terminal_or_pose_as_ours(desk: Pat
         )
 
 
-def test_nobody_hurries_a_person(desk: Path) -> None:
+def test_nobody_hurries_a_person(server_folder: Path) -> None:
     """The time-out of a call stands still while its question waits."""
     # A server must be able to start in that time on a machine that has much else to do.
     arguments = ("--timeout", "5", "--as", "2025-11-25")
     with PseudoTerminal(EXAMPLES, *BOOK, *arguments, piped=True) as terminal:
         terminal.until("car (integer): ")
         # Another call runs out of time in the meantime, which the first one would have, too.
-        slow = command(desk, "call", "server.py", "wait", "--timeout", "5")
+        slow = command(server_folder, "call", "server.py", "wait", "--timeout", "5")
         assert slow.returncode == 4
         words = "no answer to tools/call within 5 s; whether it had an effect is unknown"
         assert words in slow.stderr
@@ -244,12 +244,12 @@ ODD = {
 @pytest.mark.spec("R0592", "R0632", "R0634")
 @BOTH
 def test_a_page_is_shown_whole_with_its_host_before_anybody_agrees(
-    desk: Path, revision: str
+    server_folder: Path, revision: str
 ) -> None:
     url = "https://example.com/sign-in?for=desk"
     arguments = ("call", "server.py", "visit", f"url={url}", "--as", revision)
     with PseudoTerminal(
-        desk, *arguments, NO_COLOR="1", BROWSER="", DISPLAY="", WAYLAND_DISPLAY=""
+        server_folder, *arguments, NO_COLOR="1", BROWSER="", DISPLAY="", WAYLAND_DISPLAY=""
     ) as terminal:
         assert terminal.until("agree, decline or cancel? [decline] ") == (
             "desk\\x1b[2J (server.py) asks you to open a URL:\n"
@@ -266,8 +266,8 @@ def test_a_page_is_shown_whole_with_its_host_before_anybody_agrees(
 
 @pytest.mark.spec("R0629", "R0635")
 @pytest.mark.parametrize("url", ODD)
-def test_what_is_odd_about_an_address_is_told(desk: Path, url: str) -> None:
-    with PseudoTerminal(desk, "call", "server.py", "visit", f"url={url}") as terminal:
+def test_what_is_odd_about_an_address_is_told(server_folder: Path, url: str) -> None:
+    with PseudoTerminal(server_folder, "call", "server.py", "visit", f"url={url}") as terminal:
         shown = terminal.answer("agree, decline or cancel? [decline] ", "")
         found = [line for line in shown.splitlines() if "warning" in line]
         assert found == [f"  warning: {warning}" for warning in ODD[url]]
@@ -275,10 +275,10 @@ def test_what_is_odd_about_an_address_is_told(desk: Path, url: str) -> None:
 
 
 @pytest.mark.spec("R0630")
-def test_no_page_is_ever_fetched(desk: Path) -> None:
+def test_no_page_is_ever_fetched(server_folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as page:
         url = f"http://127.0.0.1:{page.getsockname()[1]}/"
-        with PseudoTerminal(desk, "call", "server.py", "visit", f"url={url}") as terminal:
+        with PseudoTerminal(server_folder, "call", "server.py", "visit", f"url={url}") as terminal:
             terminal.answer("agree, decline or cancel? [decline] ", "agree")
             assert terminal.end()[0] == 0
         page.setblocking(False)
@@ -288,12 +288,12 @@ def test_no_page_is_ever_fetched(desk: Path) -> None:
 
 @pytest.mark.spec("R0631", "R0633")
 def test_a_page_is_opened_for_who_says_so_and_where_nobody_of_us_can_look(
-    desk: Path, tmp_path: Path
+    server_folder: Path, tmp_path: Path
 ) -> None:
     noted, words = with_browser(tmp_path)
     url = "https://example.com/sign-in?for=desk&$(touch%20x)"
     arguments = ("call", "server.py", "visit", f"url={url}")
-    with PseudoTerminal(desk, *arguments, BROWSER=words) as terminal:
+    with PseudoTerminal(server_folder, *arguments, BROWSER=words) as terminal:
         terminal.answer("open, agree, decline or cancel? [decline] ", "open")
         terminal.until("open, agree, decline or cancel? [decline] ")
         wait_for(noted)
@@ -308,11 +308,11 @@ def test_a_page_is_opened_for_who_says_so_and_where_nobody_of_us_can_look(
 
 @pytest.mark.spec("R0631")
 @pytest.mark.parametrize("said", ["agree", "decline", "cancel", "", "o pen", "0", END_OF_INPUT])
-def test_a_page_is_opened_for_nobody_else(desk: Path, tmp_path: Path, said: str) -> None:
+def test_a_page_is_opened_for_nobody_else(server_folder: Path, tmp_path: Path, said: str) -> None:
     noted, words = with_browser(tmp_path)
     url = "https://example.com/"
     with PseudoTerminal(
-        desk, "call", "server.py", "visit", f"url={url}", BROWSER=words
+        server_folder, "call", "server.py", "visit", f"url={url}", BROWSER=words
     ) as terminal:
         terminal.answer("open, agree, decline or cancel? [decline] ", said)
         if said in ("o pen", "0"):
@@ -338,25 +338,25 @@ def test_what_is_no_page_is_opened_for_nobody(
 @pytest.mark.spec("R0607")
 @pytest.mark.parametrize(("said", "code"), [("agree", 0), ("cancel", 1), (INTERRUPT, 130)])
 def test_who_visits_a_page_says_when_to_go_on_or_to_stop_whatever_the_server_tells(
-    desk: Path, tmp_path: Path, said: str, code: int
+    server_folder: Path, tmp_path: Path, said: str, code: int
 ) -> None:
     """The server never tells that the visit is over."""
-    _visited(desk, tmp_path, said, code, "2025-11-25")
+    _open_page(server_folder, tmp_path, said, code, "2025-11-25")
 
 
 @pytest.mark.spec("R0936")
 @pytest.mark.parametrize(("said", "code"), [("agree", 0), ("cancel", 1), (INTERRUPT, 130)])
 def test_who_visits_a_page_says_when_to_go_on_or_to_stop(
-    desk: Path, tmp_path: Path, said: str, code: int
+    server_folder: Path, tmp_path: Path, said: str, code: int
 ) -> None:
-    _visited(desk, tmp_path, said, code, "2026-07-28")
+    _open_page(server_folder, tmp_path, said, code, "2026-07-28")
 
 
-def _visited(desk: Path, folder: Path, said: str, code: int, revision: str) -> None:
+def _open_page(server_folder: Path, folder: Path, said: str, code: int, revision: str) -> None:
     noted, words = with_browser(folder)
     page = "url=https://example.com/"
     arguments = ("call", "server.py", "visit", page, "--as", revision)
-    with PseudoTerminal(desk, *arguments, BROWSER=words) as terminal:
+    with PseudoTerminal(server_folder, *arguments, BROWSER=words) as terminal:
         terminal.answer("open, agree, decline or cancel? [decline] ", "open")
         wait_for(noted)
         terminal.answer("open, agree, decline or cancel? [decline] ", said)
@@ -364,9 +364,11 @@ def _visited(desk: Path, folder: Path, said: str, code: int, revision: str) -> N
 
 
 @pytest.mark.spec("R0636")
-def test_an_address_is_a_link_nowhere_but_where_it_is_what_is_asked_for(desk: Path) -> None:
+def test_an_address_is_a_link_nowhere_but_where_it_is_what_is_asked_for(
+    server_folder: Path,
+) -> None:
     """Neither by what a terminal obeys, nor by what it finds itself."""
-    with PseudoTerminal(desk, "call", "server.py", "lure", NO_COLOR="1") as terminal:
+    with PseudoTerminal(server_folder, "call", "server.py", "lure", NO_COLOR="1") as terminal:
         terminal.answer("choice (a number or a name): ", "1")
         terminal.answer("link (text) [", "")
         terminal.answer("decline or cancel? [send] ", "")
@@ -397,8 +399,8 @@ def test_progress_is_not_drawn_where_nobody_looks() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "EC 171 costs 38 euros\n", "")
 
 
-def test_words_of_a_result_cannot_act_on_the_terminal(desk: Path) -> None:
-    with PseudoTerminal(desk, "call", "hostile.py", "look", "path=x") as terminal:
+def test_words_of_a_result_cannot_act_on_the_terminal(server_folder: Path) -> None:
+    with PseudoTerminal(server_folder, "call", "hostile.py", "look", "path=x") as terminal:
         assert terminal.end() == (0, "\\x1b[2Jgone\n")
 
 
@@ -413,8 +415,8 @@ def test_bytes_are_not_shown_at_a_terminal() -> None:
 # ---------------------------------------------------------------- interrupts
 
 
-def test_an_interrupt_ends_a_call_and_the_server(desk: Path) -> None:
-    with PseudoTerminal(desk, "call", "server.py", "wait", piped=True) as terminal:
+def test_an_interrupt_ends_a_call_and_the_server(server_folder: Path) -> None:
+    with PseudoTerminal(server_folder, "call", "server.py", "wait", piped=True) as terminal:
         terminal.until("one \\x1b[2Jquarter")
         children = _children(terminal.process.pid)
         assert children
@@ -425,7 +427,7 @@ def test_an_interrupt_ends_a_call_and_the_server(desk: Path) -> None:
     assert [pid for pid in children if _is_alive(pid)] == []
 
 
-def test_an_interrupt_ends_a_question(desk: Path) -> None:
+def test_an_interrupt_ends_a_question(server_folder: Path) -> None:
     with PseudoTerminal(EXAMPLES, *BOOK) as terminal:
         terminal.until("car (integer): ")
         terminal.type(INTERRUPT)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from client.scripted_server import JSON, Door, Refusal, through
+from client.scripted_server import JSON, Refusal, ScriptedTransport, connected_client
 from colonnade import Server, connect
 from colonnade.client.cache import MAX_TTL_S, Cache
 from colonnade.client.client import Client
@@ -121,13 +121,13 @@ OFFERS: dict[str, tuple[JSON, Ask]] = {
 }
 
 
-def keeping(ttl_ms: int) -> Door:
+def keeping(ttl_ms: int) -> ScriptedTransport:
     kept = {"ttlMs": ttl_ms, "cacheScope": "private"}
 
     def answer(said: JSON) -> Callable[[JSON], JSON]:
         return lambda params: kept | said
 
-    return Door(NEWEST, {method: answer(said) for method, (said, _) in OFFERS.items()})
+    return ScriptedTransport(NEWEST, {method: answer(said) for method, (said, _) in OFFERS.items()})
 
 
 @pytest.mark.spec("R1013", "R1014", "R1015", "R1085", "R1093", "R1101", "R1109", "R1128")
@@ -136,49 +136,51 @@ def keeping(ttl_ms: int) -> Door:
 async def test_what_is_fresh_is_not_asked_for_and_what_is_stale_when_it_is_needed(
     method: str,
 ) -> None:
-    clock, door = Clock(), keeping(60_000)
+    clock, transport = Clock(), keeping(60_000)
     ask = OFFERS[method][1]
     with clock:
-        async with through(door) as client:
+        async with connected_client(transport) as client:
             first = await ask(client)
             await clock.advance(59)
             assert await ask(client) == first
-            assert len(door.hand.requests(method)) == 1
+            assert len(transport.server.requests(method)) == 1
             await clock.advance(24 * 3600)
-            assert len(door.hand.requests(method)) == 1, "nothing is fetched before it is needed"
+            assert len(transport.server.requests(method)) == 1, (
+                "nothing is fetched before it is needed"
+            )
             await ask(client)
-            assert len(door.hand.requests(method)) == 2
+            assert len(transport.server.requests(method)) == 2
 
 
 @pytest.mark.spec("R1084", "R1092", "R1100", "R1108", "R1127")
 @pytest.mark.parametrize("method", OFFERS)
 @live
 async def test_what_is_not_to_be_kept_is_asked_for_each_time(method: str) -> None:
-    door, ask = keeping(0), OFFERS[method][1]
-    async with through(door) as client:
+    transport, ask = keeping(0), OFFERS[method][1]
+    async with connected_client(transport) as client:
         await ask(client)
         await ask(client)
-        assert len(door.hand.requests(method)) == 2
+        assert len(transport.server.requests(method)) == 2
 
 
 @pytest.mark.spec("R1080", "R1088", "R1096", "R1104", "R1123", "R1063")
 @pytest.mark.parametrize("method", OFFERS)
 @live
 async def test_two_clients_share_nothing(method: str) -> None:
-    door, ask = keeping(60_000), OFFERS[method][1]
-    async with through(door) as mine, through(door) as yours:
+    transport, ask = keeping(60_000), OFFERS[method][1]
+    async with connected_client(transport) as mine, connected_client(transport) as yours:
         await ask(mine)
         await ask(yours)
-        asked = [hand.requests(method) for hand in door.hands]
+        asked = [server.requests(method) for server in transport.servers]
         assert [len(one) for one in asked] == [1, 1]
-        assert [len(hand.requests("server/discover")) for hand in door.hands] == [1, 1]
+        assert [len(server.requests("server/discover")) for server in transport.servers] == [1, 1]
 
 
 @pytest.mark.parametrize("method", OFFERS)
 @live
 async def test_who_wants_it_fresh_is_given_what_the_server_says_now(method: str) -> None:
-    door = keeping(60_000)
-    async with through(door) as client:
+    transport = keeping(60_000)
+    async with connected_client(transport) as client:
         asks: dict[str, Ask] = {
             "tools/list": lambda client: client.list_tools(fresh=True),
             "prompts/list": lambda client: client.list_prompts(fresh=True),
@@ -188,7 +190,7 @@ async def test_who_wants_it_fresh_is_given_what_the_server_says_now(method: str)
         }
         await asks[method](client)
         await asks[method](client)
-        assert len(door.hand.requests(method)) == 2
+        assert len(transport.server.requests(method)) == 2
 
 
 @pytest.mark.parametrize(
@@ -197,31 +199,33 @@ async def test_who_wants_it_fresh_is_given_what_the_server_says_now(method: str)
 @live
 async def test_older_revisions_have_no_such_hints_and_nothing_is_kept(revision: Revision) -> None:
     kept = {"ttlMs": 60_000, "cacheScope": "private", "tools": []}
-    door = Door(revision, {"tools/list": lambda params: kept})
-    async with through(door) as client:
+    transport = ScriptedTransport(revision, {"tools/list": lambda params: kept})
+    async with connected_client(transport) as client:
         await client.list_tools()
         await client.list_tools()
-        assert len(door.hand.requests("tools/list")) == 2
+        assert len(transport.server.requests("tools/list")) == 2
 
 
 @pytest.mark.spec("R1067", "R1068")
 @live
 async def test_what_discovery_said_holds_until_somebody_asks_whether_the_server_is_there() -> None:
-    door = keeping(0)
-    async with through(door) as client:
+    transport = keeping(0)
+    async with connected_client(transport) as client:
         for _ in range(3):
             assert client.capabilities.tools is not None
             await client.list_tools()
-        assert len(door.hand.requests("server/discover")) == 1
+        assert len(transport.server.requests("server/discover")) == 1
         await client.ping()  # D23
-        assert len(door.hand.requests("server/discover")) == 2
+        assert len(transport.server.requests("server/discover")) == 2
 
 
 @live
 async def test_nobody_can_change_what_is_kept() -> None:
     tool = {"name": "a", "inputSchema": {"type": "object", "properties": {}}}
     kept = {"ttlMs": 60_000, "cacheScope": "private", "tools": [tool]}
-    async with through(Door(NEWEST, {"tools/list": lambda params: kept})) as client:
+    async with connected_client(
+        ScriptedTransport(NEWEST, {"tools/list": lambda params: kept})
+    ) as client:
         (one,) = await client.list_tools()
         one.input_schema["properties"]["b"] = {}
         (other,) = await client.list_tools()
@@ -249,46 +253,46 @@ class Shelf:
         return said | ({"nextCursor": self.next} if cursor is None else {})
 
 
-def cursors(door: Door) -> list[str | None]:
-    return [one["params"].get("cursor") for one in door.hand.requests("prompts/list")]
+def cursors(transport: ScriptedTransport) -> list[str | None]:
+    return [one["params"].get("cursor") for one in transport.server.requests("prompts/list")]
 
 
 @pytest.mark.spec("R1024")
 @played
 async def test_a_page_that_is_stale_is_fetched_by_its_cursor_and_no_other_one() -> None:
     clock, shelf = Clock(), Shelf(100_000, 10_000)
-    door = Door(NEWEST, {"prompts/list": shelf.answer})
+    transport = ScriptedTransport(NEWEST, {"prompts/list": shelf.answer})
     with clock:
-        async with through(door) as client:
+        async with connected_client(transport) as client:
             assert [one.name for one in await client.list_prompts()] == ["a", "b"]
             await clock.advance(50)
             shelf.names["two"] = "c"
             assert [one.name for one in await client.list_prompts()] == ["a", "c"]
-            assert cursors(door) == [None, "two", "two"]
+            assert cursors(transport) == [None, "two", "two"]
 
 
 @pytest.mark.spec("R1025")
 @live
 async def test_who_wants_one_picture_of_it_all_begins_with_the_first_page() -> None:
     shelf = Shelf(100_000, 100_000)
-    door = Door(NEWEST, {"prompts/list": shelf.answer})
-    async with through(door) as client:
+    transport = ScriptedTransport(NEWEST, {"prompts/list": shelf.answer})
+    async with connected_client(transport) as client:
         await client.list_prompts()
         await client.list_prompts(fresh=True)
-        assert cursors(door) == [None, "two", None, "two"]
+        assert cursors(transport) == [None, "two", None, "two"]
 
 
 @pytest.mark.spec("R1026")
 @live
 async def test_a_cursor_that_is_none_any_more_drops_every_page_that_was_kept() -> None:
     shelf = Shelf(100_000, 0)
-    door = Door(NEWEST, {"prompts/list": shelf.answer})
-    async with through(door) as client:
+    transport = ScriptedTransport(NEWEST, {"prompts/list": shelf.answer})
+    async with connected_client(transport) as client:
         await client.list_prompts()
         shelf.bad, shelf.next = {"two"}, "three"
         shelf.names["three"], shelf.times["three"] = "c", 0
         assert [one.name for one in await client.list_prompts()] == ["a", "c"]
-        assert cursors(door) == [None, "two", "two", None, "three"]
+        assert cursors(transport) == [None, "two", "two", None, "three"]
         shelf.bad = {"three"}
         shelf.times[None] = 0
         with pytest.raises(RemoteError, match="no such page"):
@@ -324,42 +328,42 @@ async def test_news_makes_stale_what_it_is_about() -> None:
 
 @played
 async def test_an_answer_that_is_older_than_the_last_news_is_not_kept() -> None:
-    door = keeping(3_600_000)
-    async with through(door) as client:
-        answer = door.replies["tools/list"]
+    transport = keeping(3_600_000)
+    async with connected_client(transport) as client:
+        answer = transport.replies["tools/list"]
 
         def changing(params: JSON) -> Any:
             client._cache.invalidate(["tools/list"])  # the news overtakes the answer
             return answer(params)
 
-        door.hand.replies = {"tools/list": changing}
+        transport.server.replies = {"tools/list": changing}
         await client.list_tools()
         await client.list_tools()
-        assert len(door.hand.requests("tools/list")) == 2
+        assert len(transport.server.requests("tools/list")) == 2
 
 
 @played
 async def test_after_a_gap_nothing_that_was_kept_is_fresh() -> None:
-    door = keeping(3_600_000)
-    async with through(door) as client:
+    transport = keeping(3_600_000)
+    async with connected_client(transport) as client:
         await client.list_tools()
         listening = ChangeStream(t.SubscriptionFilter(tools_list_changed=True))
         client._change_streams.mark_gap(listening)
         assert await anext(listening) == Change("tools")
         await client.list_tools()
-        assert len(door.hand.requests("tools/list")) == 2
+        assert len(transport.server.requests("tools/list")) == 2
 
 
 @live
 async def test_another_conversation_begins_with_nothing() -> None:
-    door = keeping(60_000)
-    async with through(door) as client:
+    transport = keeping(60_000)
+    async with connected_client(transport) as client:
         await client.list_tools()
-        door.fall()
+        transport.drop()
         await until(lambda: client.conversation.link.phase.name == "CLOSED")
         await client.ping()
         await client.list_tools()
-        assert len(door.hand.requests("tools/list")) == 1
+        assert len(transport.server.requests("tools/list")) == 1
 
 
 @pytest.mark.spec("R1003")
@@ -374,8 +378,8 @@ async def test_an_answer_that_took_questions_is_not_kept() -> None:
             return {"resultType": "input_required", "requestState": "s"}
         return kept | {"contents": []}
 
-    door = Door(NEWEST, {"resources/read": answer})
-    async with through(door, answers=InputCallbacks()) as client:
+    transport = ScriptedTransport(NEWEST, {"resources/read": answer})
+    async with connected_client(transport, answers=InputCallbacks()) as client:
         await client.read_resource("a://b")
         await client.read_resource("a://b")
         assert len(asked) == 4
@@ -384,8 +388,8 @@ async def test_an_answer_that_took_questions_is_not_kept() -> None:
 
 @live
 async def test_a_client_that_was_closed_answers_nothing_from_memory() -> None:
-    door = keeping(60_000)
-    async with through(door) as client:
+    transport = keeping(60_000)
+    async with connected_client(transport) as client:
         await client.list_tools()
         await client.close()
         with pytest.raises(Exception, match="the client was closed"):

@@ -17,14 +17,14 @@ from msgspec import Raw
 
 from client.cancellation import (
     REST_S,
+    CancelledRun,
     Moment,
-    Walked,
-    at_rest,
-    give_up_after,
-    held,
-    owned,
-    rests,
-    walk,
+    cancel_after,
+    cancel_at_await,
+    client_resources,
+    process_resources,
+    settled_counts,
+    wait_until_released,
 )
 from client.full_server import RESOURCE, ROOT, joining, reachable
 from colonnade import Client
@@ -52,7 +52,7 @@ WARM = 2
 
 Awaits = dict[tuple[str, str], int]
 # Does something, and gives it up at a place of this number.
-Stop = Callable[[Awaitable[Any], int], Awaitable[Walked]]
+Stop = Callable[[Awaitable[Any], int], Awaitable[CancelledRun]]
 
 
 class Way(NamedTuple):
@@ -100,7 +100,7 @@ async def _nothing(scene: Scene) -> None:
     pass
 
 
-async def _no_look(scene: Scene, walked: Walked) -> None:
+async def _no_look(scene: Scene, walked: CancelledRun) -> None:
     pass
 
 
@@ -110,7 +110,7 @@ class Operation(NamedTuple):
     run: Callable[[Scene], Awaitable[Any]]
     of: str
     before: Callable[[Scene], Awaitable[None]] = _nothing
-    after: Callable[[Scene, Walked], Awaitable[None]] = _no_look
+    after: Callable[[Scene, CancelledRun], Awaitable[None]] = _no_look
     exists: Callable[[Revision], bool] = lambda revision: True
     result: Any = None
     # It waits for a clock, and so for as many turns of the loop as fit.
@@ -146,12 +146,12 @@ async def join_other(scene: Scene) -> None:
     scene.other = await scene.joining()
 
 
-async def leave_result(scene: Scene, walked: Walked) -> None:
+async def leave_result(scene: Scene, walked: CancelledRun) -> None:
     if walked.result is not None:
         await walked.result.close()
 
 
-async def leave_other(scene: Scene, walked: Walked) -> None:
+async def leave_other(scene: Scene, walked: CancelledRun) -> None:
     await scene.other.close()
     scene.other = None
 
@@ -161,7 +161,7 @@ async def enter_other(scene: Scene) -> None:
     await scene.other.__aenter__()
 
 
-async def left_other(scene: Scene, walked: Walked) -> None:
+async def left_other(scene: Scene, walked: CancelledRun) -> None:
     await scene.other.__aexit__(None, None, None)
     scene.other = None
 
@@ -179,7 +179,7 @@ async def listen(scene: Scene) -> None:
     scene.changes = await scene.other.__aenter__()
 
 
-async def leave_listening(scene: Scene, walked: Walked) -> None:
+async def leave_listening(scene: Scene, walked: CancelledRun) -> None:
     if not walked.given_up:
         await scene.other.__aexit__(None, None, None)
 
@@ -189,7 +189,7 @@ async def listen_and_touch(scene: Scene) -> None:
     scene.touching = asyncio.ensure_future(scene.client.call_tool("touch"))
 
 
-async def no_change_is_lost(scene: Scene, walked: Walked) -> None:
+async def no_change_is_lost(scene: Scene, walked: CancelledRun) -> None:
     async with asyncio.timeout(REST_S):
         change = await anext(scene.changes) if walked.result is None else walked.result
     assert change == Change("resource", RESOURCE)
@@ -198,7 +198,7 @@ async def no_change_is_lost(scene: Scene, walked: Walked) -> None:
     await scene.other.__aexit__(None, None, None)
 
 
-async def left_listening(scene: Scene, walked: Walked) -> None:
+async def left_listening(scene: Scene, walked: CancelledRun) -> None:
     assert not scene.client._change_streams.subscribed_uris - {RESOURCE}
 
 
@@ -206,7 +206,7 @@ async def subscribe(scene: Scene) -> None:
     await scene.client.subscribe(RESOURCE)
 
 
-async def unsubscribe(scene: Scene, walked: Walked) -> None:
+async def unsubscribe(scene: Scene, walked: CancelledRun) -> None:
     await scene.client.unsubscribe(RESOURCE)
 
 
@@ -339,15 +339,15 @@ async def walk_through(scene: Scene, operation: Operation, stop: Stop, most: int
     client = scene.client
     for _ in range(WARM):
         await operation.before(scene)
-        await operation.after(scene, await walk(operation.run(scene), 0, Moment.BEFORE))
+        await operation.after(scene, await cancel_at_await(operation.run(scene), 0, Moment.BEFORE))
         await is_well(client)
-    before = await at_rest(lambda: held(client))
+    before = await settled_counts(lambda: client_resources(client))
     for at in range(1, most):
         await operation.before(scene)
         walked = await stop(operation.run(scene), at)
         await operation.after(scene, walked)
         await is_well(client)
-        await rests(lambda: held(client), before)
+        await wait_until_released(lambda: client_resources(client), before)
         if not walked.given_up:
             assert operation.result is None or walked.result == operation.result
             return at - 1
@@ -381,7 +381,7 @@ async def given_up_everywhere(
     way: Way, operation: Operation, stops: dict[Stop, int], most: int
 ) -> None:
     """Fills in how often each kind of stop was reached."""
-    before = owned()
+    before = process_resources()
     async with AsyncExitStack() as stack:
         target = await stack.enter_async_context(reachable(way.transport, way.revision))
         client = await stack.enter_async_context(joining(target, way.revision))
@@ -389,7 +389,7 @@ async def given_up_everywhere(
         scene = Scene(target, way, client)
         for stop in stops:
             stops[stop] = await walk_through(scene, operation, stop, most)
-    await rests(owned, before)
+    await wait_until_released(process_resources, before)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -397,7 +397,7 @@ async def given_up_everywhere(
 def test_an_operation_is_given_up_at_every_await(way: Way, name: str, awaits: Awaits) -> None:
     operation = OPERATIONS[name]
     if operation.exists(way.revision):
-        stops: dict[Stop, int] = {partial(walk, moment=moment): 0 for moment in Moment}
+        stops: dict[Stop, int] = {partial(cancel_at_await, moment=moment): 0 for moment in Moment}
         given_up_everywhere(way, operation, stops, MAX_AWAITS)
         awaits[name, str(way)] = max(stops.values())
 
@@ -407,7 +407,7 @@ def test_an_operation_is_given_up_at_every_await(way: Way, name: str, awaits: Aw
 def test_an_operation_is_given_up_at_every_turn_of_the_loop(way: Way, name: str) -> None:
     operation = OPERATIONS[name]
     if operation.exists(way.revision) and not operation.by_clock:
-        given_up_everywhere(way, operation, {give_up_after: 0}, MAX_TURNS)
+        given_up_everywhere(way, operation, {cancel_after: 0}, MAX_TURNS)
 
 
 def test_every_public_operation_is_among_them() -> None:

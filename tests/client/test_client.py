@@ -8,7 +8,7 @@ from typing import Any, assert_type, cast
 import pytest
 
 import colonnade
-from client.scripted_server import JSON, Hand, Refusal, by_hand
+from client.scripted_server import JSON, Refusal, ScriptedServer, scripted_server
 from colonnade import Context, Sample, Server, ToolError
 from colonnade.client import cache as list_limits
 from colonnade.client.client import Client
@@ -111,7 +111,7 @@ async def test_a_server_that_refuses_to_open_is_an_error_that_says_so(revision: 
         raise Refusal(-32000, "not today")
 
     with pytest.raises(RemoteError, match="not today"):
-        async with by_hand(revision, {"initialize": no, "server/discover": no}):
+        async with scripted_server(revision, {"initialize": no, "server/discover": no}):
             pass
 
 
@@ -125,7 +125,7 @@ async def test_a_server_that_speaks_another_revision_is_not_spoken_with(
         return kept | info | {"protocolVersion": "1999-01-01", "supportedVersions": ["1999-01-01"]}
 
     with pytest.raises(RemoteProtocolError, match="1999-01-01"):
-        async with by_hand(revision, {"initialize": other, "server/discover": other}):
+        async with scripted_server(revision, {"initialize": other, "server/discover": other}):
             pass
 
 
@@ -134,7 +134,7 @@ async def test_a_server_that_speaks_another_revision_is_not_spoken_with(
 async def test_giving_up_while_opening_closes_and_never_cancels(revision: Revision) -> None:
     said: list[str] = []
     near, far = connected_pair(lambda side, frame: said.append(json.loads(frame)["method"]))
-    far.join(Hand(far, revision, {"initialize": lambda params: None}, {}))
+    far.join(ScriptedServer(far, revision, {"initialize": lambda params: None}, {}))
     client = Client(near.open_conversation, info=INFO, accepts=Revisions([revision]))
     opening = asyncio.ensure_future(client.open(revision))
     await until(lambda: bool(said))
@@ -163,8 +163,8 @@ async def test_exactly_what_there_is_a_handler_for_is_advertised(revision: Revis
         ),
     ]
     for answers, names in given:
-        async with by_hand(revision, answers=answers) as (_, hand):
-            first = hand.heard[0]["params"]
+        async with scripted_server(revision, answers=answers) as (_, server):
+            first = server.received[0]["params"]
             if revision.handshake:
                 said = first["capabilities"]
             else:
@@ -216,13 +216,13 @@ async def test_a_client_that_declares_elicitation_answers_in_each_mode_that_it_d
 )
 @live
 async def test_what_was_not_agreed_on_is_refused_before_it_is_sent(revision: Revision) -> None:
-    async with by_hand(revision, capabilities={"tools": {}}) as (client, hand):
-        before = len(hand.heard)
+    async with scripted_server(revision, capabilities={"tools": {}}) as (client, server):
+        before = len(server.received)
         with pytest.raises(LocalProtocolError, match="needs prompts"):
             await client.list_prompts()
         with pytest.raises(LocalProtocolError, match="needs resources"):
             await client.read_resource("a://b")
-        assert len(hand.heard) == before
+        assert len(server.received) == before
 
 
 @pytest.mark.parametrize("revision", BY_RESULT, ids=lambda one: one.date)
@@ -276,9 +276,9 @@ async def test_pages_may_have_any_size_and_only_a_missing_cursor_ends_a_list(
         more = {"nextCursor": str(number + 1)} if number + 1 < len(sizes) else {}
         return {"ttlMs": 0, "cacheScope": "private", "tools": tools} | more
 
-    async with by_hand(revision, {"tools/list": page}) as (client, hand):
+    async with scripted_server(revision, {"tools/list": page}) as (client, server):
         assert [tool.name for tool in await client.list_tools()] == names
-        assert len(hand.requests("tools/list")) == len(sizes)
+        assert len(server.requests("tools/list")) == len(sizes)
 
 
 @pytest.mark.spec("R0164", "R1039")
@@ -291,9 +291,9 @@ async def test_an_empty_cursor_continues_and_comes_back_as_it_was(revision: Revi
     }
     kept = {"ttlMs": 0, "cacheScope": "private"}
     replies = {"prompts/list": lambda params: kept | pages[params.get("cursor")]}
-    async with by_hand(revision, replies) as (client, hand):
+    async with scripted_server(revision, replies) as (client, server):
         assert [one.name for one in await client.list_prompts()] == ["a", "b"]
-        cursors = [one["params"].get("cursor") for one in hand.requests("prompts/list")[1:]]
+        cursors = [one["params"].get("cursor") for one in server.requests("prompts/list")[1:]]
         assert cursors == ["", " null "]
 
 
@@ -306,10 +306,10 @@ async def test_a_list_without_an_end_is_given_up(
     def page(params: JSON) -> JSON:
         return NOT_KEPT | {"tools": [], "nextCursor": params.get("cursor", "") + "x"}
 
-    async with by_hand(revision, {"tools/list": page}) as (client, hand):
+    async with scripted_server(revision, {"tools/list": page}) as (client, server):
         with pytest.raises(RemoteProtocolError, match="tools/list has more than 20 pages"):
             await client.list_tools()
-        assert len(hand.requests("tools/list")) == 20
+        assert len(server.requests("tools/list")) == 20
 
 
 @live
@@ -319,10 +319,10 @@ async def test_a_list_whose_cursor_repeats_is_not_read_any_further(revision: Rev
     def page(params: JSON) -> JSON:
         return NOT_KEPT | {"prompts": [], "nextCursor": following[params.get("cursor")]}
 
-    async with by_hand(revision, {"prompts/list": page}) as (client, hand):
+    async with scripted_server(revision, {"prompts/list": page}) as (client, server):
         with pytest.raises(RemoteProtocolError, match="prompts/list gave the same nextCursor"):
             await client.list_prompts()
-        assert len(hand.requests("prompts/list")) == 3
+        assert len(server.requests("prompts/list")) == 3
 
 
 @live
@@ -337,10 +337,10 @@ async def test_a_list_of_more_bytes_than_its_limit_is_not_read_to_its_end(
         found = {"uri": f"a:{at}", "name": "a", "description": megabyte}
         return NOT_KEPT | {"resources": [found]} | more
 
-    async with by_hand(revision, {"resources/list": page}) as (client, hand):
+    async with scripted_server(revision, {"resources/list": page}) as (client, server):
         with pytest.raises(RemoteProtocolError) as raised:
             await client.list_resources()
-        assert len(hand.requests("resources/list")) == 16
+        assert len(server.requests("resources/list")) == 16
     words = str(raised.value)
     assert "server 'hand': resources/list has more than 16777216 bytes" in words
     assert "raise max_list_bytes (an argument of connect" in words
@@ -356,11 +356,11 @@ async def test_a_list_of_more_items_than_its_limit_is_not_read_to_its_end(
         found = [{"uriTemplate": f"a:{at}:{nth}", "name": "a"} for nth in range(10_000)]
         return NOT_KEPT | {"resourceTemplates": found} | more
 
-    async with by_hand(revision, {"resources/templates/list": page}) as (client, hand):
+    async with scripted_server(revision, {"resources/templates/list": page}) as (client, server):
         words = "resources/templates/list has more than 50000 items.* raise max_list_items"
         with pytest.raises(RemoteProtocolError, match=words):
             await client.list_resource_templates()
-        assert len(hand.requests("resources/templates/list")) == 6
+        assert len(server.requests("resources/templates/list")) == 6
 
 
 @live
@@ -373,14 +373,17 @@ async def test_the_limits_of_a_list_can_be_changed_and_count_what_was_kept(
         return kept | {"prompts": [{"name": "x" * 1000}]} | more
 
     replies = {"prompts/list": page}
-    async with by_hand(revision, replies, max_list_bytes=2500, max_list_items=2) as (client, _):
+    async with scripted_server(revision, replies, max_list_bytes=2500, max_list_items=2) as (
+        client,
+        _,
+    ):
         assert len(await client.list_prompts()) == 2
         assert len(await client.list_prompts()) == 2
-    async with by_hand(revision, replies, max_list_bytes=2000) as (client, _):
+    async with scripted_server(revision, replies, max_list_bytes=2000) as (client, _):
         for _ in range(2):
             with pytest.raises(RemoteProtocolError, match="more than 2000 bytes"):
                 await client.list_prompts()
-    async with by_hand(revision, replies, max_list_items=1) as (client, _):
+    async with scripted_server(revision, replies, max_list_items=1) as (client, _):
         with pytest.raises(RemoteProtocolError, match="more than 1 items"):
             await client.list_prompts()
 
@@ -451,7 +454,7 @@ async def test_a_resource_that_is_missing_is_known_by_the_old_code_and_the_new(
     def missing(params: JSON) -> JSON:
         raise Refusal(code, "Resource not found")
 
-    async with by_hand(revision, {"resources/read": missing}) as (client, _):
+    async with scripted_server(revision, {"resources/read": missing}) as (client, _):
         with pytest.raises(RemoteError, match="hand has no resource 'a://b': Resource") as caught:
             await client.read_resource("a://b")
         assert caught.value.code == code
@@ -473,13 +476,13 @@ async def test_what_a_server_calls_itself_changes_nothing_but_what_is_shown(
             "tools/list": lambda params, kept=kept: kept | {"tools": []},
             "subscriptions/listen": lambda params, meta=meta: {"_meta": meta},
         }
-        async with by_hand(revision, replies) as (client, hand):
+        async with scripted_server(revision, replies) as (client, server):
             assert client.server is not None
             assert client.server.name == name
             await client.list_tools()
             async with client.listen(tools=True) as changes:
                 assert [change async for change in changes] == []
-            said.append(list(hand.heard))
+            said.append(list(server.received))
     assert said[0] == said[1]
 
 
@@ -618,10 +621,10 @@ async def test_rounds_go_on_to_the_end_with_the_state_exactly_as_it_was_given(
         return {"content": [{"type": "text", "text": "done"}]}
 
     answers = InputCallbacks(on_sample=lambda asked: "a word", model="parrot")
-    async with by_hand(revision, {"tools/call": call}, answers=answers) as (client, hand):
+    async with scripted_server(revision, {"tools/call": call}, answers=answers) as (client, server):
         result = await client.call_tool("ask", {"x": 1})
         assert result.text == "done"
-        calls = hand.requests("tools/call")
+        calls = server.requests("tools/call")
     assert len({one["id"] for one in calls}) == 4
     sent = [one["params"].get("requestState", "none") for one in calls]
     assert sent == ["none", "  not {json} \\u0000 ", "none", ""]
@@ -639,10 +642,10 @@ async def test_rounds_go_on_to_the_end_with_the_state_exactly_as_it_was_given(
 @live
 async def test_what_was_not_declared_is_not_answered(revision: Revision) -> None:
     replies = {"tools/call": lambda params: round_of(1, "s")}
-    async with by_hand(revision, replies) as (client, hand):
+    async with scripted_server(revision, replies) as (client, server):
         with pytest.raises(RemoteProtocolError, match="did not declare"):
             await client.call_tool("ask")
-        assert len(hand.requests("tools/call")) == 1
+        assert len(server.requests("tools/call")) == 1
 
 
 @live
@@ -746,27 +749,27 @@ async def test_a_call_that_nobody_waits_for_any_more_is_cancelled_at_the_server(
 @live
 async def test_a_call_that_takes_too_long_is_given_up_and_cancelled(revision: Revision) -> None:
     replies = {"tools/call": lambda params: None}
-    async with by_hand(revision, replies) as (client, hand):
+    async with scripted_server(revision, replies) as (client, server):
         with pytest.raises(TimedOut, match=r"no answer to tools/call within 0\.02 s"):
             await client.call_tool("wait", timeout_s=0.02)
-        cancelled = await hand.hears("notifications/cancelled")
-        (call,) = hand.requests("tools/call")
+        cancelled = await server.wait_for("notifications/cancelled")
+        (call,) = server.requests("tools/call")
         assert cancelled["params"]["requestId"] == call["id"]
 
 
 @live
 async def test_an_answer_that_does_not_fit_is_the_server_s_mistake(revision: Revision) -> None:
     replies = {"tools/list": lambda params: {"tools": "many"}}
-    async with by_hand(revision, replies) as (client, _):
+    async with scripted_server(revision, replies) as (client, _):
         with pytest.raises(RemoteProtocolError, match="tools"):
             await client.list_tools()
 
 
 @live
 async def test_closing_ends_what_waits_and_can_be_done_twice(revision: Revision) -> None:
-    async with by_hand(revision, {"tools/call": lambda params: None}) as (client, hand):
+    async with scripted_server(revision, {"tools/call": lambda params: None}) as (client, server):
         calling = asyncio.ensure_future(client.call_tool("wait"))
-        await hand.hears("tools/call")
+        await server.wait_for("tools/call")
         await asyncio.gather(client.close(), client.close())
         with pytest.raises(ConnectionLost, match="the client was closed"):
             await calling

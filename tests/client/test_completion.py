@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from client.scripted_server import JSON, Door, through
+from client.scripted_server import JSON, ScriptedTransport, connected_client
 from colonnade.client import client as completing
 from colonnade.client.client import Completer
 from colonnade.protocol import types as t
@@ -39,9 +39,9 @@ async def test_letters_that_come_quickly_are_one_question_and_the_same_one_is_as
         return {"completion": {"values": ["paris"], "hasMore": True}}
 
     of = next(one for one in ALL if one.date == revision)
-    door = Door(of, {"completion/complete": answer})
+    transport = ScriptedTransport(of, {"completion/complete": answer})
     with clock:
-        async with through(door) as client:
+        async with connected_client(transport) as client:
             completer = client.completer("city", prompt="travel")
             typed = [asyncio.ensure_future(completer("paris"[:end])) for end in (1, 2, 3)]
             await clock.advance(1)

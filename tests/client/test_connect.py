@@ -32,7 +32,7 @@ from colonnade.protocol.revision import ALL, NEWEST, Revision
 from colonnade.sync import connect as connect_blocking
 from colonnade.transport.memory import connected_pair, serve_end
 from live import Records, live, live_for, until
-from scripted_http_server import Visitor, by_hand, whole
+from scripted_http_server import AcceptedConnection, http_response, scripted_http_server
 
 COMMAND = [sys.executable, HERE]
 
@@ -235,18 +235,18 @@ async def test_a_child_gets_its_folder_and_its_variables(tmp_path: Path) -> None
 
 @live
 async def test_headers_go_with_every_request_to_a_url() -> None:
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         while True:
-            await visitor.hears()
-            await visitor.say(whole(401))
+            await connection.receive()
+            await connection.send(http_response(401))
 
-    async with by_hand(play) as hand:
+    async with scripted_http_server(handler) as server:
         with pytest.raises(ColonnadeError, match="401"):
-            await connect(hand.url, headers={"Authorization": "Bearer t"})
-        entry = {"url": hand.url, "headers": {"X-Key": "k"}}
+            await connect(server.url, headers={"Authorization": "Bearer t"})
+        entry = {"url": server.url, "headers": {"X-Key": "k"}}
         with pytest.raises(ColonnadeError, match="401"):
             await connect(entry, headers=[("Authorization", "Bearer u")])
-    first, second = hand.heard
+    first, second = server.received
     assert first.headers["authorization"] == "Bearer t"
     assert (second.headers["authorization"], second.headers["x-key"]) == ("Bearer u", "k")
 
@@ -329,11 +329,11 @@ async def test_what_a_child_wrote_last_stands_after_the_sentence_that_it_was_sta
     tmp_path: Path,
 ) -> None:
     (tmp_path / "chatty.py").write_text(CHATTY)
-    heard: list[str] = []
-    async with connect(str(tmp_path / "chatty.py"), on_stderr=heard.append) as client:
+    request: list[str] = []
+    async with connect(str(tmp_path / "chatty.py"), on_stderr=request.append) as client:
         with Records("colonnade.client") as records:
             pid = (await client.call_tool("pid", returns=int)).data
-            await until(lambda: "another" in heard)
+            await until(lambda: "another" in request)
             os.kill(pid, signal.SIGKILL)
             await until(lambda: client.conversation.link.phase is Phase.CLOSED)
             await client.call_tool("pid")
@@ -518,18 +518,18 @@ async def test_a_site_that_nobody_serves_is_an_error_that_names_it() -> None:
 async def test_what_a_child_writes_beside_its_messages_is_heard_to_the_last_line(
     waits: bool,
 ) -> None:
-    heard: list[str] = []
+    request: list[str] = []
 
     async def later(line: str) -> None:
         await asyncio.sleep(0)
-        heard.append(line)
+        request.append(line)
 
     secret = "correct-horse-battery"
     target = {"command": sys.executable, "args": ["-I", "-c", NOISY], "env": {"KEY": secret}}
     with pytest.raises(CannotConnect, match="exited with 3 during initialize") as lost:
-        await connect(target, on_stderr=later if waits else heard.append)
+        await connect(target, on_stderr=later if waits else request.append)
     # It is started twice, since some die of the first question that they do not know.
-    assert heard == ["the key is [redacted]", "and no more"] * 2
+    assert request == ["the key is [redacted]", "and no more"] * 2
     assert secret not in str(lost.value)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from client.scripted_server import JSON, Refusal, by_hand
+from client.scripted_server import JSON, Refusal, scripted_server
 from colonnade.client import request as asking
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.protocol import types as t
@@ -28,14 +28,17 @@ async def put(revision: Revision, answers: InputCallbacks, method: str, params: 
             asked = {"q": {"method": method, "params": params}}
             return {"resultType": "input_required", "inputRequests": asked}
 
-        async with by_hand(revision, {"tools/call": call}, answers=answers) as (client, hand):
+        async with scripted_server(revision, {"tools/call": call}, answers=answers) as (
+            client,
+            server,
+        ):
             assert (await client.call_tool("ask")).text == "done"
-            return {"result": hand.requests("tools/call")[-1]["params"]["inputResponses"]["q"]}
-    async with by_hand(revision, answers=answers) as (_, hand):
-        hand.say({"jsonrpc": "2.0", "id": 77, "method": method, "params": params})
+            return {"result": server.requests("tools/call")[-1]["params"]["inputResponses"]["q"]}
+    async with scripted_server(revision, answers=answers) as (_, server):
+        server.send({"jsonrpc": "2.0", "id": 77, "method": method, "params": params})
 
         def replies() -> list[JSON]:
-            return [one for one in hand.heard if one.get("id") == 77 and "method" not in one]
+            return [one for one in server.received if one.get("id") == 77 and "method" not in one]
 
         await until(lambda: bool(replies()))
         return replies()[0]
@@ -84,22 +87,25 @@ async def test_a_server_that_logs_nothing_until_a_level_is_set_is_heard(revision
 
     def call(params: JSON) -> JSON:
         wanted = LEVEL_KEY in (params.get("_meta") or {})
-        if wanted or hand.requests(SET_LEVEL):
-            hand.tell("notifications/message", {"level": "info", "data": "hello"})
+        if wanted or server.requests(SET_LEVEL):
+            server.notify("notifications/message", {"level": "info", "data": "hello"})
         return DONE
 
     replies = {"tools/call": call, SET_LEVEL: lambda params: {}}
-    async with by_hand(revision, replies, on_log=heard.append) as (client, hand):
+    async with scripted_server(revision, replies, on_log=heard.append) as (client, server):
         await client.call_tool("talk")
         assert [one.data for one in heard] == ["hello"]
-        levels = [one["params"]["level"] for one in hand.requests(SET_LEVEL)]
+        levels = [one["params"]["level"] for one in server.requests(SET_LEVEL)]
         assert levels == (["info"] if by_method else [])
-    async with by_hand(revision, replies) as (client, hand):
+    async with scripted_server(revision, replies) as (client, server):
         await client.call_tool("talk")
-        assert hand.requests(SET_LEVEL) == []  # without a callback nothing is set
+        assert server.requests(SET_LEVEL) == []  # without a callback nothing is set
     silent = {"tools": {}}
-    async with by_hand(revision, replies, capabilities=silent, on_log=print) as (client, hand):
-        assert hand.requests(SET_LEVEL) == []  # nor where the server declares no logging
+    async with scripted_server(revision, replies, capabilities=silent, on_log=print) as (
+        client,
+        server,
+    ):
+        assert server.requests(SET_LEVEL) == []  # nor where the server declares no logging
 
 
 @pytest.mark.parametrize("reply", ["refused", "none"])
@@ -117,7 +123,7 @@ async def test_a_server_that_does_not_take_a_level_is_used_all_the_same(
 
     replies = {"tools/call": lambda params: DONE, SET_LEVEL: refuse}
     with Records("colonnade.client") as records:
-        async with by_hand(revision, replies, on_log=print) as (client, _):
+        async with scripted_server(revision, replies, on_log=print) as (client, _):
             assert (await client.call_tool("t")).text == "done"
     assert len(records.lines) == 1
     assert "refused logging/setLevel" in records.lines[0]
@@ -130,6 +136,6 @@ async def test_a_result_with_structured_content_alone_is_a_result(revision: Revi
         "tools/call": lambda params: {"structuredContent": {"degrees": 7}},
         "tools/list": lambda params: {"tools": [], "ttlMs": 0, "cacheScope": "private"},
     }
-    async with by_hand(revision, replies) as (client, _):
+    async with scripted_server(revision, replies) as (client, _):
         result = await client.call_tool("forecast")
         assert (result.data, result.text, result.content) == ({"degrees": 7}, "", [])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from client.scripted_server import JSON, Door, through
+from client.scripted_server import JSON, ScriptedTransport, connected_client
 from client.test_url_elicitation import BY_ERROR, Shop
 from colonnade import Context, Server, connect
 from colonnade.client.input_callbacks import InputCallbacks
@@ -99,8 +99,8 @@ async def test_a_page_is_visited_by_whoever_made_the_call(revision: Revision) ->
         shop.wants.clear()
         return True
 
-    door = Door(revision, {"tools/call": shop.call})
-    async with through(door, answers=InputCallbacks(on_elicit=never)) as client:
+    transport = ScriptedTransport(revision, {"tools/call": shop.call})
+    async with connected_client(transport, answers=InputCallbacks(on_elicit=never)) as client:
         theirs = InputCallbacks(on_elicit=visit)
         assert texts(await client.ask("tools/call", PAY, answers=theirs)) == "done"
         shop.wants.append("b")
@@ -116,14 +116,16 @@ async def test_a_request_for_somebody_else_says_what_they_want_logged_and_nothin
     def call(params: JSON) -> JSON:
         return {"content": [{"type": "text", "text": "done"}]}
 
-    door = Door(revision, {"tools/call": call, "logging/setLevel": lambda params: {}})
-    async with through(door, on_log=lambda said: None) as client:
+    transport = ScriptedTransport(
+        revision, {"tools/call": call, "logging/setLevel": lambda params: {}}
+    )
+    async with connected_client(transport, on_log=lambda said: None) as client:
         await client.ask("tools/call", PAY)
         await client.ask("tools/call", PAY, answers=InputCallbacks())
         await client.ask("tools/call", PAY, answers=InputCallbacks(), log_level="debug")
     levels = [
         one["params"].get("_meta", {}).get(LOG_LEVEL_KEY)
-        for one in door.hand.requests("tools/call")
+        for one in transport.server.requests("tools/call")
     ]
     by_request = revision.log_control is LogControl.PER_REQUEST
     assert levels == (["info", None, "debug"] if by_request else [None] * 3)

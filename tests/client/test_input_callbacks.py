@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from client.scripted_server import by_hand
+from client.scripted_server import scripted_server
 from colonnade import Context, Declined, Server
 from colonnade.client import request as asking_module
 from colonnade.client.input_callbacks import InputCallbacks, elicit_result, sampling_result
@@ -181,13 +181,13 @@ async def test_a_handler_that_fails_is_logged_and_the_server_learns_no_reason(
 
     answers = InputCallbacks(on_sample=fail)
     with Records("colonnade.client") as records:
-        async with by_hand(revision, answers=answers) as (_, hand):
+        async with scripted_server(revision, answers=answers) as (_, server):
             message = {"role": "user", "content": {"type": "text", "text": "hi"}}
             params = {"messages": [message], "maxTokens": 5}
             asked = {"jsonrpc": "2.0", "id": 9, "method": "sampling/createMessage"}
-            hand.say(asked | {"params": params})
-            await until(lambda: "error" in hand.heard[-1])
-            said = hand.heard[-1]["error"]
+            server.send(asked | {"params": params})
+            await until(lambda: "error" in server.received[-1])
+            said = server.received[-1]["error"]
     assert said == {"code": -32603, "message": "a callback of the client failed"}
     assert records.lines == ["ERROR the callback for sampling/createMessage raised ValueError"]
 
@@ -243,14 +243,17 @@ async def test_questions_that_are_many_bytes_at_once_are_refused_until_others_ar
     message = {"role": "user", "content": {"type": "text", "text": "x" * 2_000}}
     params = {"messages": [message], "maxTokens": 5}
 
-    async with by_hand(revision, answers=InputCallbacks(on_sample=on_sample)) as (_, hand):
+    async with scripted_server(revision, answers=InputCallbacks(on_sample=on_sample)) as (
+        _,
+        server,
+    ):
 
         def ask(id: int) -> None:
             method = "sampling/createMessage"
-            hand.say({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+            server.send({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 
         def answers() -> dict[int, Any]:
-            return {one["id"]: one for one in hand.heard if "method" not in one}
+            return {one["id"]: one for one in server.received if "method" not in one}
 
         ask(1)
         await until(lambda: len(waiting) == 1)

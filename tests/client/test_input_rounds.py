@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from client.scripted_server import by_hand
+from client.scripted_server import scripted_server
 from client.test_client import round_of
 from colonnade import Context, RemoteProtocolError, Server, TimedOut
 from colonnade.client.input_callbacks import InputCallbacks
@@ -59,10 +59,10 @@ async def test_rq_11_a_server_that_only_asks_back_is_given_up(revision: Revision
 
     answers = InputCallbacks(on_sample=word)
     replies = {"tools/call": lambda params: round_of(1, "s")}
-    async with by_hand(revision, replies, answers=answers) as (client, hand):
+    async with scripted_server(revision, replies, answers=answers) as (client, server):
         with pytest.raises(RemoteProtocolError, match="input_required 11 times"):
             await client.call_tool("ask")
-        calls = hand.requests("tools/call")
+        calls = server.requests("tools/call")
     assert len(times) == MAX_ROUNDS == 10
     assert len(calls) == MAX_ROUNDS + 1
     given = [one["params"].get("inputResponses", {}) for one in calls]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from client.scripted_server import Door, through
+from client.scripted_server import ScriptedTransport, connected_client
 from colonnade import Context, Server
 from colonnade.client import input_callbacks as answers_module
 from colonnade.client.input_callbacks import InputCallbacks, Model, choose_model
@@ -105,12 +105,12 @@ async def test_tools_and_context_are_advertised_where_a_handler_says_so(
     revision: Revision,
 ) -> None:
     answers = InputCallbacks(on_sample=lambda asked: "", sample_tools=True, sample_context=True)
-    door = Door(revision)
-    async with through(door, answers=answers):
+    transport = ScriptedTransport(revision)
+    async with connected_client(transport, answers=answers):
         if revision.handshake:
-            said = door.hand.requests("initialize")[0]["params"]["capabilities"]
+            said = transport.server.requests("initialize")[0]["params"]["capabilities"]
         else:
-            meta = door.hand.heard[0]["params"]["_meta"]
+            meta = transport.server.received[0]["params"]["_meta"]
             said = meta["io.modelcontextprotocol/clientCapabilities"]
         knows = "tool_use" in revision.sampling.blocks
         assert said["sampling"] == ({"tools": {}, "context": {}} if knows else {})

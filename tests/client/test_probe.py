@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from client.scripted_server import ALL_OF_IT, INFO, JSON, Hand, Refusal, Replies
+from client.scripted_server import ALL_OF_IT, INFO, JSON, Refusal, Replies, ScriptedServer
 from colonnade import Client, connect
 from colonnade.client import connection as speaking
 from colonnade.client import probe as finding
@@ -26,8 +26,16 @@ from colonnade.errors import (
 from colonnade.protocol.revision import ALL, NEWEST, Revision
 from colonnade.transport.memory import connected_pair
 from live import live, until
-from scripted_http_server import Hand as HttpRunner
-from scripted_http_server import Heard, Visitor, by_hand, chunk, events, stream, whole
+from scripted_http_server import (
+    AcceptedConnection,
+    ReceivedRequest,
+    chunk,
+    events,
+    http_response,
+    scripted_http_server,
+    stream,
+)
+from scripted_http_server import ScriptedHttpServer as HttpRunner
 
 HANDSHAKES = pytest.mark.parametrize(
     "revision", [one for one in ALL if one.handshake], ids=lambda one: one.date
@@ -54,13 +62,13 @@ def no(code: int, message: str = "no") -> Callable[[JSON], JSON]:
 @asynccontextmanager
 async def met(
     spoken: Revision, replies: Replies | None = None, **options: Any
-) -> AsyncGenerator[tuple[Client, Hand]]:
+) -> AsyncGenerator[tuple[Client, ScriptedServer]]:
     """A client that found its way to a server in memory that is written by hand."""
     near, far = connected_pair()
-    hand = Hand(far, spoken, replies or {}, ALL_OF_IT)
-    far.join(hand)
+    server = ScriptedServer(far, spoken, replies or {}, ALL_OF_IT)
+    far.join(server)
     async with connect(near, **options) as client:
-        yield client, hand
+        yield client, server
 
 
 def methods(heard: list[JSON]) -> list[str]:
@@ -75,21 +83,21 @@ def methods(heard: list[JSON]) -> list[str]:
 @live
 async def test_a_server_of_any_revision_is_found(revision: Revision) -> None:
     replies = {"server/discover": no(-32601)} if revision.handshake else {"initialize": no(-32601)}
-    async with met(revision, replies) as (client, hand):
+    async with met(revision, replies) as (client, server):
         assert client.revision == revision.date
         assert client.instructions == "be kind"
-        assert methods(hand.heard)[0] == "server/discover"
-        assert (hand.requests("initialize") != []) is revision.handshake
+        assert methods(server.received)[0] == "server/discover"
+        assert (server.requests("initialize") != []) is revision.handshake
 
 
 @live
 async def test_a_revision_is_pinned_or_limited(revision: Revision) -> None:
     for wanted in (revision.date, [revision.date], (revision.date, NEWEST.date)):
         replies = {"server/discover": no(-32601)} if revision.handshake else {}
-        async with met(revision, replies, revision=wanted) as (client, hand):
+        async with met(revision, replies, revision=wanted) as (client, server):
             assert client.revision == revision.date
             probed = wanted != revision.date and wanted != [revision.date]
-            assert (hand.requests("server/discover") != []) is (probed or not revision.handshake)
+            assert (server.requests("server/discover") != []) is (probed or not revision.handshake)
 
 
 @HANDSHAKES
@@ -98,9 +106,9 @@ async def test_the_probe_that_nobody_answers_costs_one_short_wait(
     revision: Revision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speaking, "PROBE_S", 0.05)
-    async with met(revision, {"server/discover": lambda params: None}) as (client, hand):
+    async with met(revision, {"server/discover": lambda params: None}) as (client, server):
         assert client.revision == revision.date
-        assert methods(hand.heard)[:3] == [
+        assert methods(server.received)[:3] == [
             "server/discover",
             "notifications/cancelled",
             "initialize",
@@ -143,9 +151,9 @@ async def test_what_a_server_says_it_supports_is_checked() -> None:
         kept = {"ttlMs": 0, "cacheScope": "private", "capabilities": {}}
         return kept | {"supportedVersions": ["2099-01-01", ALL[2].date]}
 
-    async with met(ALL[2], {"server/discover": liar}) as (client, hand):
+    async with met(ALL[2], {"server/discover": liar}) as (client, server):
         assert client.revision == ALL[2].date
-        (greeting,) = hand.requests("initialize")
+        (greeting,) = server.requests("initialize")
         assert greeting["params"]["protocolVersion"] == ALL[2].date
     with pytest.raises(RemoteProtocolError, match="server 'liar': no revision in common"):
         async with met(ALL[2], {"server/discover": liar}, revision=NEWEST.date, server_name="liar"):
@@ -268,28 +276,30 @@ async def test_a_child_that_dies_of_everything_is_one_error_with_its_last_lines(
 
 # ---------------------------------------------------------------- over HTTP
 
-Answers = Callable[[Heard], bytes]
+Answers = Callable[[ReceivedRequest], bytes]
 
 
-def reply(heard: Heard, result: JSON, *lines: str) -> bytes:
+def reply(heard: ReceivedRequest, result: JSON, *lines: str) -> bytes:
     message = {"jsonrpc": "2.0", "id": heard.message["id"], "result": result}
-    return whole(200, json.dumps(message).encode(), "application/json", *lines)
+    return http_response(200, json.dumps(message).encode(), "application/json", *lines)
 
 
-def refusal(heard: Heard, code: int, status: int, data: Any = None, *, id: bool = True) -> bytes:
+def refusal(
+    heard: ReceivedRequest, code: int, status: int, data: Any = None, *, id: bool = True
+) -> bytes:
     error: JSON = {"code": code, "message": "no"} | ({"data": data} if data is not None else {})
     message: JSON = {"jsonrpc": "2.0", "error": error}
     if id:
         message["id"] = heard.message["id"]
-    return whole(status, json.dumps(message).encode())
+    return http_response(status, json.dumps(message).encode())
 
 
-def opened(heard: Heard, revision: Revision) -> bytes:
+def opened(heard: ReceivedRequest, revision: Revision) -> bytes:
     said = {"protocolVersion": revision.date, "capabilities": {"tools": {}}, "serverInfo": INFO}
     return reply(heard, said)
 
 
-def discovered(heard: Heard, *dates: str) -> bytes:
+def discovered(heard: ReceivedRequest, *dates: str) -> bytes:
     kept = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "capabilities": {}}
     return reply(heard, kept | {"supportedVersions": list(dates)})
 
@@ -301,48 +311,50 @@ class Script:
         self.answers = answers
         self.said: list[str] = []
 
-    async def play(self, visitor: Visitor) -> None:
+    async def handler(self, connection: AcceptedConnection) -> None:
         while True:
-            heard = await visitor.hears()
+            heard = await connection.receive()
             method = heard.message["method"] if heard.method == "POST" else heard.method
             self.said.append(method)
             answer = self.answers.get(method.replace("/", "_"))
             if isinstance(answer, list):
                 answer = answer.pop(0)
             if answer is not None:
-                await visitor.say(answer(heard))
+                await connection.send(answer(heard))
             elif heard.method == "POST" and "id" not in heard.message:
-                await visitor.say(whole(202))
+                await connection.send(http_response(202))
             else:
-                await visitor.say(whole(405))
+                await connection.send(http_response(405))
 
 
 @asynccontextmanager
 async def site(script: Script) -> AsyncGenerator[HttpRunner]:
-    async with by_hand(script.play) as hand:
-        yield hand
+    async with scripted_http_server(script.handler) as server:
+        yield server
 
 
 @live
 async def test_a_modern_site_is_asked_once_and_needs_no_more() -> None:
     script = Script(server_discover=lambda heard: discovered(heard, NEWEST.date))
-    async with site(script) as hand, connect(hand.url) as client:
+    async with site(script) as server, connect(server.url) as client:
         assert client.revision == NEWEST.date
     assert script.said == ["server/discover"]
-    (heard,) = hand.heard
+    (heard,) = server.received
     assert heard.headers["mcp-method"] == "server/discover"
     assert heard.headers["mcp-protocol-version"] == NEWEST.date
 
 
 OLD_ANSWERS: dict[str, Answers] = {
-    "empty 400": lambda heard: whole(400),
-    "400 with words": lambda heard: whole(400, b"Bad Request: No valid session ID", "text/plain"),
+    "empty 400": lambda heard: http_response(400),
+    "400 with words": lambda heard: http_response(
+        400, b"Bad Request: No valid session ID", "text/plain"
+    ),
     "400 with an error": lambda heard: refusal(heard, -32000, 400),
     "400 without an id": lambda heard: refusal(heard, -32600, 400, id=False),
-    "404": lambda heard: whole(404, b"<html>", "text/html"),
+    "404": lambda heard: http_response(404, b"<html>", "text/html"),
     "404 with unknown method": lambda heard: refusal(heard, -32601, 404),
-    "406": lambda heard: whole(406),
-    "415": lambda heard: whole(415),
+    "406": lambda heard: http_response(406),
+    "415": lambda heard: http_response(415),
     "200 with unknown method": lambda heard: refusal(heard, -32601, 200),
     "200 with something else": lambda heard: reply(heard, {"tools": []}),
     "version unsupported, without versions": lambda heard: refusal(heard, -32022, 400),
@@ -355,7 +367,7 @@ async def test_a_site_that_gives_no_modern_answer_is_greeted(case: str) -> None:
     script = Script(
         server_discover=OLD_ANSWERS[case], initialize=lambda heard: opened(heard, ALL[3])
     )
-    async with site(script) as hand, connect(hand.url) as client:
+    async with site(script) as server, connect(server.url) as client:
         assert client.revision == ALL[3].date
     assert script.said[:3] == ["server/discover", "initialize", "notifications/initialized"]
 
@@ -380,9 +392,9 @@ MODERN_ANSWERS: dict[str, tuple[Answers, str]] = {
 async def test_a_modern_error_is_never_fallen_back_from(case: str) -> None:
     answer, words = MODERN_ANSWERS[case]
     script = Script(server_discover=answer)
-    async with site(script) as hand:
+    async with site(script) as server:
         with pytest.raises((RemoteError, RemoteProtocolError), match=words):
-            await connect(hand.url)
+            await connect(server.url)
     assert script.said == ["server/discover"]
 
 
@@ -393,9 +405,9 @@ async def test_a_modern_site_that_names_an_older_version_is_greeted_in_it() -> N
         server_discover=lambda heard: refusal(heard, -32022, 400, data),
         initialize=lambda heard: opened(heard, ALL[2]),
     )
-    async with site(script) as hand, connect(hand.url) as client:
+    async with site(script) as server, connect(server.url) as client:
         assert client.revision == ALL[2].date
-        (greeting,) = hand.posts("initialize")
+        (greeting,) = server.posts("initialize")
         assert greeting["params"]["protocolVersion"] == ALL[2].date
 
 
@@ -403,15 +415,15 @@ async def test_a_modern_site_that_names_an_older_version_is_greeted_in_it() -> N
 @pytest.mark.parametrize("with_error", [False, True], ids=["empty", "with an error"])
 @live
 async def test_what_speaks_of_the_way_decides_nothing(status: int, with_error: bool) -> None:
-    def answer(heard: Heard) -> bytes:
-        return refusal(heard, -32603, status) if with_error else whole(status)
+    def answer(heard: ReceivedRequest) -> bytes:
+        return refusal(heard, -32603, status) if with_error else http_response(status)
 
     script = Script(server_discover=answer)
     kinds = {401: LoginRequired, 403: AuthError}.get(status, Exception)
-    async with site(script) as hand:
+    async with site(script) as server:
         for _ in range(2):
             with pytest.raises(kinds):
-                await connect(hand.url)
+                await connect(server.url)
     assert script.said == ["server/discover"] * 2
 
 
@@ -421,14 +433,14 @@ async def test_a_site_that_was_greeted_once_is_greeted_at_once_until_that_is_wro
     new: Answers = lambda heard: refusal(heard, -32022, 400)  # noqa: E731
     script = Script(
         server_discover=[
-            lambda heard: whole(400),
+            lambda heard: http_response(400),
             lambda heard: discovered(heard, NEWEST.date),
         ],
         initialize=[old, old, new],
     )
-    async with site(script) as hand:
+    async with site(script) as server:
         for expected in (ALL[1], ALL[1], NEWEST):
-            async with connect(hand.url) as client:
+            async with connect(server.url) as client:
                 assert client.revision == expected.date
     asked = [one for one in script.said if one in ("server/discover", "initialize")]
     greeting, probe = "initialize", "server/discover"
@@ -441,66 +453,66 @@ async def test_who_was_greeted_only_because_somebody_wished_so_is_asked_the_next
         server_discover=lambda heard: discovered(heard, NEWEST.date),
         initialize=lambda heard: opened(heard, ALL[2]),
     )
-    async with site(script) as hand:
-        async with connect(hand.url, revision=ALL[2].date) as client:
+    async with site(script) as server:
+        async with connect(server.url, revision=ALL[2].date) as client:
             assert client.revision == ALL[2].date
-        async with connect(hand.url) as client:
+        async with connect(server.url) as client:
             assert client.revision == NEWEST.date
 
 
 @live
 async def test_a_site_of_the_first_revision_is_found_by_its_stream() -> None:
-    streams: list[Visitor] = []
+    streams: list[AcceptedConnection] = []
 
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         while True:
-            heard = await visitor.hears()
+            heard = await connection.receive()
             if heard.method == "GET":
-                streams.append(visitor)
-                await visitor.say(stream(), chunk(b"event: endpoint\ndata: /post\n\n"))
-                await visitor.gone()
+                streams.append(connection)
+                await connection.send(stream(), chunk(b"event: endpoint\ndata: /post\n\n"))
+                await connection.wait_closed()
             elif heard.path == "/post":
-                await visitor.say(whole(202))
+                await connection.send(http_response(202))
                 if heard.message["method"] == "initialize":
                     told = {"protocolVersion": ALL[0].date, "capabilities": {}, "serverInfo": INFO}
                     answer = {"jsonrpc": "2.0", "id": heard.message["id"], "result": told}
-                    await streams[-1].say(chunk(events(answer)))
+                    await streams[-1].send(chunk(events(answer)))
             else:
-                await visitor.say(whole(405))
+                await connection.send(http_response(405))
 
-    async with by_hand(play) as hand:
+    async with scripted_http_server(handler) as server:
         for times in range(2):
-            async with connect(hand.url) as client:
+            async with connect(server.url) as client:
                 assert client.revision == ALL[0].date
-            wasted = [one for one in hand.heard if one.method == "POST" and one.path == "/mcp"]
+            wasted = [one for one in server.received if one.method == "POST" and one.path == "/mcp"]
             assert len(wasted) == 2, f"the second of {times + 1} remembers"
 
 
 @live
 async def test_a_page_that_is_no_server_is_an_error_that_says_so() -> None:
-    page = whole(200, b"<html>welcome</html>", "text/html")
+    page = http_response(200, b"<html>welcome</html>", "text/html")
     script = Script(server_discover=lambda heard: page, initialize=lambda heard: page)
-    async with site(script) as hand:
+    async with site(script) as server:
         with pytest.raises(RemoteProtocolError, match=r"not MCP.*welcome"):
-            await connect(hand.url)
+            await connect(server.url)
 
 
 @live
 async def test_giving_up_in_the_middle_leaves_nothing_behind() -> None:
     waiting = asyncio.Event()
 
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
         waiting.set()
-        await visitor.gone()
+        await connection.wait_closed()
 
-    async with by_hand(play) as hand:
-        connecting = asyncio.ensure_future(_connected(hand.url))
+    async with scripted_http_server(handler) as server:
+        connecting = asyncio.ensure_future(_connected(server.url))
         await waiting.wait()
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await connecting
-        await until(lambda: hand.open == 0)
+        await until(lambda: server.open == 0)
 
 
 async def _connected(url: str) -> Client:

@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
-from client.scripted_server import JSON, Door, Refusal, through
+from client.scripted_server import JSON, Refusal, ScriptedTransport, connected_client
 from client.shop import site
 from colonnade import Server, connect
 from colonnade.client import subscriptions as following
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteError, RemoteProtocolError
 from colonnade.protocol.revision import ALL, NEWEST, ChangeNotifications, LogControl, Revision
 from live import live, until
-from scripted_http_server import Heard, Visitor, by_hand, whole
+from scripted_http_server import (
+    AcceptedConnection,
+    ReceivedRequest,
+    http_response,
+    scripted_http_server,
+)
 
 HANDSHAKES = pytest.mark.parametrize(
     "revision", [one for one in ALL if one.http.sessions], ids=lambda one: one.date
@@ -75,80 +80,83 @@ async def test_a_session_is_left_when_the_client_is_closed(revision: Revision) -
 async def test_what_only_looks_is_asked_again_where_its_answer_was_lost(
     revision: Revision,
 ) -> None:
-    door = Door(revision)
+    transport = ScriptedTransport(revision)
 
     def drop(params: JSON) -> JSON | None:
-        if len(door.hands) == 1:
-            door.fall()
+        if len(transport.servers) == 1:
+            transport.drop()
             return None
         return KEPT | {"tools": [], "contents": [], "messages": [], "completion": {"values": []}}
 
     names = ("tools/list", "resources/read", "prompts/get", "completion/complete")
-    door.replies = dict.fromkeys(names, drop)
-    async with through(door) as client:
+    transport.replies = dict.fromkeys(names, drop)
+    async with connected_client(transport) as client:
         assert await client.list_tools() == []
-        assert len(door.hands) == 2
-        first, second = (hand.requests("tools/list")[0]["id"] for hand in door.hands)
+        assert len(transport.servers) == 2
+        first, second = (server.requests("tools/list")[0]["id"] for server in transport.servers)
         assert isinstance(first, int)
         assert isinstance(second, int)
     for ask in ("read_resource", "get_prompt"):
-        door.hands.clear()
-        async with through(door) as client:
+        transport.servers.clear()
+        async with connected_client(transport) as client:
             await getattr(client, ask)("a://b")
-            assert len(door.hands) == 2
+            assert len(transport.servers) == 2
 
 
 @live
 async def test_what_may_have_had_an_effect_is_not_called_again(revision: Revision) -> None:
-    door = Door(revision)
+    transport = ScriptedTransport(revision)
 
     def drop(params: JSON) -> JSON | None:
-        door.fall("an unknown option; its last words: unknown")
+        transport.drop("an unknown option; its last words: unknown")
         return None
 
-    door.replies = {"tools/call": drop}
-    async with through(door) as client:
+    transport.replies = {"tools/call": drop}
+    async with connected_client(transport) as client:
         words = r"server 'door': an unknown option.*; whether it had an effect is unknown$"
         with pytest.raises(ConnectionLost, match=words):
             await client.call_tool("pay")
-        assert len(door.hands) == 1
+        assert len(transport.servers) == 1
         await client.ping()  # which begins anew
-        assert len(door.hands) == 2
-        assert door.hand.requests("tools/call") == []
+        assert len(transport.servers) == 2
+        assert transport.server.requests("tools/call") == []
 
 
 @live
 async def test_who_waits_meanwhile_gets_the_one_that_was_begun(revision: Revision) -> None:
-    door = Door(revision, {"tools/list": lambda params: KEPT | {"tools": []}})
-    async with through(door) as client:
-        await door.hand.end.close("gone")
+    transport = ScriptedTransport(revision, {"tools/list": lambda params: KEPT | {"tools": []}})
+    async with connected_client(transport) as client:
+        await transport.server.end.close("gone")
         await asyncio.gather(*[client.list_tools() for _ in range(10)])
-        assert len(door.hands) == 2
+        assert len(transport.servers) == 2
 
 
 @live
 async def test_a_server_that_is_not_there_any_more_is_an_error_and_may_come_back(
     revision: Revision,
 ) -> None:
-    door = Door(revision, {"tools/list": lambda params: KEPT | {"tools": []}})
-    async with through(door) as client:
-        await door.hand.end.close("gone")
-        door.locked = CannotConnect("nobody answers the door")
+    transport = ScriptedTransport(revision, {"tools/list": lambda params: KEPT | {"tools": []}})
+    async with connected_client(transport) as client:
+        await transport.server.end.close("gone")
+        transport.open_error = CannotConnect("nobody answers the door")
         for _ in range(2):
             with pytest.raises(CannotConnect, match="nobody answers the door"):
                 await client.list_tools()
-        door.locked = None
+        transport.open_error = None
         assert await client.list_tools() == []
 
 
 @live
 async def test_closing_while_it_is_begun_anew_ends_that(revision: Revision) -> None:
-    door = Door(revision)
-    async with through(door) as client:
-        await door.hand.end.close("gone")
-        door.replies = {"initialize": lambda params: None, "server/discover": lambda params: None}
+    transport = ScriptedTransport(revision)
+    async with connected_client(transport) as client:
+        await transport.server.end.close("gone")
+        transport.replies = {
+            "initialize": lambda params: None,
+            "server/discover": lambda params: None,
+        }
         calling = asyncio.ensure_future(client.list_tools())
-        await until(lambda: len(door.hands) == 2 and bool(door.hand.heard))
+        await until(lambda: len(transport.servers) == 2 and bool(transport.server.received))
         await client.close()
         with pytest.raises(ConnectionLost):
             await calling
@@ -157,37 +165,37 @@ async def test_closing_while_it_is_begun_anew_ends_that(revision: Revision) -> N
 @live
 async def test_what_was_said_for_the_whole_conversation_is_said_again(revision: Revision) -> None:
     ok = {"logging/setLevel": lambda params: {}, "resources/subscribe": lambda params: {}}
-    door = Door(revision, ok)
-    async with through(door) as client:
+    transport = ScriptedTransport(revision, ok)
+    async with connected_client(transport) as client:
         await client.set_log_level("error")
         if revision.change_notifications is ChangeNotifications.SESSION:
             await client.subscribe("a://b")
-        await door.hand.end.close("gone")
+        await transport.server.end.close("gone")
         await client.ping()
         if revision.log_control is LogControl.BY_METHOD:
-            (level,) = door.hand.requests("logging/setLevel")
+            (level,) = transport.server.requests("logging/setLevel")
             assert level["params"]["level"] == "error"
-            (follow,) = door.hand.requests("resources/subscribe")
+            (follow,) = transport.server.requests("resources/subscribe")
             assert follow["params"]["uri"] == "a://b"
         else:
-            last = door.hand.heard[-1]["params"]["_meta"]
+            last = transport.server.received[-1]["params"]["_meta"]
             assert last["io.modelcontextprotocol/logLevel"] == "error"
 
 
 @HANDSHAKES
 @live
 async def test_what_cannot_be_restored_is_done_without(revision: Revision) -> None:
-    door = Door(revision, {"resources/subscribe": lambda params: {}})
-    async with through(door) as client:
+    transport = ScriptedTransport(revision, {"resources/subscribe": lambda params: {}})
+    async with connected_client(transport) as client:
         await client.subscribe("a://b")
-        await door.hand.end.close("gone")
+        await transport.server.end.close("gone")
 
         def refuse(params: JSON) -> JSON:
             raise Refusal(-32602, "there is no such thing any more")
 
-        door.replies = {"resources/subscribe": refuse}
+        transport.replies = {"resources/subscribe": refuse}
         await client.ping()
-        assert len(door.hands) == 2
+        assert len(transport.servers) == 2
 
 
 # ---------------------------------------------------------------- a child
@@ -233,31 +241,33 @@ async def test_a_child_that_died_while_it_was_only_looked_at_is_started_again(
 async def test_a_modern_site_that_was_exchanged_for_an_older_one_is_spoken_to_as_such() -> None:
     modern = True
 
-    def answer(heard: Heard) -> bytes:
-        message = heard.message
+    def answer(request: ReceivedRequest) -> bytes:
+        message = request.message
         method = message["method"]
         info = {"name": "s", "version": "1"}
         if "id" not in message:
-            return whole(202)
+            return http_response(202)
         if modern and method == "server/discover":
             said: JSON = KEPT | {"supportedVersions": [NEWEST.date], "capabilities": {"tools": {}}}
         elif not modern and method == "initialize":
             old = {"protocolVersion": ALL[3].date, "capabilities": {"tools": {}}}
             said = old | {"serverInfo": info}
-        elif not modern and method == "tools/list" and "mcp-method" not in heard.headers:
+        elif not modern and method == "tools/list" and "mcp-method" not in request.headers:
             said = {"tools": []}
         else:
-            return whole(400, b"no session", "text/plain")
+            return http_response(400, b"no session", "text/plain")
         stamped = {"resultType": "complete"} | said if modern else said
         reply = {"jsonrpc": "2.0", "id": message["id"], "result": stamped}
-        return whole(200, json.dumps(reply).encode())
+        return http_response(200, json.dumps(reply).encode())
 
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         while True:
-            heard = await visitor.hears()
-            await visitor.say(answer(heard) if heard.method == "POST" else whole(405))
+            request = await connection.receive()
+            await connection.send(
+                answer(request) if request.method == "POST" else http_response(405)
+            )
 
-    async with by_hand(play) as hand, connect(hand.url) as client:
+    async with scripted_http_server(handler) as server, connect(server.url) as client:
         assert client.revision == NEWEST.date
         modern = False
         assert await client.list_tools() == []
@@ -271,26 +281,26 @@ async def test_a_refusal_on_the_way_is_the_error_of_that_call_and_of_no_other(
 ) -> None:
     released = asyncio.Event()
 
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         while True:
-            heard = await visitor.hears()
-            message = heard.message
+            request = await connection.receive()
+            message = request.message
             said: JSON = KEPT | {"supportedVersions": [NEWEST.date], "capabilities": {"tools": {}}}
             if message["method"] == "tools/call":
                 if message["params"]["name"] == "refused":
-                    await visitor.say(whole(status, b"blocked", "text/plain"))
+                    await connection.send(http_response(status, b"blocked", "text/plain"))
                     continue
                 await released.wait()
                 said = {"content": []}
             reply = {"jsonrpc": "2.0", "id": message["id"], "result": said}
-            await visitor.say(whole(200, json.dumps(reply).encode()))
+            await connection.send(http_response(200, json.dumps(reply).encode()))
 
-    async with by_hand(play) as hand, connect(hand.url) as client:
+    async with scripted_http_server(handler) as server, connect(server.url) as client:
         other = asyncio.ensure_future(client.call_tool("slow"))
-        await hand.hears(2)
+        await server.wait_for_requests(2)
         with pytest.raises(RemoteProtocolError, match=str(status)):
             await client.call_tool("refused")
-        assert len(hand.posts("tools/call")) == 2, "it is not sent again"
+        assert len(server.posts("tools/call")) == 2, "it is not sent again"
         released.set()
         assert (await other).content == []
 
@@ -300,11 +310,11 @@ async def test_an_error_about_the_request_itself_is_no_reason_to_begin_anew() ->
     def refuse(params: JSON) -> JSON:
         raise Refusal(-32602, "no such page")
 
-    door = Door(NEWEST, {"tools/list": refuse})
-    async with through(door) as client:
+    transport = ScriptedTransport(NEWEST, {"tools/list": refuse})
+    async with connected_client(transport) as client:
         with pytest.raises(RemoteError, match="no such page"):
             await client.list_tools()
-        assert len(door.hands) == 1
+        assert len(transport.servers) == 1
 
 
 def test_pauses_grow_to_a_bound_and_are_never_the_same_for_all() -> None:

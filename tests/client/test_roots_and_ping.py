@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from client.scripted_server import JSON, Door, Refusal, through
+from client.scripted_server import JSON, Refusal, ScriptedTransport, connected_client
 from colonnade import connect
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.client.roots import ClientRoots, to_root
@@ -33,29 +33,29 @@ async def test_a_server_that_is_quiet_is_asked_from_time_to_time_and_no_other(
 ) -> None:
     clock = Clock()
     listed: JSON = {"tools": []}
-    door = Door(of(revision), {"tools/list": lambda params: listed})
+    transport = ScriptedTransport(of(revision), {"tools/list": lambda params: listed})
     with clock:
-        async with through(door, ping_s=60.0) as client:
+        async with connected_client(transport, ping_s=60.0) as client:
             await clock.advance(59)
-            assert door.hand.requests("ping") == []
+            assert transport.server.requests("ping") == []
             await client.list_tools()
             await clock.advance(59)
-            assert door.hand.requests("ping") == [], "it was heard of a moment ago"
+            assert transport.server.requests("ping") == [], "it was heard of a moment ago"
             await clock.advance(2)
-            assert len(door.hand.requests("ping")) == 1
+            assert len(transport.server.requests("ping")) == 1
             await clock.advance(600)
-            assert len(door.hand.requests("ping")) == 11
+            assert len(transport.server.requests("ping")) == 11
 
 
 @every_revision(until="2025-11-25")
 async def test_nobody_is_asked_while_something_else_is_going_on(revision: str) -> None:
     clock = Clock()
-    door = Door(of(revision), {"tools/call": lambda params: None})
+    transport = ScriptedTransport(of(revision), {"tools/call": lambda params: None})
     with clock:
-        async with through(door, ping_s=60.0, timeout_s=500.0) as client:
+        async with connected_client(transport, ping_s=60.0, timeout_s=500.0) as client:
             calling = asyncio.ensure_future(client.call_tool("slow"))
             await clock.advance(400)
-            assert door.hand.requests("ping") == []
+            assert transport.server.requests("ping") == []
             calling.cancel()
 
 
@@ -65,9 +65,9 @@ async def test_a_ping_that_is_not_answered_in_time_is_a_lost_connection_and_is_l
     revision: str,
 ) -> None:
     clock = Clock()
-    door = Door(of(revision), {"ping": lambda params: None})
+    transport = ScriptedTransport(of(revision), {"ping": lambda params: None})
     with clock:
-        async with through(door, ping_s=60.0, timeout_s=5.0) as client:
+        async with connected_client(transport, ping_s=60.0, timeout_s=5.0) as client:
             with Records("colonnade.client") as log:
                 await clock.advance(64)
                 assert client.conversation.link.phase is Phase.OPEN
@@ -77,11 +77,11 @@ async def test_a_ping_that_is_not_answered_in_time_is_a_lost_connection_and_is_l
             assert line.startswith(
                 "WARNING server 'door' did not respond to a ping: no answer to ping"
             )
-            door.replies = {"tools/list": lambda params: {"tools": []}}
+            transport.replies = {"tools/list": lambda params: {"tools": []}}
             assert await client.list_tools() == []
-            assert len(door.hands) == 2
+            assert len(transport.servers) == 2
             await clock.advance(61)
-            assert len(door.hand.requests("ping")) == 1, "the next one is looked after, too"
+            assert len(transport.server.requests("ping")) == 1, "the next one is looked after, too"
 
 
 @every_revision(until="2025-11-25")
@@ -91,23 +91,23 @@ async def test_a_ping_that_is_refused_was_answered(revision: str) -> None:
     def refused(params: JSON) -> JSON:
         raise Refusal(-32601, "there is no ping here")
 
-    door = Door(of(revision), {"ping": refused})
+    transport = ScriptedTransport(of(revision), {"ping": refused})
     with clock:
-        async with through(door, ping_s=60.0, timeout_s=5.0) as client:
+        async with connected_client(transport, ping_s=60.0, timeout_s=5.0) as client:
             with Records("colonnade.client") as log:
                 await clock.advance(200)
             assert client.conversation.link.phase is Phase.OPEN
-            assert len(door.hands) == 1
+            assert len(transport.servers) == 1
             assert not any(line.startswith("WARNING") for line in log.lines)
 
 
 @every_revision(since="2026-07-28")
 async def test_where_each_request_stands_for_itself_nobody_is_asked(revision: str) -> None:
-    clock, door = Clock(), Door(of(revision))
+    clock, transport = Clock(), ScriptedTransport(of(revision))
     with clock:
-        async with through(door, ping_s=60.0):
+        async with connected_client(transport, ping_s=60.0):
             await clock.advance(24 * 3600)
-            assert len(door.hand.heard) == 1
+            assert len(transport.server.received) == 1
 
 
 @pytest.mark.parametrize("ping_s", [0, -1, float("inf")])
@@ -124,28 +124,30 @@ ROOTS_CHANGED = "notifications/roots/list_changed"
 @pytest.mark.spec("R0088")
 @every_revision(until="2025-11-25")
 async def test_changed_roots_are_announced(revision: str, tmp_path: Path) -> None:
-    door = Door(of(revision))
-    async with through(door, answers=InputCallbacks(roots=[])) as client:
-        (greeting,) = door.hand.requests("initialize")
+    transport = ScriptedTransport(of(revision))
+    async with connected_client(transport, answers=InputCallbacks(roots=[])) as client:
+        (greeting,) = transport.server.requests("initialize")
         assert greeting["params"]["capabilities"]["roots"] == {"listChanged": True}
         await client.roots_changed([tmp_path])
-        await door.hand.hears(ROOTS_CHANGED)
-        door.hand.say({"jsonrpc": "2.0", "id": 1, "method": "roots/list"})
-        await until(lambda: any("result" in one for one in door.hand.heard))
-        (answer,) = [one for one in door.hand.heard if "result" in one]
+        await transport.server.wait_for(ROOTS_CHANGED)
+        transport.server.send({"jsonrpc": "2.0", "id": 1, "method": "roots/list"})
+        await until(lambda: any("result" in one for one in transport.server.received))
+        (answer,) = [one for one in transport.server.received if "result" in one]
         assert [one["uri"] for one in answer["result"]["roots"]] == [tmp_path.as_uri()]
         await client.roots_changed()
-        await door.hand.hears(ROOTS_CHANGED, 2)
+        await transport.server.wait_for(ROOTS_CHANGED, 2)
 
 
 @live
 async def test_where_that_is_no_news_it_is_not_told(revision: Revision) -> None:
-    door = Door(revision)
-    async with through(door, answers=InputCallbacks(roots=[])) as client:
+    transport = ScriptedTransport(revision)
+    async with connected_client(transport, answers=InputCallbacks(roots=[])) as client:
         await client.roots_changed([])
         await client.ping()
-        assert (door.hand.requests(ROOTS_CHANGED) != []) is (ROOTS_CHANGED in revision.methods)
-    async with through(Door(revision)) as client:
+        assert (transport.server.requests(ROOTS_CHANGED) != []) is (
+            ROOTS_CHANGED in revision.methods
+        )
+    async with connected_client(ScriptedTransport(revision)) as client:
         with pytest.raises(LocalProtocolError, match="connect with roots="):
             await client.roots_changed([])
 
@@ -157,7 +159,7 @@ async def test_roots_that_cannot_be_reached_are_not_told_of_and_are_looked_for(
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
-    clock, door = Clock(), Door(of(revision))
+    clock, transport = Clock(), ScriptedTransport(of(revision))
     roots = ClientRoots([here, str(there), "file:///elsewhere"])
     with Records("colonnade.client") as log:
         assert [root.uri for root in await roots.reachable()] == [
@@ -168,17 +170,19 @@ async def test_roots_that_cannot_be_reached_are_not_told_of_and_are_looked_for(
     there.mkdir()
     assert len(await roots.reachable()) == 3
     with clock:
-        async with through(door, answers=InputCallbacks(roots=[here, there])) as client:
+        async with connected_client(
+            transport, answers=InputCallbacks(roots=[here, there])
+        ) as client:
             await clock.advance(61)
             await client.ping()
-            assert door.hand.requests(ROOTS_CHANGED) == []
+            assert transport.server.requests(ROOTS_CHANGED) == []
             os.rmdir(there)
             told = ROOTS_CHANGED in of(revision).methods
             for _ in range(100):  # in which a thread looks
                 await clock.advance(30)
-                if door.hand.requests(ROOTS_CHANGED) or not told:
+                if transport.server.requests(ROOTS_CHANGED) or not told:
                     break
-            assert len(door.hand.requests(ROOTS_CHANGED)) == told
+            assert len(transport.server.requests(ROOTS_CHANGED)) == told
 
 
 @pytest.mark.spec("R0092")
@@ -198,7 +202,7 @@ async def test_a_root_that_climbs_out_or_is_no_file_is_refused_at_once(
             InputCallbacks(roots=[uri])
     with pytest.raises(LocalProtocolError, match="is not a root"):
         InputCallbacks(roots=[t.Root(uri="https://example.com/")])
-    door = Door(of(revision))
-    async with through(door, answers=InputCallbacks(roots=[])) as client:
+    transport = ScriptedTransport(of(revision))
+    async with connected_client(transport, answers=InputCallbacks(roots=[])) as client:
         with pytest.raises(LocalProtocolError, match="contains"):
             await client.roots_changed(["file:///a/../b"])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from client.scripted_server import JSON, Refusal, by_hand
+from client.scripted_server import JSON, Refusal, scripted_server
 from colonnade import Server
 from colonnade.client import subscriptions as listening_module
 from colonnade.client.subscriptions import Change, ChangeStream
@@ -191,7 +191,7 @@ def silence(params: JSON) -> None:
 async def test_listening_begins_with_the_acknowledgement_which_says_what_will_be_told(
     revision: Revision,
 ) -> None:
-    async with by_hand(revision, {LISTEN: silence}) as (client, hand):
+    async with scripted_server(revision, {LISTEN: silence}) as (client, server):
 
         async def listened() -> tuple[bool | None, bool | None, Change]:
             async with client.listen(tools=True, prompts=True) as changes:
@@ -203,32 +203,32 @@ async def test_listening_begins_with_the_acknowledgement_which_says_what_will_be
                 )
 
         listening = asyncio.ensure_future(listened())
-        id = (await hand.hears(LISTEN))["id"]
+        id = (await server.wait_for(LISTEN))["id"]
         assert not listening.done()
         meta = {TAG: id}
-        hand.tell(ACKNOWLEDGED, {"notifications": {"toolsListChanged": True}, "_meta": meta})
-        hand.tell(TOOLS_CHANGED, {"_meta": {TAG: 999}})  # somebody else's
-        hand.tell("notifications/prompts/list_changed", {"_meta": meta})
+        server.notify(ACKNOWLEDGED, {"notifications": {"toolsListChanged": True}, "_meta": meta})
+        server.notify(TOOLS_CHANGED, {"_meta": {TAG: 999}})  # somebody else's
+        server.notify("notifications/prompts/list_changed", {"_meta": meta})
         assert await listening == (True, None, Change("prompts"))
 
 
 @SUBSCRIBED
 @live
 async def test_a_subscription_that_the_server_ends_ends_the_stream(revision: Revision) -> None:
-    async with by_hand(revision, {LISTEN: silence}) as (client, hand):
+    async with scripted_server(revision, {LISTEN: silence}) as (client, server):
 
         async def listened() -> list[Change]:
             async with client.listen(tools=True) as changes:
                 return [change async for change in changes]
 
         listening = asyncio.ensure_future(listened())
-        id = (await hand.hears(LISTEN))["id"]
-        hand.tell(ACKNOWLEDGED, {"notifications": {}, "_meta": {TAG: id}})
-        hand.tell(TOOLS_CHANGED, {"_meta": {TAG: id}})
+        id = (await server.wait_for(LISTEN))["id"]
+        server.notify(ACKNOWLEDGED, {"notifications": {}, "_meta": {TAG: id}})
+        server.notify(TOOLS_CHANGED, {"_meta": {TAG: id}})
         end = {"resultType": "complete", "_meta": {TAG: id}}
-        hand.say({"jsonrpc": "2.0", "id": id, "result": end})
+        server.send({"jsonrpc": "2.0", "id": id, "result": end})
         assert await listening == [Change("tools")]
-        assert not hand.requests("notifications/cancelled")
+        assert not server.requests("notifications/cancelled")
 
 
 @SUBSCRIBED
@@ -239,15 +239,15 @@ async def test_a_subscription_that_is_refused_or_never_acknowledged_is_an_error(
     def refuse(params: JSON) -> JSON:
         raise Refusal(-32603, "too many listen")
 
-    async with by_hand(revision, {LISTEN: refuse}) as (client, _):
+    async with scripted_server(revision, {LISTEN: refuse}) as (client, _):
         with pytest.raises(RemoteError, match="too many listen"):
             async with client.listen(tools=True):
                 raise AssertionError("it was refused")
-    async with by_hand(revision, {LISTEN: silence}, timeout_s=0.5) as (client, hand):
+    async with scripted_server(revision, {LISTEN: silence}, timeout_s=0.5) as (client, server):
         with pytest.raises(TimedOut):
             async with client.listen(tools=True):
                 raise AssertionError("nobody answered")
-        assert await hand.hears("notifications/cancelled")
+        assert await server.wait_for("notifications/cancelled")
 
 
 @every_revision

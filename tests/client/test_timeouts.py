@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from client.misbehaving_http_server import beast, outcome
-from client.scripted_server import by_hand
+from client.misbehaving_http_server import misbehaving_server, outcome
+from client.scripted_server import scripted_server
 from colonnade import Client, Context, Server, TimedOut, connect
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.protocol.revision import ALL, NOVEMBER_2025, InputRequests
 from colonnade.transport.http_server.runner import HttpRunner
 from live import live, until
-from scripted_http_server import Heard, Visitor, chunk, events, stream
+from scripted_http_server import AcceptedConnection, ReceivedRequest, chunk, events, stream
 
 ASKING = [
     one.date
@@ -94,13 +94,13 @@ class Slow(InputCallbacks):
 async def test_over_http_a_question_holds_only_the_call_on_whose_stream_it_came(
     given_up: bool,
 ) -> None:
-    async def play(visitor: Visitor, heard: Heard) -> None:
-        if heard.message["params"]["name"] == "asks":
-            await visitor.say(stream(), chunk(events(ASKED)))
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        if request.message["params"]["name"] == "asks":
+            await connection.send(stream(), chunk(events(ASKED)))
+        await connection.wait_closed()
 
     answers = Slow()
-    async with beast(NOVEMBER_2025, play, answers=answers) as (client, _):
+    async with misbehaving_server(NOVEMBER_2025, handler, answers=answers) as (client, _):
         asks = asyncio.create_task(client.call_tool("asks", timeout_s=SOON_S))
         await answers.asked.wait()
         if given_up:
@@ -116,10 +116,10 @@ async def test_over_http_a_question_holds_only_the_call_on_whose_stream_it_came(
 async def test_on_a_pipe_a_question_does_not_hold_what_is_called_after_it() -> None:
     answers = Slow()
     never = {"tools/call": lambda params: None}
-    async with by_hand(NOVEMBER_2025, never, answers=answers) as (client, hand):
+    async with scripted_server(NOVEMBER_2025, never, answers=answers) as (client, server):
         asks = asyncio.create_task(client.call_tool("asks", timeout_s=SOON_S))
-        await hand.hears("tools/call")
-        hand.say(ASKED)
+        await server.wait_for("tools/call")
+        server.send(ASKED)
         await answers.asked.wait()
         error = await outcome(client.call_tool("later", timeout_s=2 * SOON_S))
         assert isinstance(error, TimedOut)
@@ -133,11 +133,14 @@ async def test_on_a_pipe_a_question_does_not_hold_what_is_called_after_it() -> N
 async def test_nobody_is_pinged_while_they_wait_for_a_person() -> None:
     """Who asks one thing at a time reads nothing else before that is answered."""
     answers, pong = Slow(), {"ping": lambda params: {}}
-    async with by_hand(NOVEMBER_2025, pong, answers=answers, ping_s=0.05) as (client, hand):
-        hand.say(ASKED)
+    async with scripted_server(NOVEMBER_2025, pong, answers=answers, ping_s=0.05) as (
+        client,
+        server,
+    ):
+        server.send(ASKED)
         await answers.asked.wait()
-        asked = len(hand.requests("ping"))
+        asked = len(server.requests("ping"))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(2 * SOON_S):
-                await until(lambda: len(hand.requests("ping")) > asked)
+                await until(lambda: len(server.requests("ping")) > asked)
         assert client.revision == NOVEMBER_2025.date

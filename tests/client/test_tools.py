@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from client.scripted_server import ALL_OF_IT, JSON, Door, Hand, Refusal, Replies, by_hand, through
+from client.scripted_server import (
+    ALL_OF_IT,
+    JSON,
+    Refusal,
+    Replies,
+    ScriptedServer,
+    ScriptedTransport,
+    connected_client,
+    scripted_server,
+)
 from client.shop import site
 from colonnade import Host, Server, connect
 from colonnade.client import client as client_module
@@ -17,8 +26,12 @@ from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import ALL, NEWEST, OutputRoot, Revision
 from colonnade.transport.memory import connected_pair
 from live import Records, live, until
-from scripted_http_server import Heard, Visitor, whole
-from scripted_http_server import by_hand as http_by_hand
+from scripted_http_server import (
+    AcceptedConnection,
+    ReceivedRequest,
+    http_response,
+    scripted_http_server,
+)
 
 KEPT: JSON = {"ttlMs": 0, "cacheScope": "private"}
 WITH_OUTPUT = pytest.mark.parametrize(
@@ -65,7 +78,7 @@ async def test_structured_content_is_checked_against_what_the_list_promised(
         "tools/list": lambda params: listed(tool("forecast", output=OUTPUT)),
         "tools/call": lambda params: answers.pop(0),
     }
-    async with by_hand(revision, replies) as (client, _):
+    async with scripted_server(revision, replies) as (client, _):
         await client.list_tools()
         assert (await client.call_tool("forecast")).data == {"degrees": 7}
         wrong = await client.call_tool("forecast")
@@ -93,14 +106,14 @@ async def test_a_value_is_checked_whether_or_not_the_tools_were_listed_before(
         "tools/list": lambda params: listed(tool("forecast", output=OUTPUT)),
         "tools/call": lambda params: gave(structuredContent={"degrees": "seven"}),
     }
-    async with by_hand(revision, replies) as (client, hand):
+    async with scripted_server(revision, replies) as (client, server):
         both = await asyncio.gather(*(client.call_tool("forecast") for _ in range(2)))
         for wrong in (*both, await client.call_tool("forecast")):
             with pytest.raises(
                 RemoteProtocolError, match=r"forecast returned data outside its output"
             ):
                 _ = wrong.data
-        assert len(hand.requests("tools/list")) == 1
+        assert len(server.requests("tools/list")) == 1
 
 
 @WITH_OUTPUT
@@ -113,8 +126,8 @@ async def test_a_host_checks_a_value_whether_or_not_the_tools_were_listed_before
         "tools/call": lambda params: gave(structuredContent={"degrees": "seven"}),
     }
     near, far = connected_pair()
-    hand = Hand(far, revision, replies, ALL_OF_IT)
-    far.join(hand)
+    server = ScriptedServer(far, revision, replies, ALL_OF_IT)
+    far.join(server)
 
     async def resolve() -> object:
         return near
@@ -125,7 +138,7 @@ async def test_a_host_checks_a_value_whether_or_not_the_tools_were_listed_before
         wrong = await host.call_tool("w__forecast")
         with pytest.raises(RemoteProtocolError, match=r"forecast returned data outside its output"):
             _ = wrong.data
-        assert len(hand.requests("tools/list")) == 1
+        assert len(server.requests("tools/list")) == 1
 
 
 @pytest.mark.parametrize("said", [{}, {"isError": True, "structuredContent": {"why": 1}}])
@@ -135,9 +148,9 @@ async def test_tools_are_not_listed_for_a_result_that_has_nothing_to_check(
     revision: Revision, said: JSON
 ) -> None:
     replies = {"tools/call": lambda params: gave(**said)}
-    async with by_hand(revision, replies) as (client, hand):
+    async with scripted_server(revision, replies) as (client, server):
         await client.call_tool("forecast")
-        assert hand.requests("tools/list") == []
+        assert server.requests("tools/list") == []
 
 
 @WITH_OUTPUT
@@ -150,10 +163,10 @@ async def test_a_server_that_does_not_list_its_tools_is_not_waited_for_long(
         "tools/list": lambda params: None,
         "tools/call": lambda params: gave(structuredContent={"degrees": 7}),
     }
-    async with by_hand(revision, replies) as (client, hand):
+    async with scripted_server(revision, replies) as (client, server):
         assert (await client.call_tool("forecast")).data == {"degrees": 7}
         assert (await client.call_tool("forecast")).data == {"degrees": 7}
-        assert len(hand.requests("tools/list")) == 1
+        assert len(server.requests("tools/list")) == 1
 
 
 @WITH_OUTPUT
@@ -161,22 +174,22 @@ async def test_a_server_that_does_not_list_its_tools_is_not_waited_for_long(
 async def test_a_change_of_the_list_or_another_server_takes_back_what_it_promised(
     revision: Revision,
 ) -> None:
-    door = Door(revision)
-    door.replies = {
+    transport = ScriptedTransport(revision)
+    transport.replies = {
         "tools/list": lambda params: listed(tool("forecast", output=OUTPUT)),
         "tools/call": lambda params: gave(structuredContent={"degrees": "seven"}),
         "subscriptions/listen": lambda params: None,
     }
-    async with through(door) as client:
+    async with connected_client(transport) as client:
         await client.list_tools()
         if revision.handshake:
-            door.hand.tell("notifications/tools/list_changed")
+            transport.server.notify("notifications/tools/list_changed")
         else:
-            door.fall()
+            transport.drop()
             await until(lambda: client.conversation.link.phase is Phase.CLOSED)
         await client.ping()
-        door.hand.replies = {
-            **door.replies,
+        transport.server.replies = {
+            **transport.replies,
             "tools/list": lambda params: listed(tool("forecast")),
         }
         assert (await client.call_tool("forecast")).data == {"degrees": "seven"}
@@ -214,14 +227,14 @@ async def test_a_wrapper_is_taken_off_where_it_is_one(
         "tools/list": lambda params: listed(tool("add", output=output)),
         "tools/call": lambda params: gave(structuredContent={"result": 5}, _meta=meta),
     }
-    async with by_hand(revision, replies) as (client, hand):
+    async with scripted_server(revision, replies) as (client, server):
         if lists_first:
             await client.list_tools()
         any_value = revision.output_root is OutputRoot.ANY
         for _ in range(2):
             found = (await client.call_tool("add")).data
             assert found == (bare if any_value else needed)
-        assert len(hand.requests("tools/list")) == 1
+        assert len(server.requests("tools/list")) == 1
 
 
 @WITH_OUTPUT
@@ -233,7 +246,7 @@ async def test_where_the_list_cannot_be_read_a_result_is_there_all_the_same(
         raise Refusal(-32603, "not today")
 
     replies = {"tools/list": no, "tools/call": lambda params: gave(structuredContent={"result": 5})}
-    async with by_hand(revision, replies) as (client, _):
+    async with scripted_server(revision, replies) as (client, _):
         found = (await client.call_tool("add")).data
         assert found == ({"result": 5} if revision.output_root is OutputRoot.ANY else 5)
 
@@ -242,27 +255,27 @@ async def test_where_the_list_cannot_be_read_a_result_is_there_all_the_same(
 @live
 async def test_a_list_that_news_has_overtaken_promises_nothing(revision: Revision) -> None:
     """Somebody has changed it since: what it said of a tool is not held against the server."""
-    door = Door(revision)
+    transport = ScriptedTransport(revision)
 
     def late(params: JSON) -> JSON:
         if revision.handshake:
-            door.hand.tell("notifications/tools/list_changed")
+            transport.server.notify("notifications/tools/list_changed")
         else:
             meta = {"io.modelcontextprotocol/subscriptionId": 2}
-            door.hand.tell("notifications/tools/list_changed", {"_meta": meta})
+            transport.server.notify("notifications/tools/list_changed", {"_meta": meta})
         return listed(tool("forecast", output=OUTPUT))
 
     def listen(params: JSON) -> None:
         meta = {"io.modelcontextprotocol/subscriptionId": 2}
         told = {"_meta": meta, "notifications": {"toolsListChanged": True}}
-        door.hand.tell("notifications/subscriptions/acknowledged", told)
+        transport.server.notify("notifications/subscriptions/acknowledged", told)
 
-    door.replies = {
+    transport.replies = {
         "tools/list": late,
         "tools/call": lambda params: gave(structuredContent={"degrees": "seven"}),
         "subscriptions/listen": listen,
     }
-    async with through(door) as client, client.listen(tools=True):
+    async with connected_client(transport) as client, client.listen(tools=True):
         (listed_tool,) = await client.list_tools()
         assert listed_tool.name == "forecast"
         assert (await client.call_tool("forecast")).data == {"degrees": "seven"}
@@ -278,7 +291,7 @@ async def test_a_schema_that_cannot_be_used_is_said_once_and_checks_nothing(
         "tools/list": lambda params: listed(tool("forecast", output=broken)),
         "tools/call": lambda params: gave(structuredContent={"a": 1}),
     }
-    async with by_hand(revision, replies) as (client, _):
+    async with scripted_server(revision, replies) as (client, _):
         with Records("colonnade.client") as log:
             assert len(await client.list_tools()) == 1
             for _ in range(2):
@@ -317,31 +330,31 @@ class HttpRunner:
     def __init__(self, *tools: JSON) -> None:
         self.tools = list(tools)
         self.header: str | None = "mcp-param-region"
-        self.heard: list[Heard] = []
+        self.heard: list[ReceivedRequest] = []
 
-    async def play(self, visitor: Visitor) -> None:
+    async def handler(self, connection: AcceptedConnection) -> None:
         while True:
-            heard = await visitor.hears()
-            self.heard.append(heard)
-            await visitor.say(self.answer(heard))
+            request = await connection.receive()
+            self.heard.append(request)
+            await connection.send(self.answer(request))
 
-    def answer(self, heard: Heard) -> bytes:
-        message = heard.message
+    def answer(self, request: ReceivedRequest) -> bytes:
+        message = request.message
         method = message["method"]
         if method == "server/discover":
             said: JSON = KEPT | {"supportedVersions": [NEWEST.date], "capabilities": {"tools": {}}}
         elif method == "tools/list":
             said = listed(*self.tools)
-        elif self.header is not None and self.header not in heard.headers:
+        elif self.header is not None and self.header not in request.headers:
             error = {"code": -32020, "message": "Header mismatch"}
             reply = {"jsonrpc": "2.0", "id": message["id"], "error": error}
-            return whole(400, json.dumps(reply).encode())
+            return http_response(400, json.dumps(reply).encode())
         else:
             said = gave()
         reply = {"jsonrpc": "2.0", "id": message["id"], "result": {"resultType": "complete"} | said}
-        return whole(200, json.dumps(reply).encode())
+        return http_response(200, json.dumps(reply).encode())
 
-    def calls(self) -> list[Heard]:
+    def calls(self) -> list[ReceivedRequest]:
         return [one for one in self.heard if one.message["method"] == "tools/call"]
 
 
@@ -349,7 +362,7 @@ class HttpRunner:
 @live
 async def test_arguments_that_the_list_wants_mirrored_are_sent_as_headers() -> None:
     here = HttpRunner(tool("query", REGION))
-    async with http_by_hand(here.play) as hand, connect(hand.url) as client:
+    async with scripted_http_server(here.handler) as server, connect(server.url) as client:
         await client.list_tools()
         assert (await client.call_tool("query", {"region": "Ålesund"})).text == "seven"
         here.header = None
@@ -365,7 +378,7 @@ async def test_arguments_that_the_list_wants_mirrored_are_sent_as_headers() -> N
 @live
 async def test_a_mismatch_is_answered_by_one_look_at_the_list_and_one_more_try() -> None:
     here = HttpRunner(tool("query", REGION))
-    async with http_by_hand(here.play) as hand, connect(hand.url) as client:
+    async with scripted_http_server(here.handler) as server, connect(server.url) as client:
         assert (await client.call_tool("query", {"region": "eu"})).text == "seven"
         assert [one.message["method"] for one in here.heard[1:]] == [
             "tools/call",
@@ -385,11 +398,11 @@ async def test_a_mismatch_is_answered_by_one_look_at_the_list_and_one_more_try()
 @live
 async def test_a_call_that_was_refused_certainly_had_no_effect() -> None:
     class Silent(HttpRunner):
-        def answer(self, heard: Heard) -> bytes:
-            listing = heard.message["method"] == "tools/list"
-            return whole(503, b"") if listing else super().answer(heard)
+        def answer(self, request: ReceivedRequest) -> bytes:
+            listing = request.message["method"] == "tools/list"
+            return http_response(503, b"") if listing else super().answer(request)
 
-    async with http_by_hand(Silent().play) as hand, connect(hand.url) as client:
+    async with scripted_http_server(Silent().handler) as server, connect(server.url) as client:
         with pytest.raises(ChannelError) as raised:
             await client.call_tool("query", {"region": "eu"})
         assert "503" in str(raised.value)
@@ -400,7 +413,10 @@ async def test_a_call_that_was_refused_certainly_had_no_effect() -> None:
 @live
 async def test_a_tool_with_an_invalid_header_is_left_out_with_a_warning() -> None:
     here = HttpRunner(tool("good", REGION), tool("bad", BAD), tool("plain"))
-    async with http_by_hand(here.play) as hand, connect(hand.url, server_name="shop") as client:
+    async with (
+        scripted_http_server(here.handler) as server,
+        connect(server.url, server_name="shop") as client,
+    ):
         with Records("colonnade.client") as log:
             assert [one.name for one in await client.list_tools()] == ["good", "plain"]
         (line,) = log.lines
@@ -416,14 +432,14 @@ async def test_a_tool_whose_header_no_request_could_have_is_left_out() -> None:
         tool("no_token", {"region": {"type": "string", "x-mcp-header": "My Region"}}),
         tool("in_a_list", {"regions": {"type": "array", "items": mirrored}}),
     )
-    async with http_by_hand(here.play) as hand, connect(hand.url) as client:
+    async with scripted_http_server(here.handler) as server, connect(server.url) as client:
         assert [one.name for one in await client.list_tools()] == ["good"]
 
 
 @live
 async def test_where_there_are_no_headers_nothing_is_left_out(revision: Revision) -> None:
     replies = {"tools/list": lambda params: listed(tool("bad", BAD))}
-    async with by_hand(revision, replies) as (client, _):
+    async with scripted_server(revision, replies) as (client, _):
         assert [one.name for one in await client.list_tools()] == ["bad"]
 
 
@@ -456,10 +472,10 @@ async def test_a_tool_that_cannot_be_read_is_left_out_with_a_word_and_the_others
 ) -> None:
     bad: JSON = {"name": "bad", "inputSchema": "none"}
     replies = {"tools/list": lambda params: listed(tool("look"), bad, tool("see"))}
-    with Records("colonnade.client") as heard:
-        async with by_hand(revision, replies) as (client, _):
+    with Records("colonnade.client") as request:
+        async with scripted_server(revision, replies) as (client, _):
             assert [one.name for one in await client.list_tools()] == ["look", "see"]
-        (said,) = heard.lines
+        (said,) = request.lines
     assert "skipped an item of tools/list: Tool, at `inputSchema`: expected" in said
 
 
@@ -467,8 +483,8 @@ async def test_a_tool_that_cannot_be_read_is_left_out_with_a_word_and_the_others
 async def test_of_many_tools_that_cannot_be_read_only_some_are_named() -> None:
     bad = [tool("look"), *({"name": f"bad{number}"} for number in range(100))]
     replies = {"tools/list": lambda params: listed(*bad)}
-    with Records("colonnade.client") as heard:
-        async with by_hand(NEWEST, replies) as (client, _):
+    with Records("colonnade.client") as request:
+        async with scripted_server(NEWEST, replies) as (client, _):
             assert [one.name for one in await client.list_tools()] == ["look"]
-    assert len(heard.lines) == 11
-    assert heard.lines[-1].endswith("skipped 100 items of tools/list")
+    assert len(request.lines) == 11
+    assert request.lines[-1].endswith("skipped 100 items of tools/list")

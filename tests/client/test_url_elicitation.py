@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from client.scripted_server import JSON, Door, Refusal, through
+from client.scripted_server import JSON, Refusal, ScriptedTransport, connected_client
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import Declined, RemoteError
 from colonnade.protocol import types as t
@@ -60,12 +60,12 @@ def agreeing(seen: list[str], shop: Shop | None = None) -> InputCallbacks:
 async def test_a_page_is_visited_and_the_call_made_again(revision: Revision) -> None:
     seen: list[str] = []
     shop = Shop("a", "b")
-    door = Door(revision, {"tools/call": shop.call})
-    async with through(door, answers=agreeing(seen, shop)) as client:
+    transport = ScriptedTransport(revision, {"tools/call": shop.call})
+    async with connected_client(transport, answers=agreeing(seen, shop)) as client:
         assert (await client.call_tool("pay")).text == "done"
     assert seen == ["https://example.com/connect/a", "https://example.com/connect/b"]
     assert shop.calls == 2
-    first, second = door.hand.requests("tools/call")
+    first, second = transport.server.requests("tools/call")
     assert first["id"] != second["id"]
 
 
@@ -73,14 +73,14 @@ async def test_a_page_is_visited_and_the_call_made_again(revision: Revision) -> 
 @live
 async def test_a_user_who_does_not_want_to_is_not_asked_again(revision: Revision) -> None:
     shop = Shop("a", "b")
-    door = Door(revision, {"tools/call": shop.call})
+    transport = ScriptedTransport(revision, {"tools/call": shop.call})
     asked: list[str] = []
 
     def no(params: t.ElicitRequestParams) -> bool:
         asked.append(params.message)
         return False
 
-    async with through(door, answers=InputCallbacks(on_elicit=no)) as client:
+    async with connected_client(transport, answers=InputCallbacks(on_elicit=no)) as client:
         with pytest.raises(Declined, match="declined to open the URL"):
             await client.call_tool("pay")
     assert (asked, shop.calls) == (["Connect"], 1)
@@ -93,18 +93,18 @@ async def test_a_visit_that_is_not_over_is_waited_for_and_strange_notices_are_ig
 ) -> None:
     seen: list[str] = []
     shop = Shop("a")
-    door = Door(revision, {"tools/call": shop.call})
-    async with through(door, answers=agreeing(seen)) as client:
+    transport = ScriptedTransport(revision, {"tools/call": shop.call})
+    async with connected_client(transport, answers=agreeing(seen)) as client:
         calling = asyncio.ensure_future(client.call_tool("pay"))
         await until(lambda: shop.calls == 2)
         for id in ("never heard of", "b"):
-            door.hand.tell(COMPLETE, {"elicitationId": id})
+            transport.server.notify(COMPLETE, {"elicitationId": id})
         await client.ping()
         assert (shop.calls, len(seen)) == (2, 1)
         shop.wants.clear()
-        door.hand.tell(COMPLETE, {"elicitationId": "a"})
+        transport.server.notify(COMPLETE, {"elicitationId": "a"})
         assert (await calling).text == "done"
-        door.hand.tell(COMPLETE, {"elicitationId": "a"})  # it was over before
+        transport.server.notify(COMPLETE, {"elicitationId": "a"})  # it was over before
         await client.ping()
     assert len(seen) == 1, "nobody is sent to the same page twice"
 
@@ -113,8 +113,8 @@ async def test_a_visit_that_is_not_over_is_waited_for_and_strange_notices_are_ig
 @live
 async def test_a_server_that_is_never_content_is_an_error_in_the_end(revision: Revision) -> None:
     shop = Shop("a")
-    door = Door(revision, {"tools/call": shop.call})
-    async with through(door, answers=agreeing([]), timeout_s=0.5) as client:
+    transport = ScriptedTransport(revision, {"tools/call": shop.call})
+    async with connected_client(transport, answers=agreeing([]), timeout_s=0.5) as client:
         with pytest.raises(RemoteError, match="visit these first") as caught:
             await client.call_tool("pay")
         assert caught.value.code == -32042
@@ -124,7 +124,7 @@ async def test_a_server_that_is_never_content_is_an_error_in_the_end(revision: R
 @live
 async def test_who_cannot_be_asked_gets_the_error_as_it_is(revision: Revision) -> None:
     shop = Shop("a")
-    async with through(Door(revision, {"tools/call": shop.call})) as client:
+    async with connected_client(ScriptedTransport(revision, {"tools/call": shop.call})) as client:
         with pytest.raises(RemoteError, match="visit these first"):
             await client.call_tool("pay")
     assert shop.calls == 1

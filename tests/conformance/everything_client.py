@@ -39,7 +39,7 @@ SCENARIOS: dict[str, Scenario] = {}
 LEFT_OUT = "is left out"
 
 
-def plays(name: str) -> Callable[[Scenario], Scenario]:
+def scenario(name: str) -> Callable[[Scenario], Scenario]:
     """The scenario of the suite that a function plays."""
 
     def kept(scenario: Scenario) -> Scenario:
@@ -68,13 +68,13 @@ async def say(client: Client, tool: str, wanted: str, **arguments: Any) -> None:
 # ---------------------------------------------------------------- both eras
 
 
-@plays("tools_call")
+@scenario("tools_call")
 async def tools_call(client: Client) -> None:
     equal(await names(client), ["add_numbers"])
     await say(client, "add_numbers", "The sum of 5 and 3 is 8", a=5, b=3)
 
 
-@plays("json-schema-2020-12-preservation")
+@scenario("json-schema-2020-12-preservation")
 async def schema_kept(client: Client) -> None:
     tools = {tool.name: tool for tool in await client.list_tools()}
     schema = tools["json_schema_2020_12_tool"].input_schema
@@ -85,13 +85,13 @@ async def schema_kept(client: Client) -> None:
 # ---------------------------------------------------------------- with a handshake
 
 
-@plays("initialize")
+@scenario("initialize")
 async def initialize(client: Client) -> None:
     equal(client.server, t.Implementation(name="test-server", version="1.0.0"))
     await client.ping()
 
 
-@plays("elicitation-sep1034-client-defaults")
+@scenario("elicitation-sep1034-client-defaults")
 async def defaults(client: Client) -> None:
     """The question comes on the stream of the session, not on that of the call."""
     equal(await names(client), ["test_client_elicitation_defaults"])
@@ -102,7 +102,7 @@ async def defaults(client: Client) -> None:
     equal(json.loads(content), wanted)
 
 
-@plays("sse-retry")
+@scenario("sse-retry")
 async def polled(client: Client) -> None:
     equal(await names(client), ["test_reconnection"])
     await say(client, "test_reconnection", "Reconnection test completed successfully")
@@ -111,13 +111,13 @@ async def polled(client: Client) -> None:
 # ---------------------------------------------------------------- without one
 
 
-@plays("request-metadata")
+@scenario("request-metadata")
 async def metadata(client: Client) -> None:
     equal(await names(client), [])
     equal((await client.call_tool("anything", {})).content, [])
 
 
-@plays("http-standard-headers")
+@scenario("http-standard-headers")
 async def standard_headers(client: Client) -> None:
     for tool in await names(client):
         await say(client, tool, "Headers test completed")
@@ -130,7 +130,7 @@ async def standard_headers(client: Client) -> None:
     equal((await client.get_prompt("test_prompt")).messages, [])
 
 
-@plays("http-custom-headers")
+@scenario("http-custom-headers")
 async def custom_headers(client: Client) -> None:
     calls = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])["toolCalls"]
     equal(await names(client), [call["name"] for call in calls])
@@ -138,21 +138,21 @@ async def custom_headers(client: Client) -> None:
         equal((await client.call_tool(call["name"], call["arguments"])).is_error, False)
 
 
-@plays("http-invalid-tool-headers")
+@scenario("http-invalid-tool-headers")
 async def invalid_headers(client: Client) -> None:
     """One tool can be used; each of the others is left out, and a warning says so."""
     equal(await names(client), ["valid_tool"])
     await say(client, "valid_tool", "Tool call received", region="us-west1")
 
 
-@plays("sep-2322-client-request-state")
+@scenario("sep-2322-client-request-state")
 async def request_state(client: Client) -> None:
     await say(client, "test_mrtr_echo_state", "echo-state-ok")
     await say(client, "test_mrtr_no_state", "no-state-ok")
     await say(client, "test_mrtr_no_result_type", "no-result-type-test-ok")
 
 
-@plays("json-schema-ref-no-deref")
+@scenario("json-schema-ref-no-deref")
 async def reference_left_alone(client: Client) -> None:
     [tool] = await client.list_tools()
     reference = tool.input_schema["properties"]["profile"]["$ref"]
@@ -175,7 +175,7 @@ STOPS = {
 }
 
 
-def visit(url: str) -> str:
+def open_page(url: str) -> str:
     """What a browser does with a person who says yes to everything: where it is sent back to."""
 
     class Stay(urllib.request.HTTPRedirectHandler):
@@ -236,10 +236,12 @@ def auth_for(scenario: str, url: str) -> Auth | None:
                 client_id=context["client_id"],
                 client_secret=context["client_secret"],
                 redirect_uri=REDIRECT_URI,
-                on_redirect=visit,
+                on_redirect=open_page,
             )
         case _:
-            return Login(client_metadata_url=DOCUMENT, redirect_uri=REDIRECT_URI, on_redirect=visit)
+            return Login(
+                client_metadata_url=DOCUMENT, redirect_uri=REDIRECT_URI, on_redirect=open_page
+            )
 
 
 async def protected(client: Client) -> None:
@@ -260,7 +262,7 @@ async def stopped(scenario: str, playing: Coroutine[Any, Any, None]) -> None:
 # ---------------------------------------------------------------- the program
 
 
-class Heard(logging.Handler):
+class LogCollector(logging.Handler):
     """What was warned of."""
 
     def __init__(self) -> None:
@@ -271,7 +273,7 @@ class Heard(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-async def play(scenario: str, revision: str, url: str) -> None:
+async def run_scenario(scenario: str, revision: str, url: str) -> None:
     """Play one scenario; raises where an answer is not what it should be."""
     opened: list[Client] = []
 
@@ -300,9 +302,9 @@ async def play(scenario: str, revision: str, url: str) -> None:
 def main() -> None:
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     revision = os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"]
-    heard = Heard()
+    heard = LogCollector()
     logging.getLogger().addHandler(heard)
-    playing = play(scenario, revision, sys.argv[-1])
+    playing = run_scenario(scenario, revision, sys.argv[-1])
     asyncio.run(stopped(scenario, playing) if scenario in STOPS else playing)
     left_out = [line for line in heard.lines if LEFT_OUT in line]
     equal([line for line in heard.lines if line not in left_out], [])

@@ -109,7 +109,7 @@ CHECKS: Mapping[str, Mapping[str, int]] = {
 SKIPPED = {"http-standard-headers": 2}
 
 
-class Played(NamedTuple):
+class ScenarioRun(NamedTuple):
     """One scenario as the suite left it: what it ended with, what it saw, what the client wrote."""
 
     ended: int
@@ -126,7 +126,7 @@ class Suite(NamedTuple):
     results: Path
     command: str
 
-    def play(self, scenario: str, revision: str) -> Played | None:
+    def play(self, scenario: str, revision: str) -> ScenarioRun | None:
         """Play one scenario alone; None where the suite has left nothing."""
         folder = self.results / revision / scenario
         folder.mkdir(parents=True)
@@ -142,20 +142,20 @@ class Suite(NamedTuple):
                 ).returncode
             except subprocess.TimeoutExpired:
                 return None
-        return read_played(folder, ended)
+        return read_run(folder, ended)
 
 
-def read_played(folder: Path, ended: int) -> Played | None:
+def read_run(folder: Path, ended: int) -> ScenarioRun | None:
     """What the suite wrote into the folder of one scenario."""
     found = list(folder.rglob("checks.json"))
     if len(found) != 1:
         return None
     checks = msgspec.json.decode(found[0].read_bytes(), type=list[Check])
     said, complained = (found[0].with_name(f"{one}.txt") for one in ("stdout", "stderr"))
-    return Played(ended, checks, said.read_text("utf-8"), complained.read_text("utf-8"))
+    return ScenarioRun(ended, checks, said.read_text("utf-8"), complained.read_text("utf-8"))
 
 
-def judge(scenario: str, played: Played | None) -> Verdict:
+def judge(scenario: str, played: ScenarioRun | None) -> Verdict:
     """The verdict on a scenario; None is for one that did not run."""
     if played is None:
         return Verdict(scenario, {}, ["did not run"])

@@ -15,10 +15,10 @@ from conformance.score_client import (
     FINISHED,
     REQUIRED,
     SKIPPED,
-    Played,
+    ScenarioRun,
     judge,
     main,
-    read_played,
+    read_run,
 )
 
 # Writes what the suite would: everything that is in a scenario, but for what `told` says of it.
@@ -52,9 +52,9 @@ def succeeded(scenario: str) -> list[Check]:
     ]
 
 
-def played(scenario: str, *more: str) -> Played:
+def played(scenario: str, *more: str) -> ScenarioRun:
     others = [Check(id="other", status=status) for status in more]
-    return Played(0, [*succeeded(scenario), *others], f"{FINISHED}\n", "")
+    return ScenarioRun(0, [*succeeded(scenario), *others], f"{FINISHED}\n", "")
 
 
 @pytest.mark.parametrize("scenario", CHECKS)
@@ -67,7 +67,7 @@ def test_a_client_that_does_everything_passes(scenario: str) -> None:
 def test_a_client_that_does_nothing_passes_nowhere(scenario: str, skipped: int) -> None:
     """Not even where the suite itself has nothing against it."""
     checks = [Check(id="any", status="SKIPPED")] * skipped
-    assert judge(scenario, Played(0, checks, FINISHED, "")).reasons
+    assert judge(scenario, ScenarioRun(0, checks, FINISHED, "")).reasons
 
 
 @pytest.mark.parametrize("scenario", CHECKS)
@@ -75,7 +75,7 @@ def test_each_check_that_is_missing_once_is_named(scenario: str) -> None:
     for missing in CHECKS[scenario]:
         left = succeeded(scenario)
         left.remove(next(check for check in left if check.id == missing))
-        [reason] = judge(scenario, Played(0, left, FINISHED, "")).reasons
+        [reason] = judge(scenario, ScenarioRun(0, left, FINISHED, "")).reasons
         assert reason.startswith(f"{missing} succeeded")
 
 
@@ -104,12 +104,12 @@ def test_a_client_that_did_not_end_in_silence_fails(change: dict[str, object]) -
 
 def test_a_scenario_that_did_not_run_or_that_nobody_knows_fails() -> None:
     assert judge("tools_call", None).reasons == ["did not run"]
-    unknown = judge("new-one", Played(0, [Check(id="own", status="SUCCESS")], FINISHED, ""))
+    unknown = judge("new-one", ScenarioRun(0, [Check(id="own", status="SUCCESS")], FINISHED, ""))
     assert unknown.reasons == ["nobody has said here what is in it"]
 
 
 def test_a_folder_without_results_is_no_result(tmp_path: Path) -> None:
-    assert read_played(tmp_path, 0) is None
+    assert read_run(tmp_path, 0) is None
 
 
 def test_every_scenario_that_is_scored_is_played_by_our_client() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from colonnade import Client, ColonnadeError, Context, Limits, Server, connect
 from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025
-from deploy.nginx import NAME, START_S, Front, fronted, tunnel
+from deploy.nginx import NAME, START_S, NginxProxy, nginx_proxy, tunnel
 
 URL = f"https://{NAME}/mcp"
 BOTH = [NOVEMBER_2025.date, JULY_2026.date]
@@ -67,7 +67,7 @@ class Things:
 @contextlib.asynccontextmanager
 async def behind(
     folder: Path, things: Things, keep_alive_s: float = KEEP_ALIVE_S, **changed: str
-) -> AsyncGenerator[Front]:
+) -> AsyncGenerator[NginxProxy]:
     """The server and nginx in front of it."""
     started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
@@ -81,7 +81,7 @@ async def behind(
     )
     try:
         site = await asyncio.wait_for(started, START_S)
-        async with fronted(site.port, folder, **changed) as front:
+        async with nginx_proxy(site.port, folder, **changed) as front:
             yield front
     finally:
         serving.cancel()
@@ -90,7 +90,7 @@ async def behind(
 
 @contextlib.asynccontextmanager
 async def visited(
-    front: Front, revision: str, patch: pytest.MonkeyPatch, url: str = URL, **options: Any
+    front: NginxProxy, revision: str, patch: pytest.MonkeyPatch, url: str = URL, **options: Any
 ) -> AsyncGenerator[Client]:
     """A client that knows nothing but the public address."""
     async with tunnel(front) as proxy:

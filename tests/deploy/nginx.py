@@ -57,7 +57,7 @@ def free_port() -> int:
 
 
 @dataclass
-class Front:
+class NginxProxy:
     """An nginx that runs: its ports, and whom to trust."""
 
     plain: int
@@ -102,7 +102,7 @@ def configured(text: str, upstream: int, plain: int, tls: int, folder: Path) -> 
 
 
 @contextlib.asynccontextmanager
-async def fronted(upstream: int, folder: Path, **changed: str) -> AsyncGenerator[Front]:
+async def nginx_proxy(upstream: int, folder: Path, **changed: str) -> AsyncGenerator[NginxProxy]:
     """nginx in front of a port; `changed` replaces settings of the example, to see what they do."""
     authority = Authority(folder)
     authority.serving(NAME)  # writes the certificate
@@ -123,7 +123,7 @@ async def fronted(upstream: int, folder: Path, **changed: str) -> AsyncGenerator
         process = subprocess.Popen([*command, "-g", "daemon off;"], stderr=subprocess.DEVNULL)
         try:
             if await _answers(process, plain):
-                yield Front(plain, tls, authority, folder)
+                yield NginxProxy(plain, tls, authority, folder)
                 return
         finally:
             process.terminate()
@@ -147,7 +147,7 @@ async def _answers(process: "subprocess.Popen[bytes]", port: int) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def tunnel(front: Front) -> AsyncGenerator[str]:
+async def tunnel(front: NginxProxy) -> AsyncGenerator[str]:
     """A proxy that leads whoever asks for the public name to nginx here; its address."""
     pipes: set[asyncio.Task[None]] = set()
 

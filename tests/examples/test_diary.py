@@ -41,7 +41,7 @@ async def test_each_person_has_a_diary_and_only_who_may_write_writes() -> None:
     async with issuing() as issuer, served(issuer) as port:
 
         async def call(who: str, scope: str, tool: str, **arguments: Any) -> Any:
-            token = issuer.pens[0].sign(issuer.claims(RESOURCE, sub=who, scope=scope))
+            token = issuer.signing_keys[0].sign(issuer.claims(RESOURCE, sub=who, scope=scope))
             async with Bearer(port, token) as caller:
                 return await caller.modern("tools/call", {"name": tool, "arguments": arguments})
 

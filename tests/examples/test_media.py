@@ -7,7 +7,7 @@ import wave
 from typing import Any
 
 from colonnade.protocol.revision import OutputRoot, Revision
-from examples.example_client import visit
+from examples.example_client import run_example
 
 
 def size(block: dict[str, Any]) -> tuple[int, int]:
@@ -20,10 +20,10 @@ def size(block: dict[str, Any]) -> tuple[int, int]:
 
 
 def test_pictures_and_sounds(revision: Revision) -> None:
-    with visit("media.py", revision) as guest:
-        assert size(guest.call("chart")["content"][0]) == (5, 8)
-        assert size(guest.call("swatch", grey=10)["content"][0]) == (8, 8)
-        (sound,) = guest.call("tone")["content"]
+    with run_example("media.py", revision) as client:
+        assert size(client.call("chart")["content"][0]) == (5, 8)
+        assert size(client.call("swatch", grey=10)["content"][0]) == (8, 8)
+        (sound,) = client.call("tone")["content"]
         if "audio" in revision.blocks:
             assert (sound["type"], sound["mimeType"]) == ("audio", "audio/wav")
             data = sound["data"]
@@ -35,8 +35,8 @@ def test_pictures_and_sounds(revision: Revision) -> None:
 
 
 def test_several_blocks_and_a_link_that_leads_somewhere(revision: Revision) -> None:
-    with visit("media.py", revision) as guest:
-        words, picture, table, link = guest.call("report")["content"]
+    with run_example("media.py", revision) as client:
+        words, picture, table, link = client.call("report")["content"]
         assert words["text"] == "24 sold this week."
         assert size(picture) == (5, 8)
         assert table["resource"]["text"].splitlines()[0] == "mon,3"
@@ -44,13 +44,13 @@ def test_several_blocks_and_a_link_that_leads_somewhere(revision: Revision) -> N
             assert (link["type"], link["uri"]) == ("resource_link", "sales://thu")
         else:
             assert "sales://thu" in link["text"]
-        (read,) = guest.ask("resources/read", {"uri": "sales://thu"})["contents"]
+        (read,) = client.ask("resources/read", {"uri": "sales://thu"})["contents"]
         assert read["text"] == '{"thu":8}'
 
 
 def test_a_result_that_says_it_all(revision: Revision) -> None:
-    with visit("media.py", revision) as guest:
-        result = guest.call("best")
+    with run_example("media.py", revision) as client:
+        result = client.call("best")
         assert result["content"][0]["text"] == "The best day was thu."
         if revision.output_root is not OutputRoot.NONE:
             assert result["structuredContent"] == {"day": "thu"}

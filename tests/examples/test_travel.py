@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from colonnade.protocol.revision import ChangeNotifications, InputRequests, OutputRoot, Revision
-from examples.example_client import EXAMPLES, WAIT_S, visit
+from examples.example_client import EXAMPLES, WAIT_S, run_example
 from http_client import Caller
 from live import live_for
 
@@ -23,17 +23,19 @@ TRAIN = {"number": "EC 171", "leaves": "07:16", "euros": 38}
 
 
 def test_a_train_is_found_and_booked_over_a_pipe(revision: Revision) -> None:
-    with visit("travel.py", revision, errors=CLOSED) as guest:
-        guest.answer = lambda method, params: SEAT
-        assert json.loads(guest.text("find", **FIND["arguments"])) == [TRAIN]
-        assert guest.text("compare") == "EC 171 costs 38 euros"
+    with run_example("travel.py", revision, errors=CLOSED) as client:
+        client.answer = lambda method, params: SEAT
+        assert json.loads(client.text("find", **FIND["arguments"])) == [TRAIN]
+        assert client.text("compare") == "EC 171 costs 38 euros"
         if not revision.elicitation.modes:
-            assert "needs elicitation" in guest.failure("book", train="EC 171")
+            assert "needs elicitation" in client.failure("book", train="EC 171")
             return
-        guest.follow(resourceSubscriptions=["trips://mine"])
-        assert json.loads(guest.text("book", train="EC 171")) == BOOKED
-        assert guest.await_told("notifications/resources/updated")["uri"] == "trips://mine"
-        (read,) = guest.ask("resources/read", {"uri": "trips://mine"})["contents"]
+        client.subscribe(resourceSubscriptions=["trips://mine"])
+        assert json.loads(client.text("book", train="EC 171")) == BOOKED
+        assert (
+            client.wait_for_notification("notifications/resources/updated")["uri"] == "trips://mine"
+        )
+        (read,) = client.ask("resources/read", {"uri": "trips://mine"})["contents"]
         assert json.loads(read["text"]) == [BOOKED]
 
 

@@ -3,12 +3,12 @@
 import pytest
 
 from colonnade.protocol.revision import BadToolInput, OutputRoot, Revision
-from examples.example_client import Rejected, visit
+from examples.example_client import Rejected, run_example
 
 
 def test_a_forecast_is_data_with_a_copy_in_words(revision: Revision) -> None:
-    with visit("weather.py", revision) as guest:
-        result = guest.call("forecast", city="Oslo", days=2, unit="F")
+    with run_example("weather.py", revision) as client:
+        result = client.call("forecast", city="Oslo", days=2, unit="F")
         days = [
             {"day": "2026-01-01", "high": 39.2, "sky": "sun"},
             {"day": "2026-01-02", "high": 40.2, "sky": "cloud"},
@@ -18,35 +18,35 @@ def test_a_forecast_is_data_with_a_copy_in_words(revision: Revision) -> None:
         else:
             assert result["structuredContent"] == {"city": "Oslo", "unit": "F", "days": days}
         assert '"sky":"cloud"' in result["content"][0]["text"]
-        mean = guest.call("record", station="roof", celsius="4.5")
+        mean = client.call("record", station="roof", celsius="4.5")
         assert mean["content"][0]["text"] == "3.0"
         wrapped = {OutputRoot.OBJECT: {"result": 3.0}, OutputRoot.ANY: 3.0}
         assert mean.get("structuredContent") == wrapped.get(revision.output_root)
 
 
 def test_mistakes_are_answered_in_words_that_a_model_can_act_on(revision: Revision) -> None:
-    with visit("weather.py", revision, errors="spread failed (id ") as guest:
-        assert guest.failure("forecast", city="Olso") == "No city 'Olso'. Did you mean 'Oslo'?"
+    with run_example("weather.py", revision, errors="spread failed (id ") as client:
+        assert client.failure("forecast", city="Olso") == "No city 'Olso'. Did you mean 'Oslo'?"
         if revision.bad_tool_input is BadToolInput.RESULT:
-            words = guest.failure("forecast", city="Oslo", days=99)
+            words = client.failure("forecast", city="Oslo", days=99)
         else:
             with pytest.raises(Rejected) as caught:
-                guest.call("forecast", city="Oslo", days=99)
+                client.call("forecast", city="Oslo", days=99)
             words = caught.value.message
         assert words.startswith("forecast: days")
         with pytest.raises(Rejected, match="-32602"):
-            guest.call("forcast", city="Oslo")
-        assert guest.call("close", station="airport")["content"] == []
-        assert "No station 'airport'; there are harbour." in guest.failure(
+            client.call("forcast", city="Oslo")
+        assert client.call("close", station="airport")["content"] == []
+        assert "No station 'airport'; there are harbour." in client.failure(
             "close", station="airport"
         )
-        guest.call("close", station="harbour")
-        assert guest.failure("spread").startswith("spread failed (id ")
+        client.call("close", station="harbour")
+        assert client.failure("spread").startswith("spread failed (id ")
 
 
 def test_what_clients_are_told_of_a_tool(revision: Revision) -> None:
-    with visit("weather.py", revision) as guest:
-        tools = {tool["name"]: tool for tool in guest.ask("tools/list")["tools"]}
+    with run_example("weather.py", revision) as client:
+        tools = {tool["name"]: tool for tool in client.ask("tools/list")["tools"]}
         assert list(tools) == ["forecast", "record", "close", "spread"]
         schema = tools["forecast"]["inputSchema"]
         assert schema["required"] == ["city"]

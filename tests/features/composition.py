@@ -10,7 +10,7 @@ from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ChangeNotifications, Revision
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
-from server.raw_client import Client, Rejected, talk, words
+from server.raw_client import Client, Rejected, raw_client, text_content
 
 COMPOSITION = Group("Server, capabilities, lists and pagination")
 TOOLS = "notifications/tools/list_changed"
@@ -24,9 +24,9 @@ async def names(client: Client) -> list[str]:
 
 async def introduced(server: Server, revision: Revision) -> tuple[JSON, JSON]:
     """The result of the handshake or `server/discover`, and `serverInfo`."""
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         if revision.handshake:
-            first = client.heard[0]["result"]
+            first = client.received[0]["result"]
             return first, first["serverInfo"]
         first = await client.ask("server/discover")
         return first, first["_meta"]["io.modelcontextprotocol/serverInfo"]
@@ -76,7 +76,7 @@ async def undeclared(revision: Revision) -> Verdict:
     server.tool(name="a")(lambda: "x")
     first, _ = await introduced(server, revision)
     assert first["capabilities"] == {"tools": {"listChanged": True}}
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         seen = {
             await refusal(client.ask(method))
             for method in ("prompts/list", "resources/list", "resources/templates/list")
@@ -103,7 +103,7 @@ async def lifespan(revision: Revision) -> Verdict:
     async def show(ctx: Context) -> str:
         return str(ctx.state)
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("show") == "the database"
         assert await client.text("show") == "the database"
         assert did == ["enter"]
@@ -135,7 +135,7 @@ async def dependencies(revision: Revision) -> Verdict:
         did.append("run")
         return f"{who}, {db}"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         tool = (await client.ask("tools/list"))["tools"][0]
         assert tool["inputSchema"].get("properties", {}) == {}
         for _ in range(2):
@@ -157,7 +157,7 @@ async def server_scope(revision: Revision) -> Verdict:
     async def show(pool: Annotated[str, Depends(pool, scope="server")]) -> str:
         return pool
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for _ in range(3):
             assert await client.text("show") == "pool"
         assert did == ["open"]
@@ -176,7 +176,7 @@ async def overridden(revision: Revision) -> Verdict:
     async def show(db: Annotated[str, Depends(get_db)]) -> str:
         return db
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         with server.overrides({get_db: lambda: "fake"}):
             assert await client.text("show") == "fake"
         assert await client.text("show") == "real"
@@ -199,8 +199,8 @@ async def layer(revision: Revision) -> Verdict:
             return t.CallToolResult(content=[*result.content, t.TextContent(text="!")])
         return result
 
-    async with talk(server, revision) as client:
-        assert words(await client.call("a")) == "x!"
+    async with raw_client(server, revision) as client:
+        assert text_content(await client.call("a")) == "x!"
         assert await refusal(client.ask("prompts/list"), "not today") == refused(-32600)
     assert seen == ["tools/call", "prompts/list"]
     return WORKS
@@ -214,14 +214,14 @@ async def mounted(revision: Revision) -> Verdict:
     maps.prompt(name="plan")(lambda: "plan")
     maps.resource("maps://{x}")(lambda x: f"map {x}")
     server.mount(maps, namespace="maps")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await names(client) == ["own", "maps_route"]
         assert await client.text("maps_route") == "route"
         assert (await client.ask("prompts/get", {"name": "maps_plan"}))["messages"]
         assert (await client.read("maps://a"))[0]["text"] == "map a"
         await listen(client, toolsListChanged=True)
         maps.tool(name="later")(lambda: "later")
-        await client.until(lambda: client.told(TOOLS))
+        await client.until(lambda: client.notifications(TOOLS))
         assert await client.text("maps_later") == "later"
     return WORKS
 
@@ -233,7 +233,7 @@ async def listen(client: Client, **wanted: Any) -> None:
     """Subscribe to `list_changed`, as the revision does it."""
     if client.revision.change_notifications is ChangeNotifications.LISTEN:
         client.send("subscriptions/listen", {"notifications": wanted})
-        await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
+        await client.until(lambda: client.notifications("notifications/subscriptions/acknowledged"))
 
 
 @COMPOSITION.feature("`list_changed` when tools, resources or prompts are added or removed", WORKS)
@@ -242,7 +242,7 @@ async def changes(revision: Revision) -> Verdict:
     server.tool(name="a")(lambda: "x")
     server.prompt(name="p")(lambda: "x")
     server.resource("r://a")(lambda: "x")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await listen(
             client, toolsListChanged=True, promptsListChanged=True, resourcesListChanged=True
         )
@@ -251,8 +251,12 @@ async def changes(revision: Revision) -> Verdict:
         server.prompts.remove("p")
         server.resource("r://{x}")(lambda x: x)
         for method in (TOOLS, PROMPTS, RESOURCES):
-            await client.until(lambda method=method: client.told(method))
-        assert [len(client.told(method)) for method in (TOOLS, PROMPTS, RESOURCES)] == [1, 1, 1]
+            await client.until(lambda method=method: client.notifications(method))
+        assert [len(client.notifications(method)) for method in (TOOLS, PROMPTS, RESOURCES)] == [
+            1,
+            1,
+            1,
+        ]
         assert await names(client) == ["a", "b", "c"]
         assert await client.text("b") == "b"
     return WORKS
@@ -264,12 +268,12 @@ async def changes(revision: Revision) -> Verdict:
 async def first_of_its_kind(revision: Revision) -> Verdict:
     server = Server("s")
     server.tool(name="a")(lambda: "x")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         server.prompt(name="p")(lambda: "x")
         found = await tried(client.ask("prompts/list"))
     if isinstance(found, Rejected):
-        assert client.told(PROMPTS) == []  # not declared in the handshake, so not sent
-        async with talk(server, revision) as later:
+        assert client.notifications(PROMPTS) == []  # not declared in the handshake, so not sent
+        async with raw_client(server, revision) as later:
             assert (await later.ask("prompts/list"))["prompts"] == [{"name": "p"}]
         return refused(found.code)
     assert found["prompts"] == [{"name": "p"}]
@@ -280,11 +284,11 @@ async def first_of_its_kind(revision: Revision) -> Verdict:
 async def declared_before(revision: Revision) -> Verdict:
     server = Server("s", declares=["prompts"])
     server.tool(name="a")(lambda: "x")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert (await client.ask("prompts/list"))["prompts"] == []
         await listen(client, promptsListChanged=True)
         server.prompt(name="p")(lambda: "x")
-        await client.until(lambda: client.told(PROMPTS))
+        await client.until(lambda: client.notifications(PROMPTS))
         assert (await client.ask("prompts/list"))["prompts"] == [{"name": "p"}]
     return WORKS
 
@@ -295,13 +299,13 @@ async def declared_before(revision: Revision) -> Verdict:
 async def unasked(revision: Revision) -> Verdict:
     server = Server("s")
     server.tool(name="a")(lambda: "x")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         server.tool(name="b")(lambda: "x")
         if revision.change_notifications is ChangeNotifications.SESSION:
-            await client.until(lambda: client.told(TOOLS))
+            await client.until(lambda: client.notifications(TOOLS))
             return WORKS
         assert await names(client) == ["a", "b"]
-        assert client.told(TOOLS) == []
+        assert client.notifications(TOOLS) == []
     return fallback("to subscribers only")
 
 
@@ -311,10 +315,10 @@ async def hidden(revision: Revision) -> Verdict:
     for name, tags in (("a1", {"a"}), ("a2", {"a"}), ("b1", {"b"}), ("c1", {"c"})):
         server.tool(name=name, tags=tags)(lambda: "x")
     server.prompt(name="p", tags={"a"})(lambda: "x")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await listen(client, toolsListChanged=True)
         server.disable("b1", tags={"a"})
-        await client.until(lambda: client.told(TOOLS))
+        await client.until(lambda: client.notifications(TOOLS))
         assert await names(client) == ["c1"]
         assert (await client.ask("prompts/list"))["prompts"] == []
         for name in ("a1", "b1"):
@@ -338,7 +342,7 @@ def many(**options: Any) -> Server:
 @COMPOSITION.feature("pagination, with cursors that stay valid when entries change", WORKS)
 async def pages(revision: Revision) -> Verdict:
     server = many(page_size=2)
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         first = await client.ask("tools/list")
         assert [tool["name"] for tool in first["tools"]] == ["e", "b"]
         server.tools.remove("e")
@@ -354,7 +358,7 @@ async def pages(revision: Revision) -> Verdict:
 
 @COMPOSITION.feature("invalid cursor", refused(-32602))
 async def bad_cursor(revision: Revision) -> Verdict:
-    async with talk(many(page_size=2), revision) as client:
+    async with raw_client(many(page_size=2), revision) as client:
         seen = {
             await refusal(client.ask("tools/list", {"cursor": cursor}), "cursor")
             for cursor in ("x", "", "YWZ0ZXI6LTE", "A" * 100)
@@ -366,7 +370,7 @@ async def bad_cursor(revision: Revision) -> Verdict:
 @COMPOSITION.feature("stable order: that of registration", WORKS)
 async def order(revision: Revision) -> Verdict:
     server = many()
-    async with talk(server, revision) as one, talk(server, revision) as two:
+    async with raw_client(server, revision) as one, raw_client(server, revision) as two:
         assert await names(one) == await names(two) == ["e", "b", "d", "a", "c"]
         await one.call("a")
         assert await names(one) == ["e", "b", "d", "a", "c"]
@@ -382,7 +386,7 @@ async def kept(revision: Revision) -> Verdict:
     server = many(ttl_s=60, cache_scope="public")
     server.prompt(name="p")(lambda: "x")
     server.resource("r://a")(lambda: "x")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         lists = [await client.ask(f"{kind}/list") for kind in ("tools", "prompts", "resources")]
     if not any("ttlMs" in one or "cacheScope" in one for one in lists):
         return fallback("omitted")

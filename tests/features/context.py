@@ -7,7 +7,7 @@ from colonnade import BlockingContext, Context, Server
 from colonnade.protocol.revision import LogControl, Revision
 from colonnade.store.memory import MemoryStore
 from features.feature import JSON, WORKS, Group, Verdict, failure, fallback, refusal, refused, tried
-from server.raw_client import Client, Rejected, talk, words
+from server.raw_client import Client, Rejected, raw_client, text_content
 
 CONTEXT = Group("Context: progress, logging, cancellation, state")
 PROGRESS = "notifications/progress"
@@ -41,21 +41,24 @@ def working() -> Server:
 
 @CONTEXT.feature("progress, if the request has a progress token", WORKS)
 async def progress(revision: Revision) -> Verdict:
-    async with talk(working(), revision) as client:
+    async with raw_client(working(), revision) as client:
         await client.call("work")
-        assert client.told(PROGRESS) == []
+        assert client.notifications(PROGRESS) == []
         for tool in ("work", "work_in_a_thread"):
             await client.call(tool, _meta={"progressToken": tool})
-    said = [(one["progressToken"], one["progress"], one["total"]) for one in client.told(PROGRESS)]
+    said = [
+        (one["progressToken"], one["progress"], one["total"])
+        for one in client.notifications(PROGRESS)
+    ]
     assert said == [("work", 1, 3), ("work", 2.5, 3), ("work_in_a_thread", 1, 3)]
     return WORKS
 
 
 @CONTEXT.feature("progress with a message", fallback("without the message"), *4 * [WORKS])
 async def progress_in_words(revision: Revision) -> Verdict:
-    async with talk(working(), revision) as client:
+    async with raw_client(working(), revision) as client:
         await client.call("work", _meta={"progressToken": 1})
-    first, second = client.told(PROGRESS)
+    first, second = client.notifications(PROGRESS)
     assert "message" not in second
     if "message" not in first:
         return fallback("without the message")
@@ -76,42 +79,42 @@ async def call_at(client: Client, level: str, tool: str) -> JSON:
 
 @CONTEXT.feature("log messages, at the logging level of the session or the request", WORKS)
 async def log(revision: Revision) -> Verdict:
-    async with talk(working(), revision) as client:
+    async with raw_client(working(), revision) as client:
         await call_at(client, "error", "work")
-        assert client.told(LOG) == []
+        assert client.notifications(LOG) == []
         await call_at(client, "warning", "work_in_a_thread")
         loud = {"level": "warning", "data": {"loud": True}, "logger": "tools"}
-        assert client.told(LOG) == [loud]
+        assert client.notifications(LOG) == [loud]
         await call_at(client, "debug", "work")
-        assert client.told(LOG)[1:] == [{"level": "debug", "data": "quiet"}, loud]
+        assert client.notifications(LOG)[1:] == [{"level": "debug", "data": "quiet"}, loud]
     return WORKS
 
 
 @CONTEXT.feature("log messages, without a logging level", *4 * [WORKS], fallback("not sent"))
 async def log_unasked(revision: Revision) -> Verdict:
-    async with talk(working(), revision) as client:
+    async with raw_client(working(), revision) as client:
         await client.call("work")
-    if not client.told(LOG):
+    if not client.notifications(LOG):
         return fallback("not sent")
-    assert [one["level"] for one in client.told(LOG)] == ["warning"]
+    assert [one["level"] for one in client.notifications(LOG)] == ["warning"]
     return WORKS
 
 
 @CONTEXT.feature("`logging/setLevel`", *4 * [WORKS], refused(-32601))
 async def set_level(revision: Revision) -> Verdict:
-    async with talk(working(), revision) as client:
+    async with raw_client(working(), revision) as client:
         found = await tried(client.ask("logging/setLevel", {"level": "debug"}))
         if isinstance(found, Rejected):
             return refused(found.code)
         assert found == {}
         await client.call("work")
-    assert [one["level"] for one in client.told(LOG)] == ["debug", "warning"]
+    assert [one["level"] for one in client.notifications(LOG)] == ["debug", "warning"]
     return WORKS
 
 
 @CONTEXT.feature("unknown logging level", refused(-32602))
 async def bad_level(revision: Revision) -> Verdict:
-    async with talk(working(), revision) as client:
+    async with raw_client(working(), revision) as client:
         return await refusal(call_at(client, "loud", "work"), "send one of alert")
 
 
@@ -124,10 +127,10 @@ async def secrets(revision: Revision) -> Verdict:
         await ctx.error({"user": "ann", "password": "swordfish", "nested": [{"api_key": "k-123"}]})
         await ctx.error("Authorization: Bearer abcdef0123456789")
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await call_at(client, "debug", "leak")
-    assert len(client.told(LOG)) == 2
-    said = str(client.told(LOG))
+    assert len(client.notifications(LOG)) == 2
+    said = str(client.notifications(LOG))
     assert "ann" in said
     assert not any(secret in said for secret in ("swordfish", "k-123", "abcdef0123456789"))
     return WORKS
@@ -147,9 +150,9 @@ async def caller(revision: Revision) -> Verdict:
 
     info = {"name": "talk", "version": "1"}
     meta = {} if revision.handshake else {"io.modelcontextprotocol/clientInfo": info}
-    async with talk(server, revision, principal="ann", meta=meta) as client:
+    async with raw_client(server, revision, principal="ann", meta=meta) as client:
         assert await client.text("who") == f"ann talk True {revision.date}"
-    async with talk(server, revision, can={}, meta=meta) as client:
+    async with raw_client(server, revision, can={}, meta=meta) as client:
         assert await client.text("who") == f" talk False {revision.date}"
     return WORKS
 
@@ -163,7 +166,7 @@ async def read(revision: Revision) -> Verdict:
     async def show(name: str, ctx: Context) -> str:
         return str((await ctx.read(f"notes://{name}")).contents[0].text)
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("show", {"name": "a"}) == "note a"
     return WORKS
 
@@ -182,14 +185,14 @@ async def cancelled(revision: Revision) -> Verdict:
         return "never"
 
     server.tool(name="other")(lambda: "fine")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         id = client.send("tools/call", {"name": "slow"})
         await begun.wait()
-        client.tell("notifications/cancelled", {"requestId": id, "reason": "enough"})
+        client.notify("notifications/cancelled", {"requestId": id, "reason": "enough"})
         async with asyncio.timeout(60):
             await stopped.wait()
         assert await client.text("other") == "fine"
-        assert not [one for one in client.heard if one.get("id") == id]
+        assert not [one for one in client.received if one.get("id") == id]
     return WORKS
 
 
@@ -229,10 +232,10 @@ def shop(clock: Clock) -> Server:
 @CONTEXT.feature("state handle, across calls and connections", WORKS)
 async def handle(revision: Revision) -> Verdict:
     server = shop(Clock())
-    async with talk(server, revision, principal="ann") as client:
+    async with raw_client(server, revision, principal="ann") as client:
         basket = await client.text("create")
         assert await client.text("add", {"basket": basket, "item": "hat"}) == '["hat"]'
-    async with talk(server, revision, principal="ann") as client:
+    async with raw_client(server, revision, principal="ann") as client:
         assert await client.text("add", {"basket": basket, "item": "coat"}) == '["hat","coat"]'
     return WORKS
 
@@ -241,15 +244,15 @@ async def handle(revision: Revision) -> Verdict:
 async def foreign_handle(revision: Revision) -> Verdict:
     clock = Clock()
     server = shop(clock)
-    async with talk(server, revision, principal="ann") as client:
+    async with raw_client(server, revision, principal="ann") as client:
         arguments = {"basket": await client.text("create"), "item": "hat"}
-    async with talk(server, revision, principal="eve") as client:
+    async with raw_client(server, revision, principal="eve") as client:
         foreign = await failure(client.call("add", arguments), "there is no basket")
-        other = words(await client.call("add", arguments))
+        other = text_content(await client.call("add", arguments))
     clock.now += 61
-    async with talk(server, revision, principal="ann") as client:
+    async with raw_client(server, revision, principal="ann") as client:
         expired = await failure(client.call("add", arguments), "create a new one")
         # The handle of another principal and an unknown one have the same error.
-        assert words(await client.call("add", arguments)) == other
+        assert text_content(await client.call("add", arguments)) == other
     assert foreign == expired
     return expired

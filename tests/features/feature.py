@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from colonnade.protocol.revision import ALL, Revision
-from server.raw_client import Client, Rejected, words
+from server.raw_client import Client, Rejected, text_content
 
 JSON = dict[str, Any]
 
@@ -113,7 +113,7 @@ async def failure(asking: Asking, mentions: str) -> Verdict:
         assert mentions in result.message, result
         return refused(result.code)
     assert result.get("isError") is True, result
-    assert mentions in words(result), result
+    assert mentions in text_content(result), result
     return fallback("`isError` result")
 
 

@@ -30,7 +30,7 @@ CAN: JSON = {"roots": {}, "sampling": {}}
 ROOTS: JSON = {"roots": [{"uri": "file:///a"}]}
 
 
-class Visitor:
+class HttpClient:
     """A client of one revision. `heard` is all that the server said."""
 
     status = 0  # of the last POST that was a request
@@ -112,7 +112,7 @@ class Visitor:
         self.caller.wires[-1].abort()
 
 
-class Streamer(Visitor):
+class SseClient(HttpClient):
     """2024-11-05: one stream for all that the server says, and posts beside it."""
 
     stream: Response
@@ -163,7 +163,7 @@ class Streamer(Visitor):
         self.wire.abort()
 
 
-class Poster(Visitor):
+class PostClient(HttpClient):
     """One answer for each POST: JSON, or a stream."""
 
     async def messages(self, response: Response) -> AsyncGenerator[JSON]:
@@ -184,7 +184,7 @@ class Poster(Visitor):
         return [self.check(one) for one in (found if isinstance(found, list) else [found])]
 
 
-class Sessioner(Poster):
+class SessionClient(PostClient):
     """Opened by `initialize`, and in a session from then on."""
 
     async def open(self) -> Response:
@@ -214,7 +214,7 @@ class Sessioner(Poster):
         return await self.get()
 
 
-class Enveloper(Poster):
+class EnvelopeClient(PostClient):
     """Each request says it all itself."""
 
     async def open(self) -> Response:
@@ -265,15 +265,15 @@ class Enveloper(Poster):
         return response
 
 
-KINDS: dict[HttpBinding, type[Visitor]] = {
-    HttpBinding.HTTP_SSE: Streamer,
-    HttpBinding.STREAMABLE: Sessioner,
-    HttpBinding.POST_ONLY: Enveloper,
+KINDS: dict[HttpBinding, type[HttpClient]] = {
+    HttpBinding.HTTP_SSE: SseClient,
+    HttpBinding.STREAMABLE: SessionClient,
+    HttpBinding.POST_ONLY: EnvelopeClient,
 }
 
 
 @asynccontextmanager
-async def visitor(
+async def http_client(
     port: int, revision: Revision, *, opened: bool = True, can: JSON = CAN, **headers: str
 ) -> AsyncGenerator[Any]:
     """A client of this revision, in the transport that is its own."""
@@ -286,7 +286,7 @@ async def visitor(
 
 
 @asynccontextmanager
-async def website(server: Server, **options: Any) -> AsyncGenerator[HttpRunner]:
+async def serving(server: Server, **options: Any) -> AsyncGenerator[HttpRunner]:
     """A server on a free port of this machine."""
     site = HttpRunner(server.asgi(**options), port=0)
     await site.start()

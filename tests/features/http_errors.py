@@ -8,7 +8,7 @@ from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import ALL, Revision
 from colonnade.transport.http_server.request import Limits
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refused
-from features.http_clients import Enveloper, Streamer, settled, visitor, website
+from features.http_clients import EnvelopeClient, SseClient, http_client, serving, settled
 from features.http_streams import Working
 from http_client import Response
 
@@ -29,11 +29,11 @@ async def met(client: Any, response: Response) -> Verdict:
 
 @GATE.feature("foreign `Origin`, with the setting in the message", refused(403))
 async def origin(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         message = client.request("tools/call", QUICK)
         response = await client.say(message, origin="https://evil.example")
         assert "add it to origins" in response.json["error"]["message"]
-        if isinstance(client, Streamer):  # the GET of its stream is checked, too
+        if isinstance(client, SseClient):  # the GET of its stream is checked, too
             _, stream = await client.get(origin="https://evil.example")
             assert stream.status == response.status
         own = await client.say(message, origin=f"http://127.0.0.1:{site.port}")
@@ -43,7 +43,7 @@ async def origin(revision: Revision) -> Verdict:
 
 @GATE.feature("foreign `Host`, with the setting in the message", refused(403))
 async def host(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         message = client.request("tools/call", QUICK)
         response = await client.say(message, host="evil.example")
         assert "add it to hosts" in response.json["error"]["message"]
@@ -58,12 +58,12 @@ async def verify(headers: Headers) -> str:
 @GATE.feature("session of another principal", *4 * [refused(404)], fallback("no sessions"))
 async def stolen(revision: Revision) -> Verdict:
     async with (
-        website(Working().server, verify=verify) as site,
-        visitor(site.port, revision, authorization="ann") as ann,
+        serving(Working().server, verify=verify) as site,
+        http_client(site.port, revision, authorization="ann") as ann,
     ):
         message = ann.request("tools/call", QUICK)
         response = await ann.say(message, authorization="eve")
-        if isinstance(ann, Enveloper):
+        if isinstance(ann, EnvelopeClient):
             assert response.text == "quick"
             assert "mcp-session-id" not in response.headers
             return fallback("no sessions")
@@ -76,7 +76,7 @@ async def stolen(revision: Revision) -> Verdict:
 
 @GATE.feature("body that is not JSON", refused(400, -32700))
 async def not_json(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         seen = await met(client, await client.say(b"{nonsense"))
         assert await client.call("quick") == "quick"
     return seen
@@ -86,8 +86,8 @@ async def not_json(revision: Revision) -> Verdict:
 async def too_large(revision: Revision) -> Verdict:
     limits = Limits(max_body_bytes=10_000)
     async with (
-        website(Working().server, limits=limits) as site,
-        visitor(site.port, revision) as client,
+        serving(Working().server, limits=limits) as site,
+        http_client(site.port, revision) as client,
     ):
         message = client.request("tools/call", QUICK | {"arguments": {"x": "x" * 20_000}})
         response = await client.say(message)
@@ -97,20 +97,20 @@ async def too_large(revision: Revision) -> Verdict:
 
 @GATE.feature("body with another `Content-Type`", refused(415))
 async def other_type(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         message = client.request("tools/call", QUICK)
         return refused((await client.say(message, content_type="text/plain")).status)
 
 
 @GATE.feature("unknown method", refused(-32601), *3 * [refused(200, -32601)], refused(404, -32601))
 async def unknown_method(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         return await met(client, await client.say(client.request("tools/sing")))
 
 
 @GATE.feature("unknown tool", refused(-32602), *4 * [refused(200, -32602)])
 async def unknown_tool(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         return await met(client, await client.say(client.request("tools/call", {"name": "x"})))
 
 
@@ -121,7 +121,7 @@ async def unknown_tool(revision: Revision) -> Verdict:
     refused(400, -32020),
 )
 async def version_header(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         message = client.request("tools/call", QUICK)
         response = await client.say(message, mcp_protocol_version="1999-01-01")
         if response.status == 202:
@@ -136,8 +136,8 @@ async def version_header(revision: Revision) -> Verdict:
     refused(400, -32020),
 )
 async def routing(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
-        if not isinstance(client, Enveloper):
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
+        if not isinstance(client, EnvelopeClient):
             assert await client.call("quick") == "quick"
             return fallback("not required")
         message = client.request("tools/call", QUICK)
@@ -168,9 +168,9 @@ async def param_header(revision: Revision) -> Verdict:
     async def query(region: str) -> str:
         return region
 
-    async with website(server) as site, visitor(site.port, revision) as client:
+    async with serving(server) as site, http_client(site.port, revision) as client:
         params = {"name": "query", "arguments": {"region": "north"}}
-        if not isinstance(client, Enveloper):
+        if not isinstance(client, EnvelopeClient):
             assert await client.call("query", region="north") == "north"
             return fallback("not required")
         message = client.request("tools/call", params)
@@ -186,10 +186,10 @@ async def param_header(revision: Revision) -> Verdict:
 @GATE.feature(
     "client without the capability", *4 * [fallback("`isError` result")], refused(400, -32021)
 )
-async def nobody_to_ask(revision: Revision) -> Verdict:
+async def no_capability(revision: Revision) -> Verdict:
     async with (
-        website(Working().server) as site,
-        visitor(site.port, revision, can={}) as client,
+        serving(Working().server) as site,
+        http_client(site.port, revision, can={}) as client,
     ):
         answer = await client.ask("tools/call", {"name": "folders"})
         if "error" in answer:
@@ -209,11 +209,11 @@ async def nobody_to_ask(revision: Revision) -> Verdict:
 async def modern_only(revision: Revision) -> Verdict:
     server = Server("s", revisions=[ALL[-1].date])
     server.tool(name="quick")(lambda: "quick")
-    async with website(server) as site, visitor(site.port, revision, opened=False) as client:
+    async with serving(server) as site, http_client(site.port, revision, opened=False) as client:
         response = await client.open()
         for method in ("GET", "DELETE"):
             assert (await client.caller.request(method, accept="text/event-stream")).status == 405
-        if isinstance(client, Streamer):
+        if isinstance(client, SseClient):
             return refused(response.status)
         if response.status != 200:
             assert response.json["error"]["data"]["supported"] == [ALL[-1].date]
@@ -232,14 +232,14 @@ async def too_much(revision: Revision) -> Verdict:
         else Limits(max_concurrent_requests_per_principal=1)
     )
     async with (
-        website(work.server, verify=verify, limits=limits) as site,
-        visitor(site.port, revision, authorization="ann") as client,
-        visitor(site.port, revision, authorization="ann", opened=False) as again,
+        serving(work.server, verify=verify, limits=limits) as site,
+        http_client(site.port, revision, authorization="ann") as client,
+        http_client(site.port, revision, authorization="ann", opened=False) as again,
     ):
         calling = asyncio.create_task(client.ask("tools/call", {"name": "wait"}))
         await settled(work.begun)
         response = await again.open()
-        async with visitor(site.port, revision, authorization="bob") as bob:
+        async with http_client(site.port, revision, authorization="bob") as bob:
             assert await bob.call("quick") == "quick"
         work.go.set()
         assert (await calling)["result"]["content"][0]["text"] == "waited"
@@ -249,7 +249,7 @@ async def too_much(revision: Revision) -> Verdict:
 @GATE.feature("new requests during graceful shutdown", refused(503))
 async def draining(revision: Revision) -> Verdict:
     work = Working()
-    async with website(work.server) as site, visitor(site.port, revision) as client:
+    async with serving(work.server) as site, http_client(site.port, revision) as client:
         calling = asyncio.create_task(client.ask("tools/call", {"name": "wait"}))
         await settled(work.begun)
         ending = asyncio.create_task(site.app.drain(5.0))

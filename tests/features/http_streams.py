@@ -8,7 +8,7 @@ from colonnade import Context, Server
 from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
 from colonnade.transport.http_server.request import Limits
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refused
-from features.http_clients import ROOTS, Sessioner, Streamer, settled, visitor, website
+from features.http_clients import ROOTS, SessionClient, SseClient, http_client, serving, settled
 from http_client import cancelled
 
 HTTP = Group("Streamable HTTP and HTTP+SSE: sessions, streams, resumption")
@@ -73,7 +73,7 @@ def steps(messages: list[JSON]) -> list[float]:
 
 @HTTP.feature("response as JSON", fallback("as an SSE event"), *4 * [WORKS])
 async def plain(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         message = client.request("tools/call", {"name": "quick"})
         response = await client.post(message)
         found = await anext(client.messages(response))
@@ -87,10 +87,10 @@ async def plain(revision: Revision) -> Verdict:
 
 @HTTP.feature("notifications during a call, as unbuffered SSE events", WORKS)
 async def reports(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         message = client.request("tools/call", REPORT)
         response = await client.post(message)
-        stream = client.stream if isinstance(client, Streamer) else response
+        stream = client.stream if isinstance(client, SseClient) else response
         assert stream.headers["content-type"] == "text/event-stream"
         assert stream.headers["x-accel-buffering"] == "no"
         found = [await anext(client.messages(response)) for _ in range(4)]
@@ -103,7 +103,10 @@ async def reports(revision: Revision) -> Verdict:
 async def kept_alive(revision: Revision) -> Verdict:
     work = Working()
     limits = Limits(keep_alive_interval_s=0.01)
-    async with website(work.server, limits=limits) as site, visitor(site.port, revision) as client:
+    async with (
+        serving(work.server, limits=limits) as site,
+        http_client(site.port, revision) as client,
+    ):
         stream = await client.listen()
         async with asyncio.timeout(60):
             chunk = await stream._chunk()
@@ -115,21 +118,21 @@ async def kept_alive(revision: Revision) -> Verdict:
 
 @HTTP.feature("input request and response", WORKS)
 async def question(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         assert await client.call("folders") == ROOTS["roots"][0]["uri"]
     return WORKS
 
 
 @HTTP.feature("clients of all revisions on one port", WORKS)
 async def at_once(revision: Revision) -> Verdict:
-    async with website(Working().server) as site:
+    async with serving(Working().server) as site:
 
         async def other(one: Revision) -> str:
-            async with visitor(site.port, one) as client:
+            async with http_client(site.port, one) as client:
                 return await client.call("folders")
 
         others = [one for one in ALL if one is not revision]
-        async with visitor(site.port, revision) as client:
+        async with http_client(site.port, revision) as client:
             found = await asyncio.gather(client.call("folders"), *map(other, others))
             assert found == ["file:///a"] * len(ALL)
             assert await client.call("quick") == "quick"
@@ -138,8 +141,8 @@ async def at_once(revision: Revision) -> Verdict:
 
 @HTTP.feature("HTTP+SSE (`/sse`)", *4 * [WORKS], refused(-32022))
 async def first_transport(revision: Revision) -> Verdict:
-    async with website(Working().server) as site:
-        client = Streamer(site.port, revision)
+    async with serving(Working().server) as site:
+        client = SseClient(site.port, revision)
         async with client.caller:
             if revision.handshake:
                 await client.open()
@@ -162,7 +165,7 @@ async def first_transport(revision: Revision) -> Verdict:
 @HTTP.feature("`list_changed` on its stream", WORKS)
 async def changes(revision: Revision) -> Verdict:
     work = Working()
-    async with website(work.server) as site, visitor(site.port, revision) as client:
+    async with serving(work.server) as site, http_client(site.port, revision) as client:
         stream = await client.listen()
         work.grow()
         assert client.check(await stream.message())["method"] == TOOLS
@@ -172,8 +175,8 @@ async def changes(revision: Revision) -> Verdict:
 @HTTP.feature("GET stream for notifications", *4 * [WORKS], refused(400))
 async def get(revision: Revision) -> Verdict:
     work = Working()
-    async with website(work.server) as site, visitor(site.port, revision) as client:
-        if isinstance(client, Streamer):
+    async with serving(work.server) as site, http_client(site.port, revision) as client:
+        if isinstance(client, SseClient):
             stream = client.stream
         else:
             _, stream = await client.caller.get()
@@ -188,7 +191,7 @@ async def get(revision: Revision) -> Verdict:
 @HTTP.feature("`subscriptions/listen`", refused(-32601), *3 * [refused(400, -32602)], WORKS)
 async def listen(revision: Revision) -> Verdict:
     work = Working()
-    async with website(work.server) as site, visitor(site.port, revision) as client:
+    async with serving(work.server) as site, http_client(site.port, revision) as client:
         wanted = {"notifications": {"toolsListChanged": True}}
         response = await client.post(client.request("subscriptions/listen", wanted))
         first = await anext(client.messages(response))
@@ -209,9 +212,9 @@ async def listen(revision: Revision) -> Verdict:
 )
 async def one_stream_only(revision: Revision) -> Verdict:
     work = Working()
-    async with website(work.server) as site, visitor(site.port, revision) as client:
-        if isinstance(client, Streamer):
-            async with visitor(site.port, revision) as again:
+    async with serving(work.server) as site, http_client(site.port, revision) as client:
+        if isinstance(client, SseClient):
+            async with http_client(site.port, revision) as again:
                 assert again.endpoint != client.endpoint
                 work.grow()
                 for stream in (client.stream, again.stream):
@@ -251,12 +254,12 @@ async def _gone(site: Any, left: int) -> None:
 )
 async def session(revision: Revision) -> Verdict:
     async with (
-        website(Working().server) as site,
-        visitor(site.port, revision, opened=False) as client,
+        serving(Working().server) as site,
+        http_client(site.port, revision, opened=False) as client,
     ):
         response = await client.open()
         name = response.headers.get("mcp-session-id")
-        if isinstance(client, Streamer):
+        if isinstance(client, SseClient):
             assert name is None
             assert "session_id=" in client.endpoint
             return fallback("the SSE stream")
@@ -269,9 +272,9 @@ async def session(revision: Revision) -> Verdict:
 
 @HTTP.feature("request without `Mcp-Session-Id`", refused(404), *3 * [refused(400)], WORKS)
 async def without_session(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         message = client.request("tools/call", {"name": "quick"})
-        if isinstance(client, Streamer):
+        if isinstance(client, SseClient):
             client.endpoint = "/messages"
         client.caller.session = None
         response = await client.say(message)
@@ -283,9 +286,9 @@ async def without_session(revision: Revision) -> Verdict:
 
 @HTTP.feature("unknown session", *4 * [refused(404)], fallback("the header is ignored"))
 async def unknown_session(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         message = client.request("tools/call", {"name": "quick"})
-        if isinstance(client, Streamer):
+        if isinstance(client, SseClient):
             client.endpoint = "/messages?session_id=" + "x" * 32
             return refused((await client.say(message)).status)
         response = await client.say(message, mcp_session_id="x" * 32)
@@ -298,9 +301,9 @@ async def unknown_session(revision: Revision) -> Verdict:
 
 @HTTP.feature("DELETE ends the session", fallback("close the stream"), *3 * [WORKS], refused(400))
 async def delete(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         message = client.request("tools/call", {"name": "quick"})
-        if isinstance(client, Streamer):
+        if isinstance(client, SseClient):
             client.wire.abort()
             await _gone(site, 0)
             assert (await client.say(message)).status == 404
@@ -324,8 +327,8 @@ async def delete(revision: Revision) -> Verdict:
 )
 async def resumed(revision: Revision) -> Verdict:
     work = Working()
-    async with website(work.server) as site, visitor(site.port, revision) as client:
-        if isinstance(client, Streamer):
+    async with serving(work.server) as site, http_client(site.port, revision) as client:
+        if isinstance(client, SseClient):
             _, again = await client.get(last_event_id="1")
             first = await again.event()
             assert (first.event, first.id) == ("endpoint", None)
@@ -333,7 +336,7 @@ async def resumed(revision: Revision) -> Verdict:
         response = await client.post(client.request("tools/call", REPORT_AND_WAIT))
         event = await response.numbered()
         assert json.loads(event.data)["params"]["progress"] == 1
-        if not isinstance(client, Sessioner):
+        if not isinstance(client, SessionClient):
             assert event.id is None
             work.go.set()
             said = client.request("tools/call", {"name": "quick"})
@@ -356,17 +359,17 @@ async def resumed(revision: Revision) -> Verdict:
 )
 async def resumed_by_another(revision: Revision) -> Verdict:
     async with (
-        website(Working().server) as site,
-        visitor(site.port, revision) as ann,
-        visitor(site.port, revision) as eve,
+        serving(Working().server) as site,
+        http_client(site.port, revision) as ann,
+        http_client(site.port, revision) as eve,
     ):
-        if isinstance(eve, Streamer):
+        if isinstance(eve, SseClient):
             _, again = await eve.get(last_event_id="1")
             assert (await again.event()).event == "endpoint"
             return fallback("a new stream")
         response = await ann.post(ann.request("tools/call", REPORT))
         event = await response.numbered()
-        if not isinstance(eve, Sessioner):
+        if not isinstance(eve, SessionClient):
             said = eve.request("tools/call", {"name": "quick"})
             assert (await eve.say(said, last_event_id="1")).text == "quick"
             return fallback("the header is ignored")
@@ -384,7 +387,7 @@ KEPT = fallback("the connection stays open")
 )
 async def polling(revision: Revision) -> Verdict:
     work = Working()
-    async with website(work.server) as site, visitor(site.port, revision) as client:
+    async with serving(work.server) as site, http_client(site.port, revision) as client:
         if not revision.http.prime_and_poll:
             calling = asyncio.create_task(client.ask("tools/call", {"name": "leave"}))
             await settled(work.begun)
@@ -408,7 +411,7 @@ async def polling(revision: Revision) -> Verdict:
 @HTTP.feature("cancellation by `notifications/cancelled`", *4 * [WORKS], fallback("202, ignored"))
 async def by_notification(revision: Revision) -> Verdict:
     work = Working()
-    async with website(work.server) as site, visitor(site.port, revision) as client:
+    async with serving(work.server) as site, http_client(site.port, revision) as client:
         calling = asyncio.create_task(client.ask("tools/call", {"name": "wait"}, id=7))
         await settled(work.begun)
         assert (await client.say(cancelled(7))).status == 202
@@ -428,13 +431,13 @@ async def by_notification(revision: Revision) -> Verdict:
 )
 async def by_disconnect(revision: Revision) -> Verdict:
     work = Working()
-    async with website(work.server) as site, visitor(site.port, revision) as client:
+    async with serving(work.server) as site, http_client(site.port, revision) as client:
         calling = asyncio.create_task(client.ask("tools/call", {"name": "wait"}))
         await settled(work.begun)
         client.lose()
         calling.cancel()
         await asyncio.wait([calling])
-        if isinstance(client, Sessioner):
+        if isinstance(client, SessionClient):
             async with asyncio.timeout(60):
                 while not all(incoming.abort_reason for incoming in site.app.reaper):
                     await asyncio.sleep(0.005)
@@ -451,7 +454,7 @@ async def by_disconnect(revision: Revision) -> Verdict:
 
 @HTTP.feature("JSON-RPC batch", refused(-32600), WORKS, *3 * [refused(400, -32600)])
 async def batch(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         calls = [client.request("tools/call", {"name": "quick"}, id) for id in ("one", "two")]
         response = await client.say([*calls, {"jsonrpc": "2.0", "method": "notifications/x"}])
         if response.status == 202:
@@ -469,7 +472,7 @@ async def batch(revision: Revision) -> Verdict:
 
 @HTTP.feature("notification: 202 without a body", WORKS)
 async def notification(revision: Revision) -> Verdict:
-    async with website(Working().server) as site, visitor(site.port, revision) as client:
+    async with serving(Working().server) as site, http_client(site.port, revision) as client:
         response = await client.say({"jsonrpc": "2.0", "method": "notifications/x"})
         assert (response.status, response.body) == (202, b"")
     return WORKS

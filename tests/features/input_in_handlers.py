@@ -12,7 +12,7 @@ from typing import Annotated
 from colonnade import BlockingContext, Context, Depends, Sample, Server
 from colonnade.protocol.revision import InputRequests, Revision
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refused, tried
-from server.raw_client import Client, Rejected, talk, words
+from server.raw_client import Client, Rejected, raw_client, text_content
 
 QUESTIONS = Group("Input requests in a handler")
 
@@ -48,7 +48,7 @@ async def two_in_a_row(revision: Revision) -> Verdict:
         first = await word(ctx, "first")
         return f"{first} {await word(ctx, f'second after {first}')}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("both") == "<first> <second after <first>>"
         assert rounds(client, 2) == len(client.asked) == 2
     assert len(ran) == runs(revision, 2)
@@ -64,7 +64,7 @@ async def conditional(revision: Revision) -> Verdict:
         first = await word(ctx, "first")
         return f"{first} {await word(ctx, 'more')}" if more else first
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("perhaps", {"more": False}) == "<first>"
         assert len(client.asked) == 1
         assert await client.text("perhaps", {"more": True}) == "<first> <more>"
@@ -87,7 +87,7 @@ async def in_a_dependency(revision: Revision) -> Verdict:
     async def pay(name: Annotated[str, Depends(account)], ctx: Context) -> str:
         return f"{name} {await word(ctx, 'amount')}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("pay") == "<account> <amount>"
     assert did == ["open", "close"] * runs(revision, 2)
     return WORKS
@@ -102,7 +102,7 @@ async def declared(revision: Revision) -> Verdict:
         ran.append(text)
         return short
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         (tool,) = (await client.ask("tools/list"))["tools"]
         assert list(tool["inputSchema"]["properties"]) == ["text"]
         assert await client.text("sum_up", {"text": "abc"}) == "<Sum up: abc>"
@@ -118,7 +118,7 @@ async def gathered(revision: Revision) -> Verdict:
     async def both(ctx: Context) -> str:
         return " ".join(await asyncio.gather(word(ctx, "a"), word(ctx, "b")))
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
         assert rounds(client, 1) == 1
     return WORKS
@@ -133,7 +133,7 @@ async def at_once(revision: Revision) -> Verdict:
         one, two = await ctx.ask(Sample("a"), Sample("b"))
         return f"{one.text} {two.text}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
         assert rounds(client, 1) == 1
     return WORKS
@@ -150,7 +150,7 @@ async def in_a_task_group(revision: Revision) -> Verdict:
             b = group.create_task(word(ctx, "b"))
         return f"{a.result()} {b.result()}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
         assert rounds(client, 1) == 1
     return WORKS
@@ -174,7 +174,7 @@ async def under_a_bare_except(revision: Revision) -> Verdict:
         except:  # noqa: E722
             return "rubbish"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("stubborn") == "<a>"
         assert await client.text("stubborn_in_a_thread") == "<a>"
     return WORKS
@@ -193,7 +193,7 @@ async def awaiting_finally(revision: Revision) -> Verdict:
                 await asyncio.sleep(0)
             did.append("tidied")
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("tidy") == "<a>"
     assert did == ["tidied"] * runs(revision, 1)
     return WORKS
@@ -215,7 +215,7 @@ async def another_branch(revision: Revision) -> Verdict:
         sure = await ctx.sample(f"delete {target}?", key="sure")
         return f"{target} {sure.text}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         for tool in ("delete", "delete_by_name"):
             found = await client.text(tool)
             assert found == f"{found[0]} <delete {found[0]}?>"
@@ -231,7 +231,7 @@ async def effect_before(revision: Revision) -> Verdict:
         receipt = await ctx.once("pay", lambda: did.append("paid") or len(did))
         return f"{receipt} {await word(ctx, 'a')} {await word(ctx, 'b')}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("order") == "1 <a> <b>"
     assert did == ["paid"]
     return WORKS
@@ -248,7 +248,7 @@ async def bare_effect_before(revision: Revision) -> Verdict:
         did.append("paid")
         return await word(ctx, "a")
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("order") == "<a>"
     if len(did) == 1:
         return WORKS
@@ -271,7 +271,7 @@ async def sync_tool(revision: Revision) -> Verdict:
         finally:
             did.append("finally")
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
     assert did == ["finally"] * runs(revision, 2)
     return WORKS
@@ -289,7 +289,7 @@ async def elsewhere(revision: Revision) -> Verdict:
     async def kept(name: str, ctx: Context) -> str:
         return await word(ctx, name)
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         result = await client.ask("prompts/get", {"name": "poem"})
         assert result["messages"][0]["content"]["text"] == "<a poem>"
         assert (await client.read("poems://x"))[0]["text"] == "<x>"
@@ -309,38 +309,38 @@ async def given_up(revision: Revision) -> Verdict:
         finally:
             stopped.set()
 
-    async with talk(server, revision, answer=lambda method, params: None) as client:
+    async with raw_client(server, revision, answer=lambda method, params: None) as client:
         id = client.send("tools/call", {"name": "ask"})
-        await client.until(lambda: client.asked or id in [one.get("id") for one in client.heard])
+        await client.until(lambda: client.asked or id in [one.get("id") for one in client.received])
         if not client.asked:
             # The result was `input_required`: call and handler have ended.
             assert (await client.outcome(id))["resultType"] == "input_required"
             assert stopped.is_set()
             return fallback("no call is pending")
-        client.tell("notifications/cancelled", {"requestId": id})
+        client.notify("notifications/cancelled", {"requestId": id})
         async with asyncio.timeout(60):
             await stopped.wait()
         # The server cancels its own request, too.
-        await client.until(lambda: client.told("notifications/cancelled"))
-        assert not [one for one in client.heard if one.get("id") == id and "method" not in one]
+        await client.until(lambda: client.notifications("notifications/cancelled"))
+        assert not [one for one in client.received if one.get("id") == id and "method" not in one]
     return WORKS
 
 
 @QUESTIONS.feature(
     "client without the capability", *4 * [fallback("`isError` result")], refused(-32021)
 )
-async def nobody_to_ask(revision: Revision) -> Verdict:
+async def no_capability(revision: Revision) -> Verdict:
     server = Server("s")
 
     @server.tool
     async def needs(ctx: Context) -> str:
         return await word(ctx, "a")
 
-    async with talk(server, revision, can={}) as client:
+    async with raw_client(server, revision, can={}) as client:
         result = await tried(client.call("needs"))
     if isinstance(result, Rejected):
         assert result.data == {"requiredCapabilities": {"sampling": {}}}
         return refused(result.code)
     assert result["isError"] is True
-    assert "which the client does not support" in words(result)
+    assert "which the client does not support" in text_content(result)
     return fallback("`isError` result")

@@ -9,7 +9,15 @@ from colonnade import Ask, BlockingContext, Context, Declined, Server
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from features.feature import JSON, WORKS, Group, Verdict, failure, fallback, refused, tried
-from server.raw_client import EVERYTHING, Client, Rejected, accept, decline, talk, words
+from server.raw_client import (
+    EVERYTHING,
+    Client,
+    Rejected,
+    accept,
+    decline,
+    raw_client,
+    text_content,
+)
 
 ASKING = Group("Elicitation, sampling and roots")
 FAILED = fallback("`isError` result")
@@ -29,10 +37,10 @@ class Seat:
 
 def unasked(result: JSON) -> Verdict | None:
     """The verdict for a revision without elicitation; None for any other."""
-    if "elicitation" not in words(result):
+    if "elicitation" not in text_content(result):
         return None
     assert result["isError"] is True, result
-    assert "which the client does not support" in words(result)
+    assert "which the client does not support" in text_content(result)
     return FAILED
 
 
@@ -70,7 +78,7 @@ def form_of(client: Client) -> JSON:
 
 @ASKING.feature("elicitation: a form from a type (`ctx.elicit`)", *2 * [FAILED], *3 * [WORKS])
 async def form(revision: Revision) -> Verdict:
-    async with talk(booking(), revision, answer=accept(row=12, side="window")) as client:
+    async with raw_client(booking(), revision, answer=accept(row=12, side="window")) as client:
         for tool in ("book", "book_in_a_thread"):
             lost = await cannot_ask(client.call(tool))
             if lost is not None:
@@ -91,7 +99,7 @@ async def form(revision: Revision) -> Verdict:
     *2 * [WORKS],
 )
 async def defaults(revision: Revision) -> Verdict:
-    async with talk(booking(), revision, answer=accept(row=3)) as client:
+    async with raw_client(booking(), revision, answer=accept(row=3)) as client:
         lost = await cannot_ask(client.call("book"))
         if lost is not None:
             return lost
@@ -121,7 +129,7 @@ async def answered(type: Any, value: Any, client: Client, server: Server) -> str
 )
 async def titled(revision: Revision) -> Verdict:
     server = booking()
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         found = await answered(Meal, "veg", client, server)
         if isinstance(found, Verdict):
             return found
@@ -141,7 +149,7 @@ async def titled(revision: Revision) -> Verdict:
 async def multi_select(revision: Revision) -> Verdict:
     server = booking()
     value: Any = ["a", "c"] if revision.elicitation.multi_select else "a, c"
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         found = await answered(list[Literal["a", "b", "c"]], value, client, server)
         if isinstance(found, Verdict):
             return found
@@ -171,7 +179,7 @@ async def declined(revision: Revision) -> Verdict:
     async def insist(ctx: Context) -> str:
         return str(await ctx.elicit("Anything else?", str))
 
-    async with talk(server, revision, answer=decline) as client:
+    async with raw_client(server, revision, answer=decline) as client:
         lost = await cannot_ask(client.call("offer"))
         if lost is not None:
             return lost
@@ -185,7 +193,7 @@ async def declined(revision: Revision) -> Verdict:
 
 @ASKING.feature("elicitation: content that does not match the form", *4 * [FAILED], refused(-32602))
 async def unfit(revision: Revision) -> Verdict:
-    async with talk(booking(), revision, answer=accept(row="many")) as client:
+    async with raw_client(booking(), revision, answer=accept(row="many")) as client:
         can = bool(revision.elicitation.modes)
         mentions = "does not fit" if can else "elicitation"
         return await failure(client.call("book"), mentions)
@@ -201,7 +209,7 @@ async def with_default(revision: Revision) -> Verdict:
     async def book(flight: str, seat: Annotated[str, Ask("Seat on {flight}?")] = "any") -> str:
         return f"{flight} {seat}"
 
-    async with talk(server, revision, answer=accept(value="12A")) as client:
+    async with raw_client(server, revision, answer=accept(value="12A")) as client:
         found = await client.text("book", {"flight": "DY1"})
         if found == "DY1 any":
             assert client.asked == []
@@ -219,9 +227,9 @@ async def optional(revision: Revision) -> Verdict:
     async def book(seat: Annotated[str | None, Ask("Seat?")]) -> str:
         return repr(seat)
 
-    async with talk(server, revision, can={}) as client:
+    async with raw_client(server, revision, can={}) as client:
         assert await client.text("book") == "None"
-    async with talk(server, revision, answer=decline) as client:
+    async with raw_client(server, revision, answer=decline) as client:
         assert await client.text("book") == "None"
         client.answer = accept(value="12A")
         found = await client.text("book")
@@ -254,7 +262,7 @@ def agree(method: str, params: JSON) -> JSON:
 
 @ASKING.feature("elicitation: a URL (`ctx.elicit_url`)", *3 * [FAILED], *2 * [WORKS])
 async def visit(revision: Revision) -> Verdict:
-    async with talk(visiting(), revision, answer=agree) as client:
+    async with raw_client(visiting(), revision, answer=agree) as client:
         lost = await cannot_ask(client.call("log_in"))
         if lost is not None:
             assert client.asked == []
@@ -270,11 +278,11 @@ async def visit(revision: Revision) -> Verdict:
     fallback("the client retries"),
 )
 async def visited(revision: Revision) -> Verdict:
-    async with talk(visiting(), revision, answer=agree) as client:
+    async with raw_client(visiting(), revision, answer=agree) as client:
         lost = await cannot_ask(client.call("log_in"))
         if lost is not None:
             return lost
-    over = client.told("notifications/elicitation/complete")
+    over = client.notifications("notifications/elicitation/complete")
     if not over:
         assert client.rounds == 1
         assert "elicitationId" not in client.asked[0][1]
@@ -291,7 +299,7 @@ async def visited(revision: Revision) -> Verdict:
     fallback("`input_required` result"),
 )
 async def by_error(revision: Revision) -> Verdict:
-    async with talk(visiting(), revision, answer=agree) as client:
+    async with raw_client(visiting(), revision, answer=agree) as client:
         found = await tried(client.call("log_in", {"by_error": True}))
     if isinstance(found, Rejected):
         (asked,) = found.data["elicitations"]
@@ -321,7 +329,7 @@ async def sampled(
     server: Server, revision: Revision, can: JSON = EVERYTHING
 ) -> tuple[JSON, list[JSON]]:
     """The result of the tool `ask`, and the messages that the model received."""
-    async with talk(server, revision, can=can, answer=model) as client:
+    async with raw_client(server, revision, can=can, answer=model) as client:
         result = await client.call("ask")
     return result, client.asked[0][1]["messages"] if client.asked else []
 
@@ -335,7 +343,7 @@ async def sample(revision: Revision) -> Verdict:
         said = await ctx.sample("Hi", max_tokens=7, system="Be kind", temperature=0.5, stop=["x"])
         return f"{said.text} {said.model} {said.stop_reason}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("ask") == "1 messages, 7 tokens m endTurn"
     _, params = client.asked[0]
     assert params["messages"] == [{"role": "user", "content": {"type": "text", "text": "Hi"}}]
@@ -415,13 +423,13 @@ async def sample_with_tools(revision: Revision) -> Verdict:
         return {"role": "assistant", "content": used, "model": "m", "stopReason": "toolUse"}
 
     can = EVERYTHING | {"sampling": {"tools": {}}}
-    async with talk(server, revision, can=can, answer=use) as client:
+    async with raw_client(server, revision, can=can, answer=use) as client:
         result = await client.call("ask")
         if result.get("isError"):
-            assert "this needs sampling" in words(result)
+            assert "this needs sampling" in text_content(result)
             assert client.asked == []
             return FAILED
-    assert words(result) == "look"
+    assert text_content(result) == "look"
     return WORKS
 
 
@@ -442,6 +450,6 @@ def rooted(**options: Any) -> Server:
 
 @ASKING.feature("roots (`ctx.roots`)", WORKS)
 async def roots(revision: Revision) -> Verdict:
-    async with talk(rooted(), revision, answer=folders) as client:
+    async with raw_client(rooted(), revision, answer=folders) as client:
         assert await client.text("show") == "file:///a file:///b"
     return WORKS

@@ -5,7 +5,7 @@ import time
 from colonnade.protocol.revision import InputRequests, Revision
 from features.feature import JSON, Group, Verdict, failure, fallback, refused, tried
 from features.input_requests import folders, rooted
-from server.raw_client import Client, Rejected, talk, words
+from server.raw_client import Client, Rejected, raw_client, text_content
 
 ANSWERED = Group("`input_required`: validation of `requestState` and responses")
 FAILED = fallback("`isError` result")
@@ -20,13 +20,13 @@ ANSWERS: JSON = {"roots": {"roots": [{"uri": "file:///forged"}]}}
     refused(-32602),
 )
 async def forged(revision: Revision) -> Verdict:
-    async with talk(rooted(), revision, answer=folders) as client:
+    async with raw_client(rooted(), revision, answer=folders) as client:
         params = {"name": "show", "inputResponses": ANSWERS, "requestState": "made-up"}
         result = await tried(client.ask("tools/call", params))
     if isinstance(result, Rejected):
         assert "requestState" in result.message
         return refused(result.code)
-    assert words(result) == "file:///a file:///b"
+    assert text_content(result) == "file:///a file:///b"
     assert [method for method, _ in client.asked] == ["roots/list"]
     return fallback("ignored, the request is sent")
 
@@ -48,10 +48,10 @@ async def rejection(client: Client, params: JSON) -> Verdict:
 
 @ANSWERED.feature("modified `requestState`", *4 * [fallback("no state")], refused(-32602))
 async def tampered(revision: Revision) -> Verdict:
-    async with talk(rooted(), revision, answer=folders) as client:
+    async with raw_client(rooted(), revision, answer=folders) as client:
         if revision.input_requests is InputRequests.AS_REQUEST:
             await client.call("show")
-            assert "requestState" not in str(client.heard)
+            assert "requestState" not in str(client.received)
             return fallback("no state")
         good = await demanded(client, "show")
         state = good["requestState"]
@@ -60,7 +60,9 @@ async def tampered(revision: Revision) -> Verdict:
             await rejection(client, good | {"requestState": state + "x"}),
             await rejection(client, good | {"arguments": {"only": "b"}}),
         }
-        assert words(await client.outcome(client.send("tools/call", good))) == "file:///forged"
+        assert (
+            text_content(await client.outcome(client.send("tools/call", good))) == "file:///forged"
+        )
     (verdict,) = seen
     return verdict
 
@@ -70,29 +72,29 @@ def silent(method: str, params: JSON) -> None:
 
 
 @ANSWERED.feature("response of another client", *4 * [fallback("dropped")], refused(-32602))
-async def somebody_else(revision: Revision) -> Verdict:
+async def another_principal(revision: Revision) -> Verdict:
     server = rooted()
     forged = ANSWERS["roots"]
     async with (
-        talk(server, revision, answer=silent, principal="ann") as ann,
-        talk(server, revision, answer=silent, principal="eve") as eve,
+        raw_client(server, revision, answer=silent, principal="ann") as ann,
+        raw_client(server, revision, answer=silent, principal="eve") as eve,
     ):
         if revision.input_requests is InputRequests.IN_RESULT:
             return await rejection(eve, await demanded(ann, "show"))
         id = ann.send("tools/call", {"name": "show"})
         await ann.until(lambda: ann.asked)
-        asked = next(one["id"] for one in ann.heard if one.get("method") == "roots/list")
-        eve.say({"jsonrpc": "2.0", "id": asked, "result": forged})
+        asked = next(one["id"] for one in ann.received if one.get("method") == "roots/list")
+        eve.send_raw({"jsonrpc": "2.0", "id": asked, "result": forged})
         await eve.ask("ping")
-        ann.say({"jsonrpc": "2.0", "id": asked, "result": folders("roots/list", {})})
-        assert words(await ann.outcome(id)) == "file:///a file:///b"
+        ann.send_raw({"jsonrpc": "2.0", "id": asked, "result": folders("roots/list", {})})
+        assert text_content(await ann.outcome(id)) == "file:///a file:///b"
     return fallback("dropped")
 
 
 @ANSWERED.feature("response after the timeout", *4 * [FAILED], refused(-32602))
 async def too_late(revision: Revision) -> Verdict:
     server = rooted()
-    async with talk(server, revision, answer=silent) as client:
+    async with raw_client(server, revision, answer=silent) as client:
         if revision.input_requests is InputRequests.IN_RESULT:
             good = await demanded(client, "show")
             server._rounds_runner._clock = lambda: time.time() + TOO_LATE_S
@@ -111,17 +113,20 @@ async def too_late(revision: Revision) -> Verdict:
 )
 async def twice(revision: Revision) -> Verdict:
     server = rooted(single_use=True)
-    async with talk(server, revision, answer=silent) as client:
+    async with raw_client(server, revision, answer=silent) as client:
         if revision.input_requests is InputRequests.IN_RESULT:
             good = await demanded(client, "show")
-            assert words(await client.outcome(client.send("tools/call", good))) == "file:///forged"
+            assert (
+                text_content(await client.outcome(client.send("tools/call", good)))
+                == "file:///forged"
+            )
             return await rejection(client, good)
         id = client.send("tools/call", {"name": "show"})
         await client.until(lambda: client.asked)
-        asked = next(one["id"] for one in client.heard if one.get("method") == "roots/list")
+        asked = next(one["id"] for one in client.received if one.get("method") == "roots/list")
         reply = {"jsonrpc": "2.0", "id": asked, "result": folders("roots/list", {})}
-        client.say(reply)
-        client.say(reply | {"result": ANSWERS["roots"]})
-        assert words(await client.outcome(id)) == "file:///a file:///b"
+        client.send_raw(reply)
+        client.send_raw(reply | {"result": ANSWERS["roots"]})
+        assert text_content(await client.outcome(id)) == "file:///a file:///b"
         assert await client.ask("ping") == {}
     return fallback("the second is dropped")

@@ -12,7 +12,7 @@ from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
 from colonnade.transport.duplex import Duplex
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
-from server.raw_client import Client, Rejected, nobody, talk, words
+from server.raw_client import Client, Rejected, no_input_expected, raw_client, text_content
 from transport.test_stdio import WAIT_S, serving
 
 LIFECYCLE = Group("Lifecycle, version negotiation and JSON-RPC")
@@ -30,7 +30,7 @@ def plain(*revisions: Revision) -> Server:
 @asynccontextmanager
 async def unopened(server: Server, revision: Revision) -> AsyncGenerator[Client]:
     """A client that has sent nothing yet."""
-    client = Client(revision, {}, nobody, {})
+    client = Client(revision, {}, no_input_expected, {})
     await server.start()
     try:
         link = DuplexLink(Side.SERVER, server.identity, server.accepts)
@@ -58,12 +58,12 @@ async def first_request(revision: Revision) -> Verdict:
 
 @LIFECYCLE.feature("request without a protocol version", *4 * [WORKS], refused(-32602))
 async def without_envelope(revision: Revision) -> Verdict:
-    async with talk(plain(), revision) as client:
-        before = len(client.heard)
+    async with raw_client(plain(), revision) as client:
+        before = len(client.received)
         client._methods["bare"] = "tools/list"
-        client.say({"jsonrpc": "2.0", "id": "bare", "method": "tools/list"})
-        await client.until(lambda: len(client.heard) > before)
-        answer = client.heard[before]
+        client.send_raw({"jsonrpc": "2.0", "id": "bare", "method": "tools/list"})
+        await client.until(lambda: len(client.received) > before)
+        answer = client.received[before]
     if "error" in answer:
         return refused(answer["error"]["code"])
     assert answer["result"]["tools"][0]["name"] == "a"
@@ -77,7 +77,7 @@ async def second_initialize(revision: Revision) -> Verdict:
         "capabilities": {},
         "clientInfo": {"name": "c", "version": "1"},
     }
-    async with talk(plain(), revision) as client:
+    async with raw_client(plain(), revision) as client:
         seen = await refusal(client.ask("initialize", params))
         assert await client.text("a") == "x"  # the connection is unchanged
     return seen
@@ -90,9 +90,9 @@ async def second_initialize(revision: Revision) -> Verdict:
 )
 async def other_revision(revision: Revision) -> Verdict:
     others = [one for one in ALL if one is not revision]
-    async with talk(plain(*others), revision) as client:
+    async with raw_client(plain(*others), revision) as client:
         if revision.handshake:
-            offered = client.heard[0]["result"]["protocolVersion"]
+            offered = client.received[0]["result"]["protocolVersion"]
             assert offered == [one.date for one in others if one.handshake][-1]
             return fallback("another revision is offered")
         found = await tried(client.ask("tools/list"))
@@ -105,20 +105,20 @@ async def other_revision(revision: Revision) -> Verdict:
 @LIFECYCLE.feature("server with only the newest revision", *4 * [refused(-32022)], WORKS)
 async def modern_only(revision: Revision) -> Verdict:
     async def spoken() -> JSON:
-        async with talk(plain(ALL[-1]), revision) as client:
+        async with raw_client(plain(ALL[-1]), revision) as client:
             return await client.call("a")
 
     found = await tried(spoken())
     if isinstance(found, Rejected):
         assert found.data["supported"] == [ALL[-1].date]
         return refused(found.code)
-    assert words(found) == "x"
+    assert text_content(found) == "x"
     return WORKS
 
 
 @LIFECYCLE.feature("`server/discover`", *4 * [refused(-32602)], WORKS)
 async def discover(revision: Revision) -> Verdict:
-    async with talk(plain(), revision) as client:
+    async with raw_client(plain(), revision) as client:
         result = await tried(client.ask("server/discover"))
     if isinstance(result, Rejected):
         return refused(result.code)
@@ -129,7 +129,7 @@ async def discover(revision: Revision) -> Verdict:
 
 @LIFECYCLE.feature("`ping`", *4 * [WORKS], refused(-32601))
 async def ping(revision: Revision) -> Verdict:
-    async with talk(plain(), revision) as client:
+    async with raw_client(plain(), revision) as client:
         found = await tried(client.ask("ping"))
     if isinstance(found, Rejected):
         return refused(found.code)
@@ -140,17 +140,19 @@ async def ping(revision: Revision) -> Verdict:
 @LIFECYCLE.feature("`subscriptions/listen`", *4 * [refused(-32602)], WORKS)
 async def listen(revision: Revision) -> Verdict:
     server = plain()
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         wanted = {"toolsListChanged": True, "promptsListChanged": True}
         id = client.send("subscriptions/listen", {"notifications": wanted})
         if revision.change_notifications is ChangeNotifications.SESSION:
             return await refusal(client.outcome(id))
-        await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
-        (agreed,) = client.told("notifications/subscriptions/acknowledged")
+        await client.until(lambda: client.notifications("notifications/subscriptions/acknowledged"))
+        (agreed,) = client.notifications("notifications/subscriptions/acknowledged")
         assert agreed["notifications"] == {"toolsListChanged": True}  # there are no prompts
         server.tool(name="b")(lambda: "x")
-        await client.until(lambda: client.told(TOOLS))
-        assert client.told(TOOLS)[0]["_meta"] == {"io.modelcontextprotocol/subscriptionId": id}
+        await client.until(lambda: client.notifications(TOOLS))
+        assert client.notifications(TOOLS)[0]["_meta"] == {
+            "io.modelcontextprotocol/subscriptionId": id
+        }
         server.drain()  # it ends with its result
         assert (await client.outcome(id))["resultType"] == "complete"
     return WORKS
@@ -161,17 +163,17 @@ async def listen(revision: Revision) -> Verdict:
 
 @LIFECYCLE.feature("unknown method", refused(-32601))
 async def unknown_method(revision: Revision) -> Verdict:
-    async with talk(plain(), revision) as client:
+    async with raw_client(plain(), revision) as client:
         return await refusal(client.ask("tools/sing"), "tools/sing")
 
 
 @LIFECYCLE.feature("unknown notification", WORKS)
 async def unknown_notification(revision: Revision) -> Verdict:
-    async with talk(plain(), revision) as client:
-        before = len(client.heard)
-        client.tell("notifications/singing", {"song": "x"})
+    async with raw_client(plain(), revision) as client:
+        before = len(client.received)
+        client.notify("notifications/singing", {"song": "x"})
         assert await client.text("a") == "x"
-        assert len(client.heard) == before + 1  # there is no response to it
+        assert len(client.received) == before + 1  # there is no response to it
     return WORKS
 
 
@@ -179,9 +181,9 @@ async def unknown_notification(revision: Revision) -> Verdict:
     "invalid JSON", *3 * [refused(-32700, "`id: null`")], *2 * [refused(-32700, "no `id`")]
 )
 async def not_json(revision: Revision) -> Verdict:
-    async with talk(plain(), revision) as client:
-        client.say(b"{nonsense")
-        error = client.heard[-1]
+    async with raw_client(plain(), revision) as client:
+        client.send_raw(b"{nonsense")
+        error = client.received[-1]
         assert await client.text("a") == "x"
     return refused(error["error"]["code"], "`id: null`" if "id" in error else "no `id`")
 
@@ -195,35 +197,35 @@ async def id_in_use(revision: Revision) -> Verdict:
         await go.wait()
         return "waited"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         id = client.send("tools/call", {"name": "wait"})
         first = client._waiting[id]
         client.send("tools/call", {"name": "a"}, id=id)
-        await client.until(lambda: [one for one in client.heard if "error" in one])
-        error = client.heard[-1]
+        await client.until(lambda: [one for one in client.received if "error" in one])
+        error = client.received[-1]
         assert error.get("id") is None  # an id would end the first call
         client._waiting[id] = first
         go.set()
-        assert words(await client.outcome(id)) == "waited"
+        assert text_content(await client.outcome(id)) == "waited"
     return refused(error["error"]["code"])
 
 
 @LIFECYCLE.feature("JSON-RPC batch", refused(-32600), WORKS, *3 * [refused(-32600)])
 async def batch(revision: Revision) -> Verdict:
-    async with talk(plain(), revision) as client:
+    async with raw_client(plain(), revision) as client:
         calls: list[JSON] = [
             {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "a"}}
             for id in ("one", "two")
         ]
         client._methods |= {"one": "tools/call", "two": "tools/call"}
-        before = len(client.heard)
-        client.say(calls)
-        await client.until(lambda: len(client.heard) > before)
-        found = client.heard[before:]
+        before = len(client.received)
+        client.send_raw(calls)
+        await client.until(lambda: len(client.received) > before)
+        found = client.received[before:]
         if "error" in found[0]:
             assert len(found) == 1
             return refused(found[0]["error"]["code"])
-        assert {one["id"]: words(one["result"]) for one in found} == {"one": "x", "two": "x"}
+        assert {one["id"]: text_content(one["result"]) for one in found} == {"one": "x", "two": "x"}
     return WORKS
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 from colonnade import Audio, File, Icon, Image, Link, Message, Server, ToolError
 from colonnade.protocol.revision import Revision
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
-from server.raw_client import Client, Rejected, talk
+from server.raw_client import Client, Rejected, raw_client
 
 PROMPTS = Group("Prompts")
 COMPLETIONS = Group("Completion")
@@ -47,7 +47,7 @@ def writing(**options: Any) -> Server:
 
 
 async def listed(server: Server, revision: Revision) -> JSON:
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         (prompt,) = (await client.ask("prompts/list"))["prompts"]
     return prompt
 
@@ -65,7 +65,7 @@ async def content(value: Any, revision: Revision) -> JSON:
     def show() -> Any:
         return value
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         (message,) = await got(client, "show")
     assert message["role"] == "user"
     return message["content"]
@@ -119,7 +119,7 @@ async def icons(revision: Revision) -> Verdict:
 
 @PROMPTS.feature("typed arguments: sent as strings, decoded for the function", WORKS)
 async def typed(revision: Revision) -> Verdict:
-    async with talk(writing(), revision) as client:
+    async with raw_client(writing(), revision) as client:
         (first,) = await got(client, "review", code="x = 1", lines="7", tone="harsh", strict="true")
         assert first == {
             "role": "user",
@@ -132,7 +132,7 @@ async def typed(revision: Revision) -> Verdict:
 
 @PROMPTS.feature("missing or invalid argument", refused(-32602))
 async def bad_argument(revision: Revision) -> Verdict:
-    async with talk(writing(), revision) as client:
+    async with raw_client(writing(), revision) as client:
         first = await refusal(client.ask("prompts/get", {"name": "review"}), "review: missing")
         bad = {"name": "review", "arguments": {"code": "x", "lines": "many"}}
         second = await refusal(client.ask("prompts/get", bad), "lines: expected")
@@ -142,7 +142,7 @@ async def bad_argument(revision: Revision) -> Verdict:
 
 @PROMPTS.feature("unknown prompt", refused(-32602))
 async def unknown(revision: Revision) -> Verdict:
-    async with talk(writing(), revision) as client:
+    async with raw_client(writing(), revision) as client:
         return await refusal(client.ask("prompts/get", {"name": "revue"}), "'revue'")
 
 
@@ -158,10 +158,10 @@ async def failing(revision: Revision) -> Verdict:
     def crashes() -> str:
         raise KeyError("swordfish")
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         first = await refusal(client.ask("prompts/get", {"name": "fails"}), "the book is lost")
         second = await refusal(client.ask("prompts/get", {"name": "crashes"}), "(id ")
-        assert "swordfish" not in str(client.heard)
+        assert "swordfish" not in str(client.received)
     assert first == second
     return first
 
@@ -174,7 +174,7 @@ async def several(revision: Revision) -> Verdict:
     def chat() -> list[Message | str]:
         return ["first", Message("second", role="assistant"), "third"]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         messages = await got(client, "chat")
     said = [(one["role"], one["content"]["text"]) for one in messages]
     assert said == [("user", "first"), ("assistant", "second"), ("user", "third")]
@@ -230,9 +230,9 @@ async def complete(client: Client, ref: JSON, name: str, typed: str, **context: 
 
 @COMPLETIONS.feature("declared capability", fallback("not declared, available"), *4 * [WORKS])
 async def declared(revision: Revision) -> Verdict:
-    async with talk(writing(), revision) as client:
+    async with raw_client(writing(), revision) as client:
         if revision.handshake:
-            offered = client.heard[0]["result"]["capabilities"]
+            offered = client.received[0]["result"]["capabilities"]
         else:
             offered = (await client.ask("server/discover"))["capabilities"]
         assert (await complete(client, REVIEW, "language", "g"))["values"][0] == "go"
@@ -244,7 +244,7 @@ async def declared(revision: Revision) -> Verdict:
 
 @COMPLETIONS.feature("`Literal`, `Enum` and `bool` without code", WORKS)
 async def with_no_code(revision: Revision) -> Verdict:
-    async with talk(writing(), revision) as client:
+    async with raw_client(writing(), revision) as client:
         assert (await complete(client, REVIEW, "language", "pyth"))["values"] == ["python"]
         assert (await complete(client, REVIEW, "tone", "ha"))["values"] == ["harsh"]
         assert (await complete(client, REVIEW, "strict", ""))["values"] == ["true", "false"]
@@ -264,7 +264,7 @@ async def by_function(revision: Revision) -> Verdict:
     async def names(typed: str) -> list[str]:
         return ["readme.md"]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert (await complete(client, REVIEW, "code", "x"))["values"] == ["x1", "x2"]
         assert (await complete(client, FILE, "name", "r"))["values"] == ["readme.md"]
     return WORKS
@@ -280,7 +280,7 @@ async def with_context(revision: Revision) -> Verdict:
     def names(typed: str, folder: str | None = None) -> list[str]:
         return [f"{folder}.md"]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         can_say = revision.knows("2025-06-18", None)  # in its own schema
         said = {"folder": "docs"} if can_say else {}
         found = (await complete(client, FILE, "name", "", **said))["values"]
@@ -298,7 +298,7 @@ async def ranked(revision: Revision) -> Verdict:
     def snippets(typed: str) -> list[str]:
         return ["p-y-t-h", "my python", "PYTHON", "python"]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         found = (await complete(client, REVIEW, "code", "pyth"))["values"]
     assert found == ["python", "PYTHON", "my python", "p-y-t-h"]
     return WORKS
@@ -312,7 +312,7 @@ async def at_most(revision: Revision) -> Verdict:
     def snippets(typed: str) -> list[str]:
         return [f"{n}" for n in range(250)]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         found = await complete(client, REVIEW, "code", "")
     assert (len(found["values"]), found["total"], found["hasMore"]) == (100, 250, True)
     return WORKS
@@ -320,7 +320,7 @@ async def at_most(revision: Revision) -> Verdict:
 
 @COMPLETIONS.feature("unknown prompt, template or argument", refused(-32602))
 async def unknown_argument(revision: Revision) -> Verdict:
-    async with talk(writing(), revision) as client:
+    async with raw_client(writing(), revision) as client:
         seen = {
             await refusal(complete(client, {"type": "ref/prompt", "name": "x"}, "code", "")),
             await refusal(complete(client, {"type": "ref/resource", "uri": "b://{x}"}, "x", "")),
@@ -338,7 +338,7 @@ async def none_at_all(revision: Revision) -> Verdict:
     def review(code: str) -> str:
         return code
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         found = await tried(complete(client, REVIEW, "code", ""))
     if isinstance(found, Rejected):
         return refused(found.code)

@@ -10,7 +10,7 @@ from typing import Any
 from colonnade import Annotations, File, Icon, Server, ToolError
 from colonnade.protocol.revision import ChangeNotifications, Revision
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
-from server.raw_client import Client, Rejected, talk
+from server.raw_client import Client, Rejected, raw_client
 
 RESOURCES = Group("Resources and resource templates")
 WITHOUT = fallback("omitted")
@@ -47,7 +47,7 @@ async def listed(client: Client) -> tuple[JSON, JSON]:
 
 @RESOURCES.feature("static resource, listed and read", WORKS)
 async def static(revision: Revision) -> Verdict:
-    async with talk(library(), revision) as client:
+    async with raw_client(library(), revision) as client:
         resource, _ = await listed(client)
         assert resource == {
             "uri": "notes://today",
@@ -61,7 +61,7 @@ async def static(revision: Revision) -> Verdict:
 
 @RESOURCES.feature("resource template, listed and read, with typed variables", WORKS)
 async def template(revision: Revision) -> Verdict:
-    async with talk(library(), revision) as client:
+    async with raw_client(library(), revision) as client:
         _, template = await listed(client)
         assert template["uriTemplate"] == "notes://by/{name}{?lines}"
         assert template["name"] == "note"
@@ -74,7 +74,7 @@ async def template(revision: Revision) -> Verdict:
 @RESOURCES.feature("size and MIME type", WORKS)
 async def size(revision: Revision) -> Verdict:
     server = library(mime_type="text/markdown", size=4)
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         resource, template = await listed(client)
         assert (resource["size"], resource["mimeType"]) == (4, "text/markdown")
         assert template["mimeType"] == "text/markdown"
@@ -84,7 +84,7 @@ async def size(revision: Revision) -> Verdict:
 
 @RESOURCES.feature("title", *2 * [fallback("as the name")], *3 * [WORKS])
 async def title(revision: Revision) -> Verdict:
-    async with talk(library(title="Notes of today"), revision) as client:
+    async with raw_client(library(title="Notes of today"), revision) as client:
         both = await listed(client)
     if all("title" in one for one in both):
         assert [one["title"] for one in both] == ["Notes of today"] * 2
@@ -97,7 +97,9 @@ async def title(revision: Revision) -> Verdict:
 
 @RESOURCES.feature("icons", *3 * [WITHOUT], *2 * [WORKS])
 async def icons(revision: Revision) -> Verdict:
-    async with talk(library(icons=[Icon(src="https://example.com/i.png")]), revision) as client:
+    async with raw_client(
+        library(icons=[Icon(src="https://example.com/i.png")]), revision
+    ) as client:
         both = await listed(client)
     if not any("icons" in one for one in both):
         return WITHOUT
@@ -108,7 +110,7 @@ async def icons(revision: Revision) -> Verdict:
 @RESOURCES.feature("annotations (`audience`, `priority`)", WORKS)
 async def audience(revision: Revision) -> Verdict:
     notes = Annotations(audience=["assistant"], priority=1)
-    async with talk(library(annotations=notes), revision) as client:
+    async with raw_client(library(annotations=notes), revision) as client:
         for one in await listed(client):
             assert one["annotations"] == {"audience": ["assistant"], "priority": 1}
     return WORKS
@@ -116,7 +118,7 @@ async def audience(revision: Revision) -> Verdict:
 
 @RESOURCES.feature("`_meta`", *2 * [WITHOUT], *3 * [WORKS])
 async def meta(revision: Revision) -> Verdict:
-    async with talk(library(meta={"example.com/shelf": 3}), revision) as client:
+    async with raw_client(library(meta={"example.com/shelf": 3}), revision) as client:
         both = await listed(client)
     if not any("_meta" in one for one in both):
         return WITHOUT
@@ -135,7 +137,7 @@ async def binary(revision: Revision) -> Verdict:
     def logo() -> bytes:
         return b"\x89PNG"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         (found,) = await client.read("pictures://logo")
     assert (found["mimeType"], base64.b64decode(found["blob"])) == ("image/png", b"\x89PNG")
     assert "text" not in found
@@ -150,7 +152,7 @@ async def several(revision: Revision) -> Verdict:
     def notes() -> list[File]:
         return [File("one", uri="notes://1"), File(b"\xff", uri="notes://2", mime_type="x/y")]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         one, two = await client.read("notes://all")
     assert (one["uri"], one["text"]) == ("notes://1", "one")
     assert (two["uri"], two["mimeType"], two["blob"]) == ("notes://2", "x/y", "/w==")
@@ -178,7 +180,7 @@ def folder() -> Generator[Server]:
 @RESOURCES.feature("directory: its files, and a listing", WORKS)
 async def directory(revision: Revision) -> Verdict:
     with folder() as server:
-        async with talk(server, revision) as client:
+        async with raw_client(server, revision) as client:
             (a,) = await client.read("docs://a.md")
             assert (a["mimeType"], a["text"]) == ("text/markdown", "# A")
             (names,) = await client.read("docs://sub")
@@ -192,7 +194,7 @@ async def directory(revision: Revision) -> Verdict:
 async def escapes(revision: Revision) -> Verdict:
     seen: set[Verdict] = set()
     with folder() as server:
-        async with talk(server, revision) as client:
+        async with raw_client(server, revision) as client:
             for path in (
                 *(
                     "../outside.txt",
@@ -205,7 +207,7 @@ async def escapes(revision: Revision) -> Verdict:
             ):
                 asking = client.ask("resources/read", {"uri": f"docs://{path}"})
                 seen.add(await refusal(asking, "not found"))
-            assert "secret" not in str(client.heard)
+            assert "secret" not in str(client.received)
     (verdict,) = seen
     return verdict
 
@@ -213,7 +215,7 @@ async def escapes(revision: Revision) -> Verdict:
 @RESOURCES.feature("unknown resource, with its URI", *MISSING)
 async def missing(revision: Revision) -> Verdict:
     seen: set[Verdict] = set()
-    async with talk(library(), revision) as client:
+    async with raw_client(library(), revision) as client:
         for uri in ("notes://nowhere", "notes://by/lost", "notes://by/a?lines=many"):
             found = await tried(client.ask("resources/read", {"uri": uri}))
             assert isinstance(found, Rejected), found
@@ -235,17 +237,17 @@ async def failing(revision: Revision) -> Verdict:
     def crashes() -> str:
         raise KeyError("swordfish")
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         first = await refusal(client.ask("resources/read", {"uri": "a://fails"}), "disk is full")
         second = await refusal(client.ask("resources/read", {"uri": "a://crashes"}), "(id ")
-        assert "swordfish" not in str(client.heard)
+        assert "swordfish" not in str(client.received)
     assert first == second
     return first
 
 
 @RESOURCES.feature("caching (`ttl_s`, `cache_scope`)", *4 * [fallback("omitted")], WORKS)
 async def cached(revision: Revision) -> Verdict:
-    async with talk(library(ttl_s=1.5, cache_scope="public"), revision) as client:
+    async with raw_client(library(ttl_s=1.5, cache_scope="public"), revision) as client:
         result = await client.ask("resources/read", {"uri": "notes://today"})
     assert result["contents"][0]["text"] == "# Hi"
     if "ttlMs" not in result:
@@ -266,21 +268,21 @@ async def follow(client: Client, *uris: str) -> None:
     else:
         wanted = {"notifications": {"resourceSubscriptions": list(uris)}}
         client.send("subscriptions/listen", wanted)
-        await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
+        await client.until(lambda: client.notifications("notifications/subscriptions/acknowledged"))
 
 
 async def heard(client: Client, server: Server, *changed: str, last: str) -> list[str]:
     """The notifications after these changes; the last one is subscribed."""
     for uri in (*changed, last):
         server.updated(uri)
-    await client.until(lambda: last in [one["uri"] for one in client.told(UPDATED)])
-    return [one["uri"] for one in client.told(UPDATED)]
+    await client.until(lambda: last in [one["uri"] for one in client.notifications(UPDATED)])
+    return [one["uri"] for one in client.notifications(UPDATED)]
 
 
 @RESOURCES.feature("`notifications/resources/updated` for subscribers", WORKS)
 async def updates(revision: Revision) -> Verdict:
     server = library()
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await follow(client, "notes://today")
         found = await heard(client, server, "notes://by/ann", last="notes://today")
         assert found == ["notes://today"]
@@ -290,7 +292,7 @@ async def updates(revision: Revision) -> Verdict:
 @RESOURCES.feature("updates of URIs below a subscribed URI", WORKS)
 async def below(revision: Revision) -> Verdict:
     server = library()
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await follow(client, "notes://by")
         found = await heard(client, server, "notes://byte", "notes://today", last="notes://by/ann")
         assert found == ["notes://by/ann"]
@@ -302,7 +304,7 @@ async def below(revision: Revision) -> Verdict:
 )
 async def subscribe(revision: Revision) -> Verdict:
     server = library()
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for uri in ("notes://today", "notes://by/ann"):
             result = await tried(client.ask("resources/subscribe", {"uri": uri}))
             if isinstance(result, Rejected):
@@ -322,16 +324,16 @@ async def subscribe(revision: Revision) -> Verdict:
 )
 async def nowhere(revision: Revision) -> Verdict:
     server = library()
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         if revision.change_notifications is ChangeNotifications.SESSION:
             found = await tried(client.ask("resources/subscribe", {"uri": "nowhere://x"}))
             assert isinstance(found, Rejected)
             assert found.data == {"uri": "nowhere://x"}
             return refused(found.code)
         await follow(client, "nowhere://x")
-        (agreed,) = client.told("notifications/subscriptions/acknowledged")
+        (agreed,) = client.notifications("notifications/subscriptions/acknowledged")
         assert agreed["notifications"] == {"resourceSubscriptions": ["nowhere://x"]}
         server.updated("notes://today")
         await client.read("notes://today")
-        assert client.told(UPDATED) == []
+        assert client.notifications(UPDATED) == []
     return fallback("acknowledged, no updates")

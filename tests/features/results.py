@@ -8,7 +8,7 @@ from colonnade import Audio, File, Image, Link, Server, ToolReturn
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from features.feature import JSON, WORKS, Group, Verdict, fallback, tool_of
-from server.raw_client import talk, words
+from server.raw_client import raw_client, text_content
 
 RESULTS = Group("Tool results, structured output and content")
 AS_TEXT = fallback("as text")
@@ -29,7 +29,7 @@ async def returned(value: Any, revision: Revision, **options: Any) -> JSON:
     async def give() -> Any:
         return value
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         return await client.call("give")
 
 
@@ -54,9 +54,9 @@ async def output_schema(revision: Revision) -> Verdict:
     async def forecast() -> Forecast:
         return Forecast("Oslo", 3)
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         tool = await tool_of(client, "forecast")
-        assert words(await client.call("forecast")) == '{"city":"Oslo","days":3}'
+        assert text_content(await client.call("forecast")) == '{"city":"Oslo","days":3}'
     if "outputSchema" not in tool:
         return fallback("omitted")
     assert tool["outputSchema"]["type"] == "object"
@@ -75,9 +75,9 @@ async def structured(revision: Revision) -> Verdict:
     async def forecast() -> Forecast:
         return Forecast("Oslo", 3)
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         result = await client.call("forecast")
-    assert words(result) == '{"city":"Oslo","days":3}'
+    assert text_content(result) == '{"city":"Oslo","days":3}'
     if "structuredContent" not in result:
         return fallback("text only")
     assert result["structuredContent"] == {"city": "Oslo", "days": 3}
@@ -94,10 +94,10 @@ async def one_copy(revision: Revision) -> Verdict:
     async def forecast() -> Forecast:
         return Forecast("Oslo", 3)
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         result = await client.call("forecast")
     if "structuredContent" not in result:
-        assert words(result) == '{"city":"Oslo","days":3}'
+        assert text_content(result) == '{"city":"Oslo","days":3}'
         return fallback("text only")
     assert result["structuredContent"] == {"city": "Oslo", "days": 3}
     assert result["content"] == []
@@ -116,11 +116,11 @@ async def no_object(revision: Revision) -> Verdict:
     async def count_freely() -> ToolReturn:
         return ToolReturn(data=[1, 2])
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         tool = await tool_of(client, "count")
         result = await client.call("count")
         free = await client.call("count_freely")
-    assert words(result) == words(free) == "[1,2]"
+    assert text_content(result) == text_content(free) == "[1,2]"
     assert free.get("structuredContent") == result.get("structuredContent")
     if "structuredContent" not in result:
         assert "outputSchema" not in tool
@@ -145,7 +145,7 @@ async def no_object(revision: Revision) -> Verdict:
 async def whole(revision: Revision) -> Verdict:
     value = ToolReturn("fine", data={"days": 3}, meta={"example.com/cost": 3})
     result = await returned(value, revision)
-    assert words(result) == "fine"
+    assert text_content(result) == "fine"
     assert result["_meta"]["example.com/cost"] == 3
     if "structuredContent" not in result:
         return fallback("without structured content")
@@ -160,11 +160,11 @@ async def broken_promise(revision: Revision) -> Verdict:
     schema = {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}
     seen = await returned({"days": 3}, revision, output_schema=schema)
     assert seen.get("structuredContent") in (None, {"days": 3})
-    assert words(seen) == '{"days":3}'
+    assert text_content(seen) == '{"days":3}'
     result = await returned({"days": "many"}, revision, output_schema=schema)
     assert result["isError"] is True
     assert "structuredContent" not in result
-    assert words(result).startswith("give failed (id ")
+    assert text_content(result).startswith("give failed (id ")
     return fallback("`isError` result with an id")
 
 
@@ -262,6 +262,6 @@ async def put_right(revision: Revision) -> Verdict:
     async def give() -> dict[str, list[str]]:
         return {"a": ["half \ud800", "whole \ud83d\ude00"]}
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("give") == '{"a":["half \ufffd","whole 😀"]}'
     return WORKS

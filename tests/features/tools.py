@@ -20,7 +20,7 @@ from features.feature import (
     tool_of,
 )
 from live import Records
-from server.raw_client import Client, talk, words
+from server.raw_client import Client, raw_client, text_content
 
 TOOLS = Group("Tools")
 FAILED = fallback("`isError` result")
@@ -45,7 +45,7 @@ def weather(**options: Any) -> Server:
 
 async def listed(server: Server, revision: Revision) -> JSON:
     """The listed tool of a server, after a call of it."""
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         (tool,) = (await client.ask("tools/list"))["tools"]
         assert await client.text(tool["name"], {"city": "Oslo"}) == "Oslo 3"
     return tool
@@ -133,7 +133,7 @@ RAW: JSON = {
 async def raw_schema(revision: Revision) -> Verdict:
     server = weather(input_schema=RAW)
     assert (await listed(server, revision))["inputSchema"] == RAW
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert "days" in await client.refused("forecast", {"city": "Oslo", "days": 4})
     return WORKS
 
@@ -155,7 +155,7 @@ async def boolean_schemas(revision: Revision) -> Verdict:
 
 @TOOLS.feature("lenient values: a number as a string, `4.0` for an integer", WORKS)
 async def loose(revision: Revision) -> Verdict:
-    async with talk(weather(), revision) as client:
+    async with raw_client(weather(), revision) as client:
         assert await client.text("forecast", {"city": "Oslo", "days": "4"}) == "Oslo 4"
         assert await client.text("forecast", {"city": "Oslo", "days": 4.0}) == "Oslo 4"
         # A string stays one, whatever it looks like.
@@ -175,7 +175,7 @@ async def time_out(revision: Revision) -> Verdict:
             stopped.set()
         return "never"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         seen = await failure(client.call("slow"), "slow did not finish within 0.01 s")
         assert stopped.is_set()
     return seen
@@ -193,7 +193,7 @@ async def inline(revision: Revision) -> Verdict:
     def inline() -> bool:
         return threading.get_ident() == here
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("threaded") == "false"
         assert await client.text("inline") == "true"
     return WORKS
@@ -215,7 +215,7 @@ async def bad_arguments(revision: Revision) -> Verdict:
     @server.tool
     async def forecast(city: str, unit: Literal["C", "F"] = "C") -> None: ...
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         seen = [
             await bad(client, {}, "forecast: missing required argument 'city'"),
             await bad(client, {"city": 3.5}, "forecast: city: expected a string, got a number"),
@@ -228,13 +228,13 @@ async def bad_arguments(revision: Revision) -> Verdict:
 
 @TOOLS.feature("arguments that are not an object", refused(-32602))
 async def no_object(revision: Revision) -> Verdict:
-    async with talk(weather(), revision) as client:
+    async with raw_client(weather(), revision) as client:
         return await bad(client, ["Oslo"], "arguments")
 
 
 @TOOLS.feature("unknown tool", refused(-32602))
 async def unknown_tool(revision: Revision) -> Verdict:
-    async with talk(weather(), revision) as client:
+    async with raw_client(weather(), revision) as client:
         return await refusal(client.call("forcast"), "'forcast'")
 
 
@@ -246,7 +246,7 @@ async def tool_error(revision: Revision) -> Verdict:
     async def forecast() -> str:
         raise ToolError("No city 'Olso'. Did you mean 'Oslo'?")
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         return await failure(client.call("forecast"), "No city 'Olso'. Did you mean 'Oslo'?")
 
 
@@ -263,13 +263,13 @@ async def crash(revision: Revision) -> Verdict:
 
     meta = {} if revision.handshake else {"io.modelcontextprotocol/logLevel": "debug"}
     with Records("colonnade.server") as log:
-        async with talk(server, revision, meta=meta) as client:
+        async with raw_client(server, revision, meta=meta) as client:
             if revision.handshake:
                 await client.ask("logging/setLevel", {"level": "debug"})
             result = await client.call("forecast")
-            assert "swordfish" not in str(client.heard)
+            assert "swordfish" not in str(client.received)
     assert result["isError"] is True
-    said = words(result)
+    said = text_content(result)
     assert said.startswith("forecast failed (id ")
     id = said.removeprefix("forecast failed (id ").removesuffix(")")
     assert len(id) >= 6
@@ -280,7 +280,7 @@ async def crash(revision: Revision) -> Verdict:
 @TOOLS.feature("call without the tool's scopes", refused(-32600))
 async def scopes(revision: Revision) -> Verdict:
     server = weather(scopes={"weather:read"})
-    async with talk(server, revision, principal="ann") as client:
+    async with raw_client(server, revision, principal="ann") as client:
         return await refusal(client.call("forecast", {"city": "Oslo"}), "weather:read")
 
 
@@ -290,21 +290,21 @@ async def scopes(revision: Revision) -> Verdict:
 @TOOLS.feature("`task` parameter, without the tasks capability", fallback("a normal call"))
 async def task_parameter(revision: Revision) -> Verdict:
     server = weather()
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         tool = await tool_of(client, "forecast")
         assert "execution" not in tool
         if revision.handshake:
-            offered = client.heard[0]["result"]["capabilities"]
+            offered = client.received[0]["result"]["capabilities"]
         else:
             offered = (await client.ask("server/discover"))["capabilities"]
         assert "tasks" not in offered
         assert "extensions" not in offered
         result = await client.call("forecast", {"city": "Oslo"}, task={"ttl": 60_000})
-        assert words(result) == "Oslo 3"
+        assert text_content(result) == "Oslo 3"
     return fallback("a normal call")
 
 
 @TOOLS.feature("`tasks/get`, without the tasks capability", refused(-32601))
 async def task_methods(revision: Revision) -> Verdict:
-    async with talk(weather(), revision) as client:
+    async with raw_client(weather(), revision) as client:
         return await refusal(client.ask("tasks/get", {"taskId": "x"}))

@@ -15,7 +15,7 @@ import pytest
 
 from hostile.child import Child, child
 from hostile.items import ERAS, MODERN, SESSION, Era
-from hostile.sender import LEAKS, Thrower, call, name_header, thrower
+from hostile.sender import LEAKS, HostileSender, call, hostile_sender, name_header
 from hostile.target import KINDS
 from http_client import Response
 from live import live, until
@@ -26,12 +26,12 @@ MEGABYTE = 1 << 20
 WAIT_S = 60.0
 
 
-async def ask(attack: Thrower, tool: str, **arguments: Any) -> Response:
+async def ask(attack: HostileSender, tool: str, **arguments: Any) -> Response:
     name = name_header(attack.era, tool)
     return (await attack.post(call(attack.era, tool, **arguments), mcp_name=name))[1]
 
 
-async def send(attack: Thrower, method: str, about: str, /, **params: Any) -> Response:
+async def send(attack: HostileSender, method: str, about: str, /, **params: Any) -> Response:
     """Any request, as this era sends it; what it is about is mirrored in a header."""
     said = {**params, "_meta": json.loads(b"{%b}" % attack.era.meta)}
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": said}
@@ -39,7 +39,7 @@ async def send(attack: Thrower, method: str, about: str, /, **params: Any) -> Re
     return (await attack.post(json.dumps(body).encode(), None, **head))[1]
 
 
-def failed(attack: Thrower, answer: Response) -> None:
+def failed(attack: HostileSender, answer: Response) -> None:
     """A failure that says an id, and nothing else."""
     assert answer.status == 200
     attack.look(answer.body)
@@ -59,7 +59,7 @@ def failed(attack: Thrower, answer: Response) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @live
 async def test_whatever_is_raised_ends_one_call_with_an_id(kind: str, era: Era) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         for tool in TOOLS:
             failed(attack, await ask(attack, tool, kind=kind))
         failed(
@@ -96,7 +96,7 @@ def test_whatever_is_raised_on_a_pipe_does_not_end_the_process(era: Era) -> None
 @live
 async def test_a_result_that_is_too_large_is_refused_in_words(era: Era) -> None:
     size = 40 * MEGABYTE
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         answer = await ask(attack, "huge", size=size)
         assert answer.json["result"]["isError"]
         words = [answer.text]
@@ -119,7 +119,7 @@ async def test_a_result_that_is_too_large_is_refused_in_words(era: Era) -> None:
 @each_era
 @live
 async def test_a_result_that_json_cannot_carry_is_sent_as_words_or_is_a_failure(era: Era) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         failed(attack, await ask(attack, "deep"))
         assert (await ask(attack, "circle")).text == "[[...]]"
         assert "nan" in (await ask(attack, "no_json")).text
@@ -143,7 +143,7 @@ def test_more_than_there_is_memory_for_is_a_failure() -> None:
 @each_era
 @live
 async def test_what_never_returns_is_cut_at_its_time(era: Era) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         answer = await ask(attack, "never")
         assert answer.json["result"]["isError"]
         assert "did not finish within 0.2 s" in answer.text
@@ -176,7 +176,7 @@ def served(server: Child) -> int:
 @live
 async def test_a_loop_that_is_held_serves_everybody_afterwards(era: Era) -> None:
     with child("http") as server:
-        attack = Thrower(served(server), era)
+        attack = HostileSender(served(server), era)
         await attack.open()
         holding = asyncio.create_task(ask(attack, "block"))
         others = [
@@ -196,7 +196,7 @@ async def test_a_server_out_of_descriptors_serves_again_when_there_are_some() ->
     few = 48
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > few
     with child("http", wrapped=("sh", "-c", f'ulimit -n {few}; exec "$@"', "sh")) as server:
-        attack = Thrower(served(server), MODERN)
+        attack = HostileSender(served(server), MODERN)
         await attack.is_served()
         wires = [await attack.caller.wire() for _ in range(2 * few)]
         await until(lambda: len(os.listdir(f"/proc/{server.process.pid}/fd")) >= few - 2)
@@ -217,7 +217,7 @@ async def test_a_server_out_of_descriptors_serves_again_when_there_are_some() ->
 @live
 async def test_threads_that_nobody_can_end_do_not_keep_a_server_from_ending() -> None:
     with child("http", stderr=subprocess.DEVNULL) as server:
-        attack = Thrower(served(server), SESSION)
+        attack = HostileSender(served(server), SESSION)
         await attack.open()
         for id in range(3):
             body = call(SESSION, "stuck").replace(b'"id":1', b'"id":%d' % id)

@@ -12,7 +12,7 @@ from colonnade.transport.http_server.request import Limits
 from colonnade.transport.http_server.runner import RunLimits
 from hostile.items import ERAS, MODERN, SESSION, Era
 from hostile.malformed_http import BODY, ODD, Odd, chunked, request
-from hostile.sender import Thrower, call, name_header, thrower
+from hostile.sender import HostileSender, call, hostile_sender, name_header
 from http_client import Wire, written
 from live import live, live_for
 
@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 @pytest.mark.parametrize("odd", ODD, ids=str)
 @live
 async def test_what_is_wrong_with_a_request_is_said_and_the_next_is_served(odd: Odd) -> None:
-    async with thrower(MODERN) as attack:
+    async with hostile_sender(MODERN) as attack:
         wire = await attack.caller.wire()
         status: int | None = None
         try:
@@ -43,7 +43,7 @@ async def test_what_is_wrong_with_a_request_is_said_and_the_next_is_served(odd: 
 # ---------------------------------------------------------------- slow, and half
 
 
-async def answered_late(attack: Thrower, data: bytes) -> tuple[Wire, int]:
+async def answered_late(attack: HostileSender, data: bytes) -> tuple[Wire, int]:
     wire = await attack.caller.wire()
     await wire.send(data)
     async with asyncio.timeout(PATIENCE_S):
@@ -53,7 +53,7 @@ async def answered_late(attack: Thrower, data: bytes) -> tuple[Wire, int]:
 
 @live
 async def test_headers_that_do_not_end_are_cut() -> None:
-    async with thrower(MODERN, run=RunLimits(header_timeout_s=0.05)) as attack:
+    async with hostile_sender(MODERN, run=RunLimits(header_timeout_s=0.05)) as attack:
         beginnings = (b"P", b"POST /mcp HTTP/1.1\r\n", request()[:100])
         for wire, status in await asyncio.gather(*(answered_late(attack, b) for b in beginnings)):
             assert status == 408
@@ -64,7 +64,7 @@ async def test_headers_that_do_not_end_are_cut() -> None:
 @live
 async def test_a_body_that_does_not_come_is_cut() -> None:
     whole = request().replace(b"PORT", b"%d")
-    async with thrower(MODERN, limits=Limits(body_timeout_s=0.05)) as attack:
+    async with hostile_sender(MODERN, limits=Limits(body_timeout_s=0.05)) as attack:
         endless = chunked(b"f" * 16 + b"\r\nx").replace(b"PORT", b"%d")
         for data in (whole[:-1], whole[: -len(BODY)], endless):
             wire, status = await answered_late(attack, data % attack.port)
@@ -77,7 +77,7 @@ async def test_a_body_that_does_not_come_is_cut() -> None:
 @pytest.mark.parametrize("era", ERAS, ids=lambda era: era.date)
 @live
 async def test_who_stops_sending_after_a_whole_request_gets_its_answer(era: Era) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         wire = await attack.caller.wire()
         await wire.send(written("POST", "/mcp", attack.head(), era.frame()))
         wire.writer.write_eof()
@@ -90,7 +90,7 @@ async def test_who_stops_sending_after_a_whole_request_gets_its_answer(era: Era)
 
 @live
 async def test_who_stops_sending_before_the_end_is_let_go() -> None:
-    async with thrower(MODERN) as attack:
+    async with hostile_sender(MODERN) as attack:
         data = request().replace(b"PORT", b"%d" % attack.port)
         for cut in (0, 1, 50, data.index(b"\r\n\r\n") + 4, len(data) - 1):
             wire = await attack.caller.wire()
@@ -111,7 +111,7 @@ def reset(wire: Wire) -> None:
 @pytest.mark.parametrize("era", ERAS, ids=lambda era: era.date)
 @live
 async def test_a_reset_at_any_byte_of_a_request_harms_nobody(era: Era) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         data = written("POST", "/mcp", attack.head(), era.frame())
         for cut in range(0, len(data) + 1, 5):
             wire = await attack.caller.wire()
@@ -123,7 +123,7 @@ async def test_a_reset_at_any_byte_of_a_request_harms_nobody(era: Era) -> None:
 @pytest.mark.parametrize("era", ERAS, ids=lambda era: era.date)
 @live
 async def test_a_reset_at_any_byte_of_an_answer_harms_nobody(era: Era) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         head = attack.head() | {"mcp-name": name_header(era, "huge")}
         data = written("POST", "/mcp", head, call(era, "huge", size=500_000))
         for cut in (0, 1, 9, 100, 300, 1000, 10_000, 65_536, 400_000):
@@ -139,7 +139,7 @@ async def test_a_reset_at_any_byte_of_an_answer_harms_nobody(era: Era) -> None:
 
 @live
 async def test_of_pipelined_requests_the_first_is_answered_and_the_rest_is_not_run() -> None:
-    async with thrower(MODERN) as attack:
+    async with hostile_sender(MODERN) as attack:
         wire = await attack.caller.wire()
         await wire.send(request().replace(b"PORT", b"%d" % attack.port) * 50)
         answer = await wire.head()
@@ -151,7 +151,7 @@ async def test_of_pipelined_requests_the_first_is_answered_and_the_rest_is_not_r
 
 
 async def keep_alive(era: Era, count: int) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         wire = await attack.is_served()
         bad = b'{"jsonrpc":"2.0","id":1,"method":5}'
         for turn in range(count):
@@ -175,7 +175,7 @@ async def test_one_connection_carries_ten_thousand_requests(era: Era) -> None:
 
 @live
 async def test_sessions_are_not_guessed_and_not_made_by_strangers() -> None:
-    async with thrower(SESSION) as attack:
+    async with hostile_sender(SESSION) as attack:
         own = attack.caller.session
         assert own is not None
         for name in ("a", own[:-1], own.upper(), own + "x", "../" + own, "0" * 10_000, "é"):

@@ -10,13 +10,13 @@ import pytest
 from hostile.child import child
 from hostile.items import ERAS, EVERYTHING, MODERN
 from hostile.malformed_http import ODD
-from hostile.sender import Thrower, call
+from hostile.sender import HostileSender, call
 from live import live_for
 
 MEGABYTE = 1 << 20
 
 
-async def census(attack: Thrower) -> dict[str, int]:
+async def census(attack: HostileSender) -> dict[str, int]:
     answer = (await attack.post(call(MODERN, "census"), mcp_name="census"))[1]
     found: dict[str, int] = json.loads(answer.text)
     return found
@@ -25,7 +25,7 @@ async def census(attack: Thrower) -> dict[str, int]:
 async def throw_everything(port: int) -> None:
     """Every message in both eras, and every odd request, some of them at once."""
     for era in ERAS:
-        attack = Thrower(port, era)
+        attack = HostileSender(port, era)
         await attack.open()
         wire = await attack.is_served()
         for item in EVERYTHING:
@@ -34,12 +34,12 @@ async def throw_everything(port: int) -> None:
             if answer.headers.get("connection") == "close":
                 wire = await attack.is_served()
         await attack.close()
-    attack = Thrower(port, MODERN)
+    attack = HostileSender(port, MODERN)
     await asyncio.gather(*(throw_oddly(attack, odd.data) for odd in ODD))
     await attack.close()
 
 
-async def throw_oddly(attack: Thrower, data: bytes) -> None:
+async def throw_oddly(attack: HostileSender, data: bytes) -> None:
     wire = await attack.caller.wire()
     try:
         await wire.send(data.replace(b"PORT", b"%d" % attack.port))
@@ -52,7 +52,7 @@ async def throw_oddly(attack: Thrower, data: bytes) -> None:
 async def left_behind(rounds: int) -> None:
     with child("http") as server:
         port = int(server.line())
-        attack = Thrower(port, MODERN)
+        attack = HostileSender(port, MODERN)
         for _ in range(2):  # what is kept is kept by then
             await throw_everything(port)
         before, memory = await census(attack), server.memory()

@@ -23,7 +23,7 @@ from hostile.items import (
     Item,
     Want,
 )
-from hostile.sender import call, name_header, thrower
+from hostile.sender import call, hostile_sender, name_header
 from live import live
 
 each_era = pytest.mark.parametrize("era", ERAS, ids=lambda era: era.date)
@@ -33,7 +33,7 @@ each_era = pytest.mark.parametrize("era", ERAS, ids=lambda era: era.date)
 @pytest.mark.parametrize("item", JSON_ITEMS, ids=str)
 @live
 async def test_bad_json_is_answered_and_the_next_request_is_served(item: Item, era: Era) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         await attack.throw(item.body(era), item.want(era))
 
 
@@ -41,7 +41,7 @@ async def test_bad_json_is_answered_and_the_next_request_is_served(item: Item, e
 @pytest.mark.parametrize("item", LARGE, ids=str)
 @live
 async def test_large_json_is_answered_and_the_next_request_is_served(item: Item, era: Era) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         await attack.throw(item.body(era), item.want(era))
 
 
@@ -51,7 +51,7 @@ async def test_large_json_is_answered_and_the_next_request_is_served(item: Item,
 async def test_bad_messages_are_answered_and_the_next_request_is_served(
     item: Item, era: Era
 ) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         await attack.throw(item.body(era), item.want(era))
 
 
@@ -60,7 +60,7 @@ async def test_bad_messages_are_answered_and_the_next_request_is_served(
 
 @live
 async def test_an_id_in_use_is_refused_and_the_first_call_is_untouched() -> None:
-    async with thrower(SESSION) as attack:
+    async with hostile_sender(SESSION) as attack:
         first = asyncio.create_task(attack.post(call(SESSION, "wait")))
         # Asked until the first is running: before that, the id is free.
         while (again := (await attack.post(SESSION.frame()))[1]).status == 200:
@@ -74,7 +74,7 @@ async def test_an_id_in_use_is_refused_and_the_first_call_is_untouched() -> None
 
 @live
 async def test_one_and_text_one_are_two_ids() -> None:
-    async with thrower(SESSION) as attack:
+    async with hostile_sender(SESSION) as attack:
         first = asyncio.create_task(attack.post(call(SESSION, "wait")))
         text = call(SESSION, "release").replace(b'"id":1', b'"id":"1"')
         released = (await attack.post(text))[1]
@@ -84,7 +84,7 @@ async def test_one_and_text_one_are_two_ids() -> None:
 
 @live
 async def test_callers_without_a_session_share_no_ids() -> None:
-    async with thrower(MODERN) as attack:
+    async with hostile_sender(MODERN) as attack:
         calls = [attack.post(MODERN.frame(b"%d" % n)) for n in range(20)]
         answers = [response for _, response in await asyncio.gather(*calls)]
         assert [answer.text for answer in answers] == [str(n) for n in range(20)]
@@ -93,7 +93,7 @@ async def test_callers_without_a_session_share_no_ids() -> None:
 @each_era
 @live
 async def test_a_progress_token_in_use_harms_nobody(era: Era) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         frame = call(era, "report").replace(b'"_meta":{', b'"_meta":{"progressToken":"p",')
         frame = frame.replace(b",}", b"}")
         for id in (1, 2):
@@ -108,7 +108,7 @@ async def test_a_progress_token_in_use_harms_nobody(era: Era) -> None:
 @each_era
 @live
 async def test_an_initialize_cannot_be_cancelled_and_a_call_cannot_cancel_itself(era: Era) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         gone = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":0}}'
         assert (await attack.post(gone))[1].status == 202
         own = gone.replace(b'"method"', b'"id":0,"method"')  # by its id it is a request
@@ -119,7 +119,7 @@ async def test_an_initialize_cannot_be_cancelled_and_a_call_cannot_cancel_itself
 
 @live
 async def test_a_batch_with_one_bad_element_is_answered_for_the_others() -> None:
-    async with thrower(BATCHING) as attack:
+    async with hostile_sender(BATCHING) as attack:
         good, other = BATCHING.frame(), BATCHING.frame().replace(b'"id":1', b'"id":2')
         bad = b'{"jsonrpc":"2.0","id":3,"method":5}'
         _, response = await attack.post(b"[%b,%b,7,%b]" % (good, bad, other))
@@ -136,7 +136,7 @@ async def test_a_batch_with_one_bad_element_is_answered_for_the_others() -> None
 @each_era
 @live
 async def test_arguments_of_the_wrong_type_are_told_so(era: Era) -> None:
-    async with thrower(era) as attack:
+    async with hostile_sender(era) as attack:
         name = name_header(era, "count")
         for value, text in ((b"1.0", "1"), (b'"7"', "7"), (b"1e2", "100")):
             body = call(era, "count").replace(b"{}", b'{"n":%b}' % value, 1)

@@ -19,7 +19,7 @@ from colonnade.transport.http_server.session import HttpSession
 from colonnade.transport.http_server.streams import Stream
 from http_client import BOTH, Caller, Wire, opening, written
 from http_service import ABLE, REPORT, waiting
-from live import Stand, live_for, stand, until
+from live import ServedApp, live_for, served_app, until
 
 SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
 
@@ -134,7 +134,7 @@ async def _leave(caller: Caller, way: int) -> None:
 WAYS = 17
 
 
-async def _be_rude(s: Stand, turn: int) -> None:
+async def _be_rude(s: ServedApp, turn: int) -> None:
     async with Caller(s.site.port) as caller:
         if turn % 5 == 0:  # a handshake that nobody goes on with
             assert (await caller.post(opening("2025-11-25", ABLE))).status == 200
@@ -144,13 +144,13 @@ async def _be_rude(s: Stand, turn: int) -> None:
 
 @live_for(600)
 async def test_every_rude_way_to_leave_leaves_nothing_behind() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         for turn in range(3 * WAYS):  # each way in each revision that has sessions
             await _be_rude(s, turn)
         for session in s.sessions:
             s.sessions.end(session, "the test is over")
         session = None
-        await s.settled()
+        await s.wait_until_idle()
         await until(lambda: not s.site._connections)
         assert not s.sessions.shared.tasks
         assert s.service.watchers == 0
@@ -160,7 +160,7 @@ async def test_every_rude_way_to_leave_leaves_nothing_behind() -> None:
 @pytest.mark.slow
 @live_for(600)
 async def test_ten_thousand_rude_clients_leave_nothing_behind() -> None:
-    async with stand(limits=Limits(max_sessions=500)) as s:
+    async with served_app(limits=Limits(max_sessions=500)) as s:
         before: dict[str, int] = {}
         descriptors = memory = 0
         for thousand in range(11):
@@ -169,7 +169,7 @@ async def test_ten_thousand_rude_clients_leave_nothing_behind() -> None:
             for session in s.sessions:
                 s.sessions.end(session, "the test is over")
             session = None
-            await s.settled()
+            await s.wait_until_idle()
             await until(lambda: not s.site._connections)
             for notes in (s.service.turns, s.service.principals, s.service.heard):
                 notes.clear()

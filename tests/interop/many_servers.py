@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from colonnade import ChannelError, Host, HostTool
 from interop.peers import ROOT
 from interop.reference_servers import PAGE, page
-from interop.server_runs import CALL_S, VISIT_S
+from interop.server_runs import CALL_S, RUN_S
 from interop.third_party_servers import (
     EVERYTHING,
     FETCH,
@@ -23,7 +23,7 @@ from interop.third_party_servers import (
     GIT,
     MEMORY,
     TIME,
-    Stranger,
+    ThirdPartyServer,
     reached,
 )
 
@@ -37,11 +37,11 @@ BROKEN: dict[str, Any] = {
 }
 
 
-class Guest(NamedTuple):
+class HostedServer(NamedTuple):
     """A server that we did not write, by the key that it has in the host."""
 
     key: str
-    stranger: Stranger
+    server: ThirdPartyServer
     transport: str = "stdio"
 
 
@@ -54,7 +54,7 @@ class Call(NamedTuple):
 
 
 @dataclass
-class Stay:
+class HostRun:
     """What came of a host with all of them in it."""
 
     keys: list[str]
@@ -79,70 +79,70 @@ class Stay:
 
 
 @contextmanager
-def housed(guests: Iterable[Guest], folder: Path) -> Generator[dict[str, Any]]:
+def hosted_targets(hosted: Iterable[HostedServer], folder: Path) -> Generator[dict[str, Any]]:
     """What reaches each of them, as entries of a configuration would say it."""
     found: dict[str, Any] = {}
     with ExitStack() as stack:
-        for key, stranger, transport in guests:
+        for key, server, transport in hosted:
             home = folder / key
             home.mkdir()
-            target = stack.enter_context(reached(stranger, transport, home))
+            target = stack.enter_context(reached(server, transport, home))
             if isinstance(target, str):
                 found[key] = {"url": target}
                 continue
-            env = {"MEMORY_FILE_PATH": str(home / "memory.json")} if stranger is MEMORY else {}
+            env = {"MEMORY_FILE_PATH": str(home / "memory.json")} if server is MEMORY else {}
             found[key] = {"command": target[0], "args": target[1:], "env": env}
         yield found
 
 
-async def stayed(targets: Mapping[str, Any], calls: Iterable[Call], search: str = "") -> Stay:
+async def run_host(targets: Mapping[str, Any], calls: Iterable[Call], search: str = "") -> HostRun:
     """Put all into one host, list all, and make these calls at once."""
-    stay = Stay(list(targets))
+    run = HostRun(list(targets))
 
     async def make(call: Call) -> None:
         try:
             answer = await asyncio.wait_for(host.call_tool(call.name, call.arguments), CALL_S)
-            stay.answers[call.name] = answer.text
+            run.answers[call.name] = answer.text
             assert not answer.is_error, answer.text
             assert call.says in answer.text, f"{call.says!r} is not in {answer.text!r}"
         except Exception as error:  # whatever it is, the others go on
-            stay.failures[call.name] = f"{type(error).__name__}: {error}"
+            run.failures[call.name] = f"{type(error).__name__}: {error}"
 
     async def refuse(key: str) -> None:
         try:
             await asyncio.wait_for(host.call_tool(f"{key}__anything"), CALL_S)
         except ChannelError as error:
-            stay.refusals[key] = str(error)
+            run.refusals[key] = str(error)
 
-    async with asyncio.timeout(VISIT_S), Host(targets, wait_s=CALL_S) as host:
-        stay.tools = await host.list_tools()
-        stay.prompts = {one.name: one.server for one in await host.list_prompts()}
-        stay.resources = [(one.server, one.uri) for one in await host.list_resources()]
-        stay.found = [one.name for one in await host.search(search)]
-        stay.problems = {one.server: one.message for one in host.problems}
+    async with asyncio.timeout(RUN_S), Host(targets, wait_s=CALL_S) as host:
+        run.tools = await host.list_tools()
+        run.prompts = {one.name: one.server for one in await host.list_prompts()}
+        run.resources = [(one.server, one.uri) for one in await host.list_resources()]
+        run.found = [one.name for one in await host.search(search)]
+        run.problems = {one.server: one.message for one in host.problems}
         await asyncio.gather(*map(make, calls), *map(refuse, BROKEN.keys() & targets.keys()))
-        stay.revisions = {one.key: one.revision for one in host.status()}
-        stay.instructions = dict(host.instructions)
-    return stay
+        run.revisions = {one.key: one.revision for one in host.status()}
+        run.instructions = dict(host.instructions)
+    return run
 
 
-def unlisted(stay: Stay) -> dict[str, str]:
+def unlisted(run: HostRun) -> dict[str, str]:
     """Servers that could not be listed, but for those that cannot be."""
-    strange = {key: words for key, words in stay.problems.items() if key not in BROKEN}
-    for key in BROKEN.keys() & set(stay.keys) - stay.problems.keys():
+    strange = {key: words for key, words in run.problems.items() if key not in BROKEN}
+    for key in BROKEN.keys() & set(run.keys) - run.problems.keys():
         strange[key] = "it is broken, and nobody says so"
     return strange
 
 
 # ---------------------------------------------------------------- all that is published
 
-PUBLISHED_GUESTS = (
-    Guest("everything", EVERYTHING, "http"),
-    Guest("files", FILESYSTEM),
-    Guest("memory", MEMORY),
-    Guest("fetch", FETCH),
-    Guest("git", GIT),
-    Guest("time", TIME),
+PUBLISHED = (
+    HostedServer("everything", EVERYTHING, "http"),
+    HostedServer("files", FILESYSTEM),
+    HostedServer("memory", MEMORY),
+    HostedServer("fetch", FETCH),
+    HostedServer("git", GIT),
+    HostedServer("time", TIME),
 )
 
 
@@ -161,14 +161,14 @@ def published_calls(folder: Path, url: str) -> list[Call]:
     ]
 
 
-def published_stay(folder: Path) -> Stay:
+def run_published(folder: Path) -> HostRun:
     """The published servers, one of our examples and the broken ones, in one host."""
-    with page() as url, housed(PUBLISHED_GUESTS, folder) as targets:
+    with page() as url, hosted_targets(PUBLISHED, folder) as targets:
         everyone = {**targets, "weather": EXAMPLES / "weather.py", **BROKEN}
         calls = [
             *published_calls(folder, url),
             Call("weather__forecast", {"city": "Oslo", "days": 1}, "Oslo"),
         ]
-        stay = asyncio.run(stayed(everyone, calls))
-    stay.failures |= unlisted(stay)
-    return stay
+        run = asyncio.run(run_host(everyone, calls))
+    run.failures |= unlisted(run)
+    return run

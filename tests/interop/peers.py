@@ -152,7 +152,7 @@ def installed(package: str, version: str, *more: str) -> Path:
 
 
 @dataclass
-class Play:
+class DriverRun:
     """What one run of all scenarios printed, and how the server took it."""
 
     lines: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
@@ -162,28 +162,28 @@ class Play:
 
 
 @cache
-def played(peer: Peer, era: Revision, transport: str) -> Play:
+def run_driver(peer: Peer, era: Revision, transport: str) -> DriverRun:
     """Play every scenario that there is, once."""
-    play = Play()
+    run = DriverRun()
     left_out = [name for name in CHECKS if peer.absent(name, era, transport)]
     spec: dict[str, Any] = {"era": era.date, "leave_out": left_out}
     with tempfile.TemporaryDirectory() as folder:
         ended, errors = Path(folder) / "ended", Path(folder) / "errors"
         with errors.open("w") as log:
             if transport != "stdio":
-                with served(play, log) as url:
+                with served(run, log) as url:
                     address = url if transport == "http" else urljoin(url, "/sse")
-                    drive(peer, play, {**spec, transport: address}, log)
+                    drive(peer, run, {**spec, transport: address}, log)
             else:
                 # The shell keeps what the server ended with; one that was killed leaves nothing.
                 shell = ["sh", "-c", '"$@"; echo $? >"$0"', str(ended)]
-                drive(peer, play, {**spec, "stdio": [*shell, *SERVER, "stdio"]}, log)
-                play.server_ended = int(ended.read_text()) if ended.exists() else None
-        play.errors = errors.read_text()
-    return play
+                drive(peer, run, {**spec, "stdio": [*shell, *SERVER, "stdio"]}, log)
+                run.server_ended = int(ended.read_text()) if ended.exists() else None
+        run.errors = errors.read_text()
+    return run
 
 
-def drive(peer: Peer, play: Play, spec: dict[str, Any], log: TextIO) -> None:
+def drive(peer: Peer, run: DriverRun, spec: dict[str, Any], log: TextIO) -> None:
     """Let the SDK play, and keep what it prints."""
     command = peer.driver(spec)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
@@ -193,14 +193,14 @@ def drive(peer: Peer, play: Play, spec: dict[str, Any], log: TextIO) -> None:
             process.kill()
             printed, _ = process.communicate()
             log.write(f"the driver was still running after {RUN_S} s\n")
-    play.driver_ended = process.returncode
+    run.driver_ended = process.returncode
     for line in printed.splitlines():
         told = json.loads(line)
-        play.lines[told.pop("scenario")] = told
+        run.lines[told.pop("scenario")] = told
 
 
 @contextlib.contextmanager
-def served(play: Play, log: TextIO) -> Generator[str]:
+def served(run: DriverRun, log: TextIO) -> Generator[str]:
     """The everything-server over HTTP; its address. Told to end, it has to by itself."""
     with subprocess.Popen(SERVER, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         try:
@@ -213,6 +213,6 @@ def served(play: Play, log: TextIO) -> Generator[str]:
         finally:
             process.terminate()
             try:
-                play.server_ended = process.wait(STOP_S)
+                run.server_ended = process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 process.kill()

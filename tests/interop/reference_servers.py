@@ -15,14 +15,22 @@ from interop.server_runs import (
     MODEL_SAYS,
     SECRET,
     Plan,
-    Visit,
+    ServerRun,
     call_all,
     complete_all,
     get_all,
     list_all,
     read_all,
 )
-from interop.third_party_servers import EVERYTHING, FETCH, FILESYSTEM, GIT, MEMORY, TIME, Stranger
+from interop.third_party_servers import (
+    EVERYTHING,
+    FETCH,
+    FILESYSTEM,
+    GIT,
+    MEMORY,
+    TIME,
+    ThirdPartyServer,
+)
 
 PAGE = "A page of this machine."
 TOGGLES = ("toggle-simulated-logging", "toggle-subscriber-updates")
@@ -41,25 +49,25 @@ class Known:
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def plan_of(stranger: Stranger) -> Plan:
+def plan_of(server: ThirdPartyServer) -> Plan:
     """How that server is visited."""
-    return PLANS[stranger.name]
+    return PLANS[server.name]
 
 
-async def _walk(visit: Visit, known: Known) -> None:
+async def _walk(run: ServerRun, known: Known) -> None:
     """All that there is, in any server."""
-    await list_all(visit)
-    await call_all(visit, known.arguments, known.says, known.network)
-    await read_all(visit, known.variables)
-    await get_all(visit, known.prompts)
-    await complete_all(visit)
-    await visit.attempt("ping", visit.client.ping())
+    await list_all(run)
+    await call_all(run, known.arguments, known.says, known.network)
+    await read_all(run, known.variables)
+    await get_all(run, known.prompts)
+    await complete_all(run)
+    await run.attempt("ping", run.client.ping())
 
 
 # ---------------------------------------------------------------- everything
 
 
-async def everything(visit: Visit) -> None:
+async def everything(run: ServerRun) -> None:
     known = Known(
         arguments={
             "echo": {"message": "Grüße 🌍"},
@@ -85,7 +93,7 @@ async def everything(visit: Visit) -> None:
             "echo": "Grüße 🌍",
             "get-sum": "5.5",
             "trigger-long-running-operation": "completed",
-            "get-roots-list": visit.folder.as_uri(),
+            "get-roots-list": run.folder.as_uri(),
             "trigger-elicitation-request": "Ada",
             "trigger-sampling-request": MODEL_SAYS,
         },
@@ -98,46 +106,46 @@ async def everything(visit: Visit) -> None:
             "resourceId": "1",
         },
     )
-    await _walk(visit, known)
+    await _walk(run, known)
     for toggle in TOGGLES:  # on by the walk, and off
-        await visit.check(f"{toggle}, again", visit.call(toggle))
-    await visit.check("environment", _environment(visit))
-    await visit.check("news", _subscribed(visit))
-    await visit.check("values", _values(visit))
+        await run.check(f"{toggle}, again", run.call(toggle))
+    await run.check("environment", _environment(run))
+    await run.check("news", _subscribed(run))
+    await run.check("values", _values(run))
 
 
-async def _environment(visit: Visit) -> None:
+async def _environment(run: ServerRun) -> None:
     """A child is told little of where we run; a server over HTTP was not started by our client."""
-    said = await visit.call("get-env")
+    said = await run.call("get-env")
     assert "PATH" in said.text
-    if visit.transport == "stdio":
+    if run.transport == "stdio":
         assert SECRET not in said.text
 
 
-async def _subscribed(visit: Visit) -> None:
-    visit.calls += 1
+async def _subscribed(run: ServerRun) -> None:
+    run.calls += 1
     uri = "demo://resource/dynamic/text/1"
-    async with visit.client.listen(resources=[uri]):
-        said = await visit.client.read_resource(uri)
+    async with run.client.listen(resources=[uri]):
+        said = await run.client.read_resource(uri)
     assert said.contents
 
 
-async def _values(visit: Visit) -> None:
-    data = (await visit.call("get-structured-content", {"location": "Chicago"})).data
+async def _values(run: ServerRun) -> None:
+    data = (await run.call("get-structured-content", {"location": "Chicago"})).data
     assert data.keys() == {"temperature", "conditions", "humidity"}
-    [_, picture, _] = (await visit.call("get-tiny-image")).content
+    [_, picture, _] = (await run.call("get-tiny-image")).content
     assert picture.type == "image"
-    visit.calls += 1
+    run.calls += 1
     context = {"department": "Sales"}
-    found = await visit.client.complete("name", "", prompt="completable-prompt", context=context)
+    found = await run.client.complete("name", "", prompt="completable-prompt", context=context)
     assert list(found.values) == ["David", "Eve", "Frank"]
 
 
 # ---------------------------------------------------------------- files, memory
 
 
-async def filesystem(visit: Visit) -> None:
-    folder = visit.folder
+async def filesystem(run: ServerRun) -> None:
+    folder = run.folder
     notes, new = str(folder / "notes.txt"), str(folder / "new.txt")
     known = Known(
         arguments={
@@ -165,19 +173,19 @@ async def filesystem(visit: Visit) -> None:
             "directory_tree": "made",
         },
     )
-    await _walk(visit, known)
-    await visit.check("what was written", _written(visit))
+    await _walk(run, known)
+    await run.check("what was written", _written(run))
 
 
-async def _written(visit: Visit) -> None:
-    assert (visit.folder / "moved.txt").read_text("utf-8") == "edited"
-    outside = await visit.client.call_tool("read_file", {"path": "/etc/hostname"})
-    visit.calls += 1
+async def _written(run: ServerRun) -> None:
+    assert (run.folder / "moved.txt").read_text("utf-8") == "edited"
+    outside = await run.client.call_tool("read_file", {"path": "/etc/hostname"})
+    run.calls += 1
     assert outside.is_error
     assert "Access denied" in outside.text
 
 
-async def memory(visit: Visit) -> None:
+async def memory(run: ServerRun) -> None:
     ada = {"name": "Ada", "entityType": "person", "observations": ["writes programs"]}
     knows = {"from": "Ada", "to": "Charles", "relationType": "knows"}
     charles = {"name": "Charles", "entityType": "person", "observations": []}
@@ -197,15 +205,15 @@ async def memory(visit: Visit) -> None:
         },
         says={"read_graph": "rides", "search_nodes": "Ada", "open_nodes": "writes programs"},
     )
-    await _walk(visit, known)
-    await visit.check("what is kept", _kept(visit))
+    await _walk(run, known)
+    await run.check("what is kept", _kept(run))
 
 
-async def _kept(visit: Visit) -> None:
-    graph = (await visit.call("read_graph")).data
+async def _kept(run: ServerRun) -> None:
+    graph = (await run.call("read_graph")).data
     assert [one["name"] for one in graph["entities"]] == ["Ada"]
     assert graph["entities"][0]["observations"] == ["writes programs"]
-    assert (visit.folder / "memory.json").exists()
+    assert (run.folder / "memory.json").exists()
 
 
 # ---------------------------------------------------------------- the web, git, time
@@ -237,14 +245,14 @@ def page() -> Generator[str]:
             thread.join()
 
 
-async def fetch(visit: Visit) -> None:
+async def fetch(run: ServerRun) -> None:
     with page() as url:
         known = Known({"fetch": {"url": url, "raw": True}}, {"fetch": PAGE}, prompts={"url": url})
-        await _walk(visit, known)
+        await _walk(run, known)
 
 
-async def git(visit: Visit) -> None:
-    here = {"repo_path": str(visit.folder)}
+async def git(run: ServerRun) -> None:
+    here = {"repo_path": str(run.folder)}
     known = Known(
         arguments={
             "git_status": here,
@@ -269,10 +277,10 @@ async def git(visit: Visit) -> None:
             "git_branch": "side",
         },
     )
-    await _walk(visit, known)
+    await _walk(run, known)
 
 
-async def time(visit: Visit) -> None:
+async def time(run: ServerRun) -> None:
     known = Known(
         arguments={
             "get_current_time": {"timezone": "Europe/Rome"},
@@ -284,7 +292,7 @@ async def time(visit: Visit) -> None:
         },
         says={"get_current_time": "Europe/Rome", "convert_time": "21:00"},
     )
-    await _walk(visit, known)
+    await _walk(run, known)
 
 
 PLANS: dict[str, Plan] = {

@@ -17,12 +17,20 @@ from colonnade.client.subscriptions import Change
 from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot, Revision
-from interop.server_runs import CALL_S, HEARD_S, MODEL_SAYS, Visit, complete_all, get_all, list_all
+from interop.server_runs import (
+    CALL_S,
+    MODEL_SAYS,
+    NOTIFICATION_S,
+    ServerRun,
+    complete_all,
+    get_all,
+    list_all,
+)
 from interop.servers.shared_data import INSTRUCTIONS, NAME, PIXEL, SILENCE
-from interop.third_party_servers import FASTMCP, JAVA, MCP_1, MCP_2, RUST, Stranger
+from interop.third_party_servers import FASTMCP, JAVA, MCP_1, MCP_2, RUST, ThirdPartyServer
 
-Scene = Callable[[Visit], Awaitable[None]]
-SCENES: dict[str, Scene] = {}
+Check = Callable[[ServerRun], Awaitable[None]]
+CHECKS: dict[str, Check] = {}
 
 # What each has, in no order.
 TOOLS = {
@@ -50,78 +58,78 @@ CALLED_IN = {
 }
 
 
-def absent(scene: str, stranger: Stranger, revision: Revision, transport: str) -> str | None:
+def absent(name: str, server: ThirdPartyServer, revision: Revision, transport: str) -> str | None:
     """Why there is nothing to see of a scene here, if there is not."""
-    if scene == "news of a resource":
-        if stranger is FASTMCP:
+    if name == "news of a resource":
+        if server is FASTMCP:
             return "FastMCP has no subscriptions to resources"
-        if stranger in (MCP_1, MCP_2) and revision.handshake:
+        if server in (MCP_1, MCP_2) and revision.handshake:
             return "the Python SDK's server has no subscriptions with a handshake"
-    if scene == "news of a list" and stranger is FASTMCP and not revision.handshake:
+    if name == "news of a list" and server is FASTMCP and not revision.handshake:
         return f"FastMCP has no subscriptions in {revision.date}"
-    if scene == "reconnect" and stranger in (RUST, JAVA):
-        return f"the {stranger.name} SDK gives a tool no way to drop its stream"
-    if scene == "cancel" and stranger is JAVA:
+    if name == "reconnect" and server in (RUST, JAVA):
+        return f"the {server.name} SDK gives a tool no way to drop its stream"
+    if name == "cancel" and server is JAVA:
         return "the Java SDK cancels nothing"
-    if scene == "elicit" and not revision.elicitation.modes:
+    if name == "elicit" and not revision.elicitation.modes:
         return f"{revision.date} has no elicitation"
-    if transport == "json" and scene in ALONGSIDE | QUESTIONS:
+    if transport == "json" and name in ALONGSIDE | QUESTIONS:
         return "a server that answers with plain JSON says nothing beside its answers"
-    if transport == "stateless" and scene in SESSION | QUESTIONS:
+    if transport == "stateless" and name in SESSION | QUESTIONS:
         return "a server without sessions has nowhere to say it"
     return None
 
 
-def scene(name: str) -> Callable[[Scene], Scene]:
+def check(name: str) -> Callable[[Check], Check]:
     """The name of a scene."""
 
-    def kept(check: Scene) -> Scene:
-        SCENES[name] = check
+    def kept(check: Check) -> Check:
+        CHECKS[name] = check
         return check
 
     return kept
 
 
-async def plan(visit: Visit) -> None:
+async def plan(run: ServerRun) -> None:
     """Every scene that there is, one after the other, and then: was every tool called?"""
-    for name, check in SCENES.items():
-        why = absent(name, visit.stranger, visit.revision, visit.transport)
+    for name, check in CHECKS.items():
+        why = absent(name, run.server, run.revision, run.transport)
         if why is not None:
-            visit.left_out[name] = why
+            run.left_out[name] = why
         else:
-            visit.seen.append(name)
-            await visit.check(name, check(visit))
-    visit.calls += 1
-    for tool in await visit.client.list_tools(fresh=True):
-        if tool.name not in visit.called and CALLED_IN.get(tool.name) not in visit.left_out:
-            visit.failures[tool.name] = "it was never called"
+            run.seen.append(name)
+            await run.check(name, check(run))
+    run.calls += 1
+    for tool in await run.client.list_tools(fresh=True):
+        if tool.name not in run.called and CALLED_IN.get(tool.name) not in run.left_out:
+            run.failures[tool.name] = "it was never called"
 
 
 # ---------------------------------------------------------------- what there is
 
 
-@scene("meet")
-async def meets(visit: Visit) -> None:
-    client = visit.client
+@check("meet")
+async def meets(run: ServerRun) -> None:
+    client = run.client
     assert client.server is not None
     assert client.server.name == NAME
     assert client.instructions == INSTRUCTIONS
-    visit.calls += 1
+    run.calls += 1
     await client.ping()
 
 
-@scene("list")
-async def lists(visit: Visit) -> None:
-    await list_all(visit)
-    tools = {tool.name: tool for tool in await visit.client.list_tools()}
+@check("list")
+async def lists(run: ServerRun) -> None:
+    await list_all(run)
+    tools = {tool.name: tool for tool in await run.client.list_tools()}
     assert set(tools) - {"touch", "extra"} == TOOLS
     assert all(tool.description for tool in tools.values())
-    resources = {one.uri: one for one in await visit.client.list_resources()}
+    resources = {one.uri: one for one in await run.client.list_resources()}
     assert resources.keys() == {"test://text", "test://pixel"}
     assert resources["test://pixel"].mime_type == "image/png"
-    [template] = await visit.client.list_resource_templates()
+    [template] = await run.client.list_resource_templates()
     assert template.uri_template == "test://notes/{name}"
-    prompts = {one.name: one for one in await visit.client.list_prompts()}
+    prompts = {one.name: one for one in await run.client.list_prompts()}
     arguments = prompts["review"].arguments or []
     assert [(one.name, bool(one.required)) for one in arguments] == [
         ("code", True),
@@ -132,49 +140,49 @@ async def lists(visit: Visit) -> None:
 # ---------------------------------------------------------------- tools
 
 
-def value(visit: Visit, result: ToolResult[Any]) -> Any:
+def value(run: ServerRun, result: ToolResult[Any]) -> Any:
     """A plain value. With some SDKs an author writes the object around it by hand, and where values
     need none, that object is what the tool gives."""
-    by_hand = visit.stranger.name in ("TypeScript", "Go", "Rust", "Java")
-    bare = visit.revision.output_root is OutputRoot.ANY
+    by_hand = run.server.name in ("TypeScript", "Go", "Rust", "Java")
+    bare = run.revision.output_root is OutputRoot.ANY
     return result.data["result"] if by_hand and bare else result.data
 
 
-@scene("plain values")
-async def plain_values(visit: Visit) -> None:
-    assert value(visit, await visit.call("add", {"a": 2, "b": 3})) == 5
-    assert (await visit.call("greet", {"name": "Ada"})).data == "Hello, Ada"
-    assert value(visit, await visit.call("numbers")) == [1, 2, 3]
-    assert (await visit.call("forecast", {"city": "Turin"})).data == {
+@check("plain values")
+async def plain_values(run: ServerRun) -> None:
+    assert value(run, await run.call("add", {"a": 2, "b": 3})) == 5
+    assert (await run.call("greet", {"name": "Ada"})).data == "Hello, Ada"
+    assert value(run, await run.call("numbers")) == [1, 2, 3]
+    assert (await run.call("forecast", {"city": "Turin"})).data == {
         "city": "Turin",
         "celsius": 21.5,
     }
-    assert (await visit.call("add", {"a": 2, "b": 3}, returns=int)).data == 5
-    assert (await visit.call("numbers", returns=tuple[int, ...])).data == (1, 2, 3)
+    assert (await run.call("add", {"a": 2, "b": 3}, returns=int)).data == 5
+    assert (await run.call("numbers", returns=tuple[int, ...])).data == (1, 2, 3)
 
 
-@scene("content")
-async def content(visit: Visit) -> None:
-    [picture] = (await visit.call("picture")).content
+@check("content")
+async def content(run: ServerRun) -> None:
+    [picture] = (await run.call("picture")).content
     assert isinstance(picture, t.ImageContent)
     assert (base64.b64decode(picture.data), picture.mime_type) == (PIXEL, "image/png")
-    [sound] = (await visit.call("sound")).content
+    [sound] = (await run.call("sound")).content
     assert isinstance(sound, t.AudioContent)
     assert (base64.b64decode(sound.data), sound.mime_type) == (SILENCE, "audio/wav")
-    [document] = (await visit.call("document")).content
+    [document] = (await run.call("document")).content
     assert isinstance(document, t.EmbeddedResource)
     inside = document.resource
     assert (inside.uri, inside.text) == ("test://inside", "Inside.")
-    [link] = (await visit.call("link")).content
+    [link] = (await run.call("link")).content
     assert isinstance(link, t.ResourceLink)
     assert (link.uri, link.name) == ("test://text", "text")
 
 
-@scene("errors")
-async def errors(visit: Visit) -> None:
-    client = visit.client
-    visit.called.add("fail")
-    visit.calls += 3
+@check("errors")
+async def errors(run: ServerRun) -> None:
+    client = run.client
+    run.called.add("fail")
+    run.calls += 3
     failed = await client.call_tool("fail")
     assert failed.is_error
     assert "It cannot be done" in failed.text
@@ -196,26 +204,26 @@ async def _refused(call: Awaitable[object]) -> str:
     return str(getattr(result, "text", ""))
 
 
-@scene("mirrored header")
-async def mirrored(visit: Visit) -> None:
+@check("mirrored header")
+async def mirrored(run: ServerRun) -> None:
     """The SDKs refuse a call whose header does not say what the argument says."""
-    assert (await visit.call("region", {"region": "Zürich, west "})).text == "Region Zürich, west "
+    assert (await run.call("region", {"region": "Zürich, west "})).text == "Region Zürich, west "
 
 
-@scene("at once")
-async def at_once(visit: Visit) -> None:
-    calls = [visit.call("add", {"a": nth, "b": 1000}) for nth in range(AT_ONCE)]
+@check("at once")
+async def at_once(run: ServerRun) -> None:
+    calls = [run.call("add", {"a": nth, "b": 1000}) for nth in range(AT_ONCE)]
     results = await asyncio.gather(*calls)
-    assert [value(visit, result) for result in results] == [1000 + nth for nth in range(AT_ONCE)]
+    assert [value(run, result) for result in results] == [1000 + nth for nth in range(AT_ONCE)]
 
 
 # ---------------------------------------------------------------- resources and prompts
 
 
-@scene("read")
-async def reads(visit: Visit) -> None:
-    visit.calls += 4
-    read = visit.client.read_resource
+@check("read")
+async def reads(run: ServerRun) -> None:
+    run.calls += 4
+    read = run.client.read_resource
     [text] = (await read("test://text")).contents
     assert (text.uri, text.text, text.mime_type) == ("test://text", "A text.", "text/plain")
     [pixel] = (await read("test://pixel")).contents
@@ -226,46 +234,46 @@ async def reads(visit: Visit) -> None:
     assert said
 
 
-@scene("prompt")
-async def prompts(visit: Visit) -> None:
-    await get_all(visit, {"code": "x = 1", "language": "go"})
-    visit.calls += 2
-    [hello] = (await visit.client.get_prompt("hello")).messages
+@check("prompt")
+async def prompts(run: ServerRun) -> None:
+    await get_all(run, {"code": "x = 1", "language": "go"})
+    run.calls += 2
+    [hello] = (await run.client.get_prompt("hello")).messages
     assert hello.role == "user"
     assert hello.content == t.TextContent(text="Say hello.")
-    got = await visit.client.get_prompt("review", {"code": "x = 1", "language": "go"})
+    got = await run.client.get_prompt("review", {"code": "x = 1", "language": "go"})
     [review] = got.messages
     assert review.content == t.TextContent(text="Review this go: x = 1")
 
 
-@scene("complete")
-async def completes(visit: Visit) -> None:
-    await complete_all(visit)
-    visit.calls += 1
-    found = await visit.client.complete("language", "p", prompt="review")
+@check("complete")
+async def completes(run: ServerRun) -> None:
+    await complete_all(run)
+    run.calls += 1
+    found = await run.client.complete("language", "p", prompt="review")
     assert list(found.values) == ["pascal", "python"]
 
 
 # ---------------------------------------------------------------- while a call runs
 
 
-@scene("progress")
-async def progresses(visit: Visit) -> None:
+@check("progress")
+async def progresses(run: ServerRun) -> None:
     seen: list[tuple[float, float | None, str | None]] = []
 
     def step(done: float, total: float | None, message: str | None) -> None:
         seen.append((done, total, message))
-        visit.stir()
+        run.stir()
 
-    assert (await visit.call("steps", on_progress=step)).text == "done"
-    await visit.heard(lambda: len(seen) >= 3, "progress")
+    assert (await run.call("steps", on_progress=step)).text == "done"
+    await run.heard(lambda: len(seen) >= 3, "progress")
     assert seen == [(step, 3, f"step {step}") for step in (1, 2, 3)]
 
 
-@scene("logging")
-async def logs(visit: Visit) -> None:
-    assert (await visit.call("talk")).text == "said"
-    await visit.heard(lambda: "a word" in map(_words, visit.logged), "the word")
+@check("logging")
+async def logs(run: ServerRun) -> None:
+    assert (await run.call("talk")).text == "said"
+    await run.heard(lambda: "a word" in map(_words, run.logged), "the word")
 
 
 def _words(said: Any) -> Any:
@@ -273,75 +281,75 @@ def _words(said: Any) -> Any:
     return said["msg"] if isinstance(said, dict) else said
 
 
-@scene("reconnect")
-async def reconnects(visit: Visit) -> None:
+@check("reconnect")
+async def reconnects(run: ServerRun) -> None:
     """The stream of the call is dropped before the answer, where there are streams to resume."""
-    assert (await visit.call("drop")).text == "back"
-    resumed = visit.transport == "http" and visit.revision.http.prime_and_poll
-    assert (value(visit, await visit.call("replays")) > 0) is resumed
+    assert (await run.call("drop")).text == "back"
+    resumed = run.transport == "http" and run.revision.http.prime_and_poll
+    assert (value(run, await run.call("replays")) > 0) is resumed
 
 
-@scene("cancel")
-async def cancels(visit: Visit) -> None:
+@check("cancel")
+async def cancels(run: ServerRun) -> None:
     begun = asyncio.Event()
-    visit.calls += 1
-    visit.called.add("wait")
+    run.calls += 1
+    run.called.add("wait")
     waiting = asyncio.ensure_future(
-        visit.client.call_tool("wait", on_progress=lambda *step: begun.set())
+        run.client.call_tool("wait", on_progress=lambda *step: begun.set())
     )
     await asyncio.wait_for(begun.wait(), CALL_S)
     waiting.cancel()
     await asyncio.wait([waiting], timeout=CALL_S)
     assert waiting.cancelled()
-    assert (await visit.call("waited")).text == "was cancelled"
+    assert (await run.call("waited")).text == "was cancelled"
 
 
 # ---------------------------------------------------------------- news
 
 
-@scene("news of a list")
-async def list_changes(visit: Visit) -> None:
-    async with visit.client.listen(tools=True) as changes:
-        await visit.call("change")
-        assert await asyncio.wait_for(anext(changes), HEARD_S) == Change("tools")
+@check("news of a list")
+async def list_changes(run: ServerRun) -> None:
+    async with run.client.listen(tools=True) as changes:
+        await run.call("change")
+        assert await asyncio.wait_for(anext(changes), NOTIFICATION_S) == Change("tools")
 
 
-@scene("news of a resource")
-async def updates(visit: Visit) -> None:
-    async with visit.client.listen(resources=["test://text"]) as changes:
-        await visit.call("touch")
-        change = await asyncio.wait_for(anext(changes), HEARD_S)
+@check("news of a resource")
+async def updates(run: ServerRun) -> None:
+    async with run.client.listen(resources=["test://text"]) as changes:
+        await run.call("touch")
+        change = await asyncio.wait_for(anext(changes), NOTIFICATION_S)
         assert change == Change("resource", "test://text")
 
 
-@scene("a new tool")
-async def new_tool(visit: Visit) -> None:
-    if "change" not in visit.called:
-        await visit.call("change")
-    assert "extra" in [tool.name for tool in await visit.client.list_tools(fresh=True)]
-    assert (await visit.call("extra")).text == "extra"
+@check("a new tool")
+async def new_tool(run: ServerRun) -> None:
+    if "change" not in run.called:
+        await run.call("change")
+    assert "extra" in [tool.name for tool in await run.client.list_tools(fresh=True)]
+    assert (await run.call("extra")).text == "extra"
 
 
 # ---------------------------------------------------------------- questions
 
 
-@scene("elicit")
-async def elicits(visit: Visit) -> None:
+@check("elicit")
+async def elicits(run: ServerRun) -> None:
     """The user typed a name and left the rest, which has a default."""
-    visit.asked.clear()
-    assert (await visit.call("ask_name")).text == "Hello, Ada, polite"
-    assert visit.asked == ["Who are you?"]
+    run.asked.clear()
+    assert (await run.call("ask_name")).text == "Hello, Ada, polite"
+    assert run.asked == ["Who are you?"]
 
 
-@scene("sample")
-async def samples(visit: Visit) -> None:
-    visit.asked.clear()
-    assert (await visit.call("ask_model")).text == f"The model says: {MODEL_SAYS}"
-    assert visit.asked == ["a model"]
+@check("sample")
+async def samples(run: ServerRun) -> None:
+    run.asked.clear()
+    assert (await run.call("ask_model")).text == f"The model says: {MODEL_SAYS}"
+    assert run.asked == ["a model"]
 
 
-@scene("roots")
-async def roots(visit: Visit) -> None:
-    visit.asked.clear()
-    assert (await visit.call("ask_roots")).text == f"Roots: {visit.folder.as_uri()}"
-    assert visit.asked == ["roots"]
+@check("roots")
+async def roots(run: ServerRun) -> None:
+    run.asked.clear()
+    assert (await run.call("ask_roots")).text == f"Roots: {run.folder.as_uri()}"
+    assert run.asked == ["roots"]

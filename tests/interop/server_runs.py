@@ -19,23 +19,23 @@ from colonnade.client.client import Client
 from colonnade.client.results import ToolResult
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
-from interop.third_party_servers import Stranger, reached
+from interop.third_party_servers import ThirdPartyServer, reached
 
 # A call takes milliseconds; these end what hangs, on the slowest machine.
 CALL_S = 30.0
-VISIT_S = 240.0
+RUN_S = 240.0
 # What was said before an answer is heard after it, though soon.
-HEARD_S = 10.0
+NOTIFICATION_S = 10.0
 MODEL_SAYS = "Paris, of course"
 # In our environment, and nobody else's business.
 SECRET = "COLONNADE_INTEROP_SECRET"
 
 
 @dataclass
-class Visit:
+class ServerRun:
     """One client at one server: what it called, what it heard, what failed."""
 
-    stranger: Stranger
+    server: ThirdPartyServer
     transport: str
     revision: Revision
     folder: Path
@@ -54,7 +54,7 @@ class Visit:
     client: Client = field(init=False)
 
     def __str__(self) -> str:
-        return f"{self.stranger}, {self.transport}, {self.revision.date}"
+        return f"{self.server}, {self.transport}, {self.revision.date}"
 
     async def check(self, what: str, step: Awaitable[Any]) -> Any:
         """What came of a step; where it raised, None, and a failure."""
@@ -90,7 +90,7 @@ class Visit:
     async def heard(self, told: Callable[[], bool], what: str) -> None:
         """Wait for what is heard on the side. Raises where it is not."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(HEARD_S):
+            async with asyncio.timeout(NOTIFICATION_S):
                 while not told():
                     self.stirred.clear()
                     await self.stirred.wait()
@@ -114,47 +114,49 @@ class Visit:
         return [self.folder]
 
 
-Plan: TypeAlias = Callable[[Visit], Awaitable[None]]
+Plan: TypeAlias = Callable[[ServerRun], Awaitable[None]]
 
 
-async def visited(stranger: Stranger, transport: str, revision: Revision, plan: Plan) -> Visit:
+async def run_plan(
+    server: ThirdPartyServer, transport: str, revision: Revision, plan: Plan
+) -> ServerRun:
     """Go there, do what is planned, and come back."""
     with tempfile.TemporaryDirectory() as name, mock.patch.dict(os.environ, {SECRET: "leaked"}):
-        visit = Visit(stranger, transport, revision, Path(name).resolve())
+        run = ServerRun(server, transport, revision, Path(name).resolve())
         try:
-            with reached(stranger, transport, visit.folder) as target:
-                await asyncio.wait_for(_inside(visit, target, plan), VISIT_S)
+            with reached(server, transport, run.folder) as target:
+                await asyncio.wait_for(_inside(run, target, plan), RUN_S)
         except Exception as error:  # it was not reached, or not left
-            visit.failures["the visit"] = f"{type(error).__name__}: {error}"
-        return visit
+            run.failures["the visit"] = f"{type(error).__name__}: {error}"
+        return run
 
 
-async def _inside(visit: Visit, target: str | list[str], plan: Plan) -> None:
+async def _inside(run: ServerRun, target: str | list[str], plan: Plan) -> None:
     stdio = not isinstance(target, str)
     async with connect(
         target,
         # The newest is found out, as it is for everybody; an older one is asked for.
-        revision=None if visit.revision is visit.stranger.speaks[0] else visit.revision.date,
+        revision=None if run.revision is run.server.speaks[0] else run.revision.date,
         timeout_s=CALL_S,
-        on_elicit=visit.elicited,
-        on_sample=visit.sampled,
-        on_log=visit.log,
-        roots=visit.rooted,
-        env={"MEMORY_FILE_PATH": str(visit.folder / "memory.json")} if stdio else None,
-        cwd=visit.folder if stdio else None,
-        server_name=visit.stranger.name,
+        on_elicit=run.elicited,
+        on_sample=run.sampled,
+        on_log=run.log,
+        roots=run.rooted,
+        env={"MEMORY_FILE_PATH": str(run.folder / "memory.json")} if stdio else None,
+        cwd=run.folder if stdio else None,
+        server_name=run.server.name,
     ) as client:
-        visit.client, visit.spoken = client, client.revision
-        assert client.revision == visit.revision.date, f"it speaks {client.revision}"
-        await plan(visit)
+        run.client, run.spoken = client, client.revision
+        assert client.revision == run.revision.date, f"it speaks {client.revision}"
+        await plan(run)
 
 
 # ---------------------------------------------------------------- everything that there is
 
 
-async def list_all(visit: Visit) -> None:
+async def list_all(run: ServerRun) -> None:
     """Count what is offered, page by page."""
-    client, offers = visit.client, visit.client.capabilities
+    client, offers = run.client, run.client.capabilities
     listings: list[tuple[str, bool, Callable[[], Awaitable[list[Any]]]]] = [
         ("tools", offers.tools is not None, client.list_tools),
         ("resources", offers.resources is not None, client.list_resources),
@@ -163,12 +165,12 @@ async def list_all(visit: Visit) -> None:
     ]
     for what, offered, listing in listings:
         if offered:
-            found = await visit.attempt(f"list {what}", listing())
-            visit.listed[what] = len(found or [])
+            found = await run.attempt(f"list {what}", listing())
+            run.listed[what] = len(found or [])
 
 
 async def call_all(
-    visit: Visit,
+    run: ServerRun,
     table: Mapping[str, Mapping[str, Any]],
     wanted: Mapping[str, str],
     network: Iterable[str] = (),
@@ -177,71 +179,71 @@ async def call_all(
 
     `wanted` has words that are in what a tool says; `network` those that need one.
     """
-    tools = {tool.name: tool for tool in await visit.client.list_tools()}
+    tools = {tool.name: tool for tool in await run.client.list_tools()}
     for name, tool in tools.items():
         if tool.execution is not None and tool.execution.task_support == "required":
-            visit.left_out[name] = "it only runs as a task"
+            run.left_out[name] = "it only runs as a task"
         elif name in network:
-            visit.left_out[name] = "it needs a network"
+            run.left_out[name] = "it needs a network"
     for name in [*table, *(name for name in tools if name not in table)]:
-        if name in visit.left_out:
+        if name in run.left_out:
             continue
         if name not in tools:
-            visit.failures[name] = "it is not listed any more"
+            run.failures[name] = "it is not listed any more"
             continue
         given = table[name] if name in table else made_up(tools[name].input_schema)
-        await visit.check(name, _called(visit, name, given, wanted.get(name, "")))
+        await run.check(name, _called(run, name, given, wanted.get(name, "")))
 
 
-async def _called(visit: Visit, name: str, arguments: Mapping[str, Any], wanted: str) -> None:
-    result = await visit.call(name, arguments)
+async def _called(run: ServerRun, name: str, arguments: Mapping[str, Any], wanted: str) -> None:
+    result = await run.call(name, arguments)
     assert result.content, "it answered nothing"
     shown = result.text
     assert wanted in shown, f"{wanted!r} is not in {shown!r}"
     result.data  # noqa: B018  which is checked against the schema that the tool has given
 
 
-async def read_all(visit: Visit, variables: Mapping[str, str]) -> None:
+async def read_all(run: ServerRun, variables: Mapping[str, str]) -> None:
     """Read every resource, and one of each template."""
-    if visit.client.capabilities.resources is None:
+    if run.client.capabilities.resources is None:
         return
-    uris = [one.uri for one in await visit.client.list_resources()]
-    templates = await visit.client.list_resource_templates()
+    uris = [one.uri for one in await run.client.list_resources()]
+    templates = await run.client.list_resource_templates()
     uris += [template.uri_template.format(**variables) for template in templates]
     for uri in uris:
-        read = await visit.attempt(f"read {uri}", visit.client.read_resource(uri))
+        read = await run.attempt(f"read {uri}", run.client.read_resource(uri))
         if read is not None and not read.contents:
-            visit.failures[f"read {uri}"] = "nothing is in it"
+            run.failures[f"read {uri}"] = "nothing is in it"
 
 
-async def get_all(visit: Visit, arguments: Mapping[str, str]) -> None:
+async def get_all(run: ServerRun, arguments: Mapping[str, str]) -> None:
     """Get every prompt."""
-    if visit.client.capabilities.prompts is None:
+    if run.client.capabilities.prompts is None:
         return
-    for prompt in await visit.client.list_prompts():
+    for prompt in await run.client.list_prompts():
         names = [one.name for one in prompt.arguments or ()]
         given = {name: arguments[name] for name in names if name in arguments}
-        got = await visit.attempt(
-            f"prompt {prompt.name}", visit.client.get_prompt(prompt.name, given or None)
+        got = await run.attempt(
+            f"prompt {prompt.name}", run.client.get_prompt(prompt.name, given or None)
         )
         if got is not None and not got.messages:
-            visit.failures[f"prompt {prompt.name}"] = "no message is in it"
+            run.failures[f"prompt {prompt.name}"] = "no message is in it"
 
 
-async def complete_all(visit: Visit) -> None:
+async def complete_all(run: ServerRun) -> None:
     """Complete every argument of every prompt, and every variable of every template."""
-    client = visit.client
+    client = run.client
     if client.capabilities.completions is None:
         return
     for prompt in await client.list_prompts():
         for one in prompt.arguments or ():
             step = client.complete(one.name, "", prompt=prompt.name)
-            await visit.attempt(f"complete {prompt.name} {one.name}", step)
+            await run.attempt(f"complete {prompt.name} {one.name}", step)
     for template in await client.list_resource_templates():
         uri = template.uri_template
         for name in [part.partition("}")[0] for part in uri.split("{")[1:]]:
             step = client.complete(name, "", template=uri)
-            await visit.attempt(f"complete {uri} {name}", step)
+            await run.attempt(f"complete {uri} {name}", step)
 
 
 def made_up(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,16 +19,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))  # a
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from interop import first_sdk_checks, server_checks
-from interop.many_servers import BROKEN, Stay, published_stay
+from interop.many_servers import BROKEN, HostRun, run_published
 from interop.reference_servers import plan_of
-from interop.server_runs import Visit, visited
-from interop.third_party_servers import FIRST, LIBRARIES, PUBLISHED, Stranger, ways
+from interop.server_runs import ServerRun, run_plan
+from interop.third_party_servers import FIRST, LIBRARIES, PUBLISHED, ThirdPartyServer, combinations
 
 HEADS = ("server", "version", "over", "revision", "listed", "calls", "failed")
 WIDTHS = (20, 12, 11, 12, 18, 7, 6)
 
 
-class Heard(logging.Handler):
+class LogCollector(logging.Handler):
     """What our client warned of during one visit."""
 
     def __init__(self) -> None:
@@ -43,69 +43,69 @@ def row(cells: tuple[object, ...]) -> str:
     return "".join(f"{cell!s:<{width}}" for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
 
 
-def shown(visit: Visit) -> str:
+def shown(run: ServerRun) -> str:
     """The line of a visit."""
     short = {"tools": "t", "resources": "r", "templates": "rt", "prompts": "p"}
-    listed = " ".join(f"{count}{short[what]}" for what, count in visit.listed.items())
-    stranger = visit.stranger
-    head = (stranger.name, stranger.version, visit.transport, visit.spoken)
-    return row((*head, listed, visit.calls, len(visit.failures) or "."))
+    listed = " ".join(f"{count}{short[what]}" for what, count in run.listed.items())
+    server = run.server
+    head = (server.name, server.version, run.transport, run.spoken)
+    return row((*head, listed, run.calls, len(run.failures) or "."))
 
 
-async def visits(chosen: Sequence[Stranger]) -> list[Visit]:
+async def run_all(chosen: Sequence[ThirdPartyServer]) -> list[ServerRun]:
     """Visit these, one after the other, and print a line for each."""
-    done: list[Visit] = []
-    for stranger in chosen:
-        if why := stranger.missing:
-            print(f"{stranger}: skipped, {why}", flush=True)
+    done: list[ServerRun] = []
+    for server in chosen:
+        if why := server.missing:
+            print(f"{server}: skipped, {why}", flush=True)
             continue
-        if stranger in FIRST:
+        if server in FIRST:
             plan = first_sdk_checks.plan
         else:
-            plan = server_checks.plan if stranger in LIBRARIES else plan_of(stranger)
-        for revision, transport in ways(stranger):
-            heard = Heard()
+            plan = server_checks.plan if server in LIBRARIES else plan_of(server)
+        for revision, transport in combinations(server):
+            heard = LogCollector()
             logging.getLogger().addHandler(heard)
-            visit = await visited(stranger, transport, revision, plan)
+            run = await run_plan(server, transport, revision, plan)
             logging.getLogger().removeHandler(heard)
             for nth, line in enumerate(heard.lines):
-                visit.failures[f"warning {nth + 1}"] = line
-            done.append(visit)
-            print(shown(visit), flush=True)
+                run.failures[f"warning {nth + 1}"] = line
+            done.append(run)
+            print(shown(run), flush=True)
     return done
 
 
-def told(done: list[Visit]) -> int:
+def report(done: list[ServerRun]) -> int:
     """Print what the lines above do not say; the exit code."""
     print("listed: t tools, r resources, rt templates of resources, p prompts")
     reasons: dict[str, list[str]] = {}
-    for visit in done:
-        for what, why in visit.left_out.items():
-            reasons.setdefault(f"{what}: {why}", []).append(str(visit))
+    for run in done:
+        for what, why in run.left_out.items():
+            reasons.setdefault(f"{what}: {why}", []).append(str(run))
     for reason, where in reasons.items():
         print(f"left out in {len(where)} visits ({where[0]}{', …' if where[1:] else ''}): {reason}")
-    for visit in done:
-        for what, why in visit.failures.items():
-            print(f"\nFAILED: {what}, {visit}\n{why}")
-    calls, failed = sum(visit.calls for visit in done), sum(len(visit.failures) for visit in done)
+    for run in done:
+        for what, why in run.failures.items():
+            print(f"\nFAILED: {what}, {run}\n{why}")
+    calls, failed = sum(run.calls for run in done), sum(len(run.failures) for run in done)
     print(f"{len(done)} visits, {calls} calls, {failed} failed")
     return 1 if failed or not done else 0
 
 
-def told_of(stay: Stay) -> int:
+def report_host(run: HostRun) -> int:
     """Print what became of all of them in one host; the exit code."""
     print("\nin one host, called at once:")
-    for key, count in stay.listed.items():
-        failed = [name for name in stay.failures if name.partition("__")[0] == key]
-        calls = sum(name.partition("__")[0] == key for name in stay.answers)
-        revision = stay.revisions.get(key) or "-"
+    for key, count in run.listed.items():
+        failed = [name for name in run.failures if name.partition("__")[0] == key]
+        calls = sum(name.partition("__")[0] == key for name in run.answers)
+        revision = run.revisions.get(key) or "-"
         print(row((key, "", "", revision, f"{count}t", calls, len(failed) or ".")))
     for key in BROKEN:
-        print(f"broken, and reported: {stay.problems.get(key, '-').splitlines()[0]}")
-    for what, why in stay.failures.items():
+        print(f"broken, and reported: {run.problems.get(key, '-').splitlines()[0]}")
+    for what, why in run.failures.items():
         print(f"\nFAILED: {what}, in one host\n{why}")
-    print(f"{len(stay.keys)} servers, {len(stay.tools)} tools, {len(stay.failures)} failed")
-    return 1 if stay.failures else 0
+    print(f"{len(run.keys)} servers, {len(run.tools)} tools, {len(run.failures)} failed")
+    return 1 if run.failures else 0
 
 
 def main(name: str = "") -> int:
@@ -115,12 +115,12 @@ def main(name: str = "") -> int:
         print(f"there is no server named {name}")
         return 1
     print(row(HEADS), flush=True)
-    done = asyncio.run(visits(chosen))
-    failed = 0 if all(one.missing for one in chosen) else told(done)
+    done = asyncio.run(run_all(chosen))
+    failed = 0 if all(one.missing for one in chosen) else report(done)
     if name:
         return failed
     with tempfile.TemporaryDirectory() as folder:
-        return max(failed, told_of(published_stay(Path(folder).resolve())))
+        return max(failed, report_host(run_published(Path(folder).resolve())))
 
 
 if __name__ == "__main__":

@@ -25,10 +25,10 @@ from interop.peers import (
     RUST,
     TRANSPORTS,
     TYPESCRIPT,
+    DriverRun,
     Peer,
-    Play,
     lacking,
-    played,
+    run_driver,
 )
 from interop.scenarios import CHECKS
 
@@ -49,13 +49,13 @@ class Cell:
         return self.word != "FAILED"
 
 
-def cell(play: Play, scenario: str, peer: Peer, era: Revision, transport: str) -> Cell:
+def cell(run: DriverRun, scenario: str, peer: Peer, era: Revision, transport: str) -> Cell:
     """Judge one scenario of a run."""
     if why := peer.absent(scenario, era, transport):
         return Cell("-", why)
-    line = play.lines.get(scenario)
+    line = run.lines.get(scenario)
     if line is None:
-        return Cell("FAILED", f"it was never played\n{play.errors}")
+        return Cell("FAILED", f"it was never played\n{run.errors}")
     if "failed" in line:
         return Cell("FAILED", line["failed"])
     try:
@@ -65,20 +65,20 @@ def cell(play: Play, scenario: str, peer: Peer, era: Revision, transport: str) -
     return Cell("ok")
 
 
-def ending(play: Play) -> Cell:
+def ending(run: DriverRun) -> Cell:
     """Judge how a run ended."""
-    if (play.errors, play.driver_ended, play.server_ended) == ("", 0, 0):
+    if (run.errors, run.driver_ended, run.server_ended) == ("", 0, 0):
         return Cell("ok")
-    ends = f"the driver ended with {play.driver_ended}, the server with {play.server_ended}"
-    return Cell("FAILED", f"{ends}\n{play.errors}")
+    ends = f"the driver ended with {run.driver_ended}, the server with {run.server_ended}"
+    return Cell("FAILED", f"{ends}\n{run.errors}")
 
 
 def column(peer: Peer, era: Revision, transport: str) -> dict[str, Cell]:
     """Every scenario of one client, and the end of the run."""
-    play = played(peer, era, transport)
-    cells = {scenario: cell(play, scenario, peer, era, transport) for scenario in CHECKS}
+    run = run_driver(peer, era, transport)
+    cells = {scenario: cell(run, scenario, peer, era, transport) for scenario in CHECKS}
     why = peer.absent("quiet end", era, transport)
-    return {**cells, "quiet end": Cell("-", why) if why else ending(play)}
+    return {**cells, "quiet end": Cell("-", why) if why else ending(run)}
 
 
 def heading(words: Sequence[tuple[str, ...]]) -> str:

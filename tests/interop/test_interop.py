@@ -22,9 +22,9 @@ from interop.peers import (
     RUST,
     TRANSPORTS,
     TYPESCRIPT,
-    Play,
+    DriverRun,
     lacking,
-    played,
+    run_driver,
 )
 from interop.scenarios import CHECKS, absent
 from interop.table import Cell, cell, ending, main
@@ -44,38 +44,38 @@ WAYS = pytest.mark.parametrize(
 def test_the_official_client_sees_what_it_should(
     scenario: str, era: Revision, transport: str
 ) -> None:
-    play = played(MCP_2, era, transport)
+    run = run_driver(MCP_2, era, transport)
     if absent(scenario, era, transport):
-        assert scenario not in play.lines
+        assert scenario not in run.lines
         return
-    assert scenario in play.lines, play.errors
-    line = play.lines[scenario]
+    assert scenario in run.lines, run.errors
+    line = run.lines[scenario]
     assert "seen" in line, line["failed"]
     CHECKS[scenario](line["seen"], era)
 
 
 @WAYS
 def test_no_scenario_is_played_that_nobody_checks(era: Revision, transport: str) -> None:
-    assert played(MCP_2, era, transport).lines.keys() <= CHECKS.keys()
+    assert run_driver(MCP_2, era, transport).lines.keys() <= CHECKS.keys()
 
 
 @WAYS
 def test_the_server_has_nothing_to_complain_of_and_ends_by_itself(
     era: Revision, transport: str
 ) -> None:
-    play = played(MCP_2, era, transport)
-    assert play.errors == ""
-    assert (play.driver_ended, play.server_ended) == (0, 0)
+    run = run_driver(MCP_2, era, transport)
+    assert run.errors == ""
+    assert (run.driver_ended, run.server_ended) == (0, 0)
 
 
 def test_a_cell_of_the_table_says_what_happened() -> None:
-    play = Play(lines={"call": {"failed": "no"}, "ping": {"seen": {}}}, errors="it crashed")
-    judge = partial(cell, play, peer=MCP_2, era=NOVEMBER_2025, transport="stdio")
+    run = DriverRun(lines={"call": {"failed": "no"}, "ping": {"seen": {}}}, errors="it crashed")
+    judge = partial(cell, run, peer=MCP_2, era=NOVEMBER_2025, transport="stdio")
     assert judge("ping").word == "ok"
     assert judge("call") == Cell("FAILED", "no")
     assert judge("list") == Cell("FAILED", "it was never played\nit crashed")
     assert judge("reconnect").word == "-"
-    assert not ending(play).ok
+    assert not ending(run).ok
 
 
 def test_each_sdk_is_pinned() -> None:

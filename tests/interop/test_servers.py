@@ -1,7 +1,7 @@
 """Our client at servers on the official Python SDK: both eras, on stdio and over HTTP, and over the
 older HTTP+SSE.
 
-One visit plays all scenes on one connection; each test looks at one of them. The other servers that
+One run makes all checks on one connection; each test looks at one of them. The other servers that
 we did not write are visited by `scripts/interop servers`.
 
 Rules: real processes, pipes and sockets; the SDKs are those that people install.
@@ -20,8 +20,8 @@ from colonnade.client.client import Client
 from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, OutputRoot, Revision
 from interop import servers_table
 from interop.reference_servers import PLANS
-from interop.server_checks import SCENES, absent, plan
-from interop.server_runs import Visit, made_up, visited
+from interop.server_checks import CHECKS, absent, plan
+from interop.server_runs import ServerRun, made_up, run_plan
 from interop.third_party_servers import (
     FASTMCP,
     FIRST,
@@ -30,51 +30,51 @@ from interop.third_party_servers import (
     MCP_2,
     PUBLISHED,
     TYPESCRIPT,
-    Stranger,
+    ThirdPartyServer,
+    combinations,
     reached,
-    ways,
 )
 
-WAYS = pytest.mark.parametrize(
+EVERY_COMBINATION = pytest.mark.parametrize(
     ("era", "transport"),
     [
         pytest.param(era, transport, id=f"{era.date}-{transport}")
-        for era, transport in ways(MCP_2)
+        for era, transport in combinations(MCP_2)
         if era in (JULY_2026, NOVEMBER_2025) and transport in ("stdio", "http", "sse")
     ],
 )
 
 
 @cache
-def visit_of(era: Revision, transport: str) -> Visit:
-    """One visit, for all the tests that look at it."""
-    return asyncio.run(visited(MCP_2, transport, era, plan))
+def run_of(era: Revision, transport: str) -> ServerRun:
+    """One run, for all the tests that look at it."""
+    return asyncio.run(run_plan(MCP_2, transport, era, plan))
 
 
-@pytest.mark.parametrize("scene", SCENES)
-@WAYS
-def test_our_client_sees_what_it_should(scene: str, era: Revision, transport: str) -> None:
-    visit = visit_of(era, transport)
-    if absent(scene, MCP_2, era, transport):
-        assert scene not in visit.seen
+@pytest.mark.parametrize("name", CHECKS)
+@EVERY_COMBINATION
+def test_our_client_sees_what_it_should(name: str, era: Revision, transport: str) -> None:
+    run = run_of(era, transport)
+    if absent(name, MCP_2, era, transport):
+        assert name not in run.seen
         return
-    assert scene in visit.seen, visit.failures
-    assert scene not in visit.failures, visit.failures[scene]
+    assert name in run.seen, run.failures
+    assert name not in run.failures, run.failures[name]
 
 
-@WAYS
+@EVERY_COMBINATION
 def test_every_tool_is_called_and_nothing_fails(era: Revision, transport: str) -> None:
-    visit = visit_of(era, transport)
-    assert visit.failures == {}
-    assert visit.spoken == era.date
-    assert visit.listed == {"tools": 21, "resources": 2, "templates": 1, "prompts": 2}
+    run = run_of(era, transport)
+    assert run.failures == {}
+    assert run.spoken == era.date
+    assert run.listed == {"tools": 21, "resources": 2, "templates": 1, "prompts": 2}
 
 
 def test_only_what_the_sdk_does_not_have_is_left_out() -> None:
-    assert visit_of(JULY_2026, "stdio").left_out == {}
-    assert visit_of(JULY_2026, "http").left_out == {}
+    assert run_of(JULY_2026, "stdio").left_out == {}
+    assert run_of(JULY_2026, "http").left_out == {}
     for transport in ("stdio", "http", "sse"):
-        assert list(visit_of(NOVEMBER_2025, transport).left_out) == ["news of a resource"]
+        assert list(run_of(NOVEMBER_2025, transport).left_out) == ["news of a resource"]
 
 
 # ---------------------------------------------------------------- plain values
@@ -99,31 +99,31 @@ def numbers() -> list[int]:
 
 @asynccontextmanager
 async def client_of(
-    stranger: Stranger | None, era: Revision, folder: Path
+    server: ThirdPartyServer | None, era: Revision, folder: Path
 ) -> AsyncGenerator[Client]:
-    if stranger is None:
+    if server is None:
         async with connect(ours, revision=era.date) as client:
             yield client
         return
-    with reached(stranger, "stdio", folder) as target:
+    with reached(server, "stdio", folder) as target:
         async with connect(target, revision=era.date) as client:
             yield client
 
 
 @pytest.mark.parametrize(
-    ("stranger", "era"),
+    ("server", "era"),
     [
-        pytest.param(stranger, era, id=f"{stranger or 'ours'}-{era.date}")
-        for stranger in (None, MCP_2, MCP_1, FASTMCP)
+        pytest.param(server, era, id=f"{server or 'ours'}-{era.date}")
+        for server in (None, MCP_2, MCP_1, FASTMCP)
         for era in ALL
-        if era.output_root is not OutputRoot.NONE and (stranger is None or era in stranger.speaks)
+        if era.output_root is not OutputRoot.NONE and (server is None or era in server.speaks)
     ],
 )
 def test_the_data_of_a_scalar_tool_is_the_plain_value(
-    stranger: Stranger | None, era: Revision, tmp_path: Path
+    server: ThirdPartyServer | None, era: Revision, tmp_path: Path
 ) -> None:
     async def values() -> list[object]:
-        async with client_of(stranger, era, tmp_path) as client:
+        async with client_of(server, era, tmp_path) as client:
             calls = (("add", {"a": 2, "b": 3}), ("greet", {"name": "Ada"}), ("numbers", {}))
             return [(await client.call_tool(name, given)).data for name, given in calls]
 
@@ -132,7 +132,7 @@ def test_the_data_of_a_scalar_tool_is_the_plain_value(
     assert [type(one) for one in found] == [int, str, list]
 
 
-# ---------------------------------------------------------------- the visits themselves
+# ---------------------------------------------------------------- the runs themselves
 
 
 def test_what_fails_is_named_and_the_visit_goes_on(tmp_path: Path) -> None:
@@ -142,29 +142,31 @@ def test_what_fails_is_named_and_the_visit_goes_on(tmp_path: Path) -> None:
     async def right() -> str:
         return "so"
 
-    visit = Visit(MCP_2, "stdio", JULY_2026, tmp_path)
-    assert asyncio.run(visit.attempt("wrong", wrong())) is None
-    assert asyncio.run(visit.attempt("right", right())) == "so"
-    assert visit.calls == 2
-    assert visit.failures == {"wrong": "AssertionError: not so"}
+    run = ServerRun(MCP_2, "stdio", JULY_2026, tmp_path)
+    assert asyncio.run(run.attempt("wrong", wrong())) is None
+    assert asyncio.run(run.attempt("right", right())) == "so"
+    assert run.calls == 2
+    assert run.failures == {"wrong": "AssertionError: not so"}
 
 
 def test_a_server_that_does_not_start_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    none = Stranger("none", "mcp", MCP_2.version, (JULY_2026,), ("http",), "no_such_program.py")
-    visit = asyncio.run(visited(none, "http", JULY_2026, plan))
-    assert "the server did not start" in visit.failures["the visit"]
-    assert visit.calls == 0
+    none = ThirdPartyServer(
+        "none", "mcp", MCP_2.version, (JULY_2026,), ("http",), "no_such_program.py"
+    )
+    run = asyncio.run(run_plan(none, "http", JULY_2026, plan))
+    assert "the server did not start" in run.failures["the visit"]
+    assert run.calls == 0
 
 
 def test_one_failure_is_the_exit_code_of_the_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fine, bad = (Visit(MCP_2, "stdio", JULY_2026, tmp_path) for _ in range(2))
+    fine, bad = (ServerRun(MCP_2, "stdio", JULY_2026, tmp_path) for _ in range(2))
     bad.failures["add"] = "no"
-    assert servers_table.told([fine]) == 0
-    assert servers_table.told([fine, bad]) == 1
+    assert servers_table.report([fine]) == 0
+    assert servers_table.report([fine, bad]) == 1
     assert "FAILED: add, Python mcp 2.3.0, stdio, 2026-07-28\nno" in capsys.readouterr().out
-    assert servers_table.told([]) == 1
+    assert servers_table.report([]) == 1
 
 
 def test_arguments_are_made_of_a_schema() -> None:
@@ -181,7 +183,7 @@ def test_arguments_are_made_of_a_schema() -> None:
 
 def test_each_server_is_pinned_and_has_a_plan() -> None:
     versions = ["2.3.0", "1.30.0", "4.1.2", "2.4.0", "1.8.0", "3.8.0", "2.1.0"]
-    assert [stranger.version for stranger in LIBRARIES] == versions
+    assert [server.version for server in LIBRARIES] == versions
     assert [one.version for one in FIRST] == ["1.0.0", "1.2.0", "1.4.1", "1.6.0", "1.8.1"]
     assert TYPESCRIPT.speaks == tuple(reversed(ALL))
-    assert list(PLANS) == [stranger.name for stranger in PUBLISHED]
+    assert list(PLANS) == [server.name for server in PUBLISHED]

@@ -36,7 +36,7 @@ def nothing(folder: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Stranger:
+class ThirdPartyServer:
     """A server in one version, the revisions that it speaks, and the ways to it."""
 
     name: str
@@ -82,9 +82,9 @@ class Stranger:
 
 
 @contextlib.contextmanager
-def reached(stranger: Stranger, transport: str, folder: Path) -> Generator[str | list[str]]:
+def reached(server: ThirdPartyServer, transport: str, folder: Path) -> Generator[str | list[str]]:
     """What to connect to: a command, or the address of a server that runs."""
-    command = stranger.command(transport, folder)
+    command = server.command(transport, folder)
     if transport == "stdio":
         yield command
         return
@@ -163,17 +163,19 @@ def a_loopback(folder: Path) -> list[str]:
 EVERY = tuple(reversed(ALL))
 BOTH = (JULY_2026, NOVEMBER_2025)
 HANDSHAKE = (NOVEMBER_2025,)
-EVERY_WAY = ("stdio", "http", "sse")
+EVERY_TRANSPORT = ("stdio", "http", "sse")
 # Ways that went with the handshake: HTTP+SSE, answers in plain JSON alone, and no sessions. They are
 # gone once, in the newest revision that has them.
-OLDER_WAYS = ("sse", "json", "stateless")
+OLDER_TRANSPORTS = ("sse", "json", "stateless")
 
-MCP_2 = Stranger("Python mcp", "mcp", "2.3.0", EVERY, ("stdio", "http", *OLDER_WAYS), "mcp_2.py")
-MCP_1 = Stranger(
-    "Python mcp", "mcp", "1.30.0", EVERY[1:], ("stdio", "http", *OLDER_WAYS), "mcp_1.py"
+MCP_2 = ThirdPartyServer(
+    "Python mcp", "mcp", "2.3.0", EVERY, ("stdio", "http", *OLDER_TRANSPORTS), "mcp_2.py"
 )
-FASTMCP = Stranger("FastMCP", "fastmcp", "4.1.2", EVERY, EVERY_WAY, "fastmcp_4.py")
-TYPESCRIPT = Stranger(
+MCP_1 = ThirdPartyServer(
+    "Python mcp", "mcp", "1.30.0", EVERY[1:], ("stdio", "http", *OLDER_TRANSPORTS), "mcp_1.py"
+)
+FASTMCP = ThirdPartyServer("FastMCP", "fastmcp", "4.1.2", EVERY, EVERY_TRANSPORT, "fastmcp_4.py")
+TYPESCRIPT = ThirdPartyServer(
     "TypeScript",
     "@modelcontextprotocol/server",
     "2.4.0",
@@ -182,45 +184,53 @@ TYPESCRIPT = Stranger(
     "typescript.mjs",
 )
 NO_SSE = ("stdio", "http", "json", "stateless")
-GO = Stranger("Go", "interop-go", "1.8.0", EVERY, NO_SSE)
-RUST = Stranger("Rust", "interop-rust", "3.8.0", EVERY, NO_SSE)
-JAVA = Stranger("Java", "interop-java", "2.1.0", EVERY[1:], ("stdio", "http"))
+GO = ThirdPartyServer("Go", "interop-go", "1.8.0", EVERY, NO_SSE)
+RUST = ThirdPartyServer("Rust", "interop-rust", "3.8.0", EVERY, NO_SSE)
+JAVA = ThirdPartyServer("Java", "interop-java", "2.1.0", EVERY[1:], ("stdio", "http"))
 LIBRARIES = (MCP_2, MCP_1, FASTMCP, TYPESCRIPT, GO, RUST, JAVA)
 
 # These do not survive a probe, and are started twice.
 FIRST = tuple(
-    Stranger("Python mcp", "mcp", version, EVERY[-1:], program="mcp_first.py", beside=("dated",))
+    ThirdPartyServer(
+        "Python mcp", "mcp", version, EVERY[-1:], program="mcp_first.py", beside=("dated",)
+    )
     for version in ("1.0.0", "1.2.0", "1.4.1", "1.6.0", "1.8.1")
 )
 
-EVERYTHING = Stranger(
+EVERYTHING = ThirdPartyServer(
     "server-everything",
     "@modelcontextprotocol/server-everything",
     "2026.8.31",
     HANDSHAKE,
-    EVERY_WAY,
+    EVERY_TRANSPORT,
 )
-FILESYSTEM = Stranger(
+FILESYSTEM = ThirdPartyServer(
     "server-filesystem",
     "@modelcontextprotocol/server-filesystem",
     "2026.8.31",
     HANDSHAKE,
     arranged=a_folder,
 )
-MEMORY = Stranger("server-memory", "@modelcontextprotocol/server-memory", "2026.8.31", HANDSHAKE)
-FETCH = Stranger("mcp-server-fetch", "mcp-server-fetch", "2026.10.24", BOTH, arranged=a_loopback)
-GIT = Stranger("mcp-server-git", "mcp-server-git", "2026.10.19", BOTH, arranged=a_repository)
-TIME = Stranger("mcp-server-time", "mcp-server-time", "2026.10.19", BOTH)
+MEMORY = ThirdPartyServer(
+    "server-memory", "@modelcontextprotocol/server-memory", "2026.8.31", HANDSHAKE
+)
+FETCH = ThirdPartyServer(
+    "mcp-server-fetch", "mcp-server-fetch", "2026.10.24", BOTH, arranged=a_loopback
+)
+GIT = ThirdPartyServer(
+    "mcp-server-git", "mcp-server-git", "2026.10.19", BOTH, arranged=a_repository
+)
+TIME = ThirdPartyServer("mcp-server-time", "mcp-server-time", "2026.10.19", BOTH)
 PUBLISHED = (EVERYTHING, FILESYSTEM, MEMORY, FETCH, GIT, TIME)
 
 
-def ways(stranger: Stranger) -> list[tuple[Revision, str]]:
+def combinations(server: ThirdPartyServer) -> list[tuple[Revision, str]]:
     """Every revision and transport in which it is visited."""
-    pairs = [(revision, way) for revision in stranger.speaks for way in stranger.transports]
+    pairs = [(revision, way) for revision in server.speaks for way in server.transports]
     return [
         (revision, way)
         for revision, way in pairs
-        if (way not in OLDER_WAYS or revision is NOVEMBER_2025)
+        if (way not in OLDER_TRANSPORTS or revision is NOVEMBER_2025)
         # Streamable HTTP came with the second revision, and the Java SDK refuses the first over it.
-        and not (stranger is JAVA and way == "http" and revision is EVERY[-1])
+        and not (server is JAVA and way == "http" and revision is EVERY[-1])
     ]

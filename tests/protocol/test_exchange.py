@@ -27,12 +27,12 @@ from protocol.links import (
     ABLE_SERVER,
     JSON,
     call,
+    decoded,
     envelope,
     line,
     opened,
     refusal,
     request,
-    said,
     served,
     state,
 )
@@ -89,7 +89,7 @@ def test_a_request_is_read_by_fields_and_nothing_that_is_changed_in_them_stays(
 def test_a_progress_token_is_a_string_or_an_integer(revision: Revision) -> None:
     for token in (7, "7", "", 0, -1, 2**70, "x" * MAX_TOKEN_CHARACTERS):
         exchange = running(revision, progressToken=token)
-        assert said(exchange.progress(1))["params"]["progressToken"] == token
+        assert decoded(exchange.progress(1))["params"]["progressToken"] == token
     server = served(revision)
     for bad in (
         "1.5",
@@ -118,7 +118,9 @@ def test_a_progress_token_is_read_however_it_is_written(revision: Revision) -> N
 @pytest.mark.spec("R0080")
 def test_progress_that_is_sent_goes_up(revision: Revision) -> None:
     exchange = running(revision, progressToken="p")
-    sent = [said(exchange.progress(value, 10))["params"]["progress"] for value in (-1, 0, 0.5, 7)]
+    sent = [
+        decoded(exchange.progress(value, 10))["params"]["progress"] for value in (-1, 0, 0.5, 7)
+    ]
     assert sent == [-1, 0, 0.5, 7]
     for value in (7, 6.9, -5):
         with pytest.raises(LocalProtocolError, match="must increase"):
@@ -131,8 +133,8 @@ def test_progress_that_is_sent_goes_up(revision: Revision) -> None:
     if revision.knows("2025-03-26", None):
         with pytest.raises(LocalProtocolError, match="JSON"):
             exchange.progress(8, message="\ud800")
-    assert said(exchange.progress(8))["params"]["progress"] == 8  # none of them counted
-    assert said(exchange.progress(10**400)) is not None
+    assert decoded(exchange.progress(8))["params"]["progress"] == 8  # none of them counted
+    assert decoded(exchange.progress(10**400)) is not None
 
 
 @pytest.mark.spec("R0082", "R0086")
@@ -151,7 +153,7 @@ def test_progress_goes_to_a_token_of_a_running_request_and_to_no_other(revision:
 
 def test_words_of_progress_go_where_they_are_known(revision: Revision) -> None:
     exchange = running(revision, progressToken="p")
-    params = said(exchange.progress(1, 2, "half"))["params"]
+    params = decoded(exchange.progress(1, 2, "half"))["params"]
     words = {"message": "half"} if revision.knows("2025-03-26", None) else {}
     assert params == {"progressToken": "p", "progress": 1, "total": 2} | words
 
@@ -184,7 +186,7 @@ def test_a_session_hears_what_it_asked_for_and_the_usual_before(revision: Revisi
         quiet = level_of(revision, None)
         assert (quiet.log("debug", "x"), quiet.wants("info")) == (None, True)
         assert level_of(revision, "error").log("warning", "x") is None
-        assert said(level_of(revision, "debug").log("debug", {"a": [1]}, "db"))["params"] == {
+        assert decoded(level_of(revision, "debug").log("debug", {"a": [1]}, "db"))["params"] == {
             "level": "debug",
             "data": {"a": [1]},
             "logger": "db",
@@ -248,9 +250,9 @@ def test_an_unknown_block_is_passed_on_to_the_revision_that_it_came_from(
     """D18: to others it is words."""
     block = t.UnknownContent(whole=t.UnknownMembers({"type": "hologram", "data": 7}))
     result = t.CallToolResult(content=[block])
-    kept = said(running(revision).settle(result, origin=revision))["result"]["content"]
+    kept = decoded(running(revision).settle(result, origin=revision))["result"]["content"]
     assert kept == [{"type": "hologram", "data": 7}]
-    words = said(running(revision).settle(result))["result"]["content"]
+    words = decoded(running(revision).settle(result))["result"]["content"]
     assert words[0]["type"] == "text"
 
 
@@ -333,7 +335,7 @@ def test_a_reserved_key_that_we_do_not_know_may_hold_anything(revision: Revision
 
 def test_data_of_an_error_fits_the_revision(revision: Revision) -> None:
     noun = t.Tool(name="n", input_schema={"type": "object"}, title="N")
-    error = said(running(revision).fail(Fault(FaultKind.INTERNAL, "no", noun)))["error"]
+    error = decoded(running(revision).fail(Fault(FaultKind.INTERNAL, "no", noun)))["error"]
     titled = {"title": "N"} if revision.knows("2025-06-18", None) else {}
     assert error["data"].items() >= titled.items()
     assert ("title" in error["data"]) is bool(titled)
@@ -341,7 +343,7 @@ def test_data_of_an_error_fits_the_revision(revision: Revision) -> None:
 
 
 def test_arguments_that_do_not_fit_are_refused_as_the_revision_wants(revision: Revision) -> None:
-    answer = said(running(revision).refuse_arguments(Fault(FaultKind.INVALID_PARAMS, "no n")))
+    answer = decoded(running(revision).refuse_arguments(Fault(FaultKind.INVALID_PARAMS, "no n")))
     if revision.bad_tool_input is BadToolInput.ERROR:
         assert (answer["error"]["code"], answer["error"]["message"]) == (-32602, "no n")
     else:
@@ -365,7 +367,7 @@ def test_only_calls_prompts_and_reads_are_answered_with_a_demand(revision: Revis
         ("resources/read", {"uri": "file:///a"}),
     ):
         exchange = call(served(revision), request(revision, 1, method, params))
-        assert said(exchange.settle(asks))["result"]["resultType"] == "input_required"
+        assert decoded(exchange.settle(asks))["result"]["resultType"] == "input_required"
     for method, params in (
         ("tools/list", {}),
         ("prompts/list", {}),
@@ -396,7 +398,7 @@ def test_a_demand_has_questions_or_a_state(revision: Revision) -> None:
         demand(input_requests={"k": ROOTS.as_input()}),
         demand(input_requests={"k": ROOTS.as_input()}, request_state="s"),
     ):
-        result = said(running(revision, able).settle(good))["result"]
+        result = decoded(running(revision, able).settle(good))["result"]
         assert result.keys() & {"inputRequests", "requestState"}
 
 
@@ -430,7 +432,7 @@ def test_a_task_goes_only_to_a_request_that_declared_the_extension_itself() -> N
     silent = call(server, request(ENVELOPED, 2, "tools/call", {"name": "n"}))
     with pytest.raises(LocalProtocolError, match="cannot become a task"):
         silent.settle(HANDLE)
-    assert said(declared.settle(HANDLE))["result"]["resultType"] == "task"
+    assert decoded(declared.settle(HANDLE))["result"]["resultType"] == "task"
     with pytest.raises(LocalProtocolError, match="cannot become a task"):
         silent.settle(HANDLE)  # whatever was declared before
     assert silent.settle(DONE) is not None
@@ -483,7 +485,7 @@ def test_a_call_that_became_a_task_is_not_cancelled_by_its_id() -> None:
 def test_a_task_of_the_core_is_an_answer_where_the_core_has_tasks(revision: Revision) -> None:
     exchange = running(revision)
     if revision.tasks is Tasks.CORE:
-        assert said(exchange.settle(CORE_HANDLE))["result"]["task"]["taskId"] == "t1"
+        assert decoded(exchange.settle(CORE_HANDLE))["result"]["task"]["taskId"] == "t1"
     else:
         with pytest.raises(LocalProtocolError, match="cannot become a task"):
             exchange.settle(CORE_HANDLE)
@@ -502,7 +504,7 @@ def test_a_task_of_the_core_is_an_answer_where_the_core_has_tasks(revision: Revi
 def test_the_payload_of_a_task_is_the_result_of_whatever_became_it() -> None:
     core = [revision for revision in ALL if revision.tasks is Tasks.CORE][-1]
     exchange = call(served(core), line(id=1, method="tasks/result", params={"taskId": "t1"}))
-    assert said(exchange.settle(DONE))["result"]["content"]
+    assert decoded(exchange.settle(DONE))["result"]["content"]
 
 
 @pytest.mark.spec("R1183", "R1191")
@@ -519,7 +521,7 @@ def test_an_answer_or_an_end_given_to_a_task_is_acknowledged_and_no_more(
     exchange = call(served(ENVELOPED), request(ENVELOPED, 1, method, params, TASKS))
     with pytest.raises(LocalProtocolError, match="is not a result of"):
         exchange.settle(t.ExtGetTaskResult(ttl_ms=None, **TASK))  # type: ignore[arg-type]
-    assert said(exchange.settle(done))["result"].keys() == {"resultType", "_meta"}
+    assert decoded(exchange.settle(done))["result"].keys() == {"resultType", "_meta"}
 
 
 def test_a_tool_is_called_as_a_task_only_if_it_wants_that(revision: Revision) -> None:
@@ -539,7 +541,7 @@ def _refuses(exchange: Exchange, support: Any) -> bool:
     try:
         check_task_support(exchange, support)
     except Fault as fault:
-        return said(exchange.fail(fault))["error"]["code"] == -32601
+        return decoded(exchange.fail(fault))["error"]["code"] == -32601
     return False
 
 

@@ -35,11 +35,11 @@ from protocol.input_requests import (
     SEAT,
     elicit,
     result,
-    said_by,
     sample,
     sampling,
+    sampling_message,
+    url_elicitation,
     use,
-    visit,
 )
 from protocol.links import (
     ABLE_CLIENT,
@@ -72,7 +72,9 @@ TOOL = t.Tool(name="n", input_schema={"type": "object"})
 
 
 def test_a_question_knows_its_kind_and_its_method() -> None:
-    kinds = [(q.kind, q.kind.method, q.is_url) for q in (SEAT, visit(), sample("a"), ROOTS)]
+    kinds = [
+        (q.kind, q.kind.method, q.is_url) for q in (SEAT, url_elicitation(), sample("a"), ROOTS)
+    ]
     assert kinds == [
         (InputRequestKind.ELICIT, "elicitation/create", False),
         (InputRequestKind.ELICIT, "elicitation/create", True),
@@ -82,16 +84,22 @@ def test_a_question_knows_its_kind_and_its_method() -> None:
 
 
 def test_a_digest_tells_questions_apart_by_what_they_ask_and_by_nothing_else() -> None:
-    distinct = [SEAT, elicit("Which seat"), visit(), visit("https://example.com/out"), ROOTS]
+    distinct = [
+        SEAT,
+        elicit("Which seat"),
+        url_elicitation(),
+        url_elicitation("https://example.com/out"),
+        ROOTS,
+    ]
     distinct += [sample("a"), sample("b"), sampling(temperature=0.5)]
     digests = [question.digest() for question in distinct]
     assert len(set(digests)) == len(distinct)
     assert {len(digest) for digest in digests} == {32}
     again = [
-        visit(id="e2"),
-        InputRequest(replace(visit().params, meta={"a": 1}, task=t.TaskMetadata(ttl=1))),
+        url_elicitation(id="e2"),
+        InputRequest(replace(url_elicitation().params, meta={"a": 1}, task=t.TaskMetadata(ttl=1))),
     ]
-    assert {question.digest() for question in again} == {visit().digest()}
+    assert {question.digest() for question in again} == {url_elicitation().digest()}
     tasked = InputRequest(replace(sample("a").params, task=t.TaskMetadata(), meta={"x": 1}))
     assert tasked.digest() == sample("a").digest()
 
@@ -114,7 +122,9 @@ def test_a_question_that_cannot_be_written_is_refused_here() -> None:
 def test_a_demand_holds_elicitations_samplings_and_roots_and_nothing_else(
     revision: Revision,
 ) -> None:
-    inputs = {str(n): q.as_input() for n, q in enumerate((SEAT, visit(), sample("a"), ROOTS))}
+    inputs = {
+        str(n): q.as_input() for n, q in enumerate((SEAT, url_elicitation(), sample("a"), ROOTS))
+    }
     demand = t.InputRequiredResult(result_type="input_required", input_requests=inputs)
     wire = json.loads(Encoder(revision).result(demand))["inputRequests"]
     assert [asked["method"] for asked in wire.values()] == [
@@ -154,7 +164,7 @@ def test_a_declared_elicitation_always_has_a_mode(revision: Revision) -> None:
         can = client_can(elicitation=decode_as(t.ElicitationCapability, Raw(declared.encode())))
         found = [
             mode
-            for mode, question in (("form", SEAT), ("url", visit()))
+            for mode, question in (("form", SEAT), ("url", url_elicitation()))
             if is_supported(question, can, revision)
         ]
         assert found == expected
@@ -162,7 +172,9 @@ def test_a_declared_elicitation_always_has_a_mode(revision: Revision) -> None:
 
 def test_elicitation_needs_a_revision_that_has_it(revision: Revision) -> None:
     assert is_supported(SEAT, ABLE_CLIENT, revision) is ("form" in revision.elicitation.modes)
-    assert is_supported(visit(), ABLE_CLIENT, revision) is ("url" in revision.elicitation.modes)
+    assert is_supported(url_elicitation(), ABLE_CLIENT, revision) is (
+        "url" in revision.elicitation.modes
+    )
     assert not is_supported(SEAT, client_can(), revision)
     assert is_supported(ROOTS, ABLE_CLIENT, revision)
     assert not is_supported(ROOTS, client_can(), revision)
@@ -173,8 +185,8 @@ def test_elicitation_needs_a_revision_that_has_it(revision: Revision) -> None:
 def test_a_mode_that_the_client_did_not_declare_is_never_sent(revision: Revision) -> None:
     """RQ-02, mode by mode."""
     for declared, question in (
-        (t.ElicitationCapability(form={}), visit()),
-        (t.ElicitationCapability(), visit()),
+        (t.ElicitationCapability(form={}), url_elicitation()),
+        (t.ElicitationCapability(), url_elicitation()),
         (t.ElicitationCapability(url={}), SEAT),
     ):
         _, server = opened(revision, client_can(elicitation=declared))
@@ -189,7 +201,7 @@ def test_a_mode_that_the_client_did_not_declare_is_never_sent(revision: Revision
 TOOLED = [
     sampling(tools=[TOOL]),
     sampling(tool_choice=t.ToolChoice(mode="none")),
-    sampling(said_by("assistant", use("1")), said_by("user", result("1"))),
+    sampling(sampling_message("assistant", use("1")), sampling_message("user", result("1"))),
 ]
 
 
@@ -256,11 +268,11 @@ def test_roots_are_asked_for_with_params_since_some_clients_read_them() -> None:
 
 def test_what_a_peer_cannot_answer_is_told_as_its_revision_wants_it(revision: Revision) -> None:
     peer = Peer(revision, client_can())
-    assert "URL elicitation" in str(unsupported_input_request(visit(), peer, CALL_TOOL))
+    assert "URL elicitation" in str(unsupported_input_request(url_elicitation(), peer, CALL_TOOL))
     assert "needs elicitation" in str(unsupported_input_request(SEAT, peer, CALL_TOOL))
-    assert needed_capability(visit()) == {"elicitation": {"url": {}}}
+    assert needed_capability(url_elicitation()) == {"elicitation": {"url": {}}}
     assert needed_capability(SEAT) == {"elicitation": {"form": {}}}
-    for question in (SEAT, visit(), sample("a"), ROOTS):
+    for question in (SEAT, url_elicitation(), sample("a"), ROOTS):
         error = unsupported_input_request(question, peer, CALL_TOOL)
         if revision.input_requests is InputRequests.IN_RESULT:
             assert isinstance(error, Fault)
@@ -389,19 +401,19 @@ def test_tools_that_were_not_declared_are_an_error(revision: Revision) -> None:
     ],
 )
 def test_a_url_that_is_none_is_neither_sent_nor_accepted(revision: Revision, url: str) -> None:
-    question = visit(url)
+    question = url_elicitation(url)
     peer = Peer(revision, ABLE_CLIENT)
     with pytest.raises(LocalProtocolError, match="absolute URL"):
         check_sendable(question, peer)
     with pytest.raises(Fault, match="absolute URL"):
         check_received(question, ABLE_CLIENT, revision)
-    check_sendable(visit("https://example.com:8443/a?b=c#d"), peer)
-    check_received(visit("http://localhost/"), ABLE_CLIENT, revision)
+    check_sendable(url_elicitation("https://example.com:8443/a?b=c#d"), peer)
+    check_received(url_elicitation("http://localhost/"), ABLE_CLIENT, revision)
 
 
 @pytest.mark.spec("R0600")
 def test_a_visit_has_its_id_where_the_revision_has_ids(revision: Revision) -> None:
-    question = visit(id=None)
+    question = url_elicitation(id=None)
     if revision.elicitation.url_required_error:
         with pytest.raises(LocalProtocolError, match="elicitationId"):
             check_sendable(question, Peer(revision, ABLE_CLIENT))
@@ -409,7 +421,7 @@ def test_a_visit_has_its_id_where_the_revision_has_ids(revision: Revision) -> No
             check_received(question, ABLE_CLIENT, revision)
     else:
         check_sendable(question, Peer(revision, ABLE_CLIENT))
-    wire = json.loads(Encoder(revision).params(visit().params))
+    wire = json.loads(Encoder(revision).params(url_elicitation().params))
     assert wire.keys() - {"elicitationId"} == {"mode", "message", "url"}
     assert ("elicitationId" in wire) is revision.elicitation.url_required_error
 
@@ -425,7 +437,7 @@ def test_a_question_to_a_user_has_words(revision: Revision) -> None:
             error = answer_to(revision, ABLE_CLIENT, "elicitation/create", wordless)
             assert error["code"] == -32602
     assert json.loads(Encoder(revision).params(SEAT.params))["message"] == "Which seat?"
-    sent = json.loads(Encoder(revision).params(visit().params))
+    sent = json.loads(Encoder(revision).params(url_elicitation().params))
     assert (sent["message"], sent["mode"]) == ("log in", "url")
 
 
@@ -510,16 +522,22 @@ def test_a_message_of_an_unknown_kind_is_named_in_few_words() -> None:
 @pytest.mark.spec("R0648", "R0649", "R0656", "R0691")
 def test_every_use_of_a_tool_is_answered_at_once_alone_and_once(revision: Revision) -> None:
     hello, thanks = (
-        said_by("user", t.TextContent(text="hi")),
-        said_by("user", t.TextContent(text="t")),
+        sampling_message("user", t.TextContent(text="hi")),
+        sampling_message("user", t.TextContent(text="t")),
     )
-    uses = said_by("assistant", use("1"), t.TextContent(text="let me see"), use("2"))
-    both = said_by("user", result("2"), result("1"))
+    uses = sampling_message("assistant", use("1"), t.TextContent(text="let me see"), use("2"))
+    both = sampling_message("user", result("2"), result("1"))
     good = [
         [hello, uses, both],
         [hello, uses, both, thanks],
-        [hello, said_by("assistant", use("1")), said_by("user", result("1"))],
-        [hello, uses, both, said_by("assistant", use("3")), said_by("user", result("3"))],
+        [hello, sampling_message("assistant", use("1")), sampling_message("user", result("1"))],
+        [
+            hello,
+            uses,
+            both,
+            sampling_message("assistant", use("3")),
+            sampling_message("user", result("3")),
+        ],
     ]
     for messages in good:
         check_messages(messages)
@@ -529,16 +547,19 @@ def test_every_use_of_a_tool_is_answered_at_once_alone_and_once(revision: Revisi
         [hello, uses],
         [hello, uses, thanks],
         [hello, uses, thanks, both],
-        [hello, uses, said_by("user", result("1"))],
-        [hello, uses, said_by("user", result("1"), result("2"), result("3"))],
-        [hello, uses, said_by("user", result("1"), result("1"))],
-        [hello, uses, said_by("user", result("1"), result("1"), result("2"))],
-        [hello, uses, said_by("user", result("1"), result("2"), text)],
-        [hello, uses, said_by("assistant", result("1"), result("2"))],
-        [said_by("user", result("9"))],
-        [hello, uses, both, said_by("user", result("1"))],
-        [said_by("user", use("1")), said_by("user", result("1"))],
-        [said_by("assistant", use("1"), use("1")), said_by("user", result("1"), result("1"))],
+        [hello, uses, sampling_message("user", result("1"))],
+        [hello, uses, sampling_message("user", result("1"), result("2"), result("3"))],
+        [hello, uses, sampling_message("user", result("1"), result("1"))],
+        [hello, uses, sampling_message("user", result("1"), result("1"), result("2"))],
+        [hello, uses, sampling_message("user", result("1"), result("2"), text)],
+        [hello, uses, sampling_message("assistant", result("1"), result("2"))],
+        [sampling_message("user", result("9"))],
+        [hello, uses, both, sampling_message("user", result("1"))],
+        [sampling_message("user", use("1")), sampling_message("user", result("1"))],
+        [
+            sampling_message("assistant", use("1"), use("1")),
+            sampling_message("user", result("1"), result("1")),
+        ],
     ]
     for messages in bad:
         with pytest.raises(Fault) as caught:

@@ -26,14 +26,14 @@ from colonnade.protocol.input_requests import (
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import ALL, InputRequests, Revision, error_code
-from protocol.input_requests import BOOK, ROOTS, SEAT, sample, visit
+from protocol.input_requests import BOOK, ROOTS, SEAT, sample, url_elicitation
 from protocol.links import (
     ABLE_CLIENT,
     call,
     client_of,
+    decoded,
     line,
     opened,
-    said,
 )
 
 BY_ERROR = [revision for revision in ALL if revision.elicitation.url_required_error]
@@ -66,7 +66,7 @@ def test_roots_are_files_whoever_says_them(revision: Revision) -> None:
         with pytest.raises(LocalProtocolError, match="file://"):
             exchange.settle(roots("https://example.com/"))
         assert not exchange.settled
-        assert said(exchange.settle(roots("file:///a")))["result"]["roots"]
+        assert decoded(exchange.settle(roots("file:///a")))["result"]["roots"]
     else:
         shaper = client_of(revision).encoder(revision)
         asked = demand(input_requests={"a": ROOTS.as_input()})
@@ -85,7 +85,7 @@ def test_an_answer_that_does_not_fit_the_form_is_not_sent(revision: Revision) ->
         exchange = call(client, asked)
         with pytest.raises(LocalProtocolError, match="does not fit the form"):
             exchange.settle(bad)
-        assert said(exchange.settle(good))["result"]["content"] == {"seat": "12A"}
+        assert decoded(exchange.settle(good))["result"]["content"] == {"seat": "12A"}
     else:
         demand = t.InputRequiredResult(input_requests={"k": SEAT.as_input()})
         shaper = client.encoder(revision)
@@ -126,9 +126,11 @@ def test_an_answer_of_another_kind_is_refused() -> None:
 def test_a_consent_has_no_content(revision: Revision) -> None:
     smuggled = t.ElicitResult(action="accept", content={"password": "x"})
     with pytest.raises(LocalProtocolError, match="no content"):
-        check_outgoing_response(visit(), smuggled)
-    formal = InputRequest(replace(visit().params, requested_schema=t.ElicitSchema(properties={})))
-    for question in (visit(), formal):
+        check_outgoing_response(url_elicitation(), smuggled)
+    formal = InputRequest(
+        replace(url_elicitation().params, requested_schema=t.ElicitSchema(properties={}))
+    )
+    for question in (url_elicitation(), formal):
         read_back = question.decode_response(encode(smuggled), revision)
         assert read_back == t.ElicitResult(action="accept")
 
@@ -169,11 +171,13 @@ def test_several_choices_come_back_as_a_list_where_they_were_asked_in_words(
 @pytest.mark.spec("R0609", "R0610", "R0611")
 def test_an_error_asks_for_visits_with_their_ids_and_for_nothing_else(revision: Revision) -> None:
     peer = Peer(revision, ABLE_CLIENT)
-    fault = url_elicitation_required([visit(), visit("https://example.com/2", "e2")], peer)
+    fault = url_elicitation_required(
+        [url_elicitation(), url_elicitation("https://example.com/2", "e2")], peer
+    )
     assert error_code(fault, revision) == -32042
     _, server = opened(revision)
     exchange = call(server, line(id=1, method="tools/call", params={"name": "n"}))
-    error = said(exchange.fail(fault))["error"]
+    error = decoded(exchange.fail(fault))["error"]
     assert error["code"] == -32042
     assert error["data"] == {
         "elicitations": [
@@ -191,17 +195,24 @@ def test_an_error_asks_for_visits_with_their_ids_and_for_nothing_else(revision: 
             },
         ]
     }
-    for wrong in ([], [SEAT], [visit(), SEAT], [sample("a")], [visit(id=None)], [visit("nowhere")]):
+    for wrong in (
+        [],
+        [SEAT],
+        [url_elicitation(), SEAT],
+        [sample("a")],
+        [url_elicitation(id=None)],
+        [url_elicitation("nowhere")],
+    ):
         with pytest.raises(LocalProtocolError):
             url_elicitation_required(wrong, peer)
     with pytest.raises(LocalProtocolError, match="has not declared"):
-        url_elicitation_required([visit()], Peer(revision, client_can()))
+        url_elicitation_required([url_elicitation()], Peer(revision, client_can()))
 
     data = Raw(json.dumps(error["data"]).encode())
     questions = decode_url_elicitations(data, ABLE_CLIENT, peer)
     assert [question.digest() for question in questions] == [
-        visit().digest(),
-        visit("https://example.com/2").digest(),
+        url_elicitation().digest(),
+        url_elicitation("https://example.com/2").digest(),
     ]
     form = {"message": "m", "requestedSchema": {"type": "object", "properties": {}}}
     anonymous = {"mode": "url", "message": "m", "url": "https://example.com/"}
@@ -231,7 +242,7 @@ def test_an_error_asks_for_visits_with_their_ids_and_for_nothing_else(revision: 
 @pytest.mark.spec("R0749")
 def test_a_revision_without_that_error_never_sees_it(revision: Revision) -> None:
     with pytest.raises(LocalProtocolError, match="no URL elicitation error"):
-        url_elicitation_required([visit()], Peer(revision, ABLE_CLIENT))
+        url_elicitation_required([url_elicitation()], Peer(revision, ABLE_CLIENT))
     fault = Fault(FaultKind.URL_ELICITATION_REQUIRED, "visit", {"elicitations": []})
     assert error_code(fault, revision) != -32042
 
@@ -240,11 +251,11 @@ def test_a_revision_without_that_error_never_sees_it(revision: Revision) -> None
 def test_a_notice_of_completion_carries_the_id_of_its_question(revision: Revision) -> None:
     _, server = opened(revision)
     notice = server.notify(
-        "notifications/elicitation/complete", elicitation_complete(visit(id="e7"))
+        "notifications/elicitation/complete", elicitation_complete(url_elicitation(id="e7"))
     )
-    assert said(notice)["params"] == {"elicitationId": "e7"}
+    assert decoded(notice)["params"] == {"elicitationId": "e7"}
     formal = InputRequest(replace(SEAT.params, elicitation_id="e1"))
-    for wrong in (SEAT, ROOTS, visit(id=None), formal):
+    for wrong in (SEAT, ROOTS, url_elicitation(id=None), formal):
         with pytest.raises(LocalProtocolError, match="has an id"):
             elicitation_complete(wrong)
     with pytest.raises(Fault):
@@ -271,11 +282,11 @@ def test_a_state_comes_back_exactly_as_it_was_given_and_only_if_it_was(
     raw = Raw(json.dumps({"resultType": "input_required", "requestState": given}).encode())
     result = decode_as(t.InputRequiredResult, raw)
     again = retry_params(BOOK, result, {}, shaper)
-    sent = said(client.request("tools/call", again, now=0.0)[1])["params"]
+    sent = decoded(client.request("tools/call", again, now=0.0)[1])["params"]
     assert sent["requestState"] == given
     assert "inputResponses" not in sent
     later = retry_params(again, demand(input_requests={}), {}, shaper)
-    assert "requestState" not in said(client.request("tools/call", later, now=0.0)[1])["params"]
+    assert "requestState" not in decoded(client.request("tools/call", later, now=0.0)[1])["params"]
 
 
 @pytest.mark.spec("R0802")
@@ -304,8 +315,8 @@ def test_answers_and_state_are_in_the_retry_and_in_no_other_request(revision: Re
         client.request(method, params, now=0.0)[1]
         for method, params in (("tools/call", again), ("tools/call", BOOK), ("tools/list", None))
     ]
-    assert ["requestState" in said(data)["params"] for data in lines] == [True, False, False]
-    assert ["inputResponses" in said(data)["params"] for data in lines] == [True, False, False]
+    assert ["requestState" in decoded(data)["params"] for data in lines] == [True, False, False]
+    assert ["inputResponses" in decoded(data)["params"] for data in lines] == [True, False, False]
 
 
 def test_a_client_checks_a_demand_like_any_question() -> None:

@@ -54,7 +54,16 @@ from protocol.input_requests import (
     text_of,
     texts,
 )
-from protocol.links import ABLE_CLIENT, JSON, call, client_of, heard, meet, opened, served
+from protocol.links import (
+    ABLE_CLIENT,
+    JSON,
+    call,
+    client_of,
+    open_both,
+    opened,
+    sent_messages,
+    served,
+)
 
 ASKING_BY_REQUEST = [
     revision for revision in ALL if revision.input_requests is InputRequests.AS_REQUEST
@@ -335,7 +344,7 @@ def test_a_question_that_nobody_declared_ends_the_request_and_names_what_is_miss
         raise AssertionError
 
     client = client_of(revision, t.ClientCapabilities())
-    meet(client, server)
+    open_both(client, server)
     talk = Table(client, server, handler, reply)
     outcome = talk.call("tools/call", BOOK)
     assert isinstance(outcome, RemoteError)
@@ -535,5 +544,5 @@ def test_nothing_of_a_round_is_answered_twice() -> None:
     demand = exchange.settle(interview.result(str, principal="", subject="s", expires_at=1.0))
     assert demand is not None
     assert exchange.settle(text("late")) is None
-    assert heard(client.receive(demand, 0.0)) == []
+    assert sent_messages(client.receive(demand, 0.0)) == []
     assert sends(client.receive(demand, 0.0)) == []

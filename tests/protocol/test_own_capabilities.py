@@ -11,7 +11,7 @@ from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, Revision, Revisions
-from protocol.links import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER, call, request, said
+from protocol.links import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER, call, decoded, request
 
 CLIENT = Identity(READER, ABLE_CLIENT)
 SERVER = Identity(LIBRARY, ABLE_SERVER, "Ask first.")
@@ -59,7 +59,7 @@ def test_a_server_is_discovered_with_its_versions_its_capabilities_and_its_instr
         for can in (ABLE_SERVER, t.ServerCapabilities()):
             server = DuplexLink(Side.SERVER, Identity(LIBRARY, can, "Ask first."), accepts)
             exchange = call(server, request(revision, "d", "server/discover"))
-            answer = said(exchange.settle(server.identity.discover_result(server.accepts)))
+            answer = decoded(exchange.settle(server.identity.discover_result(server.accepts)))
             found = answer["result"]
             assert answer["id"] == "d"
             assert found["supportedVersions"] == [r.date for r in reversed(accepts)]

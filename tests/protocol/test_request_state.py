@@ -20,7 +20,7 @@ from colonnade.protocol.input_rounds import (
 )
 from colonnade.protocol.revision import ALL, InputRequests, Revision
 from protocol.input_requests import ROOTS, SEAT, STATE_LIVES_S, Seal, text, text_of
-from protocol.links import JSON, call, request, said, served, server_of
+from protocol.links import JSON, call, decoded, request, served, server_of
 
 BY_RESULT = pytest.mark.parametrize(
     "revision",
@@ -49,9 +49,9 @@ class Server:
         server.principal = self.principal
         exchange = call(server, request(self.revision, 1, method, params, can))
         try:
-            return said(self._handle(exchange))
+            return decoded(self._handle(exchange))
         except Fault as fault:
-            return said(exchange.fail(fault))
+            return decoded(exchange.fail(fault))
 
     def _handle(self, exchange: Exchange) -> bytes | None:
         params = exchange.request.params

@@ -14,7 +14,7 @@ from colonnade.protocol.subscriptions import (
     MAX_URI_CHARACTERS,
     Subscription,
 )
-from protocol.links import JSON, call, line, opened, request, said, served
+from protocol.links import JSON, call, decoded, line, opened, request, served
 
 LISTENING = [
     revision for revision in ALL if revision.change_notifications is ChangeNotifications.LISTEN
@@ -73,7 +73,7 @@ def test_all_that_a_subscription_says_carries_the_id_of_its_request(
     assert subscription.id == id
     frames = [subscription.acknowledge(), *news_of(subscription).values(), *subscription.end("bye")]
     for frame in frames:
-        message = said(frame)
+        message = decoded(frame)
         inside = message.get("params") or message["result"]
         tag = inside["_meta"][t.SUBSCRIPTION_ID_KEY]
         assert (tag, type(tag)) == (id, type(id))
@@ -125,7 +125,7 @@ def test_news_of_other_resources_and_of_other_kinds_is_not_sent(revision: Revisi
         {"resourceSubscriptions": ["file:///a", "file:///d/", "x:y"]}, revision=revision
     )
     for uri in ("file:///a", "file:///a/b", "file:///a/b/c", "file:///d/", "file:///d/e", "x:y"):
-        assert said(subscription.notification(UPDATED, updated(uri)))["params"]["uri"] == uri
+        assert decoded(subscription.notification(UPDATED, updated(uri)))["params"]["uri"] == uri
     for uri in ("file:///ab", "file:///", "file:///d", "file:///b", "x:y:z", "x:", "", "FILE:///a"):
         assert subscription.notification(UPDATED, updated(uri)) is None
     for method in (
@@ -143,13 +143,13 @@ def test_the_acknowledgement_is_the_first_thing_that_a_subscription_says(
 ) -> None:
     subscription = listening(EVERYTHING, acknowledged=False, revision=revision)
     assert set(news_of(subscription).values()) == {None}
-    first = said(subscription.acknowledge())
+    first = decoded(subscription.acknowledge())
     assert first["method"] == "notifications/subscriptions/acknowledged"
     assert subscription.acknowledge() is None
     assert None not in news_of(subscription).values()
 
     hasty = listening(EVERYTHING, acknowledged=False, revision=revision)
-    methods = [said(frame).get("method") for frame in hasty.end()]
+    methods = [decoded(frame).get("method") for frame in hasty.end()]
     assert methods == [
         "notifications/subscriptions/acknowledged",
         "notifications/cancelled",
@@ -162,19 +162,19 @@ def test_news_keeps_what_it_says_besides() -> None:
     news = subscription.notification(
         LISTS["toolsListChanged"], t.NotificationParams(meta={"a/b": 1})
     )
-    assert said(news)["params"]["_meta"] == {"a/b": 1, t.SUBSCRIPTION_ID_KEY: 1}
+    assert decoded(news)["params"]["_meta"] == {"a/b": 1, t.SUBSCRIPTION_ID_KEY: 1}
 
 
 def test_what_is_not_offered_is_left_out_of_the_agreement() -> None:
     offered = t.SubscriptionFilter(tools_list_changed=True)
     subscription = listening(EVERYTHING, offered, acknowledged=False)
-    agreed = said(subscription.acknowledge())["params"]["notifications"]
+    agreed = decoded(subscription.acknowledge())["params"]["notifications"]
     assert agreed == {"toolsListChanged": True}
     nothing = listening(EVERYTHING, t.SubscriptionFilter(), acknowledged=False)
-    assert said(nothing.acknowledge())["params"]["notifications"] == {}  # D22
+    assert decoded(nothing.acknowledge())["params"]["notifications"] == {}  # D22
     assert set(news_of(nothing).values()) == {None}
     everything = listening(EVERYTHING, acknowledged=False)
-    assert said(everything.acknowledge())["params"]["notifications"] == EVERYTHING
+    assert decoded(everything.acknowledge())["params"]["notifications"] == EVERYTHING
 
 
 @pytest.mark.spec("R0771", "R0776", "R0823", "R0824")
@@ -183,7 +183,7 @@ def test_a_server_ends_a_subscription_by_cancelled_and_then_by_a_result(revision
     listen = request(revision, "s", "subscriptions/listen", {"notifications": EVERYTHING})
     subscription = Subscription(call(server, listen), ALL_OFFERED)
     subscription.acknowledge()
-    cancelled, result = map(said, subscription.end("shutting down"))
+    cancelled, result = map(decoded, subscription.end("shutting down"))
     assert cancelled["method"] == "notifications/cancelled"
     assert cancelled["params"]["requestId"] == "s"
     assert cancelled["params"]["reason"] == "shutting down"
@@ -223,7 +223,7 @@ def test_news_of_tasks_is_of_those_that_were_agreed_to() -> None:
 
     asked = {"taskIds": ["t1"]}
     subscription = listening(asked, can=TASKS)
-    news = said(subscription.notification("notifications/tasks", status("t1")))["params"]
+    news = decoded(subscription.notification("notifications/tasks", status("t1")))["params"]
     assert (news["taskId"], news["_meta"][t.SUBSCRIPTION_ID_KEY]) == ("t1", 1)
     assert subscription.notification("notifications/tasks", status("t2")) is None
     assert listening({}, can=TASKS).notification("notifications/tasks", status("t1")) is None
@@ -321,7 +321,7 @@ def test_a_subscription_times_out_until_it_is_acknowledged_and_never_after() -> 
     client, id, _ = subscribed()
     timed_out, cancelled = client.tick(5.0)
     assert isinstance(timed_out, RequestFinished)
-    assert said(cancelled.data)["params"]["requestId"] == id
+    assert decoded(cancelled.data)["params"]["requestId"] == id
 
 
 def test_whichever_end_comes_first_is_the_end() -> None:

@@ -22,7 +22,7 @@ from colonnade import (
 from colonnade.protocol.revision import BadToolInput, Revision
 from colonnade.server.handlers.content import Link
 from live import live
-from server.raw_client import EVERYTHING, JSON, Rejected, talk
+from server.raw_client import EVERYTHING, JSON, Rejected, raw_client
 
 
 def refusal(register: Callable[[], object]) -> str:
@@ -56,7 +56,7 @@ async def test_a_variable_with_a_star_matches_into_a_list(revision: Revision) ->
     def listed(path: list[str], tag: list[str] | None = None) -> str:
         return " ".join([*path, *(tag or [])])
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         result = await client.ask("resources/read", {"uri": "x://top/a/b?tag=c&tag=d"})
         assert result["contents"][0]["text"] == "a b c d"
 
@@ -93,7 +93,7 @@ async def test_a_generator_that_is_returned_is_a_failure_and_not_its_repr(
     def squares() -> Any:
         return (n * n for n in range(3))
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         result = await client.call("squares", {})
     assert result["isError"] is True
     assert "generator object" not in result["content"][0]["text"]
@@ -149,7 +149,7 @@ async def test_a_list_as_default_is_a_new_one_for_each_call(revision: Revision) 
         basket.append(item)
         return len(basket)
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for _ in range(2):
             result = await client.call("add", {"item": "apple"})
             assert result["content"][0]["text"] == "1"
@@ -179,7 +179,7 @@ async def test_a_mounted_tool_is_called_by_the_name_that_the_caller_used(
         raise ValueError
 
     server.mount(inner, namespace="in")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for arguments in ({"n": "x"}, {"n": 1}, {"n": 2}):
             if arguments["n"] == "x" and revision.bad_tool_input is BadToolInput.ERROR:
                 with pytest.raises(Rejected) as refused:
@@ -220,10 +220,10 @@ async def test_progress_that_does_not_go_up_is_left_out_and_logged_once(
         return "done"
 
     with caplog.at_level(logging.WARNING):
-        async with talk(server, revision, meta={"progressToken": "p"}) as client:
+        async with raw_client(server, revision, meta={"progressToken": "p"}) as client:
             result = await client.call("count", {})
             assert result["content"][0]["text"] == "done"
-            seen = [one["progress"] for one in client.told("notifications/progress")]
+            seen = [one["progress"] for one in client.notifications("notifications/progress")]
             assert seen == [1, 3, 4]
             assert caplog.text.count("progress went from 1 to 1") == 1
             assert "went from 3 to 2" not in caplog.text
@@ -260,7 +260,7 @@ async def test_a_model_is_given_images_and_messages(revision: Revision) -> None:
     async def file(ctx: Context) -> str:
         return (await ctx.sample(unfit)).text
 
-    async with talk(server, revision, can=EVERYTHING, answer=model) as client:
+    async with raw_client(server, revision, can=EVERYTHING, answer=model) as client:
         result = await client.call("look", {})
         assert result["content"][0]["text"] == "done"
         assert [("user", "image")] in asked

@@ -24,7 +24,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.input_rounds import invalid_request_state
 from colonnade.protocol.revision import ALL, InputRequests, Revision
 from live import live
-from server.raw_client import EVERYTHING, JSON, Rejected, accept, decline, talk
+from server.raw_client import EVERYTHING, JSON, Rejected, accept, decline, raw_client
 
 ELICITING = pytest.mark.parametrize(
     "revision", [one for one in ALL if one.elicitation.modes], ids=lambda one: one.date
@@ -73,7 +73,7 @@ def booking() -> Server:
 async def test_a_form_is_made_of_a_type_and_the_answer_is_a_value_of_it(
     revision: Revision,
 ) -> None:
-    async with talk(booking(), revision, answer=accept(row=12, side="window")) as client:
+    async with raw_client(booking(), revision, answer=accept(row=12, side="window")) as client:
         assert await client.text("book") == "Seat 12 window"
         assert await client.text("book_in_a_thread") == "12 window"
         form = client.asked[0][1]["requestedSchema"]
@@ -88,7 +88,7 @@ async def test_a_form_is_made_of_a_type_and_the_answer_is_a_value_of_it(
 async def test_where_nobody_can_be_asked_the_caller_is_told(revision: Revision) -> None:
     """D10."""
     can: JSON = {"sampling": {}, "roots": {}}
-    async with talk(booking(), revision, can=can) as client:
+    async with raw_client(booking(), revision, can=can) as client:
         for tool, arguments in (
             ("book", {}),
             ("book_in_a_thread", {}),
@@ -116,7 +116,7 @@ async def test_a_user_who_declines_or_goes_away_raises_declined(revision: Revisi
         except Declined:
             return "nothing else"
 
-    async with talk(server, revision, answer=decline) as client:
+    async with raw_client(server, revision, answer=decline) as client:
         assert await client.failure("book") == "the user declined the request"
         assert await client.failure("book_in_a_thread") == "the user declined the request"
         assert await client.failure("declared", {"flight": "x"}) == "the user declined the request"
@@ -128,7 +128,7 @@ async def test_a_user_who_declines_or_goes_away_raises_declined(revision: Revisi
 @ELICITING
 @live
 async def test_an_answer_that_does_not_fit_never_reaches_the_handler(revision: Revision) -> None:
-    async with talk(booking(), revision, answer=accept(row="many")) as client:
+    async with raw_client(booking(), revision, answer=accept(row="many")) as client:
         if revision.input_requests is InputRequests.AS_REQUEST:
             assert "does not fit" in await client.failure("book")
         else:
@@ -156,10 +156,10 @@ async def test_a_form_may_be_written_out_and_named(revision: Revision) -> None:
             "content": {"name": "Ann"} if "name" in fields else {"value": "veg"},
         }
 
-    async with talk(server, revision, answer=reply) as client:
+    async with raw_client(server, revision, answer=reply) as client:
         assert await client.text("greet") == "Ann Meal.NO_MEAT"
         if revision.input_requests is InputRequests.IN_RESULT:
-            demands = [one["result"] for one in client.heard if "inputRequests" in str(one)]
+            demands = [one["result"] for one in client.received if "inputRequests" in str(one)]
             assert [list(one["inputRequests"]) for one in demands] == [["user_name"], ["meal"]]
 
 
@@ -234,7 +234,7 @@ async def test_a_declared_question_is_answered_before_the_body_which_runs_once(
         ran.append(what)
         return f"{n} {what}"
 
-    async with talk(server, revision, answer=accept(row=1, side="aisle")) as client:
+    async with raw_client(server, revision, answer=accept(row=1, side="aisle")) as client:
         (tool,) = [x for x in (await client.ask("tools/list"))["tools"] if x["name"] == "declared"]
         assert list(tool["inputSchema"]["properties"]) == ["flight"]
         assert await client.text("declared", {"flight": "DY1"}) == "DY1 1"
@@ -271,7 +271,7 @@ async def test_declared_questions_of_a_tool_and_its_dependencies_make_one_round(
     def reply(method: str, params: JSON) -> JSON:
         return {"action": "accept", "content": {"value": answers[params["message"]]}}
 
-    async with talk(server, revision, answer=reply) as client:
+    async with raw_client(server, revision, answer=reply) as client:
         assert await client.text("buy", {"item": "hat"}) == "hat xl ANN w3"
         assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 1)
 
@@ -288,12 +288,12 @@ async def test_an_optional_question_gets_none_where_nobody_answers(revision: Rev
     async def with_default(seat: Annotated[str, Ask("Seat?")] = "any") -> str:
         return repr(seat)
 
-    async with talk(server, revision, can={}, answer=decline) as client:
+    async with raw_client(server, revision, can={}, answer=decline) as client:
         assert await client.text("book") == "None"
         assert await client.text("with_default") == "'any'"
         assert client.asked == []
     if revision.elicitation.modes:
-        async with talk(server, revision, answer=decline) as client:
+        async with raw_client(server, revision, answer=decline) as client:
             assert await client.text("book") == "None"
             # A person who said no is not taken to have said what a default says.
             assert "declined" in await client.failure("with_default")
@@ -315,7 +315,7 @@ async def test_a_function_words_the_question_or_says_that_there_is_none(
     ) -> str:
         return f"{path} {sure}"
 
-    async with talk(server, revision, answer=accept(value=True)) as client:
+    async with raw_client(server, revision, answer=accept(value=True)) as client:
         assert await client.text("delete", {"path": "a"}) == "a True"
         assert client.asked[0][1]["message"] == "Delete a?"
         assert await client.text("delete", {"path": "a", "force": True}) == "a None"
@@ -342,7 +342,7 @@ async def test_models_and_roots_are_declared_too(revision: Revision) -> None:
         content = {"type": "text", "text": f"<{said}>"}
         return {"role": "assistant", "content": content, "model": "m"}
 
-    async with talk(server, revision, answer=reply) as client:
+    async with raw_client(server, revision, answer=reply) as client:
         assert await client.text("sum_up", {"text": "abc"}) == "<Sum up: abc> m file:///x"
 
 
@@ -375,18 +375,20 @@ def agree(method: str, params: JSON) -> JSON:
 @VISITING
 @live
 async def test_a_user_is_sent_to_an_address(revision: Revision) -> None:
-    async with talk(visiting(), revision, answer=agree) as client:
+    async with raw_client(visiting(), revision, answer=agree) as client:
         assert await client.text("log_in") == "consented"
         assert await client.text("log_in_in_a_thread") == "consented"
         by_id = revision.elicitation.url_required_error
         assert ("elicitationId" in client.asked[0][1]) is by_id
-        assert len(client.told("notifications/elicitation/complete")) == (2 if by_id else 0)
+        assert len(client.notifications("notifications/elicitation/complete")) == (
+            2 if by_id else 0
+        )
 
 
 @VISITING
 @live
 async def test_a_visit_is_asked_by_error_where_the_revision_has_that(revision: Revision) -> None:
-    async with talk(visiting(), revision, answer=agree) as client:
+    async with raw_client(visiting(), revision, answer=agree) as client:
         for tool in ("log_in", "log_in_in_a_thread"):
             if not revision.elicitation.url_required_error:
                 assert await client.text(tool, {"by_error": True}) == "consented"
@@ -400,7 +402,7 @@ async def test_a_visit_is_asked_by_error_where_the_revision_has_that(revision: R
 @live
 async def test_a_client_that_opens_no_addresses_is_told(revision: Revision) -> None:
     can: JSON = {"elicitation": {"form": {}}}
-    async with talk(visiting(), revision, can=can) as client:
+    async with raw_client(visiting(), revision, can=can) as client:
         if revision.input_requests is InputRequests.AS_REQUEST:
             assert "URL elicitation" in await client.failure("log_in", {"by_error": True})
         else:
@@ -432,18 +434,22 @@ async def test_a_person_may_take_longer_than_the_function_has(revision: Revision
     def reply(method: str, params: JSON) -> JSON | None:
         if revision.input_requests is InputRequests.IN_RESULT:
             return {"roots": []}
-        id = client.heard[-1]["id"] if client.heard and "method" in client.heard[-1] else None
+        id = (
+            client.received[-1]["id"]
+            if client.received and "method" in client.received[-1]
+            else None
+        )
         late.append(id)
         return None
 
-    async with talk(server, revision, can=EVERYTHING, answer=reply) as client:
+    async with raw_client(server, revision, can=EVERYTHING, answer=reply) as client:
         for tool in ("patient", "slow_afterwards"):
             if revision.input_requests is InputRequests.AS_REQUEST:
                 id = client.send("tools/call", {"name": tool})
-                await client.until(lambda: client.heard[-1].get("method") == "roots/list")
+                await client.until(lambda: client.received[-1].get("method") == "roots/list")
                 await asyncio.sleep(1.2)  # longer than each function has
-                asked = client.heard[-1]["id"]
-                client.say({"jsonrpc": "2.0", "id": asked, "result": {"roots": []}})
+                asked = client.received[-1]["id"]
+                client.send_raw({"jsonrpc": "2.0", "id": asked, "result": {"roots": []}})
                 result = await client.outcome(id)
             else:
                 result = await client.call(tool)
@@ -456,7 +462,7 @@ async def test_a_state_that_was_tampered_with_or_is_another_callers_is_refused(
     revision: Revision,
 ) -> None:
     server = booking()
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         first = await client.outcome(client.send("tools/call", {"name": "book"}))
         state = first["requestState"]
         (key,) = first["inputRequests"]
@@ -475,7 +481,7 @@ async def test_a_state_that_was_tampered_with_or_is_another_callers_is_refused(
         good = {"name": "book", "requestState": state, "inputResponses": answers}
         result = await client.outcome(client.send("tools/call", good))
         assert result["content"][0]["text"] == "Seat 1 aisle"
-    async with talk(server, revision, principal="eve") as client:
+    async with raw_client(server, revision, principal="eve") as client:
         with pytest.raises(Rejected, match=str(invalid_request_state())):
             await client.outcome(client.send("tools/call", good))
 
@@ -495,7 +501,7 @@ async def test_replicas_that_share_keys_go_on_for_each_other(revision: Revision)
 
         return server
 
-    async with talk(replica(), revision) as client:
+    async with raw_client(replica(), revision) as client:
         first = await client.outcome(client.send("tools/call", {"name": "ask"}))
     (key,) = first["inputRequests"]
     params = {
@@ -503,6 +509,6 @@ async def test_replicas_that_share_keys_go_on_for_each_other(revision: Revision)
         "requestState": first["requestState"],
         "inputResponses": {key: {"action": "accept", "content": {"value": 7}}},
     }
-    async with talk(replica(), revision) as client:
+    async with raw_client(replica(), revision) as client:
         result = await client.outcome(client.send("tools/call", params))
         assert result["content"][0]["text"] == "7"

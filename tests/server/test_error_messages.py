@@ -26,7 +26,7 @@ from msgspec import Meta
 from colonnade import Ask, Depends, Server
 from colonnade.protocol.revision import ALL, Revision
 from live import live
-from server.raw_client import JSON, Client, talk, words
+from server.raw_client import JSON, Client, raw_client, text_content
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -387,19 +387,19 @@ CALLERS = [
 
 async def answered(client: Client, sent: tuple[str, JSON] | bytes) -> JSON:
     """What comes back: a result, or an error."""
-    before = len(client.heard)
+    before = len(client.received)
     if isinstance(sent, bytes):
-        client.say(sent)
+        client.send_raw(sent)
     else:
         client.send(*sent)
-    await client.until(lambda: len(client.heard) > before)
-    return client.heard[before]
+    await client.until(lambda: len(client.received) > before)
+    return client.received[before]
 
 
 def said_to_a_caller(answer: JSON) -> str:
     if "error" not in answer:
         assert answer["result"]["isError"]
-        return f"`isError` {words(answer['result'])}"
+        return f"`isError` {text_content(answer['result'])}"
     error = answer["error"]
     data = f" {json.dumps(error['data'])}" if "data" in error else ""
     return f"`{error['code']}` {error['message']}{data}"
@@ -429,7 +429,7 @@ def test_an_author_is_told_who_where_what_came_and_what_is_wanted(case: AuthorsM
 
 @live
 async def test_a_caller_is_told_who_where_what_came_and_what_is_wanted(revision: Revision) -> None:
-    async with talk(weather(), revision) as client:
+    async with raw_client(weather(), revision) as client:
         for case in CALLERS:
             text = said_to_a_caller(await answered(client, case.sent))
             assert [word for word in case.wanted if word not in text] == [], (case.heading, text)
@@ -439,7 +439,7 @@ async def test_a_caller_is_told_who_where_what_came_and_what_is_wanted(revision:
 async def every_answer() -> list[dict[str, str]]:
     found: list[dict[str, str]] = [{} for _ in CALLERS]
     for revision in ALL:
-        async with talk(weather(), revision) as client:
+        async with raw_client(weather(), revision) as client:
             for said, case in zip(found, CALLERS, strict=True):
                 said[revision.date] = said_to_a_caller(await answered(client, case.sent))
     return found

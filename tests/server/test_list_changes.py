@@ -24,7 +24,7 @@ from colonnade.transport.http_server.runner import HttpRunner
 from colonnade.transport.stdio import Pipe, serve_pipe
 from http_client import Caller
 from live import live
-from server.raw_client import JSON, Rejected, talk
+from server.raw_client import JSON, Rejected, raw_client
 
 FIRST: list[tuple[str, str]] = [
     ("tools/list", "tools"),
@@ -53,7 +53,7 @@ async def test_what_came_later_is_there_for_whoever_judges_each_request(
     revision: Revision,
 ) -> None:
     server = Server("s", version="1")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for method, _ in FIRST:
             with pytest.raises(Rejected) as caught:
                 await client.ask(method)
@@ -70,7 +70,7 @@ async def test_what_came_later_is_there_for_whoever_judges_each_request(
             found = (await client.ask("server/discover"))["capabilities"]
             assert {"tools", "resources", "prompts", "completions"} <= found.keys()
             assert await client.text("late") == "x"
-    async with talk(server, revision) as client:  # and a new conversation finds it all
+    async with raw_client(server, revision) as client:  # and a new conversation finds it all
         for method, member in FIRST:
             assert len((await client.ask(method))[member]) == 1
 
@@ -84,7 +84,7 @@ async def test_what_is_declared_is_there_from_the_start_and_its_first_is_told(
     assert isinstance(capabilities, t.ServerCapabilities)
     assert capabilities.tools == t.ToolsCapability(list_changed=True)
     assert capabilities.completions == {}
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for method, member in FIRST:
             assert (await client.ask(method))[member] == []
         with pytest.raises(Rejected, match="no tool"):
@@ -92,9 +92,11 @@ async def test_what_is_declared_is_there_from_the_start_and_its_first_is_told(
         if not revision.handshake:
             wanted = {"toolsListChanged": True}
             client.send("subscriptions/listen", {"notifications": wanted})
-            await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
+            await client.until(
+                lambda: client.notifications("notifications/subscriptions/acknowledged")
+            )
         grow(server)
-        await client.until(lambda: client.told("notifications/tools/list_changed"))
+        await client.until(lambda: client.notifications("notifications/tools/list_changed"))
         for method, member in FIRST:
             assert len((await client.ask(method))[member]) == 1
         assert await client.text("late") == "x"
@@ -174,7 +176,7 @@ async def test_a_completion_that_is_added_later_is_declared_too() -> None:
         "ref": {"type": "ref/prompt", "name": "in_pick"},
         "argument": {"name": "word", "value": ""},
     }
-    async with talk(outer, JULY_2026) as client:
+    async with raw_client(outer, JULY_2026) as client:
         assert (await client.ask("completion/complete", params))["completion"]["values"] == ["a"]
 
 
@@ -309,7 +311,7 @@ async def test_a_server_that_is_served_in_two_ways_is_left_by_the_last() -> None
     assert events == ["enter"]
     async with Caller(sites[1].port) as caller:
         assert (await caller.call("state")).text == "state"
-    async with talk(server, JULY_2026) as client:
+    async with raw_client(server, JULY_2026) as client:
         assert await client.text("state") == "state"
     assert events == ["enter"]
     await sites[1].stop(0.0)
@@ -374,7 +376,7 @@ async def test_a_server_with_a_lifespan_is_not_mounted_where_nobody_would_enter_
     await lives.start()
     outer.mount(lives)  # which is entered already, and stays so for as long as it is needed
     await lives.stop()
-    async with talk(outer, JULY_2026) as client:
+    async with raw_client(outer, JULY_2026) as client:
         assert await client.text("use") == "made"
     await outer.stop()
     assert events == ["cleaned up"]
@@ -397,11 +399,11 @@ async def test_changed_roots_are_taken_note_of_and_the_next_question_finds_them(
     def answer(method: str, params: JSON) -> JSON:
         return {"roots": [{"uri": uri} for uri in roots]}
 
-    async with talk(server, revision, answer=answer) as client:
+    async with raw_client(server, revision, answer=answer) as client:
         assert await client.text("folders") == "file:///a"
         roots[:] = ["file:///b", "file:///c"]
         if revision.handshake:
-            client.tell("notifications/roots/list_changed")
+            client.notify("notifications/roots/list_changed")
         assert await client.text("folders") == "file:///b file:///c"
 
 
@@ -421,7 +423,7 @@ async def test_an_error_whose_data_json_cannot_hold_is_still_an_error(
     server = Server("s", version="1")
     server.add_middleware(strange)
     server.tool(name="hi")(lambda: "hi")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         with pytest.raises(Rejected) as caught:
             await client.call("strange")
         assert caught.value.code == -32603
@@ -439,7 +441,7 @@ async def test_data_that_json_can_hold_goes_out_as_it_is(data: Any, revision: Re
     server = Server("s", version="1")
     server.tool(name="hi")(lambda: "hi")
     server.add_middleware(strange)
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         with pytest.raises(Rejected) as caught:
             await client.call("hi")
         assert (caught.value.code, caught.value.data) == (-32602, data)

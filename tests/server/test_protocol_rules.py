@@ -17,7 +17,7 @@ from colonnade.server.context.context import BURST
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import META, Caller
 from live import live
-from server.raw_client import JSON, Rejected, talk, words
+from server.raw_client import JSON, Rejected, raw_client, text_content
 
 
 def shop() -> Server:
@@ -74,7 +74,7 @@ async def test_a_tool_whose_header_no_request_could_have_is_not_offered(
         def find(region: Any) -> str:
             return "found"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         found = await client.ask("tools/list")
         assert [tool["name"] for tool in found["tools"]] == ["order"]
 
@@ -100,7 +100,7 @@ async def test_a_handle_made_on_one_connection_is_used_on_another_meanwhile(
         await baskets.put(ctx, basket, items)
         return items
 
-    async with talk(server, revision) as one, talk(server, revision) as two:
+    async with raw_client(server, revision) as one, raw_client(server, revision) as two:
         first, second = await one.text("create"), await two.text("create")
         assert await two.text("add", {"basket": first, "item": "hat"}) == '["hat"]'
         assert await one.text("add", {"basket": second, "item": "shoe"}) == '["shoe"]'
@@ -113,7 +113,7 @@ async def test_lists_are_the_same_on_every_connection_whatever_was_asked_before(
     revision: Revision,
 ) -> None:
     server = shop()
-    async with talk(server, revision) as one, talk(server, revision, can={}) as two:
+    async with raw_client(server, revision) as one, raw_client(server, revision, can={}) as two:
         await one.call("order", {"what": "tea"})
         await one.read("orders://open")
         await one.ask("prompts/get", {"name": "greet", "arguments": {"name": "Ann"}})
@@ -135,7 +135,7 @@ async def test_what_a_client_calls_itself_changes_no_answer(revision: Revision) 
     answers: list[JSON] = []
     for name in ("known-client", "'; drop table", "admin"):
         meta = {key: {"name": name, "version": "1"}}
-        async with talk(server, revision, meta=meta) as client:
+        async with raw_client(server, revision, meta=meta) as client:
             await client.call("who")
             answers.append(
                 {
@@ -172,7 +172,7 @@ async def test_names_that_differ_in_case_are_different_tools(revision: Revision)
     server = Server("s")
     server.tool(name="Get")(lambda: "big")
     server.tool(name="get")(lambda: "small")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert (await client.text("Get"), await client.text("get")) == ("big", "small")
         with pytest.raises(Rejected):
             await client.call("GET")
@@ -204,7 +204,7 @@ def test_an_address_that_is_none_is_refused_at_registration(uri: str, better: st
 async def test_arguments_of_a_prompt_are_checked_before_its_function_sees_them(
     revision: Revision,
 ) -> None:
-    async with talk(shop(), revision) as client:
+    async with raw_client(shop(), revision) as client:
         for arguments in ({"name": "Ann", "times": "many"}, {"name": "Ann", "extra": "x"}, {}):
             with pytest.raises(Rejected, match="greet") as caught:
                 await client.ask("prompts/get", {"name": "greet", "arguments": arguments})
@@ -220,7 +220,7 @@ async def test_completions_of_an_unknown_prompt_are_invalid_params(revision: Rev
     def names(prefix: str) -> list[str]:
         return ["Ann"]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         ref = {"type": "ref/prompt", "name": "nobody"}
         params = {"ref": ref, "argument": {"name": "name", "value": "A"}}
         with pytest.raises(Rejected, match="no prompt 'nobody'") as caught:
@@ -242,10 +242,10 @@ async def test_what_goes_wrong_in_a_tool_is_a_result_that_says_so(
     async def divide(a: int, b: int) -> float:
         return a / b
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         result = await client.call("divide", {"a": 1, "b": 0})
         assert result["isError"] is True
-        assert words(result).startswith("divide failed (id ")
+        assert text_content(result).startswith("divide failed (id ")
 
 
 @pytest.mark.spec("R0376")
@@ -257,10 +257,10 @@ async def test_structured_data_has_a_copy_in_words(revision: Revision) -> None:
     async def add(a: int, b: int) -> dict[str, int]:
         return {"sum": a + b}
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         result = await client.call("add", {"a": 1, "b": 2})
         assert result["structuredContent"] == {"sum": 3}
-        assert words(result) == '{"sum":3}'
+        assert text_content(result) == '{"sum":3}'
 
 
 @pytest.mark.spec("R0293")
@@ -272,7 +272,7 @@ async def test_pictures_and_sounds_are_encoded_and_say_their_type(revision: Revi
     def listen() -> list[Any]:
         return [Audio(b"sound", format="mpeg"), Image(b"picture", format="png")]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         result = await client.ask("prompts/get", {"name": "listen"})
     sound, picture = (message["content"] for message in result["messages"])
     assert (sound["type"], sound["mimeType"]) == ("audio", "audio/mpeg")
@@ -296,7 +296,7 @@ async def test_all_pages_of_a_list_have_one_cache_scope(revision: Revision) -> N
         server = Server("s", page_size=1, ttl_s=5, cache_scope=scope)
         for name in "abc":
             server.tool(name=name)(lambda: None)
-        async with talk(server, revision) as client:
+        async with raw_client(server, revision) as client:
             page = await client.ask("tools/list")
             scopes = [page["cacheScope"]]
             while "nextCursor" in page:
@@ -325,14 +325,14 @@ async def test_a_cancelled_call_stops_its_function_and_its_reason_is_logged(
         finally:
             stopped.set()
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         id = client.send("tools/call", {"name": "slow"})
         await begun.wait()
-        client.tell("notifications/cancelled", {"requestId": id, "reason": "enough"})
+        client.notify("notifications/cancelled", {"requestId": id, "reason": "enough"})
         async with asyncio.timeout(60):
             await stopped.wait()
         assert "tools/call cancelled: 'enough'" in caplog.text
-        assert not [one for one in client.heard if one.get("id") == id]
+        assert not [one for one in client.received if one.get("id") == id]
 
 
 @pytest.mark.spec("R0603")
@@ -346,11 +346,11 @@ async def test_only_who_was_sent_to_an_address_hears_that_the_visit_is_over(
     async def link(ctx: Context) -> None:
         await ctx.elicitation_complete("visit-1")
 
-    async with talk(server, revision) as one, talk(server, revision) as two:
+    async with raw_client(server, revision) as one, raw_client(server, revision) as two:
         await one.call("link")
         method = "notifications/elicitation/complete"
-        assert one.told(method) == [{"elicitationId": "visit-1"}]
-        assert two.told(method) == []
+        assert one.notifications(method) == [{"elicitationId": "visit-1"}]
+        assert two.notifications(method) == []
 
 
 @pytest.mark.spec("R0095")
@@ -369,11 +369,11 @@ async def test_roots_are_asked_of_who_has_them_and_anew_for_every_call(
     def answer(method: str, params: JSON) -> JSON:
         return {"roots": [{"uri": uri} for uri in folders]}
 
-    async with talk(server, revision, answer=answer) as client:
-        assert "file:///a" in words(await client.call("look"))
+    async with raw_client(server, revision, answer=answer) as client:
+        assert "file:///a" in text_content(await client.call("look"))
         folders[:] = ["file:///b"]
-        assert "file:///b" in words(await client.call("look"))
-    async with talk(server, revision, can={}) as client:
+        assert "file:///b" in text_content(await client.call("look"))
+    async with raw_client(server, revision, can={}) as client:
         with contextlib.suppress(Rejected):  # told as an error where the revision has one for it
             assert (await client.call("look"))["isError"] is True
         assert client.asked == []
@@ -400,13 +400,13 @@ async def test_a_flood_of_progress_and_log_is_thinned_out_and_the_last_is_seen(
     meta: JSON = {"progressToken": 1}
     if not revision.handshake:
         meta["io.modelcontextprotocol/logLevel"] = "debug"
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await client.call("flood", _meta=meta)
-        seen = client.told("notifications/progress")
+        seen = client.notifications("notifications/progress")
         assert BURST <= len(seen) < many / 2
         assert seen[-1]["progress"] == many
         await client.call("chatter", _meta=meta)
-        assert BURST <= len(client.told("notifications/message")) < many / 2
+        assert BURST <= len(client.notifications("notifications/message")) < many / 2
     warned = [one for one in caplog.messages if "are dropped" in one]
     assert len(warned) == 2  # once a call, not once a message
 
@@ -424,9 +424,9 @@ async def test_a_log_message_carries_its_data_and_the_name_of_its_logger(
         await ctx.error("sold out", logger="stock")
 
     meta: JSON = {"io.modelcontextprotocol/logLevel": "debug"} if not revision.handshake else {}
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await client.call("order", _meta=meta)
-        told = client.told("notifications/message")
+        told = client.notifications("notifications/message")
     assert [(one["logger"], one["data"]) for one in told] == [
         ("stock", {"basket": 7, "left": [1, 2]}),
         ("stock", "sold out"),
@@ -446,9 +446,9 @@ async def test_what_looks_like_a_credential_does_not_reach_the_clients_log(
         await ctx.warning({"user": "ann", "password": "hunter2", "inner": [{"api_key": "k-123"}]})
 
     meta: JSON = {"io.modelcontextprotocol/logLevel": "debug"} if not revision.handshake else {}
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await client.call("leak", _meta=meta)
-        said = str(client.told("notifications/message"))
+        said = str(client.notifications("notifications/message"))
     assert "ann" in said
     for secret in ("abcdefghijklmnop1234567890", "hunter2", "k-123"):
         assert secret not in said
@@ -474,7 +474,7 @@ async def test_a_server_validates_admits_limits_and_sanitises(revision: Revision
     async def secret() -> str:
         return "never"
 
-    async with talk(server, revision, principal="ann") as client:
+    async with raw_client(server, revision, principal="ann") as client:
         await client.refused("take", {"n": "many"})  # validated
         with pytest.raises(Rejected):
             await client.call("secret")  # access controlled
@@ -493,7 +493,7 @@ async def test_a_server_validates_admits_limits_and_sanitises(revision: Revision
 @live
 async def test_every_server_answers_server_discover(revision: Revision) -> None:
     for server, offered in ((Server("empty"), set[str]()), (shop(), {"tools", "prompts"})):
-        async with talk(server, revision) as client:
+        async with raw_client(server, revision) as client:
             found = await client.ask("server/discover", {})
             assert revision.date in found["supportedVersions"]
             assert found["capabilities"].keys() >= offered

@@ -15,7 +15,7 @@ from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ChangeNotifications, Revision
 from live import live
-from server.raw_client import EVERYTHING, JSON, Client, Rejected, talk, words
+from server.raw_client import EVERYTHING, JSON, Client, Rejected, raw_client, text_content
 
 
 def add_tools(server: Server, *names: str) -> None:
@@ -31,7 +31,7 @@ async def listening(client: Client, **wanted: object) -> None:
     """Hear of changes, in whichever way the revision tells them."""
     if client.revision.change_notifications is ChangeNotifications.LISTEN:
         client.send("subscriptions/listen", {"notifications": wanted})
-        await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
+        await client.until(lambda: client.notifications("notifications/subscriptions/acknowledged"))
 
 
 TOOLS = "notifications/tools/list_changed"
@@ -47,7 +47,7 @@ RESOURCES = "notifications/resources/list_changed"
 async def test_pages_are_stable_while_entries_come_and_go(revision: Revision) -> None:
     server = Server("s", page_size=2)
     add_tools(server, *"abcde")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         first = await client.ask("tools/list")
         assert [tool["name"] for tool in first["tools"]] == ["a", "b"]
         server.tools.remove("a")
@@ -66,7 +66,7 @@ async def test_pages_are_stable_while_entries_come_and_go(revision: Revision) ->
 async def test_a_cursor_that_is_none_of_ours_is_refused(revision: Revision) -> None:
     server = Server("s")
     add_tools(server, "a")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for cursor in ("", "x", "é", "YWZ0ZXI6eA", "YWZ0ZXI6LTE", "A" * 65, "b3RoZXI6MQ"):
             with pytest.raises(Rejected, match="cursor") as caught:
                 await client.ask("tools/list", {"cursor": cursor})
@@ -83,16 +83,22 @@ async def test_every_change_is_told_once_in_the_way_of_the_era(revision: Revisio
     add_tools(server, "a")
     server.prompt(name="p")(lambda: "x")
     server.resource("r://a")(lambda: "x")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await listening(
             client, toolsListChanged=True, promptsListChanged=True, resourcesListChanged=True
         )
         add_tools(server, "b", "c", "d")
-        await client.until(lambda: client.told(TOOLS))
+        await client.until(lambda: client.notifications(TOOLS))
         server.prompts.remove("p")
         server.resource("r://{x}")(lambda x: x)
-        await client.until(lambda: client.told(PROMPTS) and client.told(RESOURCES))
-        assert [len(client.told(method)) for method in (TOOLS, PROMPTS, RESOURCES)] == [1, 1, 1]
+        await client.until(
+            lambda: client.notifications(PROMPTS) and client.notifications(RESOURCES)
+        )
+        assert [len(client.notifications(method)) for method in (TOOLS, PROMPTS, RESOURCES)] == [
+            1,
+            1,
+            1,
+        ]
         assert await names(client) == [*"abcd"]
 
 
@@ -103,12 +109,12 @@ async def test_who_did_not_ask_is_not_told_where_one_must_ask(revision: Revision
     server = Server("s")
     add_tools(server, "a")
     server.prompt(name="p")(lambda: "x")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await listening(client, promptsListChanged=True)
         add_tools(server, "b")
         server.prompts.remove("p")
-        await client.until(lambda: client.told(PROMPTS))
-        assert not client.told(TOOLS)
+        await client.until(lambda: client.notifications(PROMPTS))
+        assert not client.notifications(TOOLS)
 
 
 @live
@@ -120,10 +126,10 @@ async def test_a_change_made_in_a_thread_is_told_too(revision: Revision) -> None
         add_tools(server, "new")
         return threading.current_thread().name
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await listening(client, toolsListChanged=True)
         assert (await client.text("grow")).startswith("colonnade")
-        await client.until(lambda: client.told(TOOLS))
+        await client.until(lambda: client.notifications(TOOLS))
         assert await names(client) == ["grow", "new"]
 
 
@@ -134,12 +140,12 @@ async def test_a_subscription_is_acknowledged_before_any_notification_on_it(
 ) -> None:
     server = Server("s")
     add_tools(server, "a")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         id = client.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-        await client.until(lambda: bool(client.heard))
+        await client.until(lambda: bool(client.received))
         add_tools(server, "b")
-        await client.until(lambda: client.told(TOOLS))
-        first, second = client.heard
+        await client.until(lambda: client.notifications(TOOLS))
+        first, second = client.received
     assert first["method"] == "notifications/subscriptions/acknowledged"
     assert first["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == id
     assert second["method"] == TOOLS
@@ -152,13 +158,13 @@ async def test_draining_ends_what_waits_for_news_with_its_result(revision: Revis
         return
     server = Server("s")
     add_tools(server, "a")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         id = client.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-        await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
+        await client.until(lambda: client.notifications("notifications/subscriptions/acknowledged"))
         server.drain()
         result = await client.outcome(id)
         assert result["_meta"]["io.modelcontextprotocol/subscriptionId"] == id
-        (cancelled,) = client.told("notifications/cancelled")
+        (cancelled,) = client.notifications("notifications/cancelled")
         assert cancelled["requestId"] == id
 
 
@@ -168,14 +174,14 @@ async def test_a_listener_that_falls_too_far_behind_is_ended(revision: Revision)
         return
     server = Server("s")
     server.resource("r://{x}")(lambda x: x)
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         uris = {"resourceSubscriptions": ["r://a"]}
         id = client.send("subscriptions/listen", {"notifications": uris})
-        await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
+        await client.until(lambda: client.notifications("notifications/subscriptions/acknowledged"))
         for n in range(300):
             server.updated(f"r://a/{n}")
         await client.outcome(id)
-        (cancelled,) = client.told("notifications/cancelled")
+        (cancelled,) = client.notifications("notifications/cancelled")
         assert "list everything again" in cancelled["reason"]
 
 
@@ -187,11 +193,11 @@ async def test_what_a_server_does_not_have_is_left_out_of_the_acknowledgement(
         return
     server = Server("s")
     add_tools(server, "a")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await listening(
             client, toolsListChanged=True, promptsListChanged=True, resourceSubscriptions=["r://a"]
         )
-        (agreed,) = client.told("notifications/subscriptions/acknowledged")
+        (agreed,) = client.notifications("notifications/subscriptions/acknowledged")
         assert agreed["notifications"] == {"toolsListChanged": True}
 
 
@@ -203,10 +209,10 @@ async def test_what_is_hidden_is_neither_listed_nor_called(revision: Revision) -
     server = Server("s")
     add_tools(server, "a1", "a2", "b1")
     server.prompt(name="p", tags={"a"})(lambda: "x")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await listening(client, toolsListChanged=True)
         server.disable("b1", tags={"a"})
-        await client.until(lambda: client.told(TOOLS))
+        await client.until(lambda: client.notifications(TOOLS))
         assert await names(client) == []
         assert (await client.ask("prompts/list"))["prompts"] == []
         with pytest.raises(Rejected, match="no tool 'b1'"):
@@ -224,9 +230,9 @@ async def test_scopes_keep_out_who_was_verified_without_them(revision: Revision)
     server = Server("s")
     server.tool(name="open")(lambda: "x")
     server.tool(name="shut", scopes={"admin"})(lambda: "x")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("shut") == "x"  # where nobody is verified nobody has scopes
-    async with talk(server, revision, principal="ann") as client:
+    async with raw_client(server, revision, principal="ann") as client:
         assert await client.text("open") == "x"
         with pytest.raises(Rejected, match="needs the scope admin"):
             await client.call("shut")
@@ -252,7 +258,7 @@ async def test_a_mounted_server_is_offered_as_it_is_at_every_moment(revision: Re
     def answer(method: str, params: JSON) -> JSON:
         return {"roots": []}
 
-    async with talk(server, revision, can=EVERYTHING, answer=answer) as client:
+    async with raw_client(server, revision, can=EVERYTHING, answer=answer) as client:
         assert await names(client) == ["own", "maps_route", "maps_ask"]
         assert await client.text("maps_route") == "x"
         assert await client.text("maps_ask") == "0 None"
@@ -264,8 +270,8 @@ async def test_a_mounted_server_is_offered_as_it_is_at_every_moment(revision: Re
         add_tools(maps, "later")
         maps.disable("route")
         maps.updated("maps://a")
-        await client.until(lambda: client.told(TOOLS))
-        await client.until(lambda: client.told("notifications/resources/updated"))
+        await client.until(lambda: client.notifications(TOOLS))
+        await client.until(lambda: client.notifications("notifications/resources/updated"))
         assert await names(client) == ["own", "maps_ask", "maps_later"]
         maps.tools.remove("later")
         maps.enable("route")
@@ -356,9 +362,9 @@ async def test_layers_stand_around_every_handler_the_first_outermost(revision: R
         return result
 
     server.prompt(name="p")(lambda: "x")
-    async with talk(server, revision) as client:
-        assert words(await client.call("a")) == "x!"
-        assert words(await client.call("o_b")) == "x!"
+    async with raw_client(server, revision) as client:
+        assert text_content(await client.call("a")) == "x!"
+        assert text_content(await client.call("o_b")) == "x!"
         with pytest.raises(Rejected, match="not today"):
             await client.ask("prompts/list")
     assert seen[:2] == ["one tools/call", "two tools/call"]
@@ -377,7 +383,7 @@ async def test_the_words_of_a_layer_reach_whoever_asked(revision: Revision) -> N
             raise ToolError("closed on Sundays")
         return await inner(request)
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.failure("a") == "closed on Sundays"
         with pytest.raises(Rejected, match="closed on Sundays") as caught:
             await client.ask("prompts/get", {"name": "p"})
@@ -400,7 +406,7 @@ async def test_middleware_that_raises_refused_is_no_crash_and_the_caller_reads_w
         return await inner(request)
 
     caplog.set_level(logging.INFO, "colonnade")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.failure("a") == "not today"
         with pytest.raises(Rejected, match="not today") as caught:
             await client.ask("prompts/get", {"name": "p"})

@@ -16,7 +16,7 @@ from colonnade.protocol.revision import JULY_2026
 from colonnade.server.handlers import input_rounds as interviewing
 from colonnade.store.memory import MemoryStore
 from live import live
-from server.raw_client import JSON, Client, Rejected, talk, words
+from server.raw_client import JSON, Client, Rejected, raw_client, text_content
 
 KEY = b"k" * 32
 YES: JSON = {"sure": {"action": "accept", "content": {"value": True}}}
@@ -64,14 +64,14 @@ async def refusal(client: Client, params: JSON, method: str = "tools/call") -> J
     sent = client.send(method, params)
     with pytest.raises(Rejected):
         await client.outcome(sent)
-    [answer] = [one for one in client.heard if one.get("id") == sent]
+    [answer] = [one for one in client.received if one.get("id") == sent]
     return answer["error"]
 
 
 @live
 async def test_rq_03_whatever_was_done_to_a_state_no_handler_runs() -> None:
     bank = Bank()
-    async with talk(bank.server, JULY_2026, principal="ada") as client:
+    async with raw_client(bank.server, JULY_2026, principal="ada") as client:
         params = await asked(client)
         state, other = params["requestState"], (await asked(client))["requestState"]
         half = len(state) // 2
@@ -93,7 +93,7 @@ async def test_rq_03_whatever_was_done_to_a_state_no_handler_runs() -> None:
                 error = await refusal(client, params | {"requestState": one})
                 assert error["code"] == -32602
         assert (bank.ran, bank.paid) == (ran, [])
-        assert words(await client.outcome(client.send("tools/call", params))) == "done"
+        assert text_content(await client.outcome(client.send("tools/call", params))) == "done"
     assert bank.paid == ["bob"]
 
 
@@ -103,8 +103,8 @@ async def test_rq_05_of_a_hundred_replays_at_once_one_has_an_effect() -> None:
     shared: JSON = {"store": MemoryStore()}
     banks = [Bank(**shared), Bank(**shared)]
     async with (
-        talk(banks[0].server, JULY_2026, principal="ada") as one,
-        talk(banks[1].server, JULY_2026, principal="ada") as two,
+        raw_client(banks[0].server, JULY_2026, principal="ada") as one,
+        raw_client(banks[1].server, JULY_2026, principal="ada") as two,
     ):
         params = await asked(one)
         before = banks[0].ran
@@ -117,7 +117,7 @@ async def test_rq_05_of_a_hundred_replays_at_once_one_has_an_effect() -> None:
             return_exceptions=True,
         )
     refused = [one for one in outcomes if isinstance(one, Rejected)]
-    assert [words(one) for one in outcomes if not isinstance(one, BaseException)] == ["done"]
+    assert [text_content(one) for one in outcomes if not isinstance(one, BaseException)] == ["done"]
     assert {one.message for one in refused} == {invalid_request_state().message}
     assert len(refused) == REPLAYS - 1
     assert banks[0].paid + banks[1].paid == ["bob"]
@@ -132,7 +132,7 @@ async def test_rq_07_one_error_on_the_wire_whatever_the_cause(
     bank = Bank()
     errors: dict[str, JSON] = {}
     monkeypatch.setattr(interviewing, "STATE_LIFETIME_S", -1.0)
-    async with talk(bank.server, JULY_2026, principal="ada") as ada:
+    async with raw_client(bank.server, JULY_2026, principal="ada") as ada:
         errors["expired"] = await refusal(ada, await asked(ada))
         monkeypatch.undo()
         params = await asked(ada)
@@ -154,7 +154,7 @@ async def test_rq_07_one_error_on_the_wire_whatever_the_cause(
         errors["another argument"] = await refusal(ada, params | {"arguments": {"to": "eve"}})
         errors["another method"] = await refusal(ada, params, "prompts/get")
     for principal in ("eve", ""):
-        async with talk(bank.server, JULY_2026, principal=principal) as other:
+        async with raw_client(bank.server, JULY_2026, principal=principal) as other:
             errors[f"principal {principal!r}"] = await refusal(other, params)
     for cause, error in errors.items():
         assert error == errors["rubbish"], cause

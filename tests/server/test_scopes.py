@@ -18,7 +18,7 @@ from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live
-from server.raw_client import JSON, Client, Rejected, talk
+from server.raw_client import JSON, Client, Rejected, raw_client
 
 ADMIN = frozenset({"admin"})
 NONE: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ def guarded(**settings: Any) -> Server:
 async def as_caller(
     server: Server, revision: Revision, scopes: frozenset[str] | None, principal: str = ""
 ) -> AsyncGenerator[Client]:
-    async with talk(server, revision, principal=principal) as client:
+    async with raw_client(server, revision, principal=principal) as client:
         client.duplex.link.scopes = scopes
         yield client
 
@@ -157,7 +157,7 @@ def paged() -> Server:
 @live
 async def test_all_pages_of_a_list_have_one_scope_whatever_happens_between_them() -> None:
     server = paged()
-    async with talk(server, JULY_2026) as client:
+    async with raw_client(server, JULY_2026) as client:
         first = await client.ask("tools/list")
         assert first["cacheScope"] == "public"
         second = await client.ask("tools/list", {"cursor": first["nextCursor"]})
@@ -235,13 +235,13 @@ async def test_news_of_what_is_hidden_reaches_nobody_who_listens() -> None:
     wanted = {"resourceSubscriptions": ["a://shut", "a://open", "b://shut/true", "a:"]}
     async with as_caller(server, JULY_2026, NONE, "ann") as client:
         client.send("subscriptions/listen", {"notifications": wanted})
-        await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
-        (told,) = client.told("notifications/subscriptions/acknowledged")
+        await client.until(lambda: client.notifications("notifications/subscriptions/acknowledged"))
+        (told,) = client.notifications("notifications/subscriptions/acknowledged")
         assert told["notifications"]["resourceSubscriptions"] == ["a://open", "a:"]
         for uri in ("a://shut", "b://shut/true", "a://open"):
             server.updated(uri)
-        await client.until(lambda: client.told("notifications/resources/updated"))
-        heard = [one["uri"] for one in client.told("notifications/resources/updated")]
+        await client.until(lambda: client.notifications("notifications/resources/updated"))
+        heard = [one["uri"] for one in client.notifications("notifications/resources/updated")]
         assert heard == ["a://open"]
 
 

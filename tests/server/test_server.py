@@ -12,7 +12,7 @@ from colonnade import Context, LocalProtocolError, Server
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from live import live
-from server.raw_client import Rejected, talk
+from server.raw_client import Rejected, raw_client
 
 
 def capabilities(server: Server) -> t.ServerCapabilities:
@@ -29,7 +29,7 @@ async def test_capabilities_are_what_is_registered_and_nothing_else(revision: Re
     server.tool(name="a")(lambda: "x")
     assert capabilities(server).tools == t.ToolsCapability(list_changed=True)
     assert capabilities(server).logging is None
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for method in ("prompts/list", "resources/list", "resources/templates/list"):
             with pytest.raises(Rejected) as caught:
                 await client.ask(method)
@@ -61,10 +61,10 @@ async def test_a_server_that_declares_no_logging_sends_no_log(revision: Revision
         await ctx.notice("fire")
 
     meta = {} if revision.handshake else {"io.modelcontextprotocol/logLevel": "debug"}
-    async with talk(server, revision, meta=meta) as client:
+    async with raw_client(server, revision, meta=meta) as client:
         await client.call("loud")
-        assert client.told("notifications/message") == []
-    async with talk(Server("s"), revision) as client:
+        assert client.notifications("notifications/message") == []
+    async with raw_client(Server("s"), revision) as client:
         pass
 
 
@@ -78,9 +78,9 @@ async def test_a_server_says_who_it_is_and_what_to_do_with_it(revision: Revision
         website_url="https://example.com",
         instructions="Ask for a city.",
     )
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         if revision.handshake:
-            first = client.heard[0]["result"]
+            first = client.received[0]["result"]
             info = first["serverInfo"]
         else:
             first = await client.ask("server/discover")
@@ -98,7 +98,7 @@ async def test_every_server_answers_discover_with_its_versions_and_capabilities(
 ) -> None:
     server = Server("s")
     server.tool(name="a")(lambda: "x")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         found = await client.ask("server/discover")
     assert revision.date in found["supportedVersions"]
     assert found["capabilities"]["tools"] == {"listChanged": True}
@@ -108,7 +108,7 @@ async def test_every_server_answers_discover_with_its_versions_and_capabilities(
 async def test_a_server_may_speak_fewer_revisions(revision: Revision) -> None:
     server = Server("s", revisions=[revision.date])
     server.tool(name="a")(lambda: "x")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("a") == "x"
     with pytest.raises(ValueError, match="no such revision"):
         Server("s", revisions=["2020-01-01"])
@@ -134,7 +134,7 @@ async def test_the_lifespan_is_entered_once_and_left_at_the_end(revision: Revisi
         return str(ctx.state)
 
     server.mount(inner, "i")
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         await asyncio.gather(server.start(), server.start())
         await asyncio.gather(server.stop(), server.stop())
         assert await client.text("i_state") == "state of inner"  # one who started is still there
@@ -273,5 +273,5 @@ async def test_a_lifespan_need_not_take_the_server(revision: Revision) -> None:
     async def state(ctx: Context) -> str:
         return ctx.state
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("state") == "db"

@@ -24,7 +24,7 @@ from colonnade.protocol.revision import Revision
 from colonnade.server.options import ATTRIBUTES, KEYWORDS, SERVE_KEYWORDS
 from colonnade.transport.http_server.runner import AddressError, bind
 from live import live
-from server.raw_client import talk, words
+from server.raw_client import raw_client, text_content
 
 
 def said(do: Callable[[], object], kind: type[Exception]) -> str:
@@ -275,7 +275,7 @@ async def test_a_context_says_what_to_write_instead(revision: Revision) -> None:
     def blocks(ctx: BlockingContext) -> None:
         collect(ctx)
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for name in ("waits", "blocks"):
             assert not (await client.call(name, {})).get("isError")
             assert found[-5:] == [
@@ -320,8 +320,8 @@ async def test_middleware_is_added_in_three_ways_and_the_first_is_the_outermost(
 
     server.tool(name="a")(lambda: "x")
     assert three.__name__ == "three"
-    async with talk(server, revision) as client:
-        assert words(await client.call("a")) == "x"
+    async with raw_client(server, revision) as client:
+        assert text_content(await client.call("a")) == "x"
     assert seen == ["one", "two", "three"]
 
 
@@ -340,8 +340,8 @@ async def test_middleware_reads_what_a_request_says(revision: Revision) -> None:
 
     server.tool(name="forecast")(lambda city: city)
     server.prompt(name="review")(lambda code: code)
-    async with talk(server, revision) as client:
-        assert words(await client.call("forecast", {"city": "Oslo"})) == "Oslo"
+    async with raw_client(server, revision) as client:
+        assert text_content(await client.call("forecast", {"city": "Oslo"})) == "Oslo"
         await client.ask("tools/list")
         await client.ask("prompts/get", {"name": "review", "arguments": {"code": "x"}})
     assert seen == [

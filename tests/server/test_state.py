@@ -10,7 +10,7 @@ from colonnade.protocol.input_rounds import invalid_request_state
 from colonnade.protocol.revision import JULY_2026, InputRequests, Revision
 from colonnade.store.memory import MemoryStore
 from live import live
-from server.raw_client import JSON, Rejected, accept, talk, words
+from server.raw_client import JSON, Rejected, accept, raw_client, text_content
 
 PAGE = "p" * (2 * MAX_SECRET_BYTES)
 ANSWERS = {"action": "accept", "content": {"value": 7}}
@@ -37,16 +37,16 @@ def reading(page: str = PAGE, **settings: Any) -> Server:
 
 @live
 async def test_much_is_remembered_between_questions(revision: Revision) -> None:
-    async with talk(reading(), revision, answer=accept(value=7)) as client:
+    async with raw_client(reading(), revision, answer=accept(value=7)) as client:
         result = await client.call("read")
         if revision.elicitation.modes:
-            assert words(result) == f"{len(PAGE)} 7 7"
+            assert text_content(result) == f"{len(PAGE)} 7 7"
         if revision.input_requests is InputRequests.IN_RESULT:
             assert client.rounds == 2
 
 
 async def first_round(server: Server, tool: str = "read", principal: str = "ada") -> JSON:
-    async with talk(server, JULY_2026, principal=principal) as client:
+    async with raw_client(server, JULY_2026, principal=principal) as client:
         result = await client.outcome(client.send("tools/call", {"name": tool}))
     assert result["resultType"] == "input_required"
     return {
@@ -61,10 +61,10 @@ async def test_only_a_name_travels_and_any_replica_with_the_same_store_goes_on()
     shared: JSON = {"keys": [b"k" * 32], "store": MemoryStore()}
     again = await first_round(reading(**shared))
     assert len(again["requestState"]) < 200
-    async with talk(reading(**shared), JULY_2026, principal="ada") as client:
+    async with raw_client(reading(**shared), JULY_2026, principal="ada") as client:
         result = await client.outcome(client.send("tools/call", again))
         assert list(result["inputRequests"]) == ["word"]
-    async with talk(reading(keys=[b"k" * 32]), JULY_2026, principal="ada") as client:
+    async with raw_client(reading(keys=[b"k" * 32]), JULY_2026, principal="ada") as client:
         with pytest.raises(Rejected, match=invalid_request_state().message):
             await client.outcome(client.send("tools/call", again))
 
@@ -75,12 +75,12 @@ async def test_it_is_nothing_to_another_principal_and_to_another_server() -> Non
     server = reading(**shared)
     again = await first_round(server)
     for principal in ("eve", ""):
-        async with talk(server, JULY_2026, principal=principal) as client:
+        async with raw_client(server, JULY_2026, principal=principal) as client:
             with pytest.raises(Rejected, match=invalid_request_state().message):
                 await client.outcome(client.send("tools/call", again))
     other = Server("archive", version="1", **shared)
     other.tool(name="read")(_asks)
-    async with talk(other, JULY_2026, principal="ada") as client:
+    async with raw_client(other, JULY_2026, principal="ada") as client:
         with pytest.raises(Rejected, match=invalid_request_state().message):
             await client.outcome(client.send("tools/call", again))
 
@@ -96,19 +96,21 @@ async def test_servers_that_share_keys_and_not_their_name_do_not_open_each_other
         server.tool(name="read")(_asks)
     bank, shop, replica = servers
     again = await first_round(bank)
-    async with talk(shop, JULY_2026, principal="ada") as client:
+    async with raw_client(shop, JULY_2026, principal="ada") as client:
         with pytest.raises(Rejected, match=invalid_request_state().message):
             await client.outcome(client.send("tools/call", again))
-    async with talk(replica, JULY_2026, principal="ada") as client:
-        assert words(await client.outcome(client.send("tools/call", again))) == "7"
+    async with raw_client(replica, JULY_2026, principal="ada") as client:
+        assert text_content(await client.outcome(client.send("tools/call", again))) == "7"
 
 
 @live
 async def test_a_large_one_can_be_for_single_use_too() -> None:
     server = reading()
     again = await first_round(server, "once")
-    async with talk(server, JULY_2026, principal="ada") as client:
-        assert words(await client.outcome(client.send("tools/call", again))) == f"{len(PAGE)} 7"
+    async with raw_client(server, JULY_2026, principal="ada") as client:
+        assert (
+            text_content(await client.outcome(client.send("tools/call", again))) == f"{len(PAGE)} 7"
+        )
         with pytest.raises(Rejected, match=invalid_request_state().message):
             await client.outcome(client.send("tools/call", again))
 
@@ -117,7 +119,7 @@ async def test_a_large_one_can_be_for_single_use_too() -> None:
 async def test_far_too_much_ends_the_call_in_words_and_the_next_one_is_served() -> None:
     server = reading("p" * (MAX_STORED_BYTES + 1))
     server.tool(name="hi")(lambda: "hi")
-    async with talk(server, JULY_2026) as client:
+    async with raw_client(server, JULY_2026) as client:
         with pytest.raises(Rejected, match="the request state has") as caught:
             await client.call("read")
         assert caught.value.code == -32603

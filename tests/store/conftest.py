@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from store.store_fixture import MemoryStage, SqliteStage, Stage
+from store.store_fixture import MemoryStoreFixture, SqliteStoreFixture, StoreFixture
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
-    return MemoryStage() if request.param == "memory" else SqliteStage(tmp_path)
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> StoreFixture:
+    return MemoryStoreFixture() if request.param == "memory" else SqliteStoreFixture(tmp_path)

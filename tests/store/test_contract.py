@@ -12,7 +12,7 @@ import pytest
 from colonnade.errors import ConnectionLost, LocalProtocolError, Refused
 from colonnade.ports import Store
 from colonnade.store.limits import QUEUE_BYTES, QUEUE_MESSAGES, StoreLimits
-from store.store_fixture import Stage, every_call
+from store.store_fixture import StoreFixture, every_call
 
 ANY_BYTES = bytes(range(256)) * 3
 
@@ -20,8 +20,10 @@ ANY_BYTES = bytes(range(256)) * 3
 # ---------------------------------------------------------------- entries
 
 
-def test_what_was_put_is_there_byte_for_byte_until_it_is_replaced_or_deleted(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_what_was_put_is_there_byte_for_byte_until_it_is_replaced_or_deleted(
+    stores: StoreFixture,
+) -> None:
+    async def body(store: Store) -> None:
         assert await store.get("ada", "k") is None
         await store.put("ada", "k", ANY_BYTES, None)
         assert await store.get("ada", "k") == ANY_BYTES
@@ -31,11 +33,11 @@ def test_what_was_put_is_there_byte_for_byte_until_it_is_replaced_or_deleted(sta
         assert await store.get("ada", "k") is None
         await store.delete("ada", "k")  # and once more is fine
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_add_puts_only_where_nothing_is(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_add_puts_only_where_nothing_is(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         assert await store.add("ada", "k", b"first", None) is True
         assert await store.add("ada", "k", b"second", None) is False
         assert await store.get("ada", "k") == b"first"
@@ -44,84 +46,84 @@ def test_add_puts_only_where_nothing_is(stage: Stage) -> None:
         await store.delete("ada", "k")
         assert await store.add("ada", "k", b"third", None) is True
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_of_many_who_add_at_once_exactly_one_succeeds(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_of_many_who_add_at_once_exactly_one_succeeds(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         for key in ("one", "two", "three"):
             claims = [store.add("ada", key, b"%d" % n, 60.0) for n in range(100)]
             won = await asyncio.gather(*claims)
             assert won.count(True) == 1
             assert await store.get("ada", key) == b"%d" % won.index(True)
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_an_entry_ends_when_its_time_has_passed_and_not_before(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_an_entry_ends_when_its_time_has_passed_and_not_before(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         await store.put("ada", "short", b"1", 10.0)
         await store.put("ada", "ever", b"2", None)
-        stage.clock.now += 9.75
+        stores.clock.now += 9.75
         assert await store.get("ada", "short") == b"1"
         assert await store.add("ada", "short", b"x", 5.0) is False
-        stage.clock.now += 0.25
+        stores.clock.now += 0.25
         assert await store.get("ada", "short") is None
         assert await store.add("ada", "short", b"new", 5.0) is True
         assert await store.get("ada", "short") == b"new"
-        stage.clock.now += 1e9
+        stores.clock.now += 1e9
         assert await store.get("ada", "short") is None
         assert await store.get("ada", "ever") == b"2"
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_the_last_put_decides_how_long_an_entry_lives(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_the_last_put_decides_how_long_an_entry_lives(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         await store.put("ada", "longer", b"1", 10.0)
         await store.put("ada", "longer", b"2", 100.0)
         await store.put("ada", "ever", b"1", 10.0)
         await store.put("ada", "ever", b"2", None)
         await store.put("ada", "shorter", b"1", 100.0)
         await store.put("ada", "shorter", b"2", 10.0)
-        stage.clock.now += 50.0
+        stores.clock.now += 50.0
         for n in range(30):  # others come and go meanwhile
             await store.put("bob", f"{n}", b"", 1.0)
         assert await store.get("ada", "longer") == b"2"
         assert await store.get("ada", "ever") == b"2"
         assert await store.get("ada", "shorter") is None
 
-    stage.play(scene)
+    stores.run(body)
 
 
 @pytest.mark.parametrize("ttl_s", [0, 0.0, -1, -0.001, math.nan, math.inf, -math.inf])
-def test_a_lifetime_that_is_none_is_refused(stage: Stage, ttl_s: float) -> None:
-    async def scene(store: Store) -> None:
+def test_a_lifetime_that_is_none_is_refused(stores: StoreFixture, ttl_s: float) -> None:
+    async def body(store: Store) -> None:
         for write in (store.put, store.add, store.append):
             with pytest.raises(LocalProtocolError, match="ttl_s"):
                 await write("ada", "k", b"", ttl_s)
         assert await store.get("ada", "k") is None
         assert await store.read("ada", "k", 0) == []
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_a_clock_of_whole_seconds_is_a_clock(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
-        stage.clock.now = 5
+def test_a_clock_of_whole_seconds_is_a_clock(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
+        stores.clock.now = 5
         await store.put("ada", "k", b"v", 7)
         assert await store.get("ada", "k") == b"v"
-        stage.clock.now = 12
+        stores.clock.now = 12
         assert await store.get("ada", "k") is None
 
-    stage.play(scene)
+    stores.run(body)
 
 
 # ---------------------------------------------------------------- logs
 
 
-def test_a_log_gives_its_entries_in_order_with_numbers_from_1(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_a_log_gives_its_entries_in_order_with_numbers_from_1(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         assert await store.read("ada", "log", 0) == []
         entries = [b"", ANY_BYTES, b"third"]
         numbers = [await store.append("ada", "log", entry, None) for entry in entries]
@@ -130,48 +132,50 @@ def test_a_log_gives_its_entries_in_order_with_numbers_from_1(stage: Stage) -> N
         assert await store.read("ada", "log", 2) == [(3, b"third")]
         assert await store.read("ada", "log", 3) == []
 
-    stage.play(scene)
+    stores.run(body)
 
 
 @pytest.mark.parametrize("after", [-1, -(10**30), 4, 2**63, 10**30])
-def test_a_number_that_no_entry_has_is_no_error(stage: Stage, after: int) -> None:
-    async def scene(store: Store) -> None:
+def test_a_number_that_no_entry_has_is_no_error(stores: StoreFixture, after: int) -> None:
+    async def body(store: Store) -> None:
         await store.append("ada", "log", b"1", None)
         expected = [(1, b"1")] if after < 0 else []
         assert await store.read("ada", "log", after) == expected
         assert await store.read("ada", "no log", after) == []
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_many_who_append_at_once_get_numbers_without_gap_or_repetition(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_many_who_append_at_once_get_numbers_without_gap_or_repetition(
+    stores: StoreFixture,
+) -> None:
+    async def body(store: Store) -> None:
         appended = [store.append("ada", "log", b"%d" % n, None) for n in range(200)]
         numbers = await asyncio.gather(*appended)
         assert sorted(numbers) == list(range(1, 201))
         read = dict(await store.read("ada", "log", 0))
         assert all(read[number] == b"%d" % n for n, number in enumerate(numbers))
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_a_log_lives_from_its_last_entry_and_then_begins_again(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_a_log_lives_from_its_last_entry_and_then_begins_again(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         await store.append("ada", "log", b"1", 10.0)
-        stage.clock.now += 9.0
+        stores.clock.now += 9.0
         assert await store.append("ada", "log", b"2", 10.0) == 2
-        stage.clock.now += 9.0
+        stores.clock.now += 9.0
         assert await store.read("ada", "log", 0) == [(1, b"1"), (2, b"2")]
-        stage.clock.now += 1.0
+        stores.clock.now += 1.0
         assert await store.read("ada", "log", 0) == []
         assert await store.append("ada", "log", b"new", 10.0) == 1
         assert await store.read("ada", "log", 0) == [(1, b"new")]
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_a_log_that_is_dropped_is_gone_and_only_it(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_a_log_that_is_dropped_is_gone_and_only_it(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         await store.append("ada", "log", b"1", None)
         await store.append("ada", "other", b"1", None)
         await store.put("ada", "log", b"an entry of the same name", None)
@@ -184,21 +188,23 @@ def test_a_log_that_is_dropped_is_gone_and_only_it(stage: Stage) -> None:
         await store.delete("ada", "log")
         assert await store.read("ada", "log", 0) == [(1, b"again")]
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_the_oldest_entries_of_a_full_log_make_room_and_the_numbers_show_it(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_the_oldest_entries_of_a_full_log_make_room_and_the_numbers_show_it(
+    stores: StoreFixture,
+) -> None:
+    async def body(store: Store) -> None:
         for n in range(1, 8):
             assert await store.append("ada", "log", b"%d" % n, None) == n
         assert await store.read("ada", "log", 0) == [(5, b"5"), (6, b"6"), (7, b"7")]
         assert await store.read("ada", "log", 5) == [(6, b"6"), (7, b"7")]
 
-    stage.play(scene, StoreLimits(log_entries=3))
+    stores.run(body, StoreLimits(log_entries=3))
 
 
-def test_a_log_is_bounded_in_bytes_and_its_newest_entry_always_stays(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_a_log_is_bounded_in_bytes_and_its_newest_entry_always_stays(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         for size in (40, 30, 30):
             await store.append("ada", "log", b"x" * size, None)
         assert [n for n, _ in await store.read("ada", "log", 0)] == [1, 2, 3]
@@ -209,14 +215,14 @@ def test_a_log_is_bounded_in_bytes_and_its_newest_entry_always_stays(stage: Stag
         await store.append("ada", "log", b"x", None)
         assert [n for n, _ in await store.read("ada", "log", 0)] == [6]
 
-    stage.play(scene, StoreLimits(log_bytes=100))
+    stores.run(body, StoreLimits(log_bytes=100))
 
 
 # ---------------------------------------------------------------- topics
 
 
-def test_a_message_reaches_all_who_listen_to_its_topic_in_order(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_a_message_reaches_all_who_listen_to_its_topic_in_order(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         async with (
             store.listen("ada", "t") as one,
             store.listen("ada", "t") as two,
@@ -229,11 +235,11 @@ def test_a_message_reaches_all_who_listen_to_its_topic_in_order(stage: Stage) ->
                 assert [await anext(heard) for _ in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
             assert await anext(other) == ANY_BYTES
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_nothing_from_before_listening_is_heard(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_nothing_from_before_listening_is_heard(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         await store.publish("ada", "t", b"early")
         async with store.listen("ada", "t"):
             # Published while somebody else listens, and not yet handed on.
@@ -243,27 +249,27 @@ def test_nothing_from_before_listening_is_heard(stage: Stage) -> None:
                 await store.publish("ada", "t", b"now")
                 assert await anext(heard) == b"now"
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_what_is_published_after_entering_waits_for_the_first_look(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_what_is_published_after_entering_waits_for_the_first_look(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         async with store.listen("ada", "t") as heard:
             await asyncio.gather(*(store.publish("ada", "t", b"m") for _ in range(3)))
             assert [await anext(heard) for _ in range(3)] == [b"m"] * 3
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_a_listener_who_waits_is_woken(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_a_listener_who_waits_is_woken(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         async with store.listen("ada", "t") as heard, asyncio.TaskGroup() as group:
             waiting = group.create_task(_first(heard))
             await asyncio.sleep(0)
             await store.publish("ada", "t", b"news")
             assert await waiting == b"news"
 
-    stage.play(scene)
+    stores.run(body)
 
 
 async def _first(heard: Any) -> bytes:
@@ -276,9 +282,9 @@ async def _first(heard: Any) -> bytes:
     ids=["many", "large"],
 )
 def test_a_slow_listener_is_cut_and_told_so_and_nobody_else_is(
-    stage: Stage, message: bytes, fits: int
+    stores: StoreFixture, message: bytes, fits: int
 ) -> None:
-    async def scene(store: Store) -> None:
+    async def body(store: Store) -> None:
         async with store.listen("ada", "t") as slow, store.listen("ada", "t") as quick:
             for _ in range(fits + 2):
                 await store.publish("ada", "t", message)
@@ -290,21 +296,21 @@ def test_a_slow_listener_is_cut_and_told_so_and_nobody_else_is(
             await store.publish("ada", "t", b"later")
             assert await anext(quick) == b"later"
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_a_message_larger_than_a_queue_is_heard_by_whoever_keeps_up(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_a_message_larger_than_a_queue_is_heard_by_whoever_keeps_up(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         async with store.listen("ada", "t") as heard:
             for _ in range(3):
                 await store.publish("ada", "t", b"x" * (QUEUE_BYTES + 1))
                 assert len(await anext(heard)) == QUEUE_BYTES + 1
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_whoever_left_hears_no_more_and_makes_room_for_others(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_whoever_left_hears_no_more_and_makes_room_for_others(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         for _ in range(5):
             async with store.listen("ada", "t") as heard, store.listen("ada", "u"):
                 with pytest.raises(Refused, match="2 listen"):
@@ -316,11 +322,11 @@ def test_whoever_left_hears_no_more_and_makes_room_for_others(stage: Stage) -> N
             with pytest.raises(StopAsyncIteration):
                 await anext(heard)
 
-    stage.play(scene, StoreLimits(principal_listeners=2))
+    stores.run(body, StoreLimits(principal_listeners=2))
 
 
-def test_closing_lets_a_listener_take_what_waits_and_then_ends_it(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_closing_lets_a_listener_take_what_waits_and_then_ends_it(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         async with store.listen("ada", "t") as heard, store.listen("ada", "u") as idle:
             waiting = asyncio.ensure_future(_all(idle))
             await store.publish("ada", "t", b"1")
@@ -330,15 +336,15 @@ def test_closing_lets_a_listener_take_what_waits_and_then_ends_it(stage: Stage) 
             assert await _all(heard) == [b"2"]
             assert await waiting == []
 
-    stage.play(scene)
+    stores.run(body)
 
 
 async def _all(heard: Any) -> list[bytes]:
     return [message async for message in heard]
 
 
-def test_a_closed_store_says_so_and_can_be_closed_again(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_a_closed_store_says_so_and_can_be_closed_again(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         await store.put("ada", "k", b"v", None)
         await asyncio.gather(store.close(), store.close())
         await store.close()
@@ -346,10 +352,10 @@ def test_a_closed_store_says_so_and_can_be_closed_again(stage: Stage) -> None:
             with pytest.raises(LocalProtocolError, match="closed"):
                 await call
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_a_store_that_was_never_used_can_be_closed(stage: Stage) -> None:
-    async def scene(store: Store) -> None: ...
+def test_a_store_that_was_never_used_can_be_closed(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None: ...
 
-    stage.play(scene)
+    stores.run(body)

@@ -12,13 +12,13 @@ import pytest
 from colonnade.errors import Refused
 from colonnade.ports import Store
 from colonnade.store.limits import MAX_NAME_BYTES, OVERHEAD_BYTES, StoreLimits
-from store.store_fixture import Stage, every_call
+from store.store_fixture import StoreFixture, every_call
 
 # ---------------------------------------------------------------- principals and names
 
 
-def test_what_belongs_to_one_principal_is_nothing_to_another(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_what_belongs_to_one_principal_is_nothing_to_another(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         await store.put("ada", "k", b"secret", None)
         await store.append("ada", "k", b"secret", None)
         for other in ("eve", "", "Ada", "ada ", "ad", "adaa"):
@@ -36,7 +36,7 @@ def test_what_belongs_to_one_principal_is_nothing_to_another(stage: Stage) -> No
         assert await store.get("ada", "k") == b"secret"
         assert await store.read("ada", "k", 0) == [(1, b"secret")]
 
-    stage.play(scene)
+    stores.run(body)
 
 
 # Pairs that a store would take for one another if it joined, cut, folded or expanded them.
@@ -71,10 +71,10 @@ HOSTILE = [
 ]
 
 
-def test_hostile_names_are_all_told_apart(stage: Stage) -> None:
+def test_hostile_names_are_all_told_apart(stores: StoreFixture) -> None:
     assert len(set(HOSTILE)) == len(HOSTILE)
 
-    async def scene(store: Store) -> None:
+    async def body(store: Store) -> None:
         for n, (principal, name) in enumerate(HOSTILE):
             assert await store.add(principal, name, b"%d" % n, None) is True
             assert await store.append(principal, name, b"%d" % n, None) == 1
@@ -92,7 +92,7 @@ def test_hostile_names_are_all_told_apart(stage: Stage) -> None:
             for messages in heard:
                 assert await anext(messages) == b"second"
 
-    stage.play(scene)
+    stores.run(body)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_hostile_names_are_all_told_apart(stage: Stage) -> None:
     ids=["nul", "nul-alone", "surrogate", "low-surrogate", "long", "long-utf8", "huge"],
 )
 def test_a_name_that_no_store_can_hold_is_refused_in_words(
-    stage: Stage, name: str, words: str
+    stores: StoreFixture, name: str, words: str
 ) -> None:
-    async def scene(store: Store) -> None:
+    async def body(store: Store) -> None:
         for principal, key in (("ada", name), (name, "k")):
             for call in every_call(store, principal, key):
                 with pytest.raises(Refused, match=words) as caught:
@@ -119,37 +119,37 @@ def test_a_name_that_no_store_can_hold_is_refused_in_words(
                 assert len(str(caught.value)) < 500
                 str(caught.value).encode()
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_an_empty_name_is_refused_and_an_empty_principal_is_not(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_an_empty_name_is_refused_and_an_empty_principal_is_not(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         for call in every_call(store, "ada", ""):
             with pytest.raises(Refused, match="must not be empty"):
                 await call
         await store.put("", "k", b"everybody's", None)
         assert await store.get("", "k") == b"everybody's"
 
-    stage.play(scene)
+    stores.run(body)
 
 
 # ---------------------------------------------------------------- limits
 
 
 @pytest.mark.parametrize("value", ["text", bytearray(b"x"), memoryview(b"x"), None, 7])
-def test_only_bytes_are_stored(stage: Stage, value: Any) -> None:
-    async def scene(store: Store) -> None:
+def test_only_bytes_are_stored(stores: StoreFixture, value: Any) -> None:
+    async def body(store: Store) -> None:
         for write in (store.put, store.add, store.append):
             with pytest.raises(TypeError, match="bytes"):
                 await write("ada", "k", value, None)
         with pytest.raises(TypeError, match="bytes"):
             await store.publish("ada", "k", value)
 
-    stage.play(scene)
+    stores.run(body)
 
 
-def test_a_value_may_be_as_large_as_the_limit_and_no_larger(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_a_value_may_be_as_large_as_the_limit_and_no_larger(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         async with store.listen("ada", "k"):
             for size in (99, 100):
                 await store.put("ada", "k", b"x" * size, None)
@@ -163,11 +163,11 @@ def test_a_value_may_be_as_large_as_the_limit_and_no_larger(stage: Stage) -> Non
         assert await store.get("ada", "k") == b"x" * 100
         assert len(await store.read("ada", "k", 0)) == 2
 
-    stage.play(scene, StoreLimits(value_bytes=100))
+    stores.run(body, StoreLimits(value_bytes=100))
 
 
-def test_a_principal_holds_so_many_entries_and_no_more(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_a_principal_holds_so_many_entries_and_no_more(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         await store.put("ada", "a", b"", None)
         assert await store.add("ada", "b", b"", None)
         await store.append("ada", "log", b"", None)
@@ -190,11 +190,11 @@ def test_a_principal_holds_so_many_entries_and_no_more(stage: Stage) -> None:
         await store.drop("ada", "log")
         await store.put("ada", "d", b"", None)
 
-    stage.play(scene, StoreLimits(principal_entries=3))
+    stores.run(body, StoreLimits(principal_entries=3))
 
 
-def test_a_principal_holds_so_many_bytes_and_no_more(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_a_principal_holds_so_many_bytes_and_no_more(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         half = b"x" * 5000
         await store.put("ada", "a", half, None)
         with pytest.raises(Refused, match="more than 10000 bytes"):
@@ -215,11 +215,11 @@ def test_a_principal_holds_so_many_bytes_and_no_more(stage: Stage) -> None:
         await store.drop("ada", "log")
         await store.put("ada", "b", b"x" * 9000, None)
 
-    stage.play(scene, StoreLimits(principal_bytes=10_000))
+    stores.run(body, StoreLimits(principal_bytes=10_000))
 
 
-def test_empty_entries_are_not_free(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_empty_entries_are_not_free(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         for n in range(3):
             await store.put("ada", f"{n}", b"", None)
         with pytest.raises(Refused, match="bytes"):
@@ -230,35 +230,35 @@ def test_empty_entries_are_not_free(stage: Stage) -> None:
         with pytest.raises(Refused, match="bytes"):
             await store.append("ada", "log", b"", None)
 
-    stage.play(scene, StoreLimits(principal_bytes=4 * OVERHEAD_BYTES))
+    stores.run(body, StoreLimits(principal_bytes=4 * OVERHEAD_BYTES))
 
 
-def test_what_expired_holds_no_room_for_longer_than_a_second(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_what_expired_holds_no_room_for_longer_than_a_second(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         await asyncio.gather(*(store.put("ada", f"{n}", b"", 10.0 + n % 7) for n in range(100)))
         with pytest.raises(Refused):
             await store.put("ada", "more", b"", None)
-        stage.clock.now += 18.0
+        stores.clock.now += 18.0
         await asyncio.gather(*(store.put("ada", f"new {n}", b"", None) for n in range(100)))
         with pytest.raises(Refused):
             await store.put("ada", "more", b"", None)
 
-    stage.play(scene, StoreLimits(principal_entries=100))
+    stores.run(body, StoreLimits(principal_entries=100))
 
 
-def test_all_that_expired_makes_room_at_once_where_room_is_needed(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_all_that_expired_makes_room_at_once_where_room_is_needed(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         await asyncio.gather(*(store.put("ada", f"{n}", b"x" * 1000, 10.0) for n in range(70)))
         with pytest.raises(Refused):
             await store.put("ada", "large", b"x" * 90_000, None)
-        stage.clock.now += 11.0
+        stores.clock.now += 11.0
         await store.put("ada", "large", b"x" * 90_000, None)
 
-    stage.play(scene, StoreLimits(principal_bytes=100_000))
+    stores.run(body, StoreLimits(principal_bytes=100_000))
 
 
-def test_all_principals_together_hold_so_much_and_no_more(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_all_principals_together_hold_so_much_and_no_more(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         value = b"x" * 100_000
         for n in range(7):
             await store.put(f"p{n}", "k", value, 10.0)
@@ -267,19 +267,19 @@ def test_all_principals_together_hold_so_much_and_no_more(stage: Stage) -> None:
         assert await store.get("r3", "k") is None
         await store.delete("p0", "k")
         await store.put("late", "k", value, None)
-        stage.clock.now += 11.0
+        stores.clock.now += 11.0
         for n in range(6):  # all the others are over
             await store.put(f"q{n}", "k", value, None)
 
-    stage.play(scene, StoreLimits(total_bytes=1_000_000))
+    stores.run(body, StoreLimits(total_bytes=1_000_000))
 
 
-def test_a_log_costs_what_it_holds_now_and_not_what_it_held(stage: Stage) -> None:
-    async def scene(store: Store) -> None:
+def test_a_log_costs_what_it_holds_now_and_not_what_it_held(stores: StoreFixture) -> None:
+    async def body(store: Store) -> None:
         for n in range(50):
             await store.append("ada", "log", b"x" * (900 + n), 5.0)
         await store.put("ada", "rest", b"y" * 3000, None)
-        stage.clock.now += 7.0
+        stores.clock.now += 7.0
         await store.put("ada", "rest", b"y" * 9000, None)
 
-    stage.play(scene, StoreLimits(principal_bytes=10_000, log_entries=4))
+    stores.run(body, StoreLimits(principal_bytes=10_000, log_entries=4))

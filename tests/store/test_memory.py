@@ -11,7 +11,7 @@ ROOMY = StoreLimits(principal_entries=10**6, principal_bytes=10**9, total_bytes=
 
 
 def test_a_write_clears_a_few_expired_things_away_and_never_looks_through_all() -> None:
-    async def scene() -> None:
+    async def body() -> None:
         clock = Clock()
         store = MemoryStore(clock=clock, limits=ROOMY)
         for n in range(5000):
@@ -24,11 +24,11 @@ def test_a_write_clears_a_few_expired_things_away_and_never_looks_through_all() 
         assert store._usage.keys() == {"bob"}
         assert not store._due
 
-    asyncio.run(scene())
+    asyncio.run(body())
 
 
 def test_nothing_is_left_of_what_came_and_went() -> None:
-    async def scene() -> None:
+    async def body() -> None:
         clock, dice = Clock(), random.Random(7)
         store = MemoryStore(clock=clock, limits=ROOMY)
         for n in range(20_000):
@@ -47,11 +47,11 @@ def test_nothing_is_left_of_what_came_and_went() -> None:
         assert not store._due
         assert store._size == 0
 
-    asyncio.run(scene())
+    asyncio.run(body())
 
 
 def test_who_listened_leaves_nothing_behind() -> None:
-    async def scene() -> None:
+    async def body() -> None:
         store = MemoryStore()
         for n in range(100):
             async with store.listen(f"p{n}", f"t{n}"):
@@ -59,4 +59,4 @@ def test_who_listened_leaves_nothing_behind() -> None:
         assert not store._topics
         assert not store._topics._numbers
 
-    asyncio.run(scene())
+    asyncio.run(body())

@@ -10,7 +10,7 @@ import pytest
 from colonnade.errors import ConnectionLost
 from colonnade.store import sqlite_schema as sqlite_file
 from colonnade.store.sqlite import SqliteStore
-from store.files import Held, look, play
+from store.files import Held, query, run_on_file
 from store.store_fixture import Clock
 
 
@@ -19,7 +19,7 @@ def test_whoever_stops_while_entering_does_not_go_on_listening(tmp_path: Path) -
         async with store.listen("ada", "t"):
             raise AssertionError("it was never entered")
 
-    async def scene(store: SqliteStore) -> None:
+    async def body(store: SqliteStore) -> None:
         async with Held(store):
             listening = asyncio.ensure_future(listen(store))
             await asyncio.sleep(0)
@@ -28,13 +28,13 @@ def test_whoever_stops_while_entering_does_not_go_on_listening(tmp_path: Path) -
         await store.get("ada", "k")
         assert not store._topics
 
-    play(tmp_path / "store.db", scene)
+    run_on_file(tmp_path / "store.db", body)
 
 
 def test_what_was_published_just_before_listening_is_for_those_who_listened_already(
     tmp_path: Path,
 ) -> None:
-    async def scene(store: SqliteStore) -> None:
+    async def body(store: SqliteStore) -> None:
         async with AsyncExitStack() as listening:
             early = await listening.enter_async_context(store.listen("ada", "t"))
             async with Held(store):  # so that both are in one commit
@@ -50,13 +50,13 @@ def test_what_was_published_just_before_listening_is_for_those_who_listened_alre
             assert [await anext(early), await anext(early)] == [b"before", b"after"]
             assert await anext(late) == b"after"
 
-    play(tmp_path / "store.db", scene)
+    run_on_file(tmp_path / "store.db", body)
 
 
 def test_two_stores_on_one_file_hear_each_other(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
 
-    async def scene(store: SqliteStore) -> None:
+    async def body(store: SqliteStore) -> None:
         other = SqliteStore(path, clock=Clock())
         try:
             async with store.listen("ada", "t") as here, other.listen("ada", "t") as there:
@@ -67,7 +67,7 @@ def test_two_stores_on_one_file_hear_each_other(tmp_path: Path) -> None:
         finally:
             await other.close()
 
-    play(path, scene)
+    run_on_file(path, body)
 
 
 def test_messages_are_kept_for_others_within_bounds(
@@ -76,7 +76,7 @@ def test_messages_are_kept_for_others_within_bounds(
     monkeypatch.setattr(sqlite_file, "MAX_STORED_MESSAGES", 10)
     path = tmp_path / "store.db"
 
-    async def scene(store: SqliteStore) -> None:
+    async def body(store: SqliteStore) -> None:
         await asyncio.gather(*(store.publish("ada", "t", b"%d" % n) for n in range(50)))
 
     async def large(store: SqliteStore) -> None:
@@ -84,10 +84,10 @@ def test_messages_are_kept_for_others_within_bounds(
         for _ in range(5):
             await store.publish("ada", "t", b"x" * 4000)
 
-    play(path, scene)
-    assert look(path, "SELECT count(*), max(id) FROM messages") == [(10, 50)]
-    play(path, large)
-    assert look(path, "SELECT count(*), max(id) FROM messages") == [(3, 55)]
+    run_on_file(path, body)
+    assert query(path, "SELECT count(*), max(id) FROM messages") == [(10, 50)]
+    run_on_file(path, large)
+    assert query(path, "SELECT count(*), max(id) FROM messages") == [(3, 55)]
 
 
 def test_a_process_that_was_stopped_for_too_long_learns_that_it_missed_messages(
@@ -96,7 +96,7 @@ def test_a_process_that_was_stopped_for_too_long_learns_that_it_missed_messages(
     monkeypatch.setattr(sqlite_file, "MAX_STORED_MESSAGES", 10)
     path = tmp_path / "store.db"
 
-    async def scene(store: SqliteStore) -> None:
+    async def body(store: SqliteStore) -> None:
         other = SqliteStore(path, clock=Clock())
         try:
             async with store.listen("ada", "t") as heard:
@@ -114,7 +114,7 @@ def test_a_process_that_was_stopped_for_too_long_learns_that_it_missed_messages(
         finally:
             await other.close()
 
-    play(path, scene)
+    run_on_file(path, body)
 
 
 def test_who_listens_learns_that_the_file_failed(
@@ -123,7 +123,7 @@ def test_who_listens_learns_that_the_file_failed(
     def fails(self: object) -> int:
         raise sqlite3.OperationalError("disk I/O error")
 
-    async def scene(store: SqliteStore) -> None:
+    async def body(store: SqliteStore) -> None:
         async with store.listen("ada", "t") as heard:
             with monkeypatch.context() as broken:
                 broken.setattr(sqlite_file.StoreFile, "newest", fails)
@@ -133,4 +133,4 @@ def test_who_listens_learns_that_the_file_failed(
             await store.publish("ada", "t", b"well again")
             assert await anext(heard) == b"well again"
 
-    play(tmp_path / "store.db", scene)
+    run_on_file(tmp_path / "store.db", body)

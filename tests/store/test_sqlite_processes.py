@@ -39,9 +39,9 @@ async def main():
 
 
 @contextmanager
-def process(path: Path, scene: str, me: str = "") -> Generator["subprocess.Popen[str]", None, None]:
+def process(path: Path, body: str, me: str = "") -> Generator["subprocess.Popen[str]", None, None]:
     """A process of its own that plays a scene; killed, if it is still there, at the end."""
-    code = f"{PREFACE}async def scene(store):\n{scene}\nasyncio.run(main())"
+    code = f"{PREFACE}async def scene(store):\n{body}\nasyncio.run(main())"
     with subprocess.Popen(
         [sys.executable, "-X", "dev", "-c", code, str(path), me],
         stdin=subprocess.PIPE,

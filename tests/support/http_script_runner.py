@@ -53,7 +53,7 @@ from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, Pee
 from colonnade.protocol.revision import EVERY, Revision, Revisions, error_code
 from colonnade.protocol.subscriptions import Subscription
 from script import Script, holds, shown, spelled
-from script_runner import Message, Stage
+from script_runner import Message, ScriptRunner
 
 USUAL = {
     "Host": "127.0.0.1:8000",
@@ -99,26 +99,28 @@ class Session(NamedTuple):
     kept: dict[str, bytes]
 
 
-class HttpStage:
+class HttpScriptRunner:
     """One script in one revision, against a server of its own."""
 
     def __init__(self, script: Script, revision: Revision, values: dict[str, Any]) -> None:
         self.script = script
         self.revision = revision
-        self.words = Stage(script, revision, values)  # for `$meta`, `$date` and the schema check
-        self.text = self.words.text
+        self.base = ScriptRunner(
+            script, revision, values
+        )  # for `$meta`, `$date` and the schema check
+        self.text = self.base.text
         self.accepts = EVERY
         self.policy = HostPolicy.for_bind("127.0.0.1", 8000, origins=["https://app.example"])
         self.can = t.ServerCapabilities(
             tools=t.ToolsCapability(), resources=t.ResourcesCapability(), logging={}
         )
-        self.identity = Identity(self.words.info[Side.SERVER], self.can)
+        self.identity = Identity(self.base.info[Side.SERVER], self.can)
         self.sessions: dict[str, Session] = {}
         self.emitted: list[Message] = []
 
     # ------------------------------------------------------------ the script
 
-    def play(self) -> str:
+    def run(self) -> str:
         steps = list(self.script.steps)
         while steps:
             step = steps.pop(0)
@@ -129,7 +131,7 @@ class HttpStage:
                 facts, _, step = step[1:].partition("] ")
                 if not holds(tuple(facts.split()), self.revision):
                     continue
-            self._step(self.words.filled(step), [self.words.filled(line) for line in block])
+            self._step(self.base.filled(step), [self.base.filled(line) for line in block])
         heads = [f"# {words}" for words in self.script.words]
         heads.append(f"# {self.revision.date}. Ours: an HTTP server.")
         return "\n".join([*heads, *self.text]).replace("\n\n\n", "\n\n") + "\n"
@@ -142,7 +144,7 @@ class HttpStage:
         elif step.startswith("<-- "):
             self._verdict(step[4:], "".join(block))
         elif step.startswith("server accepts "):
-            self.words.note(".", step)
+            self.base.note(".", step)
             dates = step.split()[2:]
             self.accepts = EVERY if dates == ["all"] else Revisions.of(*dates)
         else:
@@ -150,11 +152,11 @@ class HttpStage:
 
     def _verdict(self, status: str, body: str) -> None:
         """What a client that asked server/discover makes of this answer."""
-        self.words.note("<--", status + (f"\n    {body}" if body else ""))
+        self.base.note("<--", status + (f"\n    {body}" if body else ""))
         frame = decode(body.encode()) if body else None
         assert frame is None or isinstance(frame, ResultResponse | ErrorResponse)
         verdict = judge(frame, int(status))
-        self.words.note("!", f"client: {verdict.era.name}, {verdict.era.value}")
+        self.base.note("!", f"client: {verdict.era.name}, {verdict.era.value}")
 
     def _request(self, method: str, block: list[str]) -> None:
         fields = list((USUAL if method == "POST" else {"Host": USUAL["Host"]}).items())
@@ -176,7 +178,7 @@ class HttpStage:
         self.text += [f"    {line}" for line in lines] + (["", f"    {body}"] if body else [])
         pairs = [(name.encode(), value.encode("latin-1")) for name, value in fields]
         with suppress(ValueError, RecursionError):
-            list(self.words.messages(Side.CLIENT, json.loads(spelled(body) or b"{}")))
+            list(self.base.messages(Side.CLIENT, json.loads(spelled(body) or b"{}")))
         self._show(self.respond(method, lowercase_headers(pairs), spelled(body)))
 
     def _of_client(self, body: bytes) -> list[tuple[str, str]]:
@@ -206,7 +208,7 @@ class HttpStage:
             event.data for event in EventStreamParser().feed(b"".join(answer.events)) if event.data
         ]
         for data in [*said, answer.body] if answer.body else said:
-            self.emitted.extend(self.words.messages(Side.SERVER, json.loads(data)))
+            self.emitted.extend(self.base.messages(Side.SERVER, json.loads(data)))
 
     # ------------------------------------------------------------ the order of the rules
 
@@ -287,7 +289,7 @@ class HttpStage:
             if admission is None:
                 return self._handshake(frame, body, principal)
             if admission.warning:
-                self.words.note("!", f"server: warns, {admission.warning}")
+                self.base.note("!", f"server: warns, {admission.warning}")
             revision = admission.peer.revision
             if session is not None and admission.peer is known:
                 return self._in_session(session, body, 200, answers)
@@ -324,7 +326,7 @@ class HttpStage:
             if isinstance(event, Send):
                 bodies.append(event.data)
             elif isinstance(event, MessageIgnored):
-                self.words.note("!", f"server: dropped, {event.why}")
+                self.base.note("!", f"server: dropped, {event.why}")
             elif isinstance(event, RequestReceived):
                 answer = self._answer(event.exchange, answers, session)
                 bodies += [answer.body] if answer.body else []

@@ -144,7 +144,7 @@ class Module:
     @property
     def noun(self) -> str:
         """In protocol/, the file or folder; elsewhere nothing."""
-        return noun(self.name)
+        return type_module(self.name)
 
     def within(self, *homes: str) -> bool:
         return any(home in ("", self.name) or self.name.startswith(home + ".") for home in homes)
@@ -153,7 +153,7 @@ class Module:
         return f"{self.name or '__init__'}:{line}"
 
 
-def noun(name: str) -> str:
+def type_module(name: str) -> str:
     unit, _, rest = name.partition(".")
     return rest.split(".")[0] if unit == "protocol" else ""
 
@@ -229,8 +229,8 @@ def upward(modules: dict[str, Module]) -> Iterator[str]:
             yield f"{module.name}: has no row; decide who may import it"
         for target, line in own(module, modules):
             yield from _judge(module, line, module.unit, target.split(".")[0], ROWS)
-            if module.noun and noun(target):
-                yield from _judge(module, line, module.noun, noun(target), PROTOCOL_ROWS)
+            if module.noun and type_module(target):
+                yield from _judge(module, line, module.noun, type_module(target), PROTOCOL_ROWS)
         if module.noun and rank(module.noun, PROTOCOL_ROWS) is None:
             yield f"{module.name}: has no place in the order of protocol/; give it one"
 
@@ -278,7 +278,7 @@ def cycles(modules: dict[str, Module]) -> Iterator[str]:
                     yield "a cycle: " + " -> ".join([*knot, knot[0]])
 
 
-def strangers(modules: dict[str, Module]) -> Iterator[str]:
+def third_party_imports(modules: dict[str, Module]) -> Iterator[str]:
     """Third-party libraries outside their one home; in protocol/ and
     signatures/ all but msgspec wait for a call."""
     for module in modules.values():
@@ -396,7 +396,7 @@ def _private_names(base: type) -> set[str]:
     return names
 
 
-def worldly(modules: dict[str, Module]) -> Iterator[str]:
+def impure_calls(modules: dict[str, Module]) -> Iterator[str]:
     """I/O, clocks, dice and tasks in protocol/ and signatures/."""
     for module in modules.values():
         if module.unit not in ("protocol", "signatures", "errors"):
@@ -407,7 +407,7 @@ def worldly(modules: dict[str, Module]) -> Iterator[str]:
             ):
                 yield f"{module.at(found.line)}: imports {found.target}; the protocol does no I/O"
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.Call) and _is_worldly(node.func):
+            if isinstance(node, ast.Call) and _is_impure(node.func):
                 yield f"{module.at(node.lineno)}: calls {ast.unparse(node.func)}()"
             elif isinstance(node, ast.AsyncFunctionDef | ast.Await):
                 yield f"{module.at(node.lineno)}: is asynchronous; the protocol starts no task"
@@ -419,7 +419,7 @@ def worldly(modules: dict[str, Module]) -> Iterator[str]:
                 yield f"{module.at(node.lineno)}: touches {ast.unparse(node)}"
 
 
-def _is_worldly(called: ast.expr) -> bool:
+def _is_impure(called: ast.expr) -> bool:
     if isinstance(called, ast.Attribute):
         return called.attr in WORLDLY_CALLS
     return isinstance(called, ast.Name) and called.id in WORLDLY_NAMES

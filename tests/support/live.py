@@ -56,7 +56,7 @@ async def _watched(test: Coroutine[Any, Any, None], time_s: float | None) -> Non
     assert not unheard, unheard
 
 
-class Stand:
+class ServedApp:
     """A service, the application that it is, the port where it is served, and a caller."""
 
     def __init__(
@@ -81,21 +81,21 @@ class Stand:
         await until(lambda: self.service.running > before)
         return self.caller.wires[-1], calling
 
-    async def lost(self) -> None:
+    async def wait_for_disconnects(self) -> None:
         """Wait until every client that has gone is known to have."""
         await until(
             lambda: all(incoming.abort_reason or incoming.has_ended for incoming in self.app.reaper)
         )
 
-    async def settled(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until nothing is being served."""
         await until(lambda: len(self.app.reaper) == 0 and self.service.running == 0)
 
 
 @asynccontextmanager
-async def stand(
+async def served_app(
     accepts: Revisions = EVERY, *, run: RunLimits = DEFAULT_LIMITS, **settings: Any
-) -> AsyncGenerator[Stand]:
+) -> AsyncGenerator[ServedApp]:
     """Serve a fake service on a free port for as long as this is entered."""
     service = FakeService(accepts)
     app = HttpApp(service, **settings)
@@ -103,7 +103,7 @@ async def stand(
     await site.start()
     try:
         async with Caller(site.port) as caller:
-            yield Stand(service, app, site, caller)
+            yield ServedApp(service, app, site, caller)
     finally:
         await site.stop(0.0)
 

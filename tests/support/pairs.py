@@ -121,7 +121,7 @@ class Pair:
         """As the stdio page says: probe where there is something to probe for, then choose."""
         accepts = self.client.accepts
         if not accepts.enveloped:
-            return self.shake_hands()
+            return self.handshake()
         verdict = self.probe()
         if verdict.era is Era.MODERN:
             revision = choose(verdict.supported, accepts)
@@ -130,7 +130,7 @@ class Pair:
                 return revision
         if not accepts.handshakes:
             raise RemoteProtocolError("an older server; use one that speaks a newer revision")
-        return self.shake_hands()
+        return self.handshake()
 
     def probe(self) -> Any:
         newest = self.client.accepts.enveloped[0]
@@ -144,7 +144,7 @@ class Pair:
             return judge(ErrorResponse(id, outcome.code, outcome.message, told))
         return judge(None)
 
-    def shake_hands(self) -> Revision:
+    def handshake(self) -> Revision:
         first = self.client.initialize(0.0)
         self.send(Side.CLIENT, first.data)
         if self.client.peer is None:

@@ -39,7 +39,7 @@ from colonnade.protocol.methods import Method, Side
 from colonnade.protocol.negotiation import Peer, choose
 from colonnade.protocol.revision import EVERY, NEWEST, InputRequests, Revisions
 from colonnade.protocol.subscriptions import Subscription
-from script_runner import Stage
+from script_runner import ScriptRunner
 
 PRINCIPAL = "ada"
 STATE_LIVES_S = 600.0
@@ -60,11 +60,11 @@ class Run:
         self.rounds_done = 0
 
 
-class Actors:
+class ScriptActions:
     """The two applications, as far as a side is ours."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
+    def __init__(self, runner: ScriptRunner) -> None:
+        self.runner = runner
         self.rounds: list[list[InputRequest]] = []
         self.last_word: str | None = None
         self.sealed: dict[str, bytes] = {}
@@ -74,8 +74,8 @@ class Actors:
         self.demand: tuple[RequestId, t.InputRequiredResult] | None = None
         self.subscriptions: dict[RequestId, Subscription] = {}
         self.probe: RequestId | None = None
-        stage.on_call = self.on_call
-        stage.on_answer = self.on_answer
+        runner.on_call = self.on_call
+        runner.on_answer = self.on_answer
 
     def act(self, words: list[str]) -> None:
         if words == ["open"]:
@@ -87,7 +87,7 @@ class Actors:
     # ------------------------------------------------------------ opening and ending
 
     def open(self) -> None:
-        stage, revision = self.stage, self.stage.revision
+        stage, revision = self.runner, self.runner.revision
         date, can, info = revision.date, stage.can, stage.info
         shaper = Encoder(revision)
         if Side.CLIENT not in stage.script.ours:
@@ -99,8 +99,8 @@ class Actors:
                 )
                 body = shaper.params(hello).decode()
                 line = f'{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{body}}}'
-                stage.foreign(Side.CLIENT, line)
-                stage.foreign(Side.CLIENT, INITIALIZED)
+                stage.receive_foreign(Side.CLIENT, line)
+                stage.receive_foreign(Side.CLIENT, INITIALIZED)
             return
         welcome: t.Result = t.InitializeResult(
             protocol_version=date, capabilities=can[Side.SERVER], server_info=info[Side.SERVER]
@@ -114,32 +114,32 @@ class Actors:
             )
         if Side.SERVER not in stage.script.ours:
             body = shaper.result(welcome).decode()
-            stage.foreign(Side.SERVER, f'{{"jsonrpc":"2.0","id":1,"result":{body}}}')
+            stage.receive_foreign(Side.SERVER, f'{{"jsonrpc":"2.0","id":1,"result":{body}}}')
 
     def do_can(self, side: Side, value: str) -> None:
         noun = t.ClientCapabilities if side is Side.CLIENT else t.ServerCapabilities
-        self.stage.can[side] = decode_as(noun, self.stage.value(value))
+        self.runner.can[side] = decode_as(noun, self.runner.value(value))
 
     def do_is(self, side: Side, value: str) -> None:
-        self.stage.info[side] = decode_as(t.Implementation, self.stage.value(value))
+        self.runner.info[side] = decode_as(t.Implementation, self.runner.value(value))
 
     def do_accepts(self, side: Side, *dates: str) -> None:
-        self.stage.accepts[side] = EVERY if dates == ("all",) else Revisions.of(*dates)
+        self.runner.accepts[side] = EVERY if dates == ("all",) else Revisions.of(*dates)
 
     def do_initialize(self, side: Side) -> None:
-        self.stage.report(side, [self.stage.link(side).initialize(self.stage.now)])
+        self.runner.report(side, [self.runner.link(side).initialize(self.runner.now)])
 
     def do_move(self, side: Side) -> None:
-        self.stage.move(side)
+        self.runner.move(side)
 
     def do_close(self, side: Side) -> None:
-        self.stage.report(side, self.stage.link(side).close())
+        self.runner.report(side, self.runner.link(side).close())
 
     # ------------------------------------------------------------ calling
 
     def do_request(self, side: Side, method: str, *rest: str) -> None:
         value, options = self._split(rest)
-        link, revision = self.stage.link(side), self.stage.revision
+        link, revision = self.runner.link(side), self.runner.revision
         row = revision.method(method, frozenset({t.TASKS_EXTENSION_ID})) or NEWEST.method(method)
         params = cast("t.RequestParams", decode_as(row.params if row else t.RequestParams, value))
         times = {name: float(options[name]) for name in ("timeout", "max") if name in options}
@@ -147,43 +147,43 @@ class Actors:
         id, data = link.request(
             method,
             params,
-            now=self.stage.now,
+            now=self.runner.now,
             progress="progress" in options,
             revision=unknown,
             **{f"{name}_s": seconds for name, seconds in times.items()},
         )
         if row is not None:
             self.called[id] = (row, params)
-        self.stage.say(side, data)
+        self.runner.send(side, data)
 
     def _split(self, rest: tuple[str, ...]) -> tuple[bytes, dict[str, str]]:
         options = {"progress", "wrap"}
         values = [word for word in rest if word not in options and "=" not in word]
         pairs = [word.partition("=") for word in rest if word in options or "=" in word]
-        value = self.stage.value(values[0]) if values else b"{}"
+        value = self.runner.value(values[0]) if values else b"{}"
         return value, {name: text for name, _, text in pairs}
 
     def do_notify(self, side: Side, method: str, *rest: str) -> None:
-        row = self.stage.revision.method(method, frozenset({t.TASKS_EXTENSION_ID}))
+        row = self.runner.revision.method(method, frozenset({t.TASKS_EXTENSION_ID}))
         noun = row.params if row else t.NotificationParams
         params = cast("t.NotificationParams", decode_as(noun, self._split(rest)[0]))
-        self.stage.say(side, self.stage.link(side).notify(method, params))
+        self.runner.send(side, self.runner.link(side).notify(method, params))
 
     def do_cancel(self, side: Side, id: str, reason: str = "null") -> None:
-        self.stage.say(side, self.stage.link(side).cancel(json.loads(id), json.loads(reason)))
+        self.runner.send(side, self.runner.link(side).cancel(json.loads(id), json.loads(reason)))
 
     def do_ping(self, side: Side) -> None:
-        self.stage.say(side, self.stage.link(side).ping(self.stage.now)[1])
+        self.runner.send(side, self.runner.link(side).ping(self.runner.now)[1])
 
     def do_probe(self, side: Side) -> None:
-        link = self.stage.link(side)
-        self.probe, data = link.request("server/discover", now=self.stage.now, revision=NEWEST)
-        self.stage.say(side, data)
+        link = self.runner.link(side)
+        self.probe, data = link.request("server/discover", now=self.runner.now, revision=NEWEST)
+        self.runner.send(side, data)
 
     # ------------------------------------------------------------ answering
 
     def exchange(self, side: Side, id: str) -> Exchange:
-        return self.stage.exchanges[side, json.loads(id)]
+        return self.runner.exchanges[side, json.loads(id)]
 
     def do_settle(self, side: Side, id: str, value: str, *rest: str) -> None:
         exchange = self.exchange(side, id)
@@ -191,64 +191,64 @@ class Actors:
         kind = cast(
             "type[t.ProtocolType]", getattr(t, kinds[0]) if kinds else exchange.method.result
         )
-        result = decode_as(kind, self.stage.value(value))
+        result = decode_as(kind, self.runner.value(value))
         wrap = True if "wrap" in rest else None
-        self.stage.say(side, exchange.settle(result, wrap))
+        self.runner.send(side, exchange.settle(result, wrap))
 
     def do_fail(self, side: Side, id: str, kind: str, words: str, *data: str) -> None:
-        about = json.loads(self.stage.value(data[0])) if data else None
+        about = json.loads(self.runner.value(data[0])) if data else None
         fault = Fault(getattr(FaultKind, kind), json.loads(words), about)
-        self.stage.say(side, self.exchange(side, id).fail(fault))
+        self.runner.send(side, self.exchange(side, id).fail(fault))
 
     def do_refuse(self, side: Side, id: str, words: str) -> None:
         fault = Fault(FaultKind.INVALID_PARAMS, json.loads(words))
-        self.stage.say(side, self.exchange(side, id).refuse_arguments(fault))
+        self.runner.send(side, self.exchange(side, id).refuse_arguments(fault))
 
     def do_wants(self, side: Side, id: str, support: Any) -> None:
         exchange = self.exchange(side, id)
         try:
             check_task_support(exchange, support)
         except Fault as fault:
-            self.stage.say(side, exchange.fail(fault))
+            self.runner.send(side, exchange.fail(fault))
 
     def do_progress(self, side: Side, id: str, done: str, *rest: str) -> None:
         values = [json.loads(word) for word in (done, *rest)]
-        self.stage.say(side, self.exchange(side, id).progress(*values))
+        self.runner.send(side, self.exchange(side, id).progress(*values))
 
     def do_log(self, side: Side, id: str, level: Any, data: str) -> None:
-        self.stage.say(side, self.exchange(side, id).log(level, json.loads(data)))
+        self.runner.send(side, self.exchange(side, id).log(level, json.loads(data)))
 
     # ------------------------------------------------------------ subscriptions
 
     def do_listen(self, side: Side, id: str, offered: str) -> None:
         exchange = self.exchange(side, id)
-        offer = decode_as(t.SubscriptionFilter, self.stage.value(offered))
+        offer = decode_as(t.SubscriptionFilter, self.runner.value(offered))
         subscription = self.subscriptions[exchange.request.id] = Subscription(exchange, offer)
-        self.stage.say(side, subscription.acknowledge())
+        self.runner.send(side, subscription.acknowledge())
 
     def do_news(self, side: Side, id: str, method: str, *rest: str) -> None:
-        row = self.stage.revision.method(method, frozenset({t.TASKS_EXTENSION_ID}))
+        row = self.runner.revision.method(method, frozenset({t.TASKS_EXTENSION_ID}))
         assert row is not None
         params = cast("t.NotificationParams", decode_as(row.params, self._split(rest)[0]))
-        self.stage.say(side, self.subscriptions[json.loads(id)].notification(method, params))
+        self.runner.send(side, self.subscriptions[json.loads(id)].notification(method, params))
 
     def do_end(self, side: Side, id: str, reason: str = "null") -> None:
         for data in self.subscriptions[json.loads(id)].end(json.loads(reason)):
-            self.stage.say(side, data)
+            self.runner.send(side, data)
 
     # ------------------------------------------------------------ asking
 
     def do_handler(self, side: Side, *words: str) -> None:
         *rounds, arrow, self.last_word = words
         assert arrow == "->", words
-        self.rounds = [[self.stage.question(name) for name in word.split("+")] for word in rounds]
+        self.rounds = [[self.runner.question(name) for name in word.split("+")] for word in rounds]
 
     def on_call(self, side: Side, exchange: Exchange) -> None:
         if side is Side.CLIENT:
             self.open_questions += [exchange] if exchange.input_request else []
         elif exchange.method.name == "server/discover":
-            link = self.stage.link(side)
-            self.stage.say(side, exchange.settle(link.identity.discover_result(link.accepts)))
+            link = self.runner.link(side)
+            self.runner.send(side, exchange.settle(link.identity.discover_result(link.accepts)))
         elif exchange.method.may_require_input and self.last_word is not None:
             try:
                 self._begin(exchange)
@@ -266,7 +266,7 @@ class Actors:
                 principal=PRINCIPAL,
                 method=exchange.method.name,
                 subject=subject_of(params),
-                now=self.stage.now,
+                now=self.runner.now,
             )
         interview = InputRounds(exchange.peer, exchange.method, memory, asked.input_responses)
         self._go_on(Run(exchange, interview))
@@ -279,7 +279,7 @@ class Actors:
     def _seal(self, memory: bytes) -> str:
         name = f"state-{len(self.sealed) + 1}"
         self.sealed[name] = memory
-        self.stage.note("!", f"server: seals as {name} {memory.decode()}")
+        self.runner.note("!", f"server: seals as {name} {memory.decode()}")
         return name
 
     def _go_on(self, run: Run) -> None:
@@ -289,7 +289,7 @@ class Actors:
             for question in questions:
                 key, answer = interview.ask(question)
                 if answer is not None:
-                    self.stage.note(
+                    self.runner.note(
                         "!", f"server: {key} was answered with {encode(answer).decode()}"
                     )
             if interview.pending:
@@ -299,34 +299,34 @@ class Actors:
         assert self.last_word is not None
         assert exchange.method.result is not None
         for key in sorted(interview.unused):
-            self.stage.note("!", f"server: nobody asked for {key}")
-        result = decode_as(exchange.method.result, self.stage.value(self.last_word))
-        self.stage.say(Side.SERVER, exchange.settle(result))
+            self.runner.note("!", f"server: nobody asked for {key}")
+        result = decode_as(exchange.method.result, self.runner.value(self.last_word))
+        self.runner.send(Side.SERVER, exchange.settle(result))
 
     def _put(self, run: Run) -> None:
         """The open questions, the way that the revision wants them."""
-        link, exchange = self.stage.link(Side.SERVER), run.exchange
+        link, exchange = self.runner.link(Side.SERVER), run.exchange
         if exchange.peer.revision.input_requests is InputRequests.AS_REQUEST:
             for key, question in run.interview.pending.items():
                 method = question.kind.method
-                id, data = link.request(method, question.params, now=self.stage.now)
+                id, data = link.request(method, question.params, now=self.runner.now)
                 self.asked[id] = (run, key)
-                self.stage.say(Side.SERVER, data)
+                self.runner.send(Side.SERVER, data)
             return
         result = run.interview.result(
             self._seal,
             principal=PRINCIPAL,
             subject=subject_of(exchange.request.params),
-            expires_at=self.stage.now + STATE_LIVES_S,
+            expires_at=self.runner.now + STATE_LIVES_S,
         )
-        self.stage.say(Side.SERVER, exchange.settle(result))
+        self.runner.send(Side.SERVER, exchange.settle(result))
 
     def _give_up(self, exchange: Exchange, error: Fault | ToolError) -> None:
         if isinstance(error, Fault):
-            self.stage.say(Side.SERVER, exchange.fail(error))
+            self.runner.send(Side.SERVER, exchange.fail(error))
             return
         result = t.CallToolResult(content=[t.TextContent(text=str(error))], is_error=True)
-        self.stage.say(Side.SERVER, exchange.settle(result))
+        self.runner.send(Side.SERVER, exchange.settle(result))
 
     # ------------------------------------------------------------ being asked
 
@@ -342,17 +342,17 @@ class Actors:
         assert self.demand is not None
         (called, demand), self.demand = self.demand, None
         row, params = self.called[called]
-        link, revision = self.stage.link(side), self.stage.revision
-        asked = checked_input_requests(demand, self.stage.can[side], revision)
+        link, revision = self.runner.link(side), self.runner.revision
+        asked = checked_input_requests(demand, self.runner.can[side], revision)
         answers = {
-            key: decode_as(ANSWERS[question.kind.method], self.stage.value(value))
+            key: decode_as(ANSWERS[question.kind.method], self.runner.value(value))
             for (key, question), value in zip(asked.items(), values, strict=True)
         }
         shaper = link.encoder(revision)
         again = retry_params(cast("t.InputResponseRequestParams", params), demand, answers, shaper)
-        id, data = link.request(row.name, again, now=self.stage.now)
+        id, data = link.request(row.name, again, now=self.runner.now)
         self.called[id] = (row, params)
-        self.stage.say(side, data)
+        self.runner.send(side, data)
 
     def on_answer(self, side: Side, event: RequestFinished) -> None:
         outcome = event.outcome
@@ -361,7 +361,7 @@ class Actors:
         elif event.id in self.asked and side is Side.SERVER:
             self._hear(*self.asked.pop(event.id), outcome)
         elif isinstance(outcome, Raw) and event.id in self.called and side is Side.CLIENT:
-            peer = self.stage.link(side).peer
+            peer = self.runner.link(side).peer
             row = self.called[event.id][0]
             if peer is None or b"input_required" not in bytes(outcome):
                 return
@@ -379,7 +379,7 @@ class Actors:
                 raise refused if isinstance(refused, ToolError) else ToolError(str(refused))
             assert isinstance(outcome, Raw)
             answer = run.interview.receive_response(key, outcome)
-            self.stage.note("!", f"server: {key} was answered with {encode(answer).decode()}")
+            self.runner.note("!", f"server: {key} was answered with {encode(answer).decode()}")
             if not run.interview.pending:
                 run.rounds_done += 1
                 self._go_on(run)
@@ -394,14 +394,14 @@ class Actors:
         elif isinstance(outcome, Raw):
             frame = ResultResponse(event.id, outcome)
         verdict = judge(frame)
-        self.stage.note("!", f"client: {verdict.era.name}, {verdict.era.value}")
+        self.runner.note("!", f"client: {verdict.era.name}, {verdict.era.value}")
         if verdict.supported:
             try:
-                revision = choose(verdict.supported, self.stage.accepts[Side.CLIENT])
+                revision = choose(verdict.supported, self.runner.accepts[Side.CLIENT])
             except RemoteProtocolError as error:
-                self.stage.note("!", f"client: gives up, {error}")
+                self.runner.note("!", f"client: gives up, {error}")
                 return
-            self.stage.note("!", f"client: chooses {revision.date}")
+            self.runner.note("!", f"client: chooses {revision.date}")
             if isinstance(outcome, Raw) and not revision.handshake:
                 found = decode_as(t.DiscoverResult, outcome)
-                self.stage.link(Side.CLIENT).adopt(Peer(revision, found.capabilities))
+                self.runner.link(Side.CLIENT).adopt(Peer(revision, found.capabilities))

@@ -53,7 +53,7 @@ class Message(NamedTuple):
     answers: str | None
 
 
-class Stage:
+class ScriptRunner:
     """One script in one revision, and what came of it."""
 
     def __init__(self, script: Script, revision: Revision, values: dict[str, Any]) -> None:
@@ -72,11 +72,11 @@ class Stage:
             Side.SERVER: decode_as(t.Implementation, self.value("server-info")),
         }
         self._queue: deque[tuple[Side, bytes]] = deque()
-        self._anew()
+        self._reset()
         self.on_call: Callable[[Side, Exchange], None] | None = None
         self.on_answer: Callable[[Side, RequestFinished], None] | None = None
 
-    def _anew(self) -> None:
+    def _reset(self) -> None:
         """Two that never spoke before."""
         self.now = 0.0
         self.exchanges: dict[tuple[Side, RequestId], Exchange] = {}
@@ -109,7 +109,7 @@ class Stage:
     def note(self, sign: str, text: str) -> None:
         self.text.append(f"{sign:>3} {text}")
 
-    def say(self, side: Side, data: bytes | None) -> None:
+    def send(self, side: Side, data: bytes | None) -> None:
         """Bytes of a side of ours; None is silence."""
         if data is None:
             self.note("!", f"{side.value}: says nothing")
@@ -120,7 +120,7 @@ class Stage:
         if side.other in self.script.ours:
             self._queue.append((side.other, data))
 
-    def foreign(self, side: Side, text: str) -> None:
+    def receive_foreign(self, side: Side, text: str) -> None:
         """Bytes of the side that is not ours, as a pipe would bring them."""
         assert side not in self.script.ours, f"{self.script.name}: the {side.value} is ours"
         text = self.filled(text)
@@ -201,9 +201,9 @@ class Stage:
     def report(self, side: Side, events: list[LinkEvent]) -> None:
         for event in events:
             if isinstance(event, Send):
-                self.say(side, event.data)
+                self.send(side, event.data)
                 continue
-            self.note("!", f"{side.value}: {''.join(self.told(side, event))}")
+            self.note("!", f"{side.value}: {''.join(self.described(side, event))}")
             if isinstance(event, RequestReceived):
                 exchange = event.exchange
                 self.exchanges[side, exchange.request.id] = exchange
@@ -212,7 +212,7 @@ class Stage:
             elif isinstance(event, RequestFinished) and self.on_answer is not None:
                 self.on_answer(side, event)
 
-    def told(self, side: Side, event: LinkEvent) -> Iterator[str]:
+    def described(self, side: Side, event: LinkEvent) -> Iterator[str]:
         match event:
             case RequestReceived(exchange):
                 yield f"call {shown(exchange.request.raw_id)} of {exchange.method.name}"
@@ -255,7 +255,7 @@ class Stage:
 
     # ------------------------------------------------------------ the play
 
-    def play(self, verbs: Callable[[list[str]], None]) -> str:
+    def run(self, verbs: Callable[[list[str]], None]) -> str:
         """The whole conversation. `verbs` does what the applications do."""
         for step in self.script.steps:
             found = re.match(r"\[([^\]]+)\] (.*)", step)
@@ -273,11 +273,11 @@ class Stage:
             self.text.append(step)
         elif step == "anew":
             self.text.append("\n--- others meet")
-            self._anew()
+            self._reset()
         elif step.startswith("--> "):
-            self.foreign(Side.CLIENT, step[4:])
+            self.receive_foreign(Side.CLIENT, step[4:])
         elif step.startswith("<-- "):
-            self.foreign(Side.SERVER, step[4:])
+            self.receive_foreign(Side.SERVER, step[4:])
         elif step.startswith("@ "):
             self.now = float(step[2:])
             self.note("@", step[2:])

@@ -30,7 +30,7 @@ EVENTS_TYPE = "text/event-stream"
 LIMIT = 64 * 1024 * 1024
 
 
-class Heard(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request as it arrived; the names of headers in small letters."""
 
     method: str
@@ -43,18 +43,18 @@ class Heard(NamedTuple):
         return json.loads(self.body)
 
 
-def head(status: int, *lines: str) -> bytes:
+def response_head(status: int, *lines: str) -> bytes:
     """The head of an answer."""
     return "\r\n".join([f"HTTP/1.1 {status} Said", *lines, "", ""]).encode("latin-1")
 
 
-def whole(status: int, body: bytes = b"", kind: str = JSON_TYPE, *lines: str) -> bytes:
+def http_response(status: int, body: bytes = b"", kind: str = JSON_TYPE, *lines: str) -> bytes:
     """An answer in one piece."""
     typed = [f"Content-Type: {kind}"] if kind else []
-    return head(status, f"Content-Length: {len(body)}", *typed, *lines) + body
+    return response_head(status, f"Content-Length: {len(body)}", *typed, *lines) + body
 
 
-OK = whole(200, b"ok", "text/plain")
+OK = http_response(200, b"ok", "text/plain")
 
 
 def chunk(data: bytes) -> bytes:
@@ -62,17 +62,20 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-class Visitor:
+class AcceptedConnection:
     """One connection, as the server sees it."""
 
     def __init__(
-        self, hand: "Hand", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        server: "ScriptedHttpServer",
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        self.hand = hand
+        self.server = server
         self.reader = reader
         self.writer = writer
 
-    async def hears(self) -> Heard:
+    async def receive(self) -> ReceivedRequest:
         """The next request, whole. Raises `EOFError` where there is none."""
         text = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = text.removesuffix("\r\n\r\n").split("\r\n")
@@ -83,41 +86,41 @@ class Visitor:
             assert name.lower() not in headers, f"{name} came twice"
             headers[name.lower()] = value
         body = await self.reader.readexactly(int(headers.get("content-length", "0")))
-        heard = Heard(method, path, headers, body)
-        self.hand.heard.append(heard)
+        heard = ReceivedRequest(method, path, headers, body)
+        self.server.received.append(heard)
         return heard
 
-    async def say(self, *data: bytes) -> None:
+    async def send(self, *data: bytes) -> None:
         self.writer.write(b"".join(data))
         await self.writer.drain()
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the client has closed the connection, and has said nothing more."""
         async with asyncio.timeout(WAIT_S):
             with suppress(ConnectionError):
                 assert await self.reader.read() == b""
-        self.hand.left.set()
+        self.server.client_closed.set()
 
     def abort(self) -> None:
         self.writer.transport.abort()
 
 
-Play = Callable[[Visitor], Awaitable[None]]
+ConnectionHandler = Callable[[AcceptedConnection], Awaitable[None]]
 
 
-class Hand:
+class ScriptedHttpServer:
     """The server: every request that it heard, and how many connections there were and are."""
 
     def __init__(self, scheme: str) -> None:
         self.scheme = scheme
         self.host = "127.0.0.1"
         self.port = 0
-        self.heard: list[Heard] = []
-        self.visits = 0
+        self.received: list[ReceivedRequest] = []
+        self.connection_count = 0
         self.tasks: set[asyncio.Task[None]] = set()
         self.failures: list[BaseException] = []
         # Set when a visitor that waited for it has seen its client go.
-        self.left = asyncio.Event()
+        self.client_closed = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -129,31 +132,31 @@ class Hand:
         """The connections that nobody has closed yet."""
         return len(self.tasks)
 
-    async def hears(self, times: int) -> None:
+    async def wait_for_requests(self, times: int) -> None:
         """Wait until this many requests have arrived."""
-        await until(lambda: len(self.heard) >= times)
+        await until(lambda: len(self.received) >= times)
 
     def posts(self, method: str) -> list[dict[str, Any]]:
         """The messages of one method that were posted so far."""
-        messages = [one.message for one in self.heard if one.method == "POST"]
+        messages = [one.message for one in self.received if one.method == "POST"]
         return [message for message in messages if message.get("method") == method]
 
 
 @asynccontextmanager
-async def by_hand(
-    play: Play, *, context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
-) -> AsyncGenerator[Hand]:
+async def scripted_http_server(
+    handler: ConnectionHandler, *, context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncGenerator[ScriptedHttpServer]:
     """Serve for as long as this is entered."""
-    hand = Hand("https" if context else "http")
+    hand = ScriptedHttpServer("https" if context else "http")
     hand.host = host
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        hand.visits += 1
+        hand.connection_count += 1
         hand.tasks.add(task)
         try:
-            await play(Visitor(hand, reader, writer))
+            await handler(AcceptedConnection(hand, reader, writer))
             writer.close()
             await writer.wait_closed()
         except (EOFError, ConnectionError, asyncio.CancelledError):
@@ -209,11 +212,11 @@ async def fetch(pool: HttpPool, url: str) -> tuple[int, bytes]:
         return answer.status, await answer.read_all(LIMIT)
 
 
-async def answering(visitor: Visitor) -> None:
+async def answer_every_request(visitor: AcceptedConnection) -> None:
     """A server that is well."""
     while True:
-        await visitor.hears()
-        await visitor.say(OK)
+        await visitor.receive()
+        await visitor.send(OK)
 
 
 def either_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -254,4 +257,4 @@ def events(*messages: Any, id: str | None = None, retry: int | None = None) -> b
 
 def stream(*lines: str) -> bytes:
     """The head of a stream of events."""
-    return head(200, f"Content-Type: {EVENTS_TYPE}", "Transfer-Encoding: chunked", *lines)
+    return response_head(200, f"Content-Type: {EVENTS_TYPE}", "Transfer-Encoding: chunked", *lines)

@@ -147,7 +147,7 @@ def _contents() -> st.SearchStrategy[Any]:
     )
 
 
-BY_NOUN: dict[type[t.ProtocolType], st.SearchStrategy[Any]] = {
+BY_TYPE: dict[type[t.ProtocolType], st.SearchStrategy[Any]] = {
     t.PrimitiveSchema: PRIMITIVES,
     t.ResourceContents: _contents(),
 }
@@ -182,14 +182,18 @@ class Presence:
 
 
 @cache
-def noun(kind: type[t.ProtocolType]) -> st.SearchStrategy[Any]:
+def instances(kind: type[t.ProtocolType]) -> st.SearchStrategy[Any]:
     """Nouns of this kind, each optional field there half of the time."""
-    if kind in BY_NOUN:
-        return BY_NOUN[kind]
+    if kind in BY_TYPE:
+        return BY_TYPE[kind]
     if kind is t.ElicitRequestParams:
         return _elicitations()
     if kind is t.InputRequiredResult:
-        questions = noun(t.ElicitRequest) | noun(t.CreateMessageRequest) | noun(t.ListRootsRequest)
+        questions = (
+            instances(t.ElicitRequest)
+            | instances(t.CreateMessageRequest)
+            | instances(t.ListRootsRequest)
+        )
         asked = st.dictionaries(NAMES, questions, max_size=2)
         said = {"result_type": st.just("input_required"), "meta": META}
         return half(
@@ -206,8 +210,8 @@ def noun(kind: type[t.ProtocolType]) -> st.SearchStrategy[Any]:
 
 
 def _elicitations() -> st.SearchStrategy[Any]:
-    said = {"meta": META, "task": noun(t.TaskMetadata)}
-    form = {"message": WORDS, "requested_schema": noun(t.ElicitSchema)}
+    said = {"meta": META, "task": instances(t.TaskMetadata)}
+    form = {"message": WORDS, "requested_schema": instances(t.ElicitSchema)}
     url = {
         "message": WORDS,
         "mode": st.just("url"),
@@ -261,7 +265,7 @@ def _value(kind: inspect.Type) -> st.SearchStrategy[Any]:
                 return st.dictionaries(NAMES, ANSWERS, max_size=2)
             return st.dictionaries(NAMES, _value(kind.value_type), max_size=2)
         case inspect.StructType():
-            return noun(kind.cls)
+            return instances(kind.cls)
         case inspect.AnyType():
             return VALUES
         case inspect.RawType():

@@ -102,7 +102,7 @@ TINY = Limits(max_buffered_body_bytes=1)
 
 
 @pytest.mark.parametrize(
-    ("play", "request_", "states"),
+    ("exercise", "request_", "states"),
     [
         (whole, lambda: Checked(part(b"a")), [READ, RECEIVED, RESPOND, ENDED]),
         (
@@ -130,13 +130,13 @@ TINY = Limits(max_buffered_body_bytes=1)
 )
 @live
 async def test_a_request_goes_from_state_to_state_as_the_table_says(
-    play: Callable[[Checked], Awaitable[None]],
+    exercise: Callable[[Checked], Awaitable[None]],
     request_: Callable[[], Checked],
     states: list[HttpRequestState],
 ) -> None:
     request = request_()
     assert (request.state, request.has_started, request.has_ended) == (RECEIVED, False, False)
-    await play(request)
+    await exercise(request)
     assert request.states == states
     assert request.has_ended
 

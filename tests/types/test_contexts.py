@@ -19,7 +19,7 @@ from colonnade.protocol.types import (
     ReadResourceResult,
 )
 from live import live
-from server.raw_client import JSON, talk
+from server.raw_client import JSON, raw_client
 
 
 @dataclass
@@ -170,6 +170,6 @@ async def test_a_context_gives_what_its_types_say(revision: Revision) -> None:
         tools += [asks, asks_and_waits]
     for tool in tools:
         server.tool(tool)
-    async with talk(server, revision, answer=_answer) as client:
+    async with raw_client(server, revision, answer=_answer) as client:
         for tool in tools:
             assert await client.text(tool.__name__) == "done", tool

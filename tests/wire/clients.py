@@ -26,7 +26,7 @@ MAX_ROUNDS = 8
 LINE_BYTES = 1024 * 1024
 
 INFO = {"name": "client", "version": "1.0"}
-NEWS = ("/list_changed", "resources/updated")
+CHANGE_NOTIFICATIONS = ("/list_changed", "resources/updated")
 Answers = dict[str, JSON]
 KINDS = {"elicitation/create": "action", "sampling/createMessage": "model", "roots/list": "roots"}
 
@@ -47,7 +47,7 @@ class Call(ABC):
         """Its answer has come."""
 
 
-class Talk(ABC):
+class WireClient(ABC):
     """One conversation of one client."""
 
     def __init__(self, transcript: Transcript, revision: Revision, can: JSON) -> None:
@@ -64,15 +64,15 @@ class Talk(ABC):
         """Send a request."""
 
     @abstractmethod
-    async def say(self, message: Any) -> None:
+    async def send(self, message: Any) -> None:
         """Send a message that nobody answers."""
 
     @abstractmethod
-    async def blurt(self, data: bytes) -> list[JSON]:
+    async def send_bytes(self, data: bytes) -> list[JSON]:
         """Send some bytes, and get what comes back."""
 
     @abstractmethod
-    async def news(self, count: int) -> list[JSON]:
+    async def notifications(self, count: int) -> list[JSON]:
         """Wait for so many messages that belong to no request, since the last request."""
 
     @abstractmethod
@@ -123,7 +123,7 @@ class Talk(ABC):
                 if isinstance(one, dict) and isinstance(one.get("id"), int | str):
                     self.method_of[one["id"]] = one.get("method", "")
 
-    def heard(self, text: str) -> list[JSON]:
+    def received(self, text: str) -> list[JSON]:
         return self.transcript.heard(text, self.method_of)
 
     async def open(self) -> JSON:
@@ -137,14 +137,14 @@ class Talk(ABC):
                 "clientInfo": INFO,
             }
             answer = await self.ask("initialize", params)
-            await self.tell("notifications/initialized")
+            await self.notify("notifications/initialized")
         await self.opened()
         return answer["result"]
 
-    async def tell(self, method: str, params: JSON | None = None) -> None:
+    async def notify(self, method: str, params: JSON | None = None) -> None:
         """Send a notification."""
         message: JSON = {"jsonrpc": "2.0", "method": method}
-        await self.say(message | ({"params": params} if params is not None else {}))
+        await self.send(message | ({"params": params} if params is not None else {}))
 
     async def ask(
         self,
@@ -189,7 +189,7 @@ class Talk(ABC):
             return  # nobody is at home
         answer = left.pop(key)
         outcome = {"error": answer} if "code" in answer else {"result": answer}
-        await self.say({"jsonrpc": "2.0", "id": question["id"], **outcome})
+        await self.send({"jsonrpc": "2.0", "id": question["id"], **outcome})
 
     def retried(self, params: JSON | None, result: JSON, answers: Answers) -> JSON:
         """The params of the next try."""
@@ -206,15 +206,15 @@ class Talk(ABC):
 class DuplexCall(Call):
     """A request on a channel that carries everything."""
 
-    def __init__(self, talk: "Duplex", id: Any, method: str, params: JSON) -> None:
+    def __init__(self, client: "Duplex", id: Any, method: str, params: JSON) -> None:
         super().__init__(id, method, params)
-        self._talk = talk
+        self._client = client
 
     async def next(self) -> JSON:
-        return await self._talk.next()
+        return await self._client.next()
 
 
-class Duplex(Talk):
+class Duplex(WireClient):
     """A conversation where all that the server says comes on one channel."""
 
     def __init__(self, *args: Any) -> None:
@@ -232,31 +232,31 @@ class Duplex(Talk):
     async def begin(self, method: str, params: JSON | None = None, **how: Any) -> Call:
         self._fresh.clear()
         id, message = self.request(method, params, **how)
-        await self.say(message)
+        await self.send(message)
         return DuplexCall(self, id, method, message.get("params", {}))
 
-    async def say(self, message: Any) -> None:
+    async def send(self, message: Any) -> None:
         await self.put(json.dumps(message, ensure_ascii=False).encode())
 
-    async def blurt(self, data: bytes) -> list[JSON]:
+    async def send_bytes(self, data: bytes) -> list[JSON]:
         self.note(data)
         await self.put(data)
         return await self.take()
 
     async def next(self) -> JSON:
         (message,) = await self.take()
-        if str(message.get("method", "")).endswith(NEWS):
+        if str(message.get("method", "")).endswith(CHANGE_NOTIFICATIONS):
             self._fresh.append(message)
         return message
 
-    async def news(self, count: int) -> list[JSON]:
+    async def notifications(self, count: int) -> list[JSON]:
         while len(self._fresh) < count:
             await self.next()
         found, self._fresh = self._fresh, []
         return found
 
     async def give_up(self, call: Call) -> None:
-        await self.tell("notifications/cancelled", {"requestId": call.id, "reason": "enough"})
+        await self.notify("notifications/cancelled", {"requestId": call.id, "reason": "enough"})
 
 
 class Pipe(Duplex):
@@ -269,8 +269,8 @@ class Pipe(Duplex):
         cls, transcript: Transcript, revision: Revision, can: JSON, log: TextIO
     ) -> "Pipe":
         """A talk with a process of its own."""
-        talk = cls(transcript, revision, can)
-        talk.process = await asyncio.create_subprocess_exec(
+        client = cls(transcript, revision, can)
+        client.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "wire.server"),
             cwd=TESTS,
             stdin=asyncio.subprocess.PIPE,
@@ -278,7 +278,7 @@ class Pipe(Duplex):
             stderr=log,
             limit=LINE_BYTES,
         )
-        return talk
+        return client
 
     async def put(self, data: bytes) -> None:
         assert self.process.stdin is not None
@@ -292,7 +292,7 @@ class Pipe(Duplex):
             line = await self.process.stdout.readline()
         assert line.endswith(b"\n"), f"the server said {line!r} and ended"
         text = line.decode().removesuffix("\n")
-        messages = self.heard(text)
+        messages = self.received(text)
         self.transcript.said(text, "<--")
         return messages
 
@@ -308,7 +308,7 @@ class Pipe(Duplex):
                 rest = await process.stdout.read()
                 code = await process.wait()
             for line in rest.decode().splitlines():
-                self.heard(line)
+                self.received(line)
                 self.transcript.said(line, "<--")
             self.transcript.remark(f"the server ends with {code}")
         finally:

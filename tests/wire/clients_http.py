@@ -9,8 +9,8 @@ from typing import Any
 
 from colonnade.protocol.revision import Revision
 from http_client import Response, Wire, written
-from wire.clients import WAIT_S, Call, Duplex, Talk
-from wire.transcript import JSON, Frame, Transcript, Visit
+from wire.clients import WAIT_S, Call, Duplex, WireClient
+from wire.transcript import JSON, Frame, HttpExchange, Transcript
 
 JSON_TYPE = "application/json"
 EVENTS_TYPE = "text/event-stream"
@@ -23,9 +23,9 @@ class Stream:
     """The answer to one request, as it comes."""
 
     def __init__(
-        self, transcript: Transcript, visit: Visit, wire: Wire, response: Response
+        self, transcript: Transcript, exchange: HttpExchange, wire: Wire, response: Response
     ) -> None:
-        self.visit = visit
+        self.visit = exchange
         self.wire = wire
         self._transcript = transcript
         self._response = response
@@ -60,19 +60,19 @@ class Stream:
         self.visit.frames.append(frame)
         return frame
 
-    async def message(self, talk: Talk, arrow: str = "   ") -> JSON | None:
+    async def message(self, client: WireClient, arrow: str = "   ") -> JSON | None:
         """The next message, which comes alone; None at the end."""
-        messages = await self.messages(talk, arrow)
+        messages = await self.messages(client, arrow)
         assert len(messages) <= 1, messages
         return messages[0] if messages else None
 
-    async def messages(self, talk: Talk, arrow: str = "   ") -> list[JSON]:
+    async def messages(self, client: WireClient, arrow: str = "   ") -> list[JSON]:
         """What the next event carries; nothing at the end. Empty ones are only written down."""
         while (frame := await self.frame()) is not None:
-            messages = talk.heard(frame.data) if frame.data else []
+            messages = client.received(frame.data) if frame.data else []
             if frame.id is not None:
-                talk.transcript.name(frame.id.rpartition("-")[0].rpartition("-")[0], "tag")
-            talk.transcript.framed(frame, arrow)
+                client.transcript.name(frame.id.rpartition("-")[0].rpartition("-")[0], "tag")
+            client.transcript.framed(frame, arrow)
             if messages:
                 return messages
         self._transcript.remark("the stream ends")
@@ -101,10 +101,12 @@ def framed(block: str) -> Frame:
 class PostCall(Call):
     """A request that was posted, and the answer to its POST."""
 
-    def __init__(self, talk: Talk, stream: Stream, id: Any, method: str, params: JSON) -> None:
+    def __init__(
+        self, client: WireClient, stream: Stream, id: Any, method: str, params: JSON
+    ) -> None:
         super().__init__(id, method, params)
         self.stream = stream
-        self._talk = talk
+        self._talk = client
 
     async def next(self) -> JSON:
         message = await self.maybe()
@@ -117,7 +119,7 @@ class PostCall(Call):
         if stream.visit.is_stream:
             return await stream.message(self._talk)
         text = (await stream.body()).decode()
-        (message,) = self._talk.heard(text)
+        (message,) = self._talk.received(text)
         self._talk.transcript.said(text, "   ")
         return message
 
@@ -127,7 +129,7 @@ class PostCall(Call):
             assert left is None, f"{left} came after the answer"
 
 
-class Visitor(Talk):
+class HttpClient(WireClient):
     """What all talks over HTTP have in common."""
 
     def __init__(self, transcript: Transcript, revision: Revision, can: JSON, port: int) -> None:
@@ -136,7 +138,7 @@ class Visitor(Talk):
         self.session: str | None = None
         self._wires: list[Wire] = []
 
-    async def visit(
+    async def exchange(
         self, method: str, path: str, body: bytes = b"", /, **headers: str | None
     ) -> Stream:
         """One HTTP request and the head of its answer."""
@@ -147,31 +149,33 @@ class Visitor(Talk):
         said |= {name.replace("_", "-"): value for name, value in headers.items()}
         wire = await Wire.open(self.port)
         self._wires.append(wire)
-        visit = Visit(method, path, body, said)
+        exchange = HttpExchange(method, path, body, said)
         shown = {
             name: "(none)" if value is None else value
             for name, value in said.items()
             if name not in usual or usual[name] != value
         }
-        self.transcript.visit(visit, {k: v for k, v in shown.items() if k in usual or said[k]})
+        self.transcript.exchange(
+            exchange, {k: v for k, v in shown.items() if k in usual or said[k]}
+        )
         await wire.send(written(method, path, said, body))
         async with asyncio.timeout(WAIT_S):
             response = await wire.head()
-        visit.status, visit.headers = response.status, response.headers
+        exchange.status, exchange.headers = response.status, response.headers
         assigned = response.headers.get("mcp-session-id")
         if assigned is not None:
             self.transcript.name(assigned, "session")
-        self.transcript.answered(visit)
-        return Stream(self.transcript, visit, wire, response)
+        self.transcript.answered(exchange)
+        return Stream(self.transcript, exchange, wire, response)
 
     async def whole(
         self, method: str, path: str, body: bytes = b"", /, **headers: str | None
-    ) -> Visit:
+    ) -> HttpExchange:
         """One HTTP request and its whole answer, which is no stream."""
-        stream = await self.visit(method, path, body, **headers)
+        stream = await self.exchange(method, path, body, **headers)
         answer = await stream.body()
         if answer:
-            self.heard(answer.decode())
+            self.received(answer.decode())
             self.transcript.said(answer, "   ")
         return stream.visit
 
@@ -183,7 +187,7 @@ class Visitor(Talk):
 # ---------------------------------------------------------------- sessions and single posts
 
 
-class Posts(Visitor):
+class Posts(HttpClient):
     """Streamable HTTP: each message is a POST; what belongs to none comes on the stream of a GET,
     or of a request that listens."""
 
@@ -211,16 +215,16 @@ class Posts(Visitor):
         id, message = self.request(method, params, **how)
         body = json.dumps(message, ensure_ascii=False).encode()
         headers = self.headers_for(message) | how.get("headers", {})
-        stream = await self.visit("POST", self.path, body, **headers)
+        stream = await self.exchange("POST", self.path, body, **headers)
         if self.revision.http.sessions or self.revision.handshake:
             self.session = self.session or stream.visit.headers.get("mcp-session-id")
         return PostCall(self, stream, id, method, message.get("params", {}))
 
-    async def say(self, message: Any) -> None:
+    async def send(self, message: Any) -> None:
         body = json.dumps(message, ensure_ascii=False).encode()
         await self.whole("POST", self.path, body, **self.headers_for(message))
 
-    async def blurt(self, data: bytes) -> list[JSON]:
+    async def send_bytes(self, data: bytes) -> list[JSON]:
         self.note(data)
         try:
             message = json.loads(data)
@@ -242,9 +246,9 @@ class Posts(Visitor):
     async def get(self, **headers: str | None) -> Stream:
         """Open a stream."""
         said = {"accept": EVENTS_TYPE, **self.headers_for(None), **headers}
-        return await self.visit("GET", self.path, **said)
+        return await self.exchange("GET", self.path, **said)
 
-    async def news(self, count: int) -> list[JSON]:
+    async def notifications(self, count: int) -> list[JSON]:
         assert self.listening is not None
         found = [await self.listening.message(self, "<==") for _ in range(count)]
         return [message for message in found if message is not None]
@@ -254,7 +258,7 @@ class Posts(Visitor):
         if not self.revision.handshake:
             call.stream.leave()
             return
-        await self.tell("notifications/cancelled", {"requestId": call.id, "reason": "enough"})
+        await self.notify("notifications/cancelled", {"requestId": call.id, "reason": "enough"})
         assert await call.maybe() is None, "a cancelled call was answered"
 
     async def close(self) -> None:
@@ -269,7 +273,7 @@ class Posts(Visitor):
 # ---------------------------------------------------------------- the first revision's own way
 
 
-class Events(Visitor, Duplex):
+class Events(HttpClient, Duplex):
     """HTTP+SSE: a GET opens the stream that carries all that the server says."""
 
     endpoint = ""
@@ -280,23 +284,23 @@ class Events(Visitor, Duplex):
         cls, transcript: Transcript, revision: Revision, can: JSON, port: int
     ) -> "Events":
         """A talk whose stream has said where to post."""
-        talk = cls(transcript, revision, can, port)
-        talk.stream = await talk.visit("GET", "/sse", accept=EVENTS_TYPE)
-        frame = await talk.stream.frame()
+        client = cls(transcript, revision, can, port)
+        client.stream = await client.exchange("GET", "/sse", accept=EVENTS_TYPE)
+        frame = await client.stream.frame()
         assert frame is not None
-        talk.endpoint = frame.data or ""
-        transcript.name(talk.endpoint.partition("session_id=")[2], "session")
+        client.endpoint = frame.data or ""
+        transcript.name(client.endpoint.partition("session_id=")[2], "session")
         transcript.framed(frame, "<==")
-        return talk
+        return client
 
     async def put(self, data: bytes) -> None:
         await self.whole("POST", self.endpoint, data)
 
-    async def blurt(self, data: bytes) -> list[JSON]:
+    async def send_bytes(self, data: bytes) -> list[JSON]:
         self.note(data)
         before = len(self.transcript.messages)
-        visit = await self.whole("POST", self.endpoint, data)
-        if visit.status < 300:
+        exchange = await self.whole("POST", self.endpoint, data)
+        if exchange.status < 300:
             return await self.take()
         return [message.members for message in self.transcript.messages[before:]]
 
@@ -304,10 +308,10 @@ class Events(Visitor, Duplex):
         frame = await self.stream.frame()
         assert frame is not None
         assert frame.data is not None
-        messages = self.heard(frame.data)
+        messages = self.received(frame.data)
         self.transcript.framed(frame, "<==")
         return messages
 
     async def close(self) -> None:
         self.stream.leave()
-        await Visitor.close(self)
+        await HttpClient.close(self)

@@ -15,28 +15,28 @@ from typing import NamedTuple, TextIO
 from urllib.parse import urlsplit
 
 from colonnade.protocol.revision import ALL, ChangeNotifications, HttpBinding, Revision
-from wire.clients import TESTS, WAIT_S, Duplex, Pipe, Talk
-from wire.clients_http import Events, Posts, Visitor
+from wire.clients import TESTS, WAIT_S, Duplex, Pipe, WireClient
+from wire.clients_http import Events, HttpClient, Posts
 from wire.script import (
     CAN,
     EVERYTHING,
     MAIN,
-    Scene,
+    Step,
     able_to_do_everything,
     able_to_do_nothing,
     early,
     ending,
 )
-from wire.script_http import scenes_for
+from wire.script_http import steps_for
 from wire.transcript import JSON, Transcript
 
 FOLDER = Path(__file__).resolve().parent / "goldens"
-PLAY_S = 120.0
+CONVERSATION_S = 120.0
 # What is shown of a play that failed.
 LAST_LINES = 60
 
 
-class Play(NamedTuple):
+class Conversation(NamedTuple):
     """A revision on a wire."""
 
     revision: Revision
@@ -51,73 +51,79 @@ class Play(NamedTuple):
         return FOLDER / f"{self.name}.txt"
 
 
-def _plays() -> list[Play]:
-    found: list[Play] = []
+def _conversations() -> list[Conversation]:
+    found: list[Conversation] = []
     for revision in ALL:
-        found.append(Play(revision, "stdio"))
+        found.append(Conversation(revision, "stdio"))
         if revision.http.binding is HttpBinding.HTTP_SSE:
-            found.append(Play(revision, "sse"))
+            found.append(Conversation(revision, "sse"))
         # The first revision, too: deployed clients of it post to one path (D8).
-        found.append(Play(revision, "http"))
+        found.append(Conversation(revision, "http"))
     return found
 
 
-PLAYS = _plays()
+CONVERSATIONS = _conversations()
 
 
 @dataclass
-class Played:
+class Recording:
     """What came of a play, and what the server wrote into its log meanwhile."""
 
     transcript: Transcript
     log: str
 
 
-class Stand:
+class WireServer:
     """The process that serves every play over HTTP, and what was played on it."""
 
     def __init__(self, port: int, process: subprocess.Popen[str], log: Path) -> None:
         self.port = port
         self.process = process
         self.log = log
-        self._played: dict[Play, Played] = {}
+        self._recordings: dict[Conversation, Recording] = {}
 
-    def played(self, play: Play) -> Played:
+    def recording(self, conversation: Conversation) -> Recording:
         """A play, played."""
-        if play not in self._played:
-            self._played[play] = asyncio.run(self._play(play))
-        return self._played[play]
+        if conversation not in self._recordings:
+            self._recordings[conversation] = asyncio.run(self._record(conversation))
+        return self._recordings[conversation]
 
-    async def _play(self, play: Play) -> Played:
-        transcript = Transcript(play.revision)
+    async def _record(self, conversation: Conversation) -> Recording:
+        transcript = Transcript(conversation.revision)
         before = self.log.stat().st_size
         with tempfile.TemporaryFile("w+") as own:
             try:
-                async with asyncio.timeout(PLAY_S):
-                    await _perform(play, transcript, self, own)
+                async with asyncio.timeout(CONVERSATION_S):
+                    await _run(conversation, transcript, self, own)
             except BaseException as error:
                 error.add_note("\n".join(["so far:", *transcript.lines[-LAST_LINES:]]))
                 raise
-            if play.wire == "stdio":
+            if conversation.wire == "stdio":
                 own.seek(0)
-                return Played(transcript, own.read())
-        return Played(transcript, self.log.read_bytes()[before:].decode())
+                return Recording(transcript, own.read())
+        return Recording(transcript, self.log.read_bytes()[before:].decode())
 
-    async def come(self, play: Play, exits: contextlib.AsyncExitStack) -> Talk:
+    async def connect(
+        self, conversation: Conversation, exits: contextlib.AsyncExitStack
+    ) -> WireClient:
         """One more client over HTTP, until the stack is left."""
-        talk = await self.visitor(play, Transcript(play.revision), CAN[play.revision.date])
-        exits.push_async_callback(talk.close)
-        return talk
+        client = await self.http_client(
+            conversation, Transcript(conversation.revision), CAN[conversation.revision.date]
+        )
+        exits.push_async_callback(client.close)
+        return client
 
-    async def visitor(self, play: Play, transcript: Transcript, can: JSON) -> Visitor:
+    async def http_client(
+        self, conversation: Conversation, transcript: Transcript, can: JSON
+    ) -> HttpClient:
         """A client over HTTP, in the way of the play."""
-        if play.wire == "sse":
-            return await Events.start(transcript, play.revision, can, self.port)
-        return Posts(transcript, play.revision, can, self.port)
+        if conversation.wire == "sse":
+            return await Events.start(transcript, conversation.revision, can, self.port)
+        return Posts(transcript, conversation.revision, can, self.port)
 
 
 @contextlib.contextmanager
-def standing(folder: Path) -> Generator[Stand]:
+def serving(folder: Path) -> Generator[WireServer]:
     """Serve over HTTP for as long as this is entered."""
     log = folder / "server.log"
     with log.open("w") as errors:
@@ -133,7 +139,7 @@ def standing(folder: Path) -> Generator[Stand]:
         assert process.stdout is not None
         port = urlsplit(process.stdout.readline().strip()).port
         assert port is not None, log.read_text()
-        yield Stand(port, process, log)
+        yield WireServer(port, process, log)
         process.terminate()
         assert process.wait(WAIT_S) == 0, log.read_text()
     finally:
@@ -146,43 +152,45 @@ def standing(folder: Path) -> Generator[Stand]:
 # ---------------------------------------------------------------- one play
 
 
-async def _perform(play: Play, transcript: Transcript, stand: Stand, log: TextIO) -> None:
-    def talking(can: JSON) -> contextlib.AbstractAsyncContextManager[Talk]:
-        return _talking(play, transcript, can, stand, log)
+async def _run(
+    conversation: Conversation, transcript: Transcript, server: WireServer, log: TextIO
+) -> None:
+    def talking(can: JSON) -> contextlib.AbstractAsyncContextManager[WireClient]:
+        return _connected(conversation, transcript, can, server, log)
 
-    async with talking(CAN[play.revision.date]) as talk:
-        if isinstance(talk, Duplex):
-            await _act(talk, early)
-        for scene in MAIN:
-            await _act(talk, scene)
-        for scene in scenes_for(talk) if isinstance(talk, Visitor) else ():
-            await _act(talk, scene)
+    async with talking(CAN[conversation.revision.date]) as client:
+        if isinstance(client, Duplex):
+            await _run_step(client, early)
+        for step in MAIN:
+            await _run_step(client, step)
+        for step in steps_for(client) if isinstance(client, HttpClient) else ():
+            await _run_step(client, step)
         if (
-            isinstance(talk, Pipe)
-            and talk.revision.change_notifications is ChangeNotifications.LISTEN
+            isinstance(client, Pipe)
+            and client.revision.change_notifications is ChangeNotifications.LISTEN
         ):
-            await _act(talk, ending)
-    for scene, can in ((able_to_do_nothing, {}), (able_to_do_everything, EVERYTHING)):
-        async with talking(can) as talk:
-            await _act(talk, scene)
+            await _run_step(client, ending)
+    for step, can in ((able_to_do_nothing, {}), (able_to_do_everything, EVERYTHING)):
+        async with talking(can) as client:
+            await _run_step(client, step)
 
 
-async def _act(talk: Talk, scene: Scene) -> None:
-    talk.transcript.scene(scene.__doc__ or "")
-    await scene(talk)
+async def _run_step(client: WireClient, step: Step) -> None:
+    client.transcript.step(step.__doc__ or "")
+    await step(client)
 
 
 @contextlib.asynccontextmanager
-async def _talking(
-    play: Play, transcript: Transcript, can: JSON, stand: Stand, log: TextIO
-) -> AsyncGenerator[Talk]:
-    transcript.scene("A client comes")
-    if play.wire == "stdio":
-        talk: Talk = await Pipe.start(transcript, play.revision, can, log)
+async def _connected(
+    conversation: Conversation, transcript: Transcript, can: JSON, server: WireServer, log: TextIO
+) -> AsyncGenerator[WireClient]:
+    transcript.step("A client comes")
+    if conversation.wire == "stdio":
+        client: WireClient = await Pipe.start(transcript, conversation.revision, can, log)
     else:
-        talk = await stand.visitor(play, transcript, can)
+        client = await server.http_client(conversation, transcript, can)
     try:
-        yield talk
-        transcript.scene("It goes")
+        yield client
+        transcript.step("It goes")
     finally:
-        await talk.close()
+        await client.close()

@@ -18,7 +18,7 @@ JSON = dict[str, Any]
 # A noun and its members. `member:noun` holds one, `member:noun*` a list, `member:noun%` an object
 # of them by name, `member:=text` a constant; without, it may be anything. `@` and a date: since;
 # `~` and a date: the last to have it. What a noun says of itself stands first, before the bar.
-NOUNS = """
+TYPES = """
 initialize           ~2025-11-25 | protocolVersion capabilities:server-can serverInfo:implementation instructions _meta:meta
 server/discover      @2026-07-28 | supportedVersions capabilities:server-can instructions
 ping                 ~2025-11-25 |
@@ -132,7 +132,7 @@ class Member(NamedTuple):
     until: str | None
 
 
-class NounLine(NamedTuple):
+class TypeLine(NamedTuple):
     """A line of the table."""
 
     name: str
@@ -156,9 +156,9 @@ def member(text: str) -> Member:
     )
 
 
-def _table() -> dict[str, NounLine]:
-    table: dict[str, NounLine] = {}
-    for line in NOUNS.strip().splitlines():
+def _table() -> dict[str, TypeLine]:
+    table: dict[str, TypeLine] = {}
+    for line in TYPES.strip().splitlines():
         if not line:
             continue
         head, _, rest = line.partition("|")
@@ -166,7 +166,7 @@ def _table() -> dict[str, NounLine]:
         span = _SPAN.fullmatch(words.pop() if words[-1][0] in "@~" else "")
         assert span is not None, head
         name, members = " ".join(words), {one.name: one for one in map(member, rest.split())}
-        table[name] = NounLine(name, span["since"], span["until"], members)
+        table[name] = TypeLine(name, span["since"], span["until"], members)
     return table
 
 

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from colonnade.protocol.revision import ChangeNotifications, InputRequests
-from wire.clients import INFO, Call, Duplex, Pipe, Talk
+from wire.clients import INFO, Call, Duplex, Pipe, WireClient
 from wire.clients_http import PostCall, Posts
 from wire.transcript import JSON
 
-Scene = Callable[[Talk], Awaitable[None]]
+Step = Callable[[WireClient], Awaitable[None]]
 
 # What a client of each revision can declare, and what one that says too much declares.
 _ROOTS: JSON = {"roots": {"listChanged": True}, "sampling": {}}
@@ -47,9 +47,9 @@ USED: JSON = {"role": "assistant", "content": [USE], "model": "m1", "stopReason"
 ORDER = accept(name="Ada", amount=2, price=1.5, gift=True, size="L", colours=["red"])
 
 
-def in_words(talk: Talk, answer: JSON) -> JSON:
+def in_words(client: WireClient, answer: JSON) -> JSON:
     """An answer to a form whose several choices were asked for in words."""
-    if talk.revision.elicitation.multi_select:
+    if client.revision.elicitation.multi_select:
         return answer
     content = {
         key: ", ".join(value) if isinstance(value, list) else value
@@ -61,189 +61,192 @@ def in_words(talk: Talk, answer: JSON) -> JSON:
 # ---------------------------------------------------------------- who is there
 
 
-async def meeting(talk: Talk) -> None:
+async def meeting(client: WireClient) -> None:
     """They meet, and a sign of life"""
-    await talk.open()
-    await talk.ask("ping")
-    await talk.call("who")
-    await talk.call("maps_route", {"to": "Oslo"})
+    await client.open()
+    await client.ask("ping")
+    await client.call("who")
+    await client.call("maps_route", {"to": "Oslo"})
 
 
-async def lists(talk: Talk) -> None:
+async def lists(client: WireClient) -> None:
     """All that there is, page after page"""
     for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list"):
         params: JSON = {}
         while True:
-            result = (await talk.ask(method, params))["result"]
+            result = (await client.ask(method, params))["result"]
             if "nextCursor" not in result:
                 break
             params = {"cursor": result["nextCursor"]}
-    await talk.ask("tools/list", {"cursor": "b3RoZXI"})
+    await client.ask("tools/list", {"cursor": "b3RoZXI"})
 
 
 # ---------------------------------------------------------------- tools
 
 
-async def content(talk: Talk) -> None:
+async def content(client: WireClient) -> None:
     """Every kind of content"""
     for tool in ("short_blocks", "every_block", "nothing", "half"):
-        await talk.call(tool)
+        await client.call(tool)
 
 
-async def structured(talk: Talk) -> None:
+async def structured(client: WireClient) -> None:
     """Structured results: objects, others, none"""
-    await talk.call("forecast", {"city": "Oslo", "days": "2"})
-    await talk.call("count")
-    await talk.call("several", {})
-    await talk.call("perhaps")
-    await talk.call("perhaps", {"given": True})
-    await talk.call("bare")
-    await talk.call("anything", {"any": {"deep": [1]}})
-    await talk.call("full")
+    await client.call("forecast", {"city": "Oslo", "days": "2"})
+    await client.call("count")
+    await client.call("several", {})
+    await client.call("perhaps")
+    await client.call("perhaps", {"given": True})
+    await client.call("bare")
+    await client.call("anything", {"any": {"deep": [1]}})
+    await client.call("full")
 
 
-async def failures(talk: Talk) -> None:
+async def failures(client: WireClient) -> None:
     """Every way to fail"""
     for tool in ("refuse", "crash", "slow", "broken_promise"):
-        await talk.call(tool)
-    await talk.call("nobody")
-    await talk.call("forecast", {"city": "Oslo", "days": "soon"})
-    await talk.call("forecast", {"town": "Oslo"})
-    await talk.call("forecast", {"city": ["Oslo"], "unit": "K"})
-    await talk.ask("tools/call", {"name": "forecast", "arguments": ["Oslo"]})
-    await talk.ask("tools/call", {"arguments": {}})
-    await talk.ask("tools/juggle")
+        await client.call(tool)
+    await client.call("nobody")
+    await client.call("forecast", {"city": "Oslo", "days": "soon"})
+    await client.call("forecast", {"town": "Oslo"})
+    await client.call("forecast", {"city": ["Oslo"], "unit": "K"})
+    await client.ask("tools/call", {"name": "forecast", "arguments": ["Oslo"]})
+    await client.ask("tools/call", {"arguments": {}})
+    await client.ask("tools/juggle")
 
 
-async def reports(talk: Talk) -> None:
+async def reports(client: WireClient) -> None:
     """Progress and log"""
-    await talk.call("report")
-    if talk.revision.handshake:
-        await talk.ask("logging/setLevel", {"level": "loud"})
-        await talk.ask("logging/setLevel", {"level": "warning"})
-        await talk.call("report", meta={"progressToken": "p1"})
-        await talk.ask("logging/setLevel", {"level": "debug"})
-        await talk.call("report", meta={"progressToken": 7})
-        await talk.ask("logging/setLevel", {"level": "emergency"})
+    await client.call("report")
+    if client.revision.handshake:
+        await client.ask("logging/setLevel", {"level": "loud"})
+        await client.ask("logging/setLevel", {"level": "warning"})
+        await client.call("report", meta={"progressToken": "p1"})
+        await client.ask("logging/setLevel", {"level": "debug"})
+        await client.call("report", meta={"progressToken": 7})
+        await client.ask("logging/setLevel", {"level": "emergency"})
     else:
         level = "io.modelcontextprotocol/logLevel"
-        await talk.ask("logging/setLevel", {"level": "warning"})
-        await talk.call("report", meta={level: "loud"})
-        await talk.call("report", meta={level: "warning", "progressToken": "p1"})
-        await talk.call("report", meta={level: "debug", "progressToken": 7})
-    await talk.call("report", meta={"progressToken": 1.5})
+        await client.ask("logging/setLevel", {"level": "warning"})
+        await client.call("report", meta={level: "loud"})
+        await client.call("report", meta={level: "warning", "progressToken": "p1"})
+        await client.call("report", meta={level: "debug", "progressToken": 7})
+    await client.call("report", meta={"progressToken": 1.5})
 
 
 # ---------------------------------------------------------------- questions
 
 
-async def forms(talk: Talk) -> None:
+async def forms(client: WireClient) -> None:
     """The user is asked: filled in, declined, left, wrong"""
-    await talk.call("order", answers={"order": in_words(talk, ORDER)})
-    await talk.call("order", answers={"order": {"action": "decline"}})
-    await talk.call("order", answers={"order": {"action": "cancel"}})
-    await talk.call("order", answers={"order": accept(name="Ada", amount=99)})
-    chosen = in_words(talk, accept(titled="b", several=["x", "y"], mail="b@example.com", old="2"))
-    await talk.call("choose", answers={"choice": chosen})
-    await talk.call("book", {"flight": "F7"}, answers={"seat": accept(value="12A")})
-    await talk.call("maybe_book", answers={"seat": {"action": "decline"}})
-    if talk.revision.input_requests is InputRequests.AS_REQUEST and talk.revision.elicitation.modes:
-        await talk.call("order", answers={"order": {"code": -32603, "message": "no window"}})
+    await client.call("order", answers={"order": in_words(client, ORDER)})
+    await client.call("order", answers={"order": {"action": "decline"}})
+    await client.call("order", answers={"order": {"action": "cancel"}})
+    await client.call("order", answers={"order": accept(name="Ada", amount=99)})
+    chosen = in_words(client, accept(titled="b", several=["x", "y"], mail="b@example.com", old="2"))
+    await client.call("choose", answers={"choice": chosen})
+    await client.call("book", {"flight": "F7"}, answers={"seat": accept(value="12A")})
+    await client.call("maybe_book", answers={"seat": {"action": "decline"}})
+    if (
+        client.revision.input_requests is InputRequests.AS_REQUEST
+        and client.revision.elicitation.modes
+    ):
+        await client.call("order", answers={"order": {"code": -32603, "message": "no window"}})
 
 
-async def visits(talk: Talk) -> None:
+async def visits(client: WireClient) -> None:
     """The user is sent somewhere"""
-    await talk.call("visit", answers={"visit": {"action": "accept"}})
-    await talk.call("visit", answers={"visit": {"action": "decline"}})
-    await talk.call("visit_first", answers={"pay": {"action": "accept"}})
+    await client.call("visit", answers={"visit": {"action": "accept"}})
+    await client.call("visit", answers={"visit": {"action": "decline"}})
+    await client.call("visit_first", answers={"pay": {"action": "accept"}})
 
 
-async def models(talk: Talk) -> None:
+async def models(client: WireClient) -> None:
     """The client's model is asked, and its folders"""
-    await talk.call("write", answers={"write": written("Fine")})
-    if talk.revision.input_requests is InputRequests.AS_REQUEST:
-        await talk.call("write", answers={"write": {"code": -1, "message": "User rejected"}})
-    await talk.call("write_with_tools", answers={"first": USED, "last": written("A porch")})
-    await talk.call("folders", answers={"roots": ROOTS})
+    await client.call("write", answers={"write": written("Fine")})
+    if client.revision.input_requests is InputRequests.AS_REQUEST:
+        await client.call("write", answers={"write": {"code": -1, "message": "User rejected"}})
+    await client.call("write_with_tools", answers={"first": USED, "last": written("A porch")})
+    await client.call("folders", answers={"roots": ROOTS})
 
 
-async def rounds(talk: Talk) -> None:
+async def rounds(client: WireClient) -> None:
     """Several questions: in a row, together, in prompts and resources"""
-    key = f"{talk.revision.date} {type(talk).__name__}"
+    key = f"{client.revision.date} {type(client).__name__}"
     yes, name = accept(value=True), accept(value="Ada")
-    await talk.call("pay", {"key": key}, answers={"sure": yes, "name": name})
+    await client.call("pay", {"key": key}, answers={"sure": yes, "name": name})
     together = {"name": name, "greeting": written("Hi"), "roots": ROOTS}
-    await talk.call("all_at_once", answers=together)
-    await talk.call("hasty", answers={})
-    await talk.ask("prompts/get", {"name": "asking_prompt"}, answers={"about": name})
-    await talk.ask("resources/read", {"uri": "notes://asks"}, answers={"whom": name})
-    if talk.revision.input_requests is InputRequests.IN_RESULT:
-        await _states(talk)
+    await client.call("all_at_once", answers=together)
+    await client.call("hasty", answers={})
+    await client.ask("prompts/get", {"name": "asking_prompt"}, answers={"about": name})
+    await client.ask("resources/read", {"uri": "notes://asks"}, answers={"whom": name})
+    if client.revision.input_requests is InputRequests.IN_RESULT:
+        await _states(client)
 
 
-async def _states(talk: Talk) -> None:
+async def _states(client: WireClient) -> None:
     """State that comes back changed, for something else, too often, or not at all."""
-    asked = (await talk.call("order"))["result"]
+    asked = (await client.call("order"))["result"]
     params = {"name": "order", "inputResponses": {"order": ORDER}}
     for name, state in (("order", "A" + asked["requestState"]), ("choose", asked["requestState"])):
-        await talk.ask("tools/call", params | {"name": name, "requestState": state})
-    await talk.ask("tools/call", params)
-    asked = (await talk.call("vote"))["result"]
-    again = talk.retried({"name": "vote"}, asked, {"vote": accept(value=True)})
-    await talk.ask("tools/call", again)
-    await talk.ask("tools/call", again)
+        await client.ask("tools/call", params | {"name": name, "requestState": state})
+    await client.ask("tools/call", params)
+    asked = (await client.call("vote"))["result"]
+    again = client.retried({"name": "vote"}, asked, {"vote": accept(value=True)})
+    await client.ask("tools/call", again)
+    await client.ask("tools/call", again)
 
 
 # ---------------------------------------------------------------- state, resources, news
 
 
-async def handles(talk: Talk) -> None:
+async def handles(client: WireClient) -> None:
     """State that outlives a call"""
-    opened = await talk.call("open_basket")
+    opened = await client.call("open_basket")
     basket = opened["result"]["content"][0]["text"]
-    await talk.call("fill_basket", {"basket": basket, "item": "apple"})
-    await talk.call("fill_basket", {"basket": "basket_of_another", "item": "apple"})
+    await client.call("fill_basket", {"basket": basket, "item": "apple"})
+    await client.call("fill_basket", {"basket": "basket_of_another", "item": "apple"})
 
 
-async def resources(talk: Talk) -> None:
+async def resources(client: WireClient) -> None:
     """Resources: every kind of contents, and none"""
     for name in ("plain", "pixel", "several", "record", "crash", "nowhere"):
-        await talk.ask("resources/read", {"uri": f"notes://{name}"})
+        await client.ask("resources/read", {"uri": f"notes://{name}"})
     for uri in ("shelf://oak/top", "shelf://oak/side", "files://first.txt", "files://../server.py"):
-        await talk.ask("resources/read", {"uri": uri})
-    await talk.ask("resources/read", {})
-    await talk.call("look", {"uri": "notes://plain"})
-    await talk.call("look", {"uri": "notes://nowhere"})
+        await client.ask("resources/read", {"uri": uri})
+    await client.ask("resources/read", {})
+    await client.call("look", {"uri": "notes://plain"})
+    await client.call("look", {"uri": "notes://nowhere"})
 
 
-async def news(talk: Talk) -> None:
+async def news(client: WireClient) -> None:
     """Changes: of a resource, of one below it, of what is offered"""
     watched = ["notes://plain", "box://oak"]
     listening: Call | None = None
-    if talk.revision.change_notifications is ChangeNotifications.SESSION:
+    if client.revision.change_notifications is ChangeNotifications.SESSION:
         for uri in watched:
-            await talk.ask("resources/subscribe", {"uri": uri})
-        await talk.ask("resources/subscribe", {"uri": "nothing://here"})
+            await client.ask("resources/subscribe", {"uri": uri})
+        await client.ask("resources/subscribe", {"uri": "nothing://here"})
     else:
-        listening = await listen(talk, watched)
+        listening = await listen(client, watched)
     for uri in ("notes://plain", "box://oak/lid"):
-        await talk.call("touch", {"uri": uri})
-        await talk.news(1)
-    await talk.call("touch", {"uri": "notes://pixel"})
+        await client.call("touch", {"uri": uri})
+        await client.notifications(1)
+    await client.call("touch", {"uri": "notes://pixel"})
     for what in ("tools", "prompts", "resources"):
         for _ in ("added", "removed"):
-            await talk.call("change", {"what": what})
-            await talk.news(1)
+            await client.call("change", {"what": what})
+            await client.notifications(1)
     if listening is not None:
-        await talk.give_up(listening)
+        await client.give_up(listening)
     else:
         for uri in watched:
-            await talk.ask("resources/unsubscribe", {"uri": uri})
-    await talk.call("touch", {"uri": "notes://plain"})
-    await talk.call("who")
+            await client.ask("resources/unsubscribe", {"uri": uri})
+    await client.call("touch", {"uri": "notes://plain"})
+    await client.call("who")
 
 
-async def listen(talk: Talk, uris: list[str]) -> Call:
+async def listen(client: WireClient, uris: list[str]) -> Call:
     """Ask for all news, and hear that it was agreed to."""
     wanted = {
         "toolsListChanged": True,
@@ -251,28 +254,28 @@ async def listen(talk: Talk, uris: list[str]) -> Call:
         "resourcesListChanged": True,
         "resourceSubscriptions": uris,
     }
-    call = await talk.begin("subscriptions/listen", {"notifications": wanted})
+    call = await client.begin("subscriptions/listen", {"notifications": wanted})
     if isinstance(call, PostCall):
-        assert isinstance(talk, Posts)
-        talk.listening = call.stream
+        assert isinstance(client, Posts)
+        client.listening = call.stream
     await call.next()
     return call
 
 
-async def prompts(talk: Talk) -> None:
+async def prompts(client: WireClient) -> None:
     """Prompts: arguments, messages of every kind, failures"""
     get = "prompts/get"
     for arguments in ({"code": "x = 1"}, {"code": "x", "language": "go", "strict": "true"}):
-        await talk.ask(get, {"name": "review", "arguments": arguments})
-    await talk.ask(get, {"name": "every_message"})
-    await talk.ask(get, {"name": "review"})
-    await talk.ask(get, {"name": "review", "arguments": {"code": "x", "language": "perl"}})
-    await talk.ask(get, {"name": "nobody"})
-    await talk.ask(get, {"name": "crashing_prompt"})
-    await talk.ask(get, {"name": "refusing_prompt"})
+        await client.ask(get, {"name": "review", "arguments": arguments})
+    await client.ask(get, {"name": "every_message"})
+    await client.ask(get, {"name": "review"})
+    await client.ask(get, {"name": "review", "arguments": {"code": "x", "language": "perl"}})
+    await client.ask(get, {"name": "nobody"})
+    await client.ask(get, {"name": "crashing_prompt"})
+    await client.ask(get, {"name": "refusing_prompt"})
 
 
-async def completions(talk: Talk) -> None:
+async def completions(client: WireClient) -> None:
     """Completions: of types, of functions, with what is known already"""
     review, shelf = {"type": "ref/prompt", "name": "review"}, "shelf://{name}/{part}"
     template = {"type": "ref/resource", "uri": shelf}
@@ -288,44 +291,44 @@ async def completions(talk: Talk) -> None:
     ]
     for ref, name, value in asked:
         argument = {"name": name, "value": value}
-        await talk.ask("completion/complete", {"ref": ref, "argument": argument})
+        await client.ask("completion/complete", {"ref": ref, "argument": argument})
     known = {"context": {"arguments": {"part": "top"}}}
     argument = {"name": "name", "value": ""}
-    await talk.ask("completion/complete", {"ref": template, "argument": argument} | known)
+    await client.ask("completion/complete", {"ref": template, "argument": argument} | known)
 
 
 # ---------------------------------------------------------------- in each other's way
 
 
-async def cancelling(talk: Talk) -> None:
+async def cancelling(client: WireClient) -> None:
     """A call is given up; an id is used twice at once"""
-    key = f"{talk.revision.date} {type(talk).__name__}"
+    key = f"{client.revision.date} {type(client).__name__}"
     waiting = {"name": "wait", "arguments": {"key": key}}
-    call = await talk.begin("tools/call", waiting, meta={"progressToken": "w"})
+    call = await client.begin("tools/call", waiting, meta={"progressToken": "w"})
     await call.next()
-    _, twice = talk.request("tools/call", {"name": "who"}, id=call.id)
-    await talk.blurt(json.dumps(twice).encode())
-    await talk.give_up(call)
-    await talk.call("was_stopped", {"key": key})
-    await talk.tell("notifications/cancelled", {"requestId": 999})
+    _, twice = client.request("tools/call", {"name": "who"}, id=call.id)
+    await client.send_bytes(json.dumps(twice).encode())
+    await client.give_up(call)
+    await client.call("was_stopped", {"key": key})
+    await client.notify("notifications/cancelled", {"requestId": 999})
 
 
-async def batches(talk: Talk) -> None:
+async def batches(client: WireClient) -> None:
     """Several messages at once"""
-    items = [talk.request("tools/call", {"name": name})[1] for name in ("count", "nobody")]
-    items.append(talk.request("ping", None)[1])
+    items = [client.request("tools/call", {"name": name})[1] for name in ("count", "nobody")]
+    items.append(client.request("ping", None)[1])
     items.append({"jsonrpc": "2.0", "method": "notifications/unknown"})
-    await talk.blurt(json.dumps(items).encode())
-    await talk.blurt(b"[]")
-    if talk.revision.batches:
-        await talk.blurt(json.dumps([1, items[-1]]).encode())
-        opening = {"protocolVersion": talk.revision.date, "capabilities": {}, "clientInfo": INFO}
-        items = [talk.request("initialize", opening)[1], talk.request("ping", None)[1]]
-        await talk.blurt(json.dumps(items).encode())
-        await talk.say([{"jsonrpc": "2.0", "method": "notifications/unknown"}])
+    await client.send_bytes(json.dumps(items).encode())
+    await client.send_bytes(b"[]")
+    if client.revision.batches:
+        await client.send_bytes(json.dumps([1, items[-1]]).encode())
+        opening = {"protocolVersion": client.revision.date, "capabilities": {}, "clientInfo": INFO}
+        items = [client.request("initialize", opening)[1], client.request("ping", None)[1]]
+        await client.send_bytes(json.dumps(items).encode())
+        await client.send([{"jsonrpc": "2.0", "method": "notifications/unknown"}])
 
 
-async def oddities(talk: Talk) -> None:
+async def oddities(client: WireClient) -> None:
     """What a client should not say, and what it may say in vain"""
     for data in (
         b'{"jsonrpc":"2.0","id":70,"method":',
@@ -337,20 +340,20 @@ async def oddities(talk: Talk) -> None:
         b'"hello"',
         b'{"jsonrpc":"2.0","id":"\xff","method":"ping"}',
     ):
-        await talk.blurt(data)
-    await talk.tell("notifications/unknown", {"x": 1})
-    if talk.revision.handshake:
-        await talk.tell("notifications/roots/list_changed")
-        await talk.say({"jsonrpc": "2.0", "id": 999, "result": {}})
-        opening = {"protocolVersion": talk.revision.date, "capabilities": {}, "clientInfo": INFO}
-        _, again = talk.request("initialize", opening)
-        await talk.blurt(json.dumps(again).encode())
-    await talk.ask("tools/call", {"name": "count", "task": {"ttl": 1000}})
-    await talk.call("count", meta={"example.com/mine": [1]})
-    await talk.call("region", {"where": "north"})
+        await client.send_bytes(data)
+    await client.notify("notifications/unknown", {"x": 1})
+    if client.revision.handshake:
+        await client.notify("notifications/roots/list_changed")
+        await client.send({"jsonrpc": "2.0", "id": 999, "result": {}})
+        opening = {"protocolVersion": client.revision.date, "capabilities": {}, "clientInfo": INFO}
+        _, again = client.request("initialize", opening)
+        await client.send_bytes(json.dumps(again).encode())
+    await client.ask("tools/call", {"name": "count", "task": {"ttl": 1000}})
+    await client.call("count", meta={"example.com/mine": [1]})
+    await client.call("region", {"where": "north"})
 
 
-MAIN: tuple[Scene, ...] = (
+MAIN: tuple[Step, ...] = (
     *(meeting, lists, content, structured, failures, reports),
     *(forms, visits, models, rounds, handles, resources, news, prompts, completions),
     *(cancelling, batches, oddities),
@@ -360,37 +363,37 @@ MAIN: tuple[Scene, ...] = (
 # ---------------------------------------------------------------- other clients
 
 
-async def able_to_do_nothing(talk: Talk) -> None:
+async def able_to_do_nothing(client: WireClient) -> None:
     """A client that declares nothing is asked nothing"""
-    await talk.open()
+    await client.open()
     for tool in ("order", "book", "maybe_book", "visit", "visit_first", "write", "folders"):
-        await talk.call(tool)
-    await talk.ask("prompts/get", {"name": "asking_prompt"})
-    await talk.ask("resources/read", {"uri": "notes://asks"})
+        await client.call(tool)
+    await client.ask("prompts/get", {"name": "asking_prompt"})
+    await client.ask("resources/read", {"uri": "notes://asks"})
 
 
-async def able_to_do_everything(talk: Talk) -> None:
+async def able_to_do_everything(client: WireClient) -> None:
     """A client that declares more than its revision has gets no more than that"""
-    await talk.open()
-    await talk.call("order", answers={"order": in_words(talk, ORDER)})
-    await talk.call("visit", answers={"visit": {"action": "accept"}})
-    await talk.call("write_with_tools", answers={"first": USED, "last": written("A porch")})
+    await client.open()
+    await client.call("order", answers={"order": in_words(client, ORDER)})
+    await client.call("visit", answers={"visit": {"action": "accept"}})
+    await client.call("write_with_tools", answers={"first": USED, "last": written("A porch")})
 
 
-async def ending(talk: Talk) -> None:
+async def ending(client: WireClient) -> None:
     """The server is told to end while somebody listens"""
-    assert isinstance(talk, Pipe)
-    call = await listen(talk, [])
-    talk.process.terminate()
-    talk.transcript.remark("the server is told to end")
-    await talk.outcome(call)
+    assert isinstance(client, Pipe)
+    call = await listen(client, [])
+    client.process.terminate()
+    client.transcript.remark("the server is told to end")
+    await client.outcome(call)
 
 
-async def early(talk: Talk) -> None:
+async def early(client: WireClient) -> None:
     """Before anything else: what a client may say, and what not"""
-    assert isinstance(talk, Duplex)
-    await talk.blurt(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}')
-    await talk.blurt(b"not even JSON")
-    if talk.revision.handshake:
-        await talk.blurt(b'{"jsonrpc":"2.0","id":2,"method":"ping"}')
-        await talk.blurt(b'{"jsonrpc":"2.0","id":3,"method":"initialize","params":{}}')
+    assert isinstance(client, Duplex)
+    await client.send_bytes(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}')
+    await client.send_bytes(b"not even JSON")
+    if client.revision.handshake:
+        await client.send_bytes(b'{"jsonrpc":"2.0","id":2,"method":"ping"}')
+        await client.send_bytes(b'{"jsonrpc":"2.0","id":3,"method":"initialize","params":{}}')

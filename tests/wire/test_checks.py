@@ -12,7 +12,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, Revision
 from wire.http_rules import breaches
 from wire.known_members import CACHEABLE, CACHED, EVERY_RESULT, TABLE, Member, Reader, knows, member
-from wire.transcript import Frame, Visit
+from wire.transcript import Frame, HttpExchange
 
 JSON = dict[str, Any]
 OLDEST, MARCH, JUNE, NOVEMBER, NEWEST = (revision.date for revision in ALL)
@@ -219,7 +219,7 @@ def test_what_came_later_or_ended_earlier_is_complained_of(
     assert {date for date in dates if Reader(date).read(message, answers) == []} == known_in
 
 
-# ---------------------------------------------------------------- manners
+# ---------------------------------------------------------------- rules of HTTP
 
 POST = b'{"jsonrpc":"2.0","id":1,"method":"tools/call"}'
 TOLD = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
@@ -234,12 +234,14 @@ STREAM = {
 }
 
 
-def posted(body: bytes, status: int, headers: JSON, answer: bytes = b"", *frames: Frame) -> Visit:
+def posted(
+    body: bytes, status: int, headers: JSON, answer: bytes = b"", *frames: Frame
+) -> HttpExchange:
     """A POST and all that came back."""
-    return Visit("POST", "/mcp", body, {}, status, headers, list(frames), answer, whole=True)
+    return HttpExchange("POST", "/mcp", body, {}, status, headers, list(frames), answer, whole=True)
 
 
-def streamed(*frames: Frame, **headers: str) -> Visit:
+def streamed(*frames: Frame, **headers: str) -> HttpExchange:
     return posted(
         POST, 200, STREAM | {k.replace("_", "-"): v for k, v in headers.items()}, b"", *frames
     )
@@ -248,8 +250,8 @@ def streamed(*frames: Frame, **headers: str) -> Visit:
 PRIME = Frame(id="t-1-0", retry="1000", data="")
 NUMBERED = Frame(id="t-1-1", data=ANSWER)
 ID = "a-session-that-nobody-guesses"
-# A visit, on which wire, and the revisions whose manners it is.
-VISITS: list[tuple[Visit, str, set[str]]] = [
+# An exchange, on which wire, and the revisions in which it is correct.
+EXCHANGES: list[tuple[HttpExchange, str, set[str]]] = [
     (posted(POST, 200, PLAIN, ANSWER.encode()), "http", {OLDEST, MARCH, JUNE, NOVEMBER, NEWEST}),
     (posted(POST, 200, {}, ANSWER.encode()), "http", set()),
     (posted(POST, 202, {}), "http", set()),
@@ -283,10 +285,12 @@ VISITS: list[tuple[Visit, str, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("visit", "wire", "manners_of"), VISITS)
-def test_bad_manners_are_seen(visit: Visit, wire: str, manners_of: set[str]) -> None:
+@pytest.mark.parametrize(("exchange", "wire", "correct_in"), EXCHANGES)
+def test_a_broken_rule_of_http_is_seen(
+    exchange: HttpExchange, wire: str, correct_in: set[str]
+) -> None:
     dates = [OLDEST] if wire == "sse" else [revision.date for revision in ALL]
-    assert {date for date in dates if breaches(date, wire, [visit]) == []} == manners_of
+    assert {date for date in dates if breaches(date, wire, [exchange]) == []} == correct_in
 
 
 @pytest.mark.parametrize(
@@ -298,6 +302,6 @@ def test_bad_manners_are_seen(visit: Visit, wire: str, manners_of: set[str]) -> 
         [Frame(event="endpoint", data="/messages"), Frame(event="message", data=ANSWER, id="1")],
     ],
 )
-def test_bad_manners_of_the_first_transport_are_seen(frames: list[Frame]) -> None:
-    visit = Visit("GET", "/sse", b"", {}, 200, dict(STREAM), frames)
-    assert breaches(OLDEST, "sse", [visit])
+def test_bad_correct_in_the_first_transport_are_seen(frames: list[Frame]) -> None:
+    exchange = HttpExchange("GET", "/sse", b"", {}, 200, dict(STREAM), frames)
+    assert breaches(OLDEST, "sse", [exchange])

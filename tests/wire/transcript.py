@@ -47,7 +47,7 @@ class Frame:
 
 
 @dataclass
-class Visit:
+class HttpExchange:
     """One HTTP request and all that came back."""
 
     method: str
@@ -81,7 +81,7 @@ class Transcript:
         self.revision = revision
         self.lines: list[str] = []
         self.messages: list[Message] = []
-        self.visits: list[Visit] = []
+        self.http_exchanges: list[HttpExchange] = []
         self.crashes: list[str] = []
         self._names: dict[str, str] = {}
         self._shown: set[str] = set()
@@ -91,7 +91,7 @@ class Transcript:
     def text(self) -> str:
         return "\n".join(self.lines).strip() + "\n"
 
-    def scene(self, words: str) -> None:
+    def step(self, words: str) -> None:
         self.lines += ["", f"=== {words}", ""]
 
     def remark(self, words: str) -> None:
@@ -160,20 +160,20 @@ class Transcript:
 
     # ------------------------------------------------------------ HTTP
 
-    def visit(self, visit: Visit, said: dict[str, str | None]) -> None:
+    def exchange(self, exchange: HttpExchange, said: dict[str, str | None]) -> None:
         """The client's side of a request."""
-        self.visits.append(visit)
+        self.http_exchanges.append(exchange)
         shown = [f"{name}: {value}" for name, value in said.items() if value is not None]
-        self.line("-->", f"{visit.method} {visit.path}{_bracketed(shown)}")
-        if visit.body:
-            self.said(visit.body, "   ")
+        self.line("-->", f"{exchange.method} {exchange.path}{_bracketed(shown)}")
+        if exchange.body:
+            self.said(exchange.body, "   ")
 
-    def answered(self, visit: Visit, arrow: str = "<--") -> None:
+    def answered(self, exchange: HttpExchange, arrow: str = "<--") -> None:
         """The head of the answer, and its body where it is no stream."""
         shown = [
-            f"{name}: {value}" for name, value in visit.headers.items() if name not in PLUMBING
+            f"{name}: {value}" for name, value in exchange.headers.items() if name not in PLUMBING
         ]
-        self.line(arrow, f"{visit.status}{_bracketed(shown)}")
+        self.line(arrow, f"{exchange.status}{_bracketed(shown)}")
 
     def framed(self, frame: Frame, arrow: str = "   ") -> None:
         """One event of a stream."""

@@ -348,11 +348,11 @@ def decode_result(
     method: Method,
     raw: Raw,
     peer: Peer,
-    ours: frozenset[str] = frozenset(),
+    own_extensions: frozenset[str] = frozenset(),
     *,
     as_task: bool = False,
 ) -> t.ProtocolType:
-    """Decode the result of a request. `ours` are the extensions that the request declared;
+    """Decode the result of a request. `own_extensions` are those that the request declared;
     `as_task` is whether it asked to run as a task, in the revision whose core has tasks.
 
     An absent `resultType` is `complete` (R0743); one that is not recognised is invalid (R0742).
@@ -380,7 +380,7 @@ def decode_result(
         and peer.revision.input_requests is InputRequests.IN_RESULT
     ):
         return decode_unchecked(t.InputRequiredResult, raw)
-    if kind == "task" and method.may_become_task and t.TASKS_EXTENSION_ID in ours:
+    if kind == "task" and method.may_become_task and t.TASKS_EXTENSION_ID in own_extensions:
         return decode_unchecked(t.ExtCreateTaskResult, raw)
     words = f"the resultType of {method.name} is not recognised"
     raise Fault(FaultKind.INVALID_PARAMS, words)

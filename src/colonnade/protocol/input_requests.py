@@ -368,8 +368,8 @@ def check_messages(messages: Sequence[t.SamplingMessage]) -> None:
         raise _bad_messages("the last message uses tools; append their results")
 
 
-def _bad_messages(words: str) -> Fault:
-    return Fault(FaultKind.INVALID_PARAMS, f"messages: {words}")
+def _bad_messages(message: str) -> Fault:
+    return Fault(FaultKind.INVALID_PARAMS, f"messages: {message}")
 
 
 # ---------------------------------------------------------------- URL elicitation by error

@@ -1,7 +1,7 @@
 """Input rounds: the input requests of one request, over as many `input_required` rounds as needed.
 
 A handler requests input in the same way in every revision; `InputRounds` knows which responses are
-already there. Where input requests are carried in the result, the handler runs again from the top
+already there. If input requests are carried in the result, the handler runs again from the top
 on the retry and finds earlier responses under a digest of the input request and its occurrence,
 never its position: no response ever reaches another input request. An author may name one instead;
 its response still belongs to that very input request, and is dropped if the name comes to mean

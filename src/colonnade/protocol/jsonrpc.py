@@ -427,7 +427,7 @@ def is_bare_call(request: Request, split: SplitParams) -> bool:
 # ---------------------------------------------------------------- invalid messages
 
 
-def _refuse(members: Container[str], raw_id: bytes, words: str) -> Fault:
+def _refuse(members: Container[str], raw_id: bytes, message: str) -> Fault:
     """The fault for an invalid message, with the request it responds to, or our request that it
     settles.
 
@@ -440,12 +440,12 @@ def _refuse(members: Container[str], raw_id: bytes, words: str) -> Fault:
         id = parse_id(raw_id)
     except Fault:
         expects_no_response = reply or (called and not raw_id and "id" not in members)
-        return Fault(FaultKind.INVALID_REQUEST, words, expects_no_response=expects_no_response)
+        return Fault(FaultKind.INVALID_REQUEST, message, expects_no_response=expects_no_response)
     if called:
-        return Fault(FaultKind.INVALID_REQUEST, words, raw_id=raw_id)
+        return Fault(FaultKind.INVALID_REQUEST, message, raw_id=raw_id)
     raw_id = b"" if reply else raw_id
     return Fault(
-        FaultKind.INVALID_REQUEST, words, raw_id=raw_id, settles=id, expects_no_response=reply
+        FaultKind.INVALID_REQUEST, message, raw_id=raw_id, settles=id, expects_no_response=reply
     )
 
 
@@ -456,7 +456,7 @@ def _sole_id(body: bytes, members: dict[str, Raw]) -> tuple[bytes, bool]:
 
 
 def _too_deep(body: bytes, deep: int) -> Fault:
-    words = f"nested deeper than {MAX_DEPTH} levels; flatten it"
+    message = f"nested deeper than {MAX_DEPTH} levels; flatten it"
     if deep <= LEGIBLE_DEPTH:
         try:
             members = _members.decode(body)
@@ -464,11 +464,11 @@ def _too_deep(body: bytes, deep: int) -> Fault:
         except DECODE_ERRORS:
             pass
         else:
-            return _refuse(members, raw_id, words)
+            return _refuse(members, raw_id, message)
     names, raw_id = outline(body)
     if raw_id and names & {"method", "result", "error"}:
-        return _refuse(names, raw_id, words)
-    return Fault(FaultKind.INVALID_REQUEST, words)
+        return _refuse(names, raw_id, message)
+    return Fault(FaultKind.INVALID_REQUEST, message)
 
 
 def _undecodable(body: bytes, fault: Fault) -> Fault:

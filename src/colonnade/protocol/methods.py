@@ -138,7 +138,7 @@ CANCELLED: Final = Method(
 PROGRESS: Final = Method(
     name="notifications/progress", senders=EITHER, load_params=lambda: t.ProgressNotificationParams
 )
-# Where the server sends no requests, the client has no progress to report.
+# If the server sends no requests, the client has no progress to report.
 PROGRESS_OF_SERVER: Final = replace(PROGRESS, senders=SERVER)
 
 # --- tools ---

@@ -186,11 +186,11 @@ class PeerDetector:
         request: Request,
         meta: Raw,
         headers: VersionHeaders | None = None,
-        known: Peer | None = None,
+        session_peer: Peer | None = None,
     ) -> Peer | None:
         """The peer that sent this request; None for a handshake that is still to be done.
 
-        `headers` are None without HTTP. `known` is the peer of the session. Raises `Fault` in the
+        `headers` are None without HTTP, `session_peer` without a session. Raises `Fault` in the
         order of D4: `_meta`, the version header, the version.
         """
         if meta:
@@ -202,7 +202,7 @@ class PeerDetector:
                 if peer is None:
                     raise unsupported_version(version, self.accepts)
                 return peer
-        return self._without_envelope(request, headers, known)
+        return self._without_envelope(request, headers, session_peer)
 
     def _enveloped(self, meta: Raw) -> NamedPeer | None:
         """Decode a `_meta`; None if it has no envelope."""
@@ -236,7 +236,7 @@ class PeerDetector:
         return found
 
     def _without_envelope(
-        self, request: Request, headers: VersionHeaders | None, known: Peer | None
+        self, request: Request, headers: VersionHeaders | None, session_peer: Peer | None
     ) -> Peer | None:
         if self._accepts_envelopes and self._looks_stateless(request, headers):
             raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
@@ -247,11 +247,11 @@ class PeerDetector:
             # R0359. An older peer does not know the code that newer ones have for this.
             raise (
                 unsupported_version(version, self.accepts)
-                if known is None
+                if session_peer is None
                 else unsupported_version_header(version, self.accepts)
             )
-        if known is not None:
-            return known
+        if session_peer is not None:
+            return session_peer
         if not self.accepts.handshakes:
             raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
         # D27: name both ways to initialize.
@@ -324,9 +324,9 @@ def unsupported_version_header(named: str, accepts: Revisions) -> Fault:
     return Fault(FaultKind.INVALID_PARAMS, words, data)
 
 
-def missing_capability(words: str, **capabilities: dict[str, Any]) -> Fault:
+def missing_capability(message: str, **capabilities: dict[str, Any]) -> Fault:
     """A request that needs a capability its sender did not declare (R0765)."""
-    return Fault(FaultKind.CAPABILITY_MISSING, words, {"requiredCapabilities": capabilities})
+    return Fault(FaultKind.CAPABILITY_MISSING, message, {"requiredCapabilities": capabilities})
 
 
 # ---------------------------------------------------------------- choosing a revision
@@ -368,9 +368,9 @@ def choose(supported: Iterable[str], accepts: Revisions) -> Revision:
 # ---------------------------------------------------------------- extensions
 
 
-def shared_extensions(ours: Sequence[str], peer: Peer) -> frozenset[str]:
+def shared_extensions(own_extensions: Sequence[str], peer: Peer) -> frozenset[str]:
     """The extensions that both sides declared; the others fall back to the core protocol."""
-    return peer.extensions & frozenset(ours)
+    return peer.extensions & frozenset(own_extensions)
 
 
 def require_extension(identifier: str, peer: Peer) -> None:

@@ -3,7 +3,7 @@
 A number or a boolean as a string, `5.0` for an integer, an object or an array as JSON in a string:
 each is converted if the schema allows no other interpretation. `str | None` stays a string.
 
-Rules: only where the schema admits no string (or no fraction) at that place, or clearly not this
+Rules: only if the schema admits no string (or no fraction) at that place, or clearly not this
 one; never a guess between two interpretations; nothing here refuses anything. It runs only after a
 value was refused as it is.
 """

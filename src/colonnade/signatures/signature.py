@@ -209,10 +209,10 @@ class Signature:
         default = parameter.default
         if _is_field(default):
             annotation, default = Annotated[annotation, default], EMPTY
-        annotation, said = _split(annotation, where)
+        annotation, settings = _split(annotation, where)
         fill = None
-        if default is EMPTY and said.fill:
-            default, fill = said.default, said.fill
+        if default is EMPTY and settings.fill:
+            default, fill = settings.default, settings.fill
         elif default is not EMPTY:
             fill = _copying(default)
         if default is None:  # `x: int = None` means that None is allowed
@@ -225,7 +225,7 @@ class Signature:
         if default is not EMPTY:
             schema = _with_default(schema, codec, default, where)
         required = default is EMPTY and fill is None
-        wire = said.alias or parameter.name
+        wire = settings.alias or parameter.name
         return Parameter(parameter.name, wire, required, codec, schema, fill)
 
     def _write(self) -> Schema:
@@ -425,13 +425,13 @@ def _is_field(one: Any) -> bool:
 
 def _split(annotation: Any, where: str) -> tuple[Any, _FieldSettings]:
     """The annotation without what its Field says about the parameter, and that."""
-    said = _FieldSettings()
+    settings = _FieldSettings()
     if typing.get_origin(annotation) is not Annotated:
-        return annotation, said
+        return annotation, settings
     items: list[Any] = []
     for item in annotation.__metadata__:
         if _is_field(item):
-            said = _read_field(item, said, where)
+            settings = _read_field(item, settings, where)
             from copy import copy
 
             item = copy(item)
@@ -439,29 +439,29 @@ def _split(annotation: Any, where: str) -> tuple[Any, _FieldSettings]:
             for attribute in _PARAMETER_ATTRIBUTES:
                 setattr(item, attribute, getattr(blank, attribute))
         items.append(item)
-    return Annotated[(annotation.__origin__, *items)], said
+    return Annotated[(annotation.__origin__, *items)], settings
 
 
-def _read_field(field: Any, said: _FieldSettings, where: str) -> _FieldSettings:
+def _read_field(field: Any, settings: _FieldSettings, where: str) -> _FieldSettings:
     blank = type(field)()
     alias = field.validation_alias or field.alias
     if alias is not None and not isinstance(alias, str):
         refuse(where, "only one alias is supported; write Field(alias='name')")
     if alias is not None:
-        said = replace(said, alias=alias)
+        settings = replace(settings, alias=alias)
     if field.default is not blank.default:
         from copy import deepcopy
 
         value = field.default
-        said = replace(said, default=value, fill=lambda: deepcopy(value))
+        settings = replace(settings, default=value, fill=lambda: deepcopy(value))
     if field.default_factory is not None:
         if _needs_arguments(field.default_factory):
             refuse(
                 where,
                 "a default_factory gets no arguments here; compute the default in the function",
             )
-        said = replace(said, default=EMPTY, fill=field.default_factory)
-    return said
+        settings = replace(settings, default=EMPTY, fill=field.default_factory)
+    return settings
 
 
 def _needs_arguments(factory: Callable[..., Any]) -> bool:

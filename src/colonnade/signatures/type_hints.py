@@ -273,10 +273,10 @@ def metadata_library(item: Any) -> str:
     return "annotated_types" if "annotated_types" in roots else ""
 
 
-def refuse(where: str, words: str) -> NoReturn:
+def refuse(where: str, problem: str) -> NoReturn:
     """Raise `InvalidArgumentType` for an annotation that cannot be used: where, why, and what to
     do."""
-    raise InvalidArgumentType(f"{where}: {words}")
+    raise InvalidArgumentType(f"{where}: {problem}")
 
 
 # From Python 3.14 on annotations are evaluated lazily (PEP 649), so that a name that only a type

@@ -45,10 +45,10 @@ async def crowded(issuer: Issuer, home: Path) -> None:
             for one in crowd:
                 assert one.stdout is not None
                 assert await one.stdout.readline() == b"ready\n"
-            vault = FileTokenStorage("")
+            storage = FileTokenStorage("")
             name = login_key(url, held.client.issuer, held.client.client_id)
-            await vault.save(name, encode_record(ended(held)))
-            await vault.close()
+            await storage.save(name, encode_record(ended(held)))
+            await storage.close()
             assert issuer.count("refresh_token") == 0
             issuer.tell("hold")
             for one in crowd:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from auth.fake_network import ISSUER, NONE, SERVER, World, asks, issuer_metadata, json
+from auth.fake_network import ISSUER, NONE, SERVER, FakeNetwork, asks, issuer_metadata, json
 from colonnade.auth.client.discovery import DiscoveryResult, discover
 from colonnade.auth.client.steps import FlowResponse
 from colonnade.errors import AuthError, CannotConnect, ColonnadeError, ConnectionLost
@@ -12,13 +12,13 @@ PRM = "https://mcp.example/.well-known/oauth-protected-resource"
 EVIL = "https://evil.example"
 
 
-def found_in(world: World, server: str = SERVER, *lines: str) -> DiscoveryResult:
-    return world.run(discover(server, asks(*lines)))
+def found_in(network: FakeNetwork, server: str = SERVER, *lines: str) -> DiscoveryResult:
+    return network.run(discover(server, asks(*lines)))
 
 
-def fails(world: World, words: str, *lines: str, server: str = SERVER) -> AuthError:
+def fails(network: FakeNetwork, words: str, *lines: str, server: str = SERVER) -> AuthError:
     with pytest.raises(AuthError, match=words) as raised:
-        found_in(world, server, *lines)
+        found_in(network, server, *lines)
     return raised.value
 
 
@@ -27,30 +27,32 @@ def fails(world: World, words: str, *lines: str, server: str = SERVER) -> AuthEr
 
 @pytest.mark.spec("R0303", "R0309", "R0388")
 def test_cl_01_the_place_that_a_refusal_names_is_used_and_no_other() -> None:
-    world = World()
+    network = FakeNetwork()
     place = "https://mcp.example/custom/place.json"
-    world.places[place] = world.places.pop(f"{PRM}/mcp")
-    assert found_in(world, SERVER, f'Bearer resource_metadata="{place}"').issuer.issuer == ISSUER
-    assert world.urls[0] == place
-    assert PRM not in world.urls
+    network.responses[place] = network.responses.pop(f"{PRM}/mcp")
+    assert found_in(network, SERVER, f'Bearer resource_metadata="{place}"').issuer.issuer == ISSUER
+    assert network.urls[0] == place
+    assert PRM not in network.urls
 
 
 @pytest.mark.spec("R0388")
 def test_cl_02_without_a_word_it_is_looked_for_with_the_path_and_then_at_the_root() -> None:
-    world = World()
-    world.places.clear()
-    world.issue()
-    world.places[PRM] = json({"resource": "https://mcp.example", "authorization_servers": [ISSUER]})
-    found = found_in(world)
-    assert world.urls[:2] == [f"{PRM}/mcp", PRM]
+    network = FakeNetwork()
+    network.responses.clear()
+    network.issue()
+    network.responses[PRM] = json(
+        {"resource": "https://mcp.example", "authorization_servers": [ISSUER]}
+    )
+    found = found_in(network)
+    assert network.urls[:2] == [f"{PRM}/mcp", PRM]
     assert found.resource == "https://mcp.example"  # byte for byte, with no slash added
 
 
 def test_cl_02_a_server_at_the_root_has_one_place() -> None:
-    world = World()
-    world.serve("https://root.example")
-    assert found_in(world, "https://root.example/").resource == "https://root.example"
-    assert world.urls[0] == "https://root.example/.well-known/oauth-protected-resource"
+    network = FakeNetwork()
+    network.serve("https://root.example")
+    assert found_in(network, "https://root.example/").resource == "https://root.example"
+    assert network.urls[0] == "https://root.example/.well-known/oauth-protected-resource"
 
 
 @pytest.mark.parametrize(
@@ -75,49 +77,51 @@ def test_cl_02_a_server_at_the_root_has_one_place() -> None:
 )
 def test_cl_03_a_document_of_another_server_is_refused(resource: str) -> None:
     """CVE-2026-63127."""
-    world = World()
-    world.places[f"{PRM}/mcp"] = json({"resource": resource, "authorization_servers": [EVIL]})
-    fails(world, ".")
-    assert world.urls == [f"{PRM}/mcp"]
+    network = FakeNetwork()
+    network.responses[f"{PRM}/mcp"] = json({"resource": resource, "authorization_servers": [EVIL]})
+    fails(network, ".")
+    assert network.urls == [f"{PRM}/mcp"]
 
 
 @pytest.mark.parametrize(
     "resource", [SERVER, "https://mcp.example", "https://mcp.example/", "HTTPS://MCP.example/mcp"]
 )
 def test_cl_03_the_server_or_what_stands_above_it_is_taken_as_it_is_written(resource: str) -> None:
-    world = World()
-    world.places[f"{PRM}/mcp"] = json({"resource": resource, "authorization_servers": [ISSUER]})
-    assert found_in(world).resource == resource
+    network = FakeNetwork()
+    network.responses[f"{PRM}/mcp"] = json(
+        {"resource": resource, "authorization_servers": [ISSUER]}
+    )
+    assert found_in(network).resource == resource
 
 
 @pytest.mark.parametrize("document", [{}, {"resource": 1}, {"resource": ""}])
 def test_cl_03_a_document_that_names_no_resource_is_refused(document: object) -> None:
-    world = World()
-    world.places[f"{PRM}/mcp"] = json(document)
-    fails(world, "names no resource")
+    network = FakeNetwork()
+    network.responses[f"{PRM}/mcp"] = json(document)
+    fails(network, "names no resource")
 
 
 @pytest.mark.parametrize("servers", [None, [], "https://as.example", [1]])
 def test_a_document_without_an_issuer_is_an_error(servers: object) -> None:
-    world = World()
-    world.places[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": servers})
-    fails(world, "names no authorization server")
+    network = FakeNetwork()
+    network.responses[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": servers})
+    fails(network, "names no authorization server")
 
 
 def test_a_place_that_a_refusal_names_and_is_empty_is_an_error_not_a_reason_to_look_elsewhere() -> (
     None
 ):
-    world = World()
-    fails(world, "has no metadata", 'Bearer resource_metadata="https://mcp.example/gone"')
-    assert world.urls == ["https://mcp.example/gone"]
+    network = FakeNetwork()
+    fails(network, "has no metadata", 'Bearer resource_metadata="https://mcp.example/gone"')
+    assert network.urls == ["https://mcp.example/gone"]
 
 
 def test_a_page_for_people_is_no_document() -> None:
     """CL-11."""
-    world = World()
-    world.places[f"{PRM}/mcp"] = FlowResponse(200, (("content-type", "text/html"),), b"<html>")
-    world.places[PRM] = json({"resource": SERVER, "authorization_servers": [ISSUER]})
-    assert found_in(world).issuer.issuer == ISSUER
+    network = FakeNetwork()
+    network.responses[f"{PRM}/mcp"] = FlowResponse(200, (("content-type", "text/html"),), b"<html>")
+    network.responses[PRM] = json({"resource": SERVER, "authorization_servers": [ISSUER]})
+    assert found_in(network).issuer.issuer == ISSUER
 
 
 @pytest.mark.parametrize(
@@ -127,11 +131,11 @@ def test_what_does_not_answer_is_not_what_is_not_there(
     reply: FlowResponse | ColonnadeError,
 ) -> None:
     """Otherwise whoever can stop a document could choose the older rules."""
-    world = World()
-    world.places[f"{PRM}/mcp"] = reply
+    network = FakeNetwork()
+    network.responses[f"{PRM}/mcp"] = reply
     with pytest.raises((ConnectionLost, CannotConnect)):
-        found_in(world)
-    assert world.urls == [f"{PRM}/mcp"]
+        found_in(network)
+    assert network.urls == [f"{PRM}/mcp"]
 
 
 # ---------------------------------------------------------------- the issuer's document
@@ -158,12 +162,14 @@ TENANT = "https://as.example/tenant1"
 )
 def test_cl_04_the_issuer_is_asked_at_every_place_in_order(issuer: str, places: list[str]) -> None:
     for last in range(len(places)):
-        world = World()
-        world.places.clear()
-        world.places[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": [issuer]})
-        world.places[places[last]] = json(issuer_metadata(issuer))
-        assert found_in(world).issuer.issuer == issuer
-        assert world.urls[1:] == places[: last + 1]
+        network = FakeNetwork()
+        network.responses.clear()
+        network.responses[f"{PRM}/mcp"] = json(
+            {"resource": SERVER, "authorization_servers": [issuer]}
+        )
+        network.responses[places[last]] = json(issuer_metadata(issuer))
+        assert found_in(network).issuer.issuer == issuer
+        assert network.urls[1:] == places[: last + 1]
 
 
 @pytest.mark.spec("R0694", "R0695")
@@ -186,12 +192,12 @@ def test_cl_04_the_issuer_is_asked_at_every_place_in_order(issuer: str, places: 
 @pytest.mark.parametrize("place", [OAUTH, OPENID])
 def test_cl_05_a_document_of_another_issuer_is_not_used(named: object, place: str) -> None:
     """GHSA-qx49-fqc8-xw99, CVE-2026-104850, spec 1721."""
-    world = World()
-    del world.places[f"{ISSUER}/.well-known/{OAUTH}"]
+    network = FakeNetwork()
+    del network.responses[f"{ISSUER}/.well-known/{OAUTH}"]
     document = issuer_metadata() | {"issuer": named, "token_endpoint": f"{EVIL}/token"}
-    world.places[f"{ISSUER}/.well-known/{place}"] = json(document)
-    fails(world, "another issuer")
-    assert not world.sent_to(EVIL)
+    network.responses[f"{ISSUER}/.well-known/{place}"] = json(document)
+    fails(network, "another issuer")
+    assert not network.sent_to(EVIL)
 
 
 @pytest.mark.parametrize(
@@ -208,47 +214,47 @@ def test_cl_05_one_slash_at_the_end_makes_no_other_issuer_and_it_is_called_as_it
     listed: str, named: str
 ) -> None:
     """D42: what is compared later (RFC 9207, the audience of an assertion) is its own spelling."""
-    world = World()
-    world.places.clear()
-    world.places[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": [listed]})
+    network = FakeNetwork()
+    network.responses.clear()
+    network.responses[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": [listed]})
     path = named.removeprefix(ISSUER).rstrip("/")
-    world.places[f"{ISSUER}/.well-known/{OAUTH}{path}"] = json(
+    network.responses[f"{ISSUER}/.well-known/{OAUTH}{path}"] = json(
         issuer_metadata() | {"issuer": named, "token_endpoint": f"{ISSUER}/token"}
     )
-    assert found_in(world).issuer.issuer == named
+    assert found_in(network).issuer.issuer == named
     for wanted in (listed, named):
-        assert world.run(discover(SERVER, NONE, [wanted])).issuer.issuer == named
+        assert network.run(discover(SERVER, NONE, [wanted])).issuer.issuer == named
 
 
 def test_cl_05_a_slash_does_not_make_an_issuer_of_the_path_above_it() -> None:
-    world = World()
-    world.places.clear()
-    world.places[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": [TENANT]})
+    network = FakeNetwork()
+    network.responses.clear()
+    network.responses[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": [TENANT]})
     for place in (f"{ISSUER}/.well-known/{OAUTH}/tenant1", f"{TENANT}/.well-known/{OAUTH}"):
-        world.places[place] = json(issuer_metadata() | {"issuer": f"{ISSUER}/"})
-    fails(world, "another issuer")
+        network.responses[place] = json(issuer_metadata() | {"issuer": f"{ISSUER}/"})
+    fails(network, "another issuer")
 
 
 def test_cl_05_a_document_of_its_own_at_a_later_place_is_used_after_all() -> None:
-    world = World()
-    world.places[f"{ISSUER}/.well-known/{OAUTH}"] = json(issuer_metadata(EVIL))
-    world.places[f"{ISSUER}/.well-known/{OPENID}"] = json(issuer_metadata())
-    assert found_in(world).issuer.token_endpoint == f"{ISSUER}/token"
+    network = FakeNetwork()
+    network.responses[f"{ISSUER}/.well-known/{OAUTH}"] = json(issuer_metadata(EVIL))
+    network.responses[f"{ISSUER}/.well-known/{OPENID}"] = json(issuer_metadata())
+    assert found_in(network).issuer.token_endpoint == f"{ISSUER}/token"
 
 
 def test_an_issuer_that_has_no_document_is_an_error() -> None:
-    world = World()
-    del world.places[f"{ISSUER}/.well-known/{OAUTH}"]
-    fails(world, "publishes no metadata")
+    network = FakeNetwork()
+    del network.responses[f"{ISSUER}/.well-known/{OAUTH}"]
+    fails(network, "publishes no metadata")
 
 
 def test_cl_07_the_issuer_that_is_wanted_is_chosen_among_several() -> None:
-    world = World()
-    world.issue("https://other.example")
+    network = FakeNetwork()
+    network.issue("https://other.example")
     listed = [ISSUER, "https://other.example"]
-    world.places[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": listed})
-    first = world.run(discover(SERVER, NONE))
-    second = world.run(discover(SERVER, NONE, ["https://gone.example", "https://other.example"]))
+    network.responses[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": listed})
+    first = network.run(discover(SERVER, NONE))
+    second = network.run(discover(SERVER, NONE, ["https://gone.example", "https://other.example"]))
     assert (first.issuer.issuer, second.issuer.issuer) == (ISSUER, "https://other.example")
     # D42: as the program writes it, with one slash more.
     third = world.run(discover(SERVER, NONE, ["https://other.example/"]))
@@ -260,10 +266,10 @@ def test_cl_07_the_issuer_that_is_wanted_is_chosen_among_several() -> None:
 
 @pytest.mark.spec("R0200", "R0202", "R0203")
 def test_cl_06_without_any_document_the_origin_of_the_server_is_its_issuer() -> None:
-    world = World()
-    world.places.clear()
-    found = found_in(world, "https://old.example/v1/mcp")
-    assert world.urls == [
+    network = FakeNetwork()
+    network.responses.clear()
+    found = found_in(network, "https://old.example/v1/mcp")
+    assert network.urls == [
         "https://old.example/.well-known/oauth-protected-resource/v1/mcp",
         "https://old.example/.well-known/oauth-protected-resource",
         "https://old.example/.well-known/oauth-authorization-server",
@@ -278,11 +284,13 @@ def test_cl_06_without_any_document_the_origin_of_the_server_is_its_issuer() -> 
 @pytest.mark.spec("R0192", "R0196", "R0203")
 @pytest.mark.parametrize("named", ["https://old.example", "https://old.example/"])
 def test_cl_06_its_own_document_comes_before_the_usual_paths(named: str) -> None:
-    world = World()
-    world.places.clear()
+    network = FakeNetwork()
+    network.responses.clear()
     place = "https://old.example/.well-known/oauth-authorization-server"
-    world.places[place] = json({"issuer": named, "token_endpoint": "https://old.example/oauth/t"})
-    found = found_in(world, "https://old.example/mcp")
+    network.responses[place] = json(
+        {"issuer": named, "token_endpoint": "https://old.example/oauth/t"}
+    )
+    found = found_in(network, "https://old.example/mcp")
     assert found.issuer.token_endpoint == "https://old.example/oauth/t"
     assert found.issuer.issuer == named
 
@@ -299,11 +307,11 @@ def test_cl_06_its_own_document_comes_before_the_usual_paths(named: str) -> None
 )
 def test_cl_06_by_the_older_rules_nobody_else_is_trusted(document: object) -> None:
     """GHSA-qx49-fqc8-xw99: the path without a document of the server."""
-    world = World()
-    world.places.clear()
-    world.places["https://old.example/.well-known/oauth-authorization-server"] = json(document)
-    fails(world, "another", server="https://old.example/mcp")
-    assert not world.sent_to(EVIL)
+    network = FakeNetwork()
+    network.responses.clear()
+    network.responses["https://old.example/.well-known/oauth-authorization-server"] = json(document)
+    fails(network, "another", server="https://old.example/mcp")
+    assert not network.sent_to(EVIL)
 
 
 # ---------------------------------------------------------------- which URLs
@@ -329,14 +337,14 @@ def test_cl_06_by_the_older_rules_nobody_else_is_trusted(document: object) -> No
     ],
 )
 def test_cl_08_only_https_and_this_machine_are_places_of_authorization(url: str) -> None:
-    world = World()
-    world.places[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": [url]})
-    fails(world, ".")
-    assert world.urls == [f"{PRM}/mcp"]
+    network = FakeNetwork()
+    network.responses[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": [url]})
+    fails(network, ".")
+    assert network.urls == [f"{PRM}/mcp"]
     for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint"):
-        other = World(**{name: url})
+        other = FakeNetwork(**{name: url})
         fails(other, ".")
-    named = World()
+    named = FakeNetwork()
     quoted = url.replace("\\", "\\\\").replace("\n", "")
     if quoted == url:
         fails(named, ".", f'Bearer resource_metadata="{quoted}"')
@@ -345,31 +353,33 @@ def test_cl_08_only_https_and_this_machine_are_places_of_authorization(url: str)
 
 @pytest.mark.parametrize("issuer", [f"{ISSUER}?x=1", f"{ISSUER}#x", f"{ISSUER}/?"])
 def test_cl_08_an_issuer_has_no_query_and_no_fragment(issuer: str) -> None:
-    world = World()
-    world.places[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": [issuer]})
-    fails(world, "query or a fragment")
+    network = FakeNetwork()
+    network.responses[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": [issuer]})
+    fails(network, "query or a fragment")
 
 
 @pytest.mark.spec("R1289")
 @pytest.mark.parametrize("host", ["localhost:9", "127.0.0.1:9", "[::1]:9"])
 def test_cl_08_plain_http_is_for_this_machine(host: str) -> None:
-    world = World()
-    world.serve(f"http://{host}/mcp", f"http://{host}")
-    assert found_in(world, f"http://{host}/mcp").issuer.issuer == f"http://{host}"
+    network = FakeNetwork()
+    network.serve(f"http://{host}/mcp", f"http://{host}")
+    assert found_in(network, f"http://{host}/mcp").issuer.issuer == f"http://{host}"
 
 
 def test_no_error_repeats_a_query() -> None:
-    world = World()
+    network = FakeNetwork()
     secret = "https://mcp.example/x?key=hidden"
-    error = fails(world, "has no metadata", f'Bearer resource_metadata="{secret}"')
+    error = fails(network, "has no metadata", f'Bearer resource_metadata="{secret}"')
     assert "hidden" not in str(error)
 
 
 @pytest.mark.spec("R0199")
 def test_the_revision_is_said_while_looking() -> None:
-    world = World()
-    found_in(world)
-    assert {dict(step.headers)["MCP-Protocol-Version"] for step in world.asked} == {NEWEST.date}
+    network = FakeNetwork()
+    found_in(network)
+    assert {dict(step.headers)["MCP-Protocol-Version"] for step in network.requests} == {
+        NEWEST.date
+    }
 
 
 @pytest.mark.spec("R0315", "R0317")
@@ -383,6 +393,6 @@ def test_the_revision_is_said_while_looking() -> None:
     ],
 )
 def test_a_server_without_a_document_is_its_own_resource(server: str, resource: str) -> None:
-    world = World()
-    world.places.clear()
-    assert found_in(world, server).resource == resource
+    network = FakeNetwork()
+    network.responses.clear()
+    assert found_in(network, server).resource == resource

@@ -46,11 +46,11 @@ async def test_tokens_are_bound_and_both_sides_get_the_nonce_that_they_want(
         async with connect(url, auth=person(browser)) as client:
             for _ in range(3):
                 assert await who(client) == "ann"
-            passport = passport_of(client)
-            held = passport._login
+            credentials = passport_of(client)
+            held = credentials._login
             assert held is not None
             assert held.tokens.token_type == "dpop"
-            assert passport._nonce  # the server's own, which is no nonce of the issuer
+            assert credentials._nonce  # the server's own, which is no nonce of the issuer
         assert "dpop_jkt=" in browser.opened[0]
         assert len(browser.opened) == 1
         assert issuer.count("use_dpop_nonce") == 1
@@ -65,14 +65,14 @@ async def test_bound_tokens_are_renewed_with_the_same_key_and_the_nonce_of_the_d
         browser = Browser()
         async with connect(url, auth=person(browser)) as client:
             assert await who(client) == "ann"
-            passport = passport_of(client)
+            credentials = passport_of(client)
             for renewal in (1, 2):
                 issuer.tell("nonce")  # the last one is worth nothing any more
-                before = passport._login
+                before = credentials._login
                 assert before is not None
-                passport._set_login(ended(before))
+                credentials._set_login(ended(before))
                 assert await who(client) == "ann"
-                after = passport._login
+                after = credentials._login
                 assert after is not None
                 assert after.tokens.access_token != before.tokens.access_token
                 assert after.tokens.key == before.tokens.key
@@ -89,12 +89,12 @@ async def test_with_another_key_a_refresh_token_is_worth_nothing(issuer: Issuer)
         browser = Browser()
         async with connect(url, auth=person(browser)) as client:
             assert await who(client) == "ann"
-            passport = passport_of(client)
-            held = passport._login
+            credentials = passport_of(client)
+            held = credentials._login
             assert held is not None
             stolen = replace(held, tokens=replace(held.tokens, key=generate_key().pem()))
-            await passport._drive(save_login(ended(stolen), passport._auth.account))
-            passport._set_login(ended(stolen))
+            await credentials._drive(save_login(ended(stolen), credentials._auth.account))
+            credentials._set_login(ended(stolen))
             assert await who(client) == "ann"
         assert issuer.count("other key") == 1
         assert issuer.count("authorization_code") == len(browser.opened) == 2
@@ -108,12 +108,12 @@ async def test_a_server_whose_nonces_are_over_gives_another_and_nobody_notices(
         browser = Browser()
         async with connect(url, auth=person(browser)) as client:
             assert await who(client) == "ann"
-            passport = passport_of(client)
-            first = passport._nonce
+            credentials = passport_of(client)
+            first = credentials._nonce
             for nonce in ("", "made up", first[:-2]):
-                passport._nonce = nonce
+                credentials._nonce = nonce
                 assert await who(client) == "ann"
-                assert passport._nonce not in ("", nonce)
+                assert credentials._nonce not in ("", nonce)
         assert len(browser.opened) == 1
         assert issuer.count("refresh_token") == 0
 

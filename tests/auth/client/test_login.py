@@ -40,7 +40,13 @@ from colonnade.transport.http_client.endpoint import HttpEndpoint
 from colonnade.transport.http_client.pool import HttpPool
 from colonnade.transport.http_server.runner import HttpRunner
 from live import live, live_for
-from scripted_http_server import Visitor, answering, by_hand, pooled, whole
+from scripted_http_server import (
+    AcceptedConnection,
+    answer_every_request,
+    http_response,
+    pooled,
+    scripted_http_server,
+)
 
 
 @pytest.fixture
@@ -417,21 +423,23 @@ class Careless:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @live
 async def test_cl_27_no_redirect_takes_a_token_to_another_origin(status: int) -> None:
-    async with by_hand(answering) as other, pooled() as pool:
+    async with scripted_http_server(answer_every_request) as other, pooled() as pool:
 
-        async def moved(visitor: Visitor) -> None:
+        async def moved(connection: AcceptedConnection) -> None:
             while True:
-                await visitor.hears()
-                await visitor.say(whole(status, b"", "text/plain", f"Location: {other.url}"))
+                await connection.receive()
+                await connection.send(
+                    http_response(status, b"", "text/plain", f"Location: {other.url}")
+                )
 
-        async with by_hand(moved) as hand:
-            endpoint = HttpEndpoint(pool, hand.url, credentials=Careless())
+        async with scripted_http_server(moved) as server:
+            endpoint = HttpEndpoint(pool, server.url, credentials=Careless())
             for method in ("POST", "GET", "DELETE"):
                 with pytest.raises(RemoteProtocolError, match=r"another server|not followed"):
                     await endpoint.send(method, [], b"{}" if method == "POST" else b"")
-            shown = [one.headers.get("authorization") for one in hand.heard]
+            shown = [one.headers.get("authorization") for one in server.received]
             assert shown == ["Bearer canary"] * 3
-        assert other.visits == 0
+        assert other.connection_count == 0
 
 
 # ---------------------------------------------------------------- a passport by itself

@@ -21,7 +21,13 @@ from colonnade.auth.client.storage import TokenStorage
 from colonnade.errors import AuthError, ChannelError
 from colonnade.store.memory import MemoryStore
 from live import live_for
-from scripted_http_server import Hand, Visitor, by_hand, pooled, whole
+from scripted_http_server import (
+    AcceptedConnection,
+    ScriptedHttpServer,
+    http_response,
+    pooled,
+    scripted_http_server,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +50,7 @@ class Lure:
 
     def __init__(self, place: str) -> None:
         self.place = place
-        self.hand: Hand
+        self.hand: ScriptedHttpServer
         self.form = ""
 
     @property
@@ -66,11 +72,15 @@ class Lure:
             return said | ({self.place: self.form} if self.place in said else {})
         return {"client_id": "c"} if path == "/register" else None
 
-    async def play(self, visitor: Visitor) -> None:
+    async def handler(self, connection: AcceptedConnection) -> None:
         while True:
-            found = self.document((await visitor.hears()).path)
-            answer = whole(404) if found is None else whole(200, json.dumps(found).encode())
-            await visitor.say(answer)
+            found = self.document((await connection.receive()).path)
+            answer = (
+                http_response(404)
+                if found is None
+                else http_response(200, json.dumps(found).encode())
+            )
+            await connection.send(answer)
 
     def visited(self, page: str) -> str:
         """A person who says yes, if it comes to that."""
@@ -89,8 +99,8 @@ async def test_no_login_leads_to_a_denied_place(
     dns(monkeypatch, lambda name: [HOME] if name == "public.example" else ["10.0.0.1"])
     auth = Login(on_redirect=lure.visited, redirect_uri=BACK, networks=[f"{HOME}/32"])
     async with (
-        by_hand(never) as listener,
-        by_hand(lure.play, context=serving, host=HOME) as lure.hand,
+        scripted_http_server(never) as listener,
+        scripted_http_server(lure.handler, context=serving, host=HOME) as lure.hand,
         pooled(context=trusting) as pool,
     ):
         forms = [u for u in dict.fromkeys(urls(listener.port)) if u.isascii() and u.isprintable()]
@@ -100,16 +110,16 @@ async def test_no_login_leads_to_a_denied_place(
             for lure.form in forms:
                 direct = place == "resource_metadata"
                 said = f'Bearer resource_metadata="{lure.form}"' if direct else named
-                passport = ServerCredentials(
+                credentials = ServerCredentials(
                     auth, f"{lure.url}/mcp", pool.send, TokenStorage(MemoryStore())
                 )
-                before = [await passport.obtain("POST", f"{lure.url}/mcp")]
+                before = [await credentials.obtain("POST", f"{lure.url}/mcp")]
                 with pytest.raises((AuthError, ChannelError)):
-                    await passport.handle_rejection(before, 401, [said], "")
-                await passport.close()
+                    await credentials.handle_rejection(before, 401, [said], "")
+                await credentials.close()
                 assert set(seen) <= {HOME}, lure.form
                 seen.clear()
-        assert listener.visits == 0
+        assert listener.connection_count == 0
         assert len(forms) > 4000 / PLACES[place] * 0.9
         if place != "resource_metadata":
-            assert lure.hand.heard  # so that it came as far as that
+            assert lure.hand.received  # so that it came as far as that

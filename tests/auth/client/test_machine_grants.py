@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from auth.fake_network import ISSUER, SERVER, World, asks, json
+from auth.fake_network import ISSUER, SERVER, FakeNetwork, asks, json
 from colonnade.auth.client.credentials import RejectedRequest, authorize, renew
 from colonnade.auth.client.login import (
     Auth,
@@ -32,9 +32,9 @@ def pem(key: Any) -> str:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
-def log_in(world: World, auth: Auth, *lines: str, **refusal: object) -> StoredLogin:
+def log_in(network: FakeNetwork, auth: Auth, *lines: str, **refusal: object) -> StoredLogin:
     given = RejectedRequest(**{"challenges": asks(*lines), **refusal})  # pyright: ignore[reportArgumentType]
-    return world.run(authorize(auth, SERVER, given, world.context))
+    return network.run(authorize(auth, SERVER, given, network.context))
 
 
 def read(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -56,22 +56,22 @@ def robot(**more: Any) -> ClientCredentials:
 @pytest.mark.spec("R1223")
 @pytest.mark.parametrize("offered", [None, ["client_secret_basic", "client_secret_post"]])
 def test_a_secret_goes_into_the_header_form_encoded(offered: list[str] | None) -> None:
-    world = World(token_endpoint_auth_methods_supported=offered)
-    log_in(world, robot(), 'Bearer scope="a"')
-    [asked] = [step for step in world.asked if step.url == TOKEN]
+    network = FakeNetwork(token_endpoint_auth_methods_supported=offered)
+    log_in(network, robot(), 'Bearer scope="a"')
+    [asked] = [step for step in network.requests if step.url == TOKEN]
     header = dict(asked.headers)["authorization"].removeprefix("Basic ")
     assert base64.b64decode(header) == b"ro+bot:s%3A%C3%BC%2F"
-    [form] = world.posted(TOKEN)
+    [form] = network.posted(TOKEN)
     assert form == {"grant_type": "client_credentials", "resource": SERVER, "scope": "a"}
 
 
 @pytest.mark.spec("R1224")
 def test_or_into_the_body_where_the_issuer_wants_that() -> None:
-    world = World(token_endpoint_auth_methods_supported=["client_secret_post"])
-    log_in(world, robot())
-    [form] = world.posted(TOKEN)
+    network = FakeNetwork(token_endpoint_auth_methods_supported=["client_secret_post"])
+    log_in(network, robot())
+    [form] = network.posted(TOKEN)
     assert (form["client_id"], form["client_secret"]) == ("ro bot", "s:ü/")
-    assert not any(name == "authorization" for step in world.asked for name, _ in step.headers)
+    assert not any(name == "authorization" for step in network.requests for name, _ in step.headers)
 
 
 KEYS = {
@@ -87,14 +87,14 @@ KEYS = {
 @pytest.mark.parametrize("algorithm", KEYS)
 def test_a_key_signs_who_we_are_for_this_issuer_once_and_not_for_long(algorithm: str) -> None:
     key: Any = KEYS[algorithm]()
-    world = World(
+    network = FakeNetwork(
         token_endpoint_auth_methods_supported=["private_key_jwt"],
         token_endpoint_auth_signing_alg_values_supported=[algorithm],
     )
     auth = robot(client_secret="", private_key=pem(key), algorithm=algorithm, key_id="k1")
-    held = log_in(world, auth)
-    log_in(world, auth, generation=held.tokens.generation)
-    forms = world.posted(TOKEN)
+    held = log_in(network, auth)
+    log_in(network, auth, generation=held.tokens.generation)
+    forms = network.posted(TOKEN)
     assert "client_id" not in forms[0]  # RFC 7523: the assertion says it
     head, claims = read(forms[0]["client_assertion"])
     assert (head["alg"], head["kid"]) == (algorithm, "k1")
@@ -107,11 +107,11 @@ def test_a_key_signs_who_we_are_for_this_issuer_once_and_not_for_long(algorithm:
 
 
 def test_a_key_whose_signature_the_issuer_does_not_read_is_an_error() -> None:
-    world = World(token_endpoint_auth_signing_alg_values_supported=["RS256"])
+    network = FakeNetwork(token_endpoint_auth_signing_alg_values_supported=["RS256"])
     auth = robot(client_secret="", private_key=pem(KEYS["ES256"]()))
     with pytest.raises(AuthError, match="signed with RS256"):
-        log_in(world, auth)
-    assert world.posted(TOKEN) == []
+        log_in(network, auth)
+    assert network.posted(TOKEN) == []
 
 
 @pytest.mark.parametrize(
@@ -122,10 +122,10 @@ def test_a_key_whose_signature_the_issuer_does_not_read_is_an_error() -> None:
     ],
 )
 def test_what_the_issuer_does_not_take_is_not_sent(methods: list[str], auth: Auth) -> None:
-    world = World(token_endpoint_auth_methods_supported=methods)
+    network = FakeNetwork(token_endpoint_auth_methods_supported=methods)
     with pytest.raises(AuthError, match="does not support"):
-        log_in(world, auth)
-    assert world.posted(TOKEN) == []
+        log_in(network, auth)
+    assert network.posted(TOKEN) == []
 
 
 @pytest.mark.parametrize(
@@ -143,23 +143,23 @@ def test_a_weak_key_is_refused(key: Any) -> None:
 
 
 def test_a_program_renews_by_asking_again_and_keeps_no_refresh_token() -> None:
-    world = World()
-    world.grants = [{"expires_in": 10, "refresh_token": "not for programs"}]
-    held = log_in(world, robot(), 'Bearer scope="a"')
+    network = FakeNetwork()
+    network.grants = [{"expires_in": 10, "refresh_token": "not for programs"}]
+    held = log_in(network, robot(), 'Bearer scope="a"')
     assert held.tokens.refresh_token == ""
-    world.asked.clear()
-    again = world.run(renew(robot(), SERVER, held.tokens.generation, world.context))
+    network.requests.clear()
+    again = network.run(renew(robot(), SERVER, held.tokens.generation, network.context))
     assert again is not None
     assert again.tokens.generation != held.tokens.generation
-    assert world.urls == [TOKEN]
-    assert world.posted(TOKEN)[0]["scope"] == "a"
+    assert network.urls == [TOKEN]
+    assert network.posted(TOKEN)[0]["scope"] == "a"
 
 
 def test_a_program_is_never_sent_to_a_page_and_asks_for_no_offline_access() -> None:
-    world = World(scopes_supported=["offline_access"])
-    log_in(world, robot(), 'Bearer scope="a"')
-    assert world.pages == []
-    assert world.posted(TOKEN)[0]["scope"] == "a"
+    network = FakeNetwork(scopes_supported=["offline_access"])
+    log_in(network, robot(), 'Bearer scope="a"')
+    assert network.pages == []
+    assert network.posted(TOKEN)[0]["scope"] == "a"
 
 
 # ---------------------------------------------------------------- enterprise, workload
@@ -184,10 +184,10 @@ def vouching(**more: Any) -> FlowResponse:
 
 @pytest.mark.spec("R1233", "R1234", "R1238", "R1239", "R1258", "R1259")
 def test_an_enterprise_vouches_for_its_user() -> None:
-    world = World()
-    world.places[IDP] = vouching()
-    log_in(world, enterprise(identity=lambda: "fresh-id-token"), 'Bearer scope="a b"')
-    [exchange] = world.posted(IDP)
+    network = FakeNetwork()
+    network.responses[IDP] = vouching()
+    log_in(network, enterprise(identity=lambda: "fresh-id-token"), 'Bearer scope="a b"')
+    [exchange] = network.posted(IDP)
     assert exchange == {
         "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
         "requested_token_type": "urn:ietf:params:oauth:token-type:id-jag",
@@ -198,21 +198,21 @@ def test_an_enterprise_vouches_for_its_user() -> None:
         "scope": "a b",
         "client_id": "app-at-idp",
     }
-    [form] = world.posted(TOKEN)
+    [form] = network.posted(TOKEN)
     assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
     assert form["assertion"] == "jag"
-    assert b"the-id-token" not in world.sent_to(ISSUER)
-    assert b"app-secret" not in world.sent_to("https://idp.example")
+    assert b"the-id-token" not in network.sent_to(ISSUER)
+    assert b"app-secret" not in network.sent_to("https://idp.example")
 
 
 def test_an_enterprise_with_saml_and_a_secret_of_its_own() -> None:
-    world = World()
-    world.places[IDP] = vouching()
-    log_in(world, enterprise(saml=True, idp_client_secret="idp-secret"))
-    [exchange] = world.posted(IDP)
+    network = FakeNetwork()
+    network.responses[IDP] = vouching()
+    log_in(network, enterprise(saml=True, idp_client_secret="idp-secret"))
+    [exchange] = network.posted(IDP)
     assert exchange["subject_token_type"] == "urn:ietf:params:oauth:token-type:saml2"
     assert exchange["client_secret"] == "idp-secret"
-    assert b"idp-secret" not in world.sent_to(ISSUER)
+    assert b"idp-secret" not in network.sent_to(ISSUER)
 
 
 @pytest.mark.spec("R1241", "R1242")
@@ -225,112 +225,114 @@ def test_an_enterprise_with_saml_and_a_secret_of_its_own() -> None:
     ],
 )
 def test_an_enterprise_that_does_not_vouch_ends_it(reply: FlowResponse) -> None:
-    world = World()
-    world.places[IDP] = reply
+    network = FakeNetwork()
+    network.responses[IDP] = reply
     with pytest.raises(AuthError):
-        log_in(world, enterprise())
-    assert world.posted(TOKEN) == []
+        log_in(network, enterprise())
+    assert network.posted(TOKEN) == []
 
 
 def test_a_workload_is_vouched_for_by_its_platform_each_time_anew() -> None:
-    world = World()
+    network = FakeNetwork()
     given = iter(["jwt-1", "jwt-2"])
     auth = WorkloadIdentity(issuer=ISSUER, client_id="job", assertion=lambda: next(given))
-    held = log_in(world, auth)
-    world.run(renew(auth, SERVER, held.tokens.generation + "x", world.context))
-    log_in(world, auth, generation=held.tokens.generation)
-    assert [form["assertion"] for form in world.posted(TOKEN)] == ["jwt-1", "jwt-2"]
+    held = log_in(network, auth)
+    network.run(renew(auth, SERVER, held.tokens.generation + "x", network.context))
+    log_in(network, auth, generation=held.tokens.generation)
+    assert [form["assertion"] for form in network.posted(TOKEN)] == ["jwt-1", "jwt-2"]
 
 
 @pytest.mark.parametrize("error", ["invalid_grant", "invalid_scope", "unauthorized_client"])
 def test_a_workload_that_is_refused_tries_nothing_else(error: str) -> None:
-    world = World()
-    world.grants = [{"error": error}] * 3
+    network = FakeNetwork()
+    network.grants = [{"error": error}] * 3
     auth = WorkloadIdentity(issuer=ISSUER, client_id="job", assertion="jwt-of-the-job")
     with pytest.raises(AuthError, match=error) as raised:
-        log_in(world, auth)
-    assert len(world.posted(TOKEN)) == 1
+        log_in(network, auth)
+    assert len(network.posted(TOKEN)) == 1
     assert "jwt-of-the-job" not in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["", None, 7])
 def test_an_assertion_that_is_no_text_is_an_error(text: Any) -> None:
     with pytest.raises(AuthError, match="non-empty string"):
-        log_in(World(), WorkloadIdentity(issuer=ISSUER, assertion=lambda: text))
+        log_in(FakeNetwork(), WorkloadIdentity(issuer=ISSUER, assertion=lambda: text))
 
 
 # ---------------------------------------------------------------- DPoP
 
 
-def proofs(world: World) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    return [read(value) for step in world.asked for name, value in step.headers if name == "dpop"]
+def proofs(network: FakeNetwork) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    return [
+        read(value) for step in network.requests for name, value in step.headers if name == "dpop"
+    ]
 
 
 @pytest.mark.parametrize("how", ["challenge", "document", "program"])
 def test_tokens_are_bound_where_server_or_program_want_it(how: str) -> None:
-    world = World(dpop_signing_alg_values_supported=["ES256"])
+    network = FakeNetwork(dpop_signing_alg_values_supported=["ES256"])
     if how == "document":
         place = "https://mcp.example/.well-known/oauth-protected-resource/mcp"
         described = {"resource": SERVER, "authorization_servers": [ISSUER]}
-        world.places[place] = json({**described, "dpop_bound_access_tokens_required": True})
+        network.responses[place] = json({**described, "dpop_bound_access_tokens_required": True})
     lines = ['DPoP algs="ES256 PS256"'] if how == "challenge" else []
-    held = log_in(world, Login(dpop=how == "program"), *lines)
+    held = log_in(network, Login(dpop=how == "program"), *lines)
     assert held.tokens.token_type == "dpop"
-    [(head, claims)] = proofs(world)
+    [(head, claims)] = proofs(network)
     assert (head["typ"], head["alg"]) == ("dpop+jwt", "ES256")
     assert "d" not in head["jwk"]
     assert (claims["htm"], claims["htu"]) == ("POST", TOKEN)
-    assert abs(claims["iat"] - world.now) <= 1
-    assert world.pages[0]["dpop_jkt"] == read_private_key(held.tokens.key).thumbprint
+    assert abs(claims["iat"] - network.now) <= 1
+    assert network.pages[0]["dpop_jkt"] == read_private_key(held.tokens.key).thumbprint
 
 
 def test_a_nonce_of_the_issuer_is_used_once_more_and_not_for_ever() -> None:
-    world = World(dpop_signing_alg_values_supported=["ES256"])
+    network = FakeNetwork(dpop_signing_alg_values_supported=["ES256"])
     nonces = iter(["n1", "n2", "n3"])
 
     def asking(asked: SendRequest) -> FlowResponse:
         return json({"error": "use_dpop_nonce"}, 400, **{"dpop-nonce": next(nonces)})
 
-    world.places[TOKEN] = asking
+    network.responses[TOKEN] = asking
     with pytest.raises(AuthError, match="use_dpop_nonce"):
-        log_in(world, Login(dpop=True))
-    assert [claims.get("nonce") for _, claims in proofs(world)] == [None, "n1"]
-    assert len({claims["jti"] for _, claims in proofs(world)}) == 2
+        log_in(network, Login(dpop=True))
+    assert [claims.get("nonce") for _, claims in proofs(network)] == [None, "n1"]
+    assert len({claims["jti"] for _, claims in proofs(network)}) == 2
 
 
 def test_a_renewal_is_proven_with_the_key_that_the_tokens_are_bound_to() -> None:
-    world = World(dpop_signing_alg_values_supported=["ES256"])
-    world.grants = [{"refresh_token": "r"}]
-    held = log_in(world, Login(dpop=True))
-    new = world.run(renew(Login(dpop=True), SERVER, held.tokens.generation, world.context))
+    network = FakeNetwork(dpop_signing_alg_values_supported=["ES256"])
+    network.grants = [{"refresh_token": "r"}]
+    held = log_in(network, Login(dpop=True))
+    new = network.run(renew(Login(dpop=True), SERVER, held.tokens.generation, network.context))
     assert new is not None
-    keys = [head["jwk"] for head, _ in proofs(world)]
+    keys = [head["jwk"] for head, _ in proofs(network)]
     assert keys[0] == keys[1]
     assert new.tokens.key == held.tokens.key
 
 
 @pytest.mark.parametrize("kind", ["Bearer", "bearer"])
 def test_a_token_that_is_not_bound_though_it_should_be_is_refused(kind: str) -> None:
-    world = World(dpop_signing_alg_values_supported=["ES256"])
-    world.grants = [{"token_type": kind}]
+    network = FakeNetwork(dpop_signing_alg_values_supported=["ES256"])
+    network.grants = [{"token_type": kind}]
     with pytest.raises(AuthError, match="bound to a key"):
-        log_in(world, Login(dpop=True))
+        log_in(network, Login(dpop=True))
 
 
 @pytest.mark.parametrize(
     ("lines", "known"), [(['DPoP algs="RS256"'], ["ES256"]), (["DPoP"], ["RS256"]), (["DPoP"], [])]
 )
 def test_where_nobody_reads_our_proofs_nothing_is_begun(lines: list[str], known: list[str]) -> None:
-    world = World(dpop_signing_alg_values_supported=known)
+    network = FakeNetwork(dpop_signing_alg_values_supported=known)
     with pytest.raises(AuthError, match="ES256"):
-        log_in(world, Login(), *lines)
-    assert world.pages == []
+        log_in(network, Login(), *lines)
+    assert network.pages == []
 
 
 def test_a_proof_names_the_request_the_token_and_the_nonce_and_no_query() -> None:
-    world = World()
+    network = FakeNetwork()
     key = generate_key()
-    text = dpop_proof(key, world.context, "GET", f"{SERVER}?a=1#b", nonce="n", token="t")
+    text = dpop_proof(key, network.context, "GET", f"{SERVER}?a=1#b", nonce="n", token="t")
     _, claims = read(text)
     assert (claims["htm"], claims["htu"], claims["nonce"]) == ("GET", SERVER, "n")
     digest = base64.urlsafe_b64encode(hashlib.sha256(b"t").digest()).decode().rstrip("=")

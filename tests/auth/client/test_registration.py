@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from auth.fake_network import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, json
+from auth.fake_network import ISSUER, NONE, REDIRECT_URI, SERVER, FakeNetwork, asks, json
 from colonnade.auth.client.credentials import RejectedRequest, authorize, renew
 from colonnade.auth.client.login import ClientCredentials, EnterpriseLogin, Login, WorkloadIdentity
 from colonnade.auth.client.registration import RegisteredClient
@@ -28,21 +28,21 @@ KNOWN = f"{ISSUER}/.well-known/oauth-authorization-server"
 
 
 def log_in(
-    world: World, auth: Login | ClientCredentials | None = None, **refusal: object
+    network: FakeNetwork, auth: Login | ClientCredentials | None = None, **refusal: object
 ) -> StoredLogin:
     given = RejectedRequest(**{"challenges": NONE, **refusal})  # pyright: ignore[reportArgumentType]
-    return world.run(authorize(auth or Login(), SERVER, given, world.context))
+    return network.run(authorize(auth or Login(), SERVER, given, network.context))
 
 
-def registered(world: World) -> dict[str, object]:
-    [asked] = [step for step in world.asked if step.url == f"{ISSUER}/register"]
+def registered(network: FakeNetwork) -> dict[str, object]:
+    [asked] = [step for step in network.requests if step.url == f"{ISSUER}/register"]
     return msgspec.json.decode(asked.body)
 
 
-def move(world: World, issuer: str = OTHER) -> None:
+def move(network: FakeNetwork, issuer: str = OTHER) -> None:
     """The server names another issuer from now on."""
-    world.issue(issuer)
-    world.places[PRM] = json({"resource": SERVER, "authorization_servers": [issuer]})
+    network.issue(issuer)
+    network.responses[PRM] = json({"resource": SERVER, "authorization_servers": [issuer]})
 
 
 # ---------------------------------------------------------------- which client
@@ -68,40 +68,40 @@ def test_cl_12_a_client_document_is_an_https_url_with_a_path(url: str) -> None:
 
 @pytest.mark.spec("R0401", "R0419", "R0697")
 def test_cl_13_what_was_registered_beforehand_comes_first() -> None:
-    world = World(client_id_metadata_document_supported=True)
+    network = FakeNetwork(client_id_metadata_document_supported=True)
     auth = Login(client_id="mine", issuer=ISSUER, client_metadata_url=DOCUMENT)
-    assert log_in(world, auth).client.client_id == "mine"
-    assert f"{ISSUER}/register" not in world.urls
+    assert log_in(network, auth).client.client_id == "mine"
+    assert f"{ISSUER}/register" not in network.urls
 
 
 @pytest.mark.spec("R0380", "R0402", "R0405", "R0418", "R0698", "R0701")
 def test_cl_13_then_a_document_where_the_issuer_takes_them() -> None:
-    world = World(client_id_metadata_document_supported=True)
-    assert log_in(world, Login(client_metadata_url=DOCUMENT)).client.client_id == DOCUMENT
-    assert world.pages[0]["client_id"] == DOCUMENT
-    assert world.posted(f"{ISSUER}/token")[0]["client_id"] == DOCUMENT
-    assert f"{ISSUER}/register" not in world.urls
+    network = FakeNetwork(client_id_metadata_document_supported=True)
+    assert log_in(network, Login(client_metadata_url=DOCUMENT)).client.client_id == DOCUMENT
+    assert network.pages[0]["client_id"] == DOCUMENT
+    assert network.posted(f"{ISSUER}/token")[0]["client_id"] == DOCUMENT
+    assert f"{ISSUER}/register" not in network.urls
 
 
 @pytest.mark.spec("R0191", "R0204", "R0301", "R0403", "R0699")
 def test_cl_13_then_registration() -> None:
-    world = World()
-    assert log_in(world, Login(client_metadata_url=DOCUMENT)).client.client_id == f"of {ISSUER}"
+    network = FakeNetwork()
+    assert log_in(network, Login(client_metadata_url=DOCUMENT)).client.client_id == f"of {ISSUER}"
 
 
 @pytest.mark.spec("R0404", "R0700", "R0713")
 def test_cl_13_and_where_there_is_none_a_person_is_told_what_to_do() -> None:
-    world = World(registration_endpoint=None)
+    network = FakeNetwork(registration_endpoint=None)
     with pytest.raises(LoginRequired, match="client_id= and issuer="):
-        log_in(world)
-    assert world.pages == []
+        log_in(network)
+    assert network.pages == []
 
 
 @pytest.mark.spec("R0335", "R0703", "R0725")
 def test_cl_14_a_registration_says_what_kind_of_program_it_is() -> None:
-    world = World()
-    log_in(world, Login(client_name="Weather desk"))
-    assert registered(world) == {
+    network = FakeNetwork()
+    log_in(network, Login(client_name="Weather desk"))
+    assert registered(network) == {
         "client_name": "Weather desk",
         "redirect_uris": [REDIRECT_URI],
         "grant_types": ["authorization_code", "refresh_token"],
@@ -112,10 +112,10 @@ def test_cl_14_a_registration_says_what_kind_of_program_it_is() -> None:
 
 
 def test_cl_14_a_program_on_the_web_says_so() -> None:
-    world = World()
+    network = FakeNetwork()
     uri = "https://app.example/back"
-    log_in(world, Login(redirect_uri=uri, on_redirect=lambda url: url))
-    assert (registered(world)["application_type"], registered(world)["redirect_uris"]) == (
+    log_in(network, Login(redirect_uri=uri, on_redirect=lambda url: url))
+    assert (registered(network)["application_type"], registered(network)["redirect_uris"]) == (
         "web",
         [uri],
     )
@@ -123,24 +123,24 @@ def test_cl_14_a_program_on_the_web_says_so() -> None:
 
 @pytest.mark.spec("R0706", "R0707")
 def test_cl_14_a_rejection_is_told() -> None:
-    world = World()
+    network = FakeNetwork()
     said = {"error": "invalid_redirect_uri", "error_description": "no loopback\x1b[2J here"}
-    world.places[f"{ISSUER}/register"] = json(said, 400)
+    network.responses[f"{ISSUER}/register"] = json(said, 400)
     with pytest.raises(AuthError, match="invalid_redirect_uri: no loopback") as raised:
-        log_in(world)
+        log_in(network)
     assert "\x1b" not in str(raised.value)
-    world.places[f"{ISSUER}/register"] = FlowResponse(503)
+    network.responses[f"{ISSUER}/register"] = FlowResponse(503)
     with pytest.raises(ConnectionLost):
-        log_in(world)
+        log_in(network)
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b"{}", b'{"client_id": 7}', b'{"client_id": ""}'])
 def test_a_registration_without_a_client_is_none(answer: bytes) -> None:
-    world = World()
-    world.places[f"{ISSUER}/register"] = FlowResponse(201, (), answer)
+    network = FakeNetwork()
+    network.responses[f"{ISSUER}/register"] = FlowResponse(201, (), answer)
     with pytest.raises(AuthError):
-        log_in(world)
-    assert world.pages == []
+        log_in(network)
+    assert network.pages == []
 
 
 @pytest.mark.parametrize(
@@ -150,43 +150,43 @@ def test_a_registration_without_a_client_is_none(answer: bytes) -> None:
 def test_a_client_asks_to_authenticate_as_the_issuer_can(
     offered: list[str] | None, asked: str
 ) -> None:
-    world = World(token_endpoint_auth_methods_supported=offered)
-    log_in(world)
-    assert registered(world)["token_endpoint_auth_method"] == asked
+    network = FakeNetwork(token_endpoint_auth_methods_supported=offered)
+    log_in(network)
+    assert registered(network)["token_endpoint_auth_method"] == asked
 
 
 def test_a_client_is_registered_once_and_used_again() -> None:
-    world = World()
-    held = log_in(world)
-    log_in(world, generation=held.tokens.generation)
-    assert world.urls.count(f"{ISSUER}/register") == 1
-    assert world.listened == ["", REDIRECT_URI]  # the port that was registered, if it is free
+    network = FakeNetwork()
+    held = log_in(network)
+    log_in(network, generation=held.tokens.generation)
+    assert network.urls.count(f"{ISSUER}/register") == 1
+    assert network.listened == ["", REDIRECT_URI]  # the port that was registered, if it is free
 
 
 def test_a_client_is_registered_anew_where_its_redirect_uri_is_another() -> None:
-    world = World()
+    network = FakeNetwork()
     old = RegisteredClient(ISSUER, "old", redirect_uri="http://127.0.0.1:1/callback", dynamic=True)
-    world.kept[client_key(SERVER, ISSUER)] = encode_record(old)
+    network.records[client_key(SERVER, ISSUER)] = encode_record(old)
     auth = Login(redirect_uri="http://127.0.0.1:2/callback")
-    assert log_in(world, auth).client.client_id == f"of {ISSUER}"
+    assert log_in(network, auth).client.client_id == f"of {ISSUER}"
 
 
 def test_a_client_whose_secret_has_ended_is_registered_anew() -> None:
-    world = World()
+    network = FakeNetwork()
     old = RegisteredClient(
-        ISSUER, "old", "s", "client_secret_basic", REDIRECT_URI, world.now - 1, True
+        ISSUER, "old", "s", "client_secret_basic", REDIRECT_URI, network.now - 1, True
     )
-    world.kept[client_key(SERVER, ISSUER)] = encode_record(old)
-    assert log_in(world).client.client_id == f"of {ISSUER}"
+    network.records[client_key(SERVER, ISSUER)] = encode_record(old)
+    assert log_in(network).client.client_id == f"of {ISSUER}"
 
 
 def test_a_client_that_the_issuer_forgot_is_registered_anew_once() -> None:
-    world = World()
+    network = FakeNetwork()
     old = RegisteredClient(ISSUER, "forgotten", redirect_uri=REDIRECT_URI, dynamic=True)
-    world.kept[client_key(SERVER, ISSUER)] = encode_record(old)
-    world.grants = [{"error": "invalid_client"}]
-    assert log_in(world).client.client_id == f"of {ISSUER}"
-    other = World()
+    network.records[client_key(SERVER, ISSUER)] = encode_record(old)
+    network.grants = [{"error": "invalid_client"}]
+    assert log_in(network).client.client_id == f"of {ISSUER}"
+    other = FakeNetwork()
     other.grants = [{"error": "invalid_client"}] * 5
     with pytest.raises(AuthError, match="invalid_client"):
         log_in(other)
@@ -198,83 +198,84 @@ def test_a_client_that_the_issuer_forgot_is_registered_anew_once() -> None:
 
 @pytest.mark.spec("R0323", "R0693", "R0709", "R0710")
 def test_cl_15_where_the_issuer_changes_nothing_of_the_old_one_goes_to_the_new_one() -> None:
-    world = World()
-    world.places[f"{ISSUER}/register"] = json(
+    network = FakeNetwork()
+    network.responses[f"{ISSUER}/register"] = json(
         {"client_id": "old-client", "client_secret": "old-secret"}, 201
     )
-    world.grants = [{"refresh_token": "old-refresh"}]
-    held = log_in(world)
-    move(world)
-    world.asked.clear()
-    new = log_in(world, generation=held.tokens.generation)
+    network.grants = [{"refresh_token": "old-refresh"}]
+    held = log_in(network)
+    move(network)
+    network.requests.clear()
+    new = log_in(network, generation=held.tokens.generation)
     assert new.client.client_id == f"of {OTHER}"
     assert new.tokens.issuer == OTHER
-    sent = world.sent_to(OTHER)
+    sent = network.sent_to(OTHER)
     for secret in (b"old-client", b"old-secret", b"old-refresh", b"token-"):
         assert secret not in sent
-    assert not world.sent_to(ISSUER)
+    assert not network.sent_to(ISSUER)
 
 
 def test_cl_15_and_the_old_one_is_there_when_the_server_comes_back() -> None:
-    world = World()
-    first = log_in(world)
-    move(world)
-    second = log_in(world, generation=first.tokens.generation)
-    world.serve()
-    third = log_in(world, generation=second.tokens.generation)
+    network = FakeNetwork()
+    first = log_in(network)
+    move(network)
+    second = log_in(network, generation=first.tokens.generation)
+    network.serve()
+    third = log_in(network, generation=second.tokens.generation)
     assert third.client == first.client
-    assert world.urls.count(f"{ISSUER}/register") == 1
+    assert network.urls.count(f"{ISSUER}/register") == 1
 
 
 def test_cl_15_a_document_is_the_same_client_everywhere() -> None:
-    world = World(client_id_metadata_document_supported=True)
+    network = FakeNetwork(client_id_metadata_document_supported=True)
     auth = Login(client_metadata_url=DOCUMENT)
-    held = log_in(world, auth)
-    world.issue(OTHER, client_id_metadata_document_supported=True)
-    world.places[PRM] = json({"resource": SERVER, "authorization_servers": [OTHER]})
-    new = log_in(world, auth, generation=held.tokens.generation)
+    held = log_in(network, auth)
+    network.issue(OTHER, client_id_metadata_document_supported=True)
+    network.responses[PRM] = json({"resource": SERVER, "authorization_servers": [OTHER]})
+    new = log_in(network, auth, generation=held.tokens.generation)
     assert (new.client.client_id, new.tokens.issuer) == (DOCUMENT, OTHER)
 
 
 def test_cl_07_of_several_issuers_each_has_a_client_and_tokens_of_its_own() -> None:
     """What one gave goes to no other, and both are there beside each other."""
-    world = World()
-    world.issue(OTHER)
+    network = FakeNetwork()
+    network.issue(OTHER)
     listed = {"resource": SERVER, "authorization_servers": [ISSUER, OTHER]}
-    world.places[PRM] = json(listed)
+    network.responses[PRM] = json(listed)
     for issuer in (ISSUER, OTHER):
         made = {"client_id": f"client of {issuer}", "client_secret": f"secret of {issuer}"}
-        world.places[f"{issuer}/register"] = json(made, 201)
-    world.grants = [{"refresh_token": "first-refresh"}, {"refresh_token": "second-refresh"}]
-    first = log_in(world, Login(issuer=ISSUER))
-    asked = len(world.asked)
-    second = log_in(world, Login(issuer=OTHER), generation=first.tokens.generation)
+        network.responses[f"{issuer}/register"] = json(made, 201)
+    network.grants = [{"refresh_token": "first-refresh"}, {"refresh_token": "second-refresh"}]
+    first = log_in(network, Login(issuer=ISSUER))
+    asked = len(network.requests)
+    second = log_in(network, Login(issuer=OTHER), generation=first.tokens.generation)
     for held, issuer in ((first, ISSUER), (second, OTHER)):
         assert (held.client.client_id, held.client.issuer) == (f"client of {issuer}", issuer)
         assert held.tokens.issuer == held.discovery.issuer.issuer == issuer
-    assert not any(step.url.startswith(ISSUER) for step in world.asked[asked:])
-    sent = world.sent_to(OTHER)
+    assert not any(step.url.startswith(ISSUER) for step in network.requests[asked:])
+    sent = network.sent_to(OTHER)
     for secret in (ISSUER.encode(), b"first-refresh", first.tokens.access_token.encode()):
         assert secret not in sent
     for held in (first, second):
         at = (SERVER, held.client.issuer)
         assert (
-            msgspec.json.decode(world.kept[client_key(*at)], type=RegisteredClient) == held.client
+            msgspec.json.decode(network.records[client_key(*at)], type=RegisteredClient)
+            == held.client
         )
-        kept = world.kept[login_key(*at, held.client.client_id)]
+        kept = network.records[login_key(*at, held.client.client_id)]
         assert msgspec.json.decode(kept, type=StoredLogin) == held
 
 
 def test_cl_28_a_login_that_was_got_for_another_server_is_never_taken() -> None:
     """Not even where it lies under this server's name, by mistake or by malice."""
-    world = World()
-    held = log_in(world)
+    network = FakeNetwork()
+    held = log_in(network)
     there = "https://other.example/mcp"
-    world.kept[current_login_key(there, "")] = world.kept[current_login_key(SERVER, "")]
+    network.records[current_login_key(there, "")] = network.records[current_login_key(SERVER, "")]
     name = login_key(there, held.client.issuer, held.client.client_id)
-    world.kept[name] = encode_record(held)
-    assert world.run(load_login(SERVER, "")) == held
-    assert world.run(load_login(there, "")) is None
+    network.records[name] = encode_record(held)
+    assert network.run(load_login(SERVER, "")) == held
+    assert network.run(load_login(there, "")) is None
 
 
 @pytest.mark.spec("R0709", "R0711")
@@ -298,59 +299,59 @@ def test_cl_28_a_login_that_was_got_for_another_server_is_never_taken() -> None:
 )
 def test_cl_15_credentials_of_one_issuer_are_an_error_at_another(auth: Login, scoped: bool) -> None:
     """GHSA-qx49-fqc8-xw99, CVE-2026-104850: on 401 and on 403."""
-    world = World()
-    move(world)
+    network = FakeNetwork()
+    move(network)
     lines = asks('Bearer error="insufficient_scope", scope="x"') if scoped else NONE
     with pytest.raises(AuthError, match="belongs to the issuer"):
-        log_in(world, auth, challenges=lines, needs_scope=scoped)
-    sent = b"".join(world.sent_to(one) for one in (OTHER, "https://idp.example"))
+        log_in(network, auth, challenges=lines, needs_scope=scoped)
+    sent = b"".join(network.sent_to(one) for one in (OTHER, "https://idp.example"))
     assert b"mine" not in sent
-    assert world.pages == []
+    assert network.pages == []
 
 
 def test_cl_15_one_slash_at_the_end_makes_no_other_issuer() -> None:
     """D42."""
     auth = ClientCredentials(issuer=f"{ISSUER}/", client_id="mine", client_secret="mine-secret")
-    assert log_in(World(), auth).tokens.issuer == ISSUER
+    assert log_in(FakeNetwork(), auth).tokens.issuer == ISSUER
     auth = ClientCredentials(issuer=f"{ISSUER}//", client_id="mine", client_secret="mine-secret")
     with pytest.raises(AuthError, match="belongs to the issuer"):
-        log_in(World(), auth)
+        log_in(FakeNetwork(), auth)
 
 
 def test_cl_15_by_the_older_rules_too() -> None:
-    world = World()
-    world.places.clear()
+    network = FakeNetwork()
+    network.responses.clear()
     auth = ClientCredentials(issuer=ISSUER, client_id="mine", client_secret="mine-secret")
     with pytest.raises(AuthError, match="belongs to the issuer"):
-        log_in(world, auth)
-    assert b"mine-secret" not in world.sent_to("https://")
+        log_in(network, auth)
+    assert b"mine-secret" not in network.sent_to("https://")
 
 
 def test_cl_15_what_is_kept_and_not_of_one_issuer_is_not_used() -> None:
-    world = World()
-    world.grants = [{"refresh_token": "r"}]
-    held = log_in(world)
+    network = FakeNetwork()
+    network.grants = [{"refresh_token": "r"}]
+    held = log_in(network)
     stolen = StoredLogin(held.discovery, RegisteredClient(OTHER, "x", "secret"), held.tokens)
-    name = next(name for name in world.kept if name.startswith("oauth tokens"))
-    world.kept[name] = encode_record(stolen)
-    world.asked.clear()
-    assert world.run(renew(Login(), SERVER, "", world.context)) is None
-    assert world.asked == []
+    name = next(name for name in network.records if name.startswith("oauth tokens"))
+    network.records[name] = encode_record(stolen)
+    network.requests.clear()
+    assert network.run(renew(Login(), SERVER, "", network.context)) is None
+    assert network.requests == []
 
 
 def test_cl_16_what_is_kept_and_names_no_issuer_is_dead() -> None:
-    world = World()
-    held = log_in(world)
+    network = FakeNetwork()
+    held = log_in(network)
     nobodys = StoredLogin(
         replace(held.discovery, issuer=replace(held.discovery.issuer, issuer="")),
         replace(held.client, issuer=""),
         replace(held.tokens, issuer="", refresh_token="r"),
     )
-    world.run(save_login(nobodys, ""))
-    world.asked.clear()
-    assert world.run(load_login(SERVER, "")) is None
-    assert world.run(renew(Login(), SERVER, "", world.context)) is None
-    assert world.asked == []
+    network.run(save_login(nobodys, ""))
+    network.requests.clear()
+    assert network.run(load_login(SERVER, "")) is None
+    assert network.run(renew(Login(), SERVER, "", network.context)) is None
+    assert network.requests == []
 
 
 @pytest.mark.parametrize(

@@ -21,15 +21,15 @@ KEY, OTHER = bytes(range(32)), bytes(32)
 @live
 async def test_cl_17_what_is_kept_is_sealed_for_its_name_and_its_principal() -> None:
     store = MemoryStore()
-    vault = TokenStorage(store, "ann", [KEY])
-    await vault.save("a", b"secret")
-    assert await vault.load("a") == b"secret"
+    storage = TokenStorage(store, "ann", [KEY])
+    await storage.save("a", b"secret")
+    assert await storage.load("a") == b"secret"
     raw = await store.get("ann", "a")
     assert raw is not None
     assert b"secret" not in raw
     await store.put("ann", "b", raw, None)
     await store.put("bob", "a", raw, None)
-    assert await vault.load("b") is None
+    assert await storage.load("b") is None
     assert await TokenStorage(store, "bob", [KEY]).load("a") is None
     assert await TokenStorage(store, "ann", [OTHER]).load("a") is None
 
@@ -49,12 +49,12 @@ async def test_cl_17_the_file_and_its_key_are_ours_alone_and_not_made_by_looking
 ) -> None:
     home = tmp_path / "deep" / "home"
     monkeypatch.setenv("COLONNADE_HOME", str(home))
-    vault = FileTokenStorage("")
-    assert await vault.load("a") is None
+    storage = FileTokenStorage("")
+    assert await storage.load("a") is None
     assert not home.exists()
-    await vault.save("a", b"secret")
-    assert await vault.load("a") == b"secret"
-    await vault.close()
+    await storage.save("a", b"secret")
+    assert await storage.load("a") == b"secret"
+    await storage.close()
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     for file in (home / FILE, home / KEY_FILE):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -95,18 +95,18 @@ async def test_one_at_a_time_has_a_lease_and_it_ends_with_its_holder() -> None:
 async def test_a_lease_of_somebody_who_died_ends_by_itself() -> None:
     now = [0.0]
     store = MemoryStore(clock=lambda: now[0])
-    vault = TokenStorage(store)
-    assert await vault.claim("x", b"dead")
-    assert not await vault.claim("x", b"alive")
+    storage = TokenStorage(store)
+    assert await storage.claim("x", b"dead")
+    assert not await storage.claim("x", b"alive")
     now[0] = 60.0
-    assert await vault.claim("x", b"alive")
+    assert await storage.claim("x", b"alive")
 
 
 @live
 async def test_a_lease_that_went_to_somebody_else_is_left_alone() -> None:
     store = MemoryStore()
-    vault = TokenStorage(store)
-    async with vault.lease("x") as ours:
+    storage = TokenStorage(store)
+    async with storage.lease("x") as ours:
         assert ours
         await store.put("", "x", b"somebody else", None)
     assert await store.get("", "x") == b"somebody else"
@@ -115,11 +115,11 @@ async def test_a_lease_that_went_to_somebody_else_is_left_alone() -> None:
 @live
 async def test_a_lease_is_given_back_also_where_its_holder_is_cancelled() -> None:
     store = MemoryStore()
-    vault = TokenStorage(store)
+    storage = TokenStorage(store)
     held = asyncio.Event()
 
     async def hold() -> None:
-        async with vault.lease("x"):
+        async with storage.lease("x"):
             held.set()
             await asyncio.Event().wait()
 

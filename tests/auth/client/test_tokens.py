@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from auth.challenge import challenge
-from auth.protected import READ, RESOURCE, Stage, protected
-from auth.token_issuer import Issuer, Pen, b64, issuing, packed
+from auth.protected import READ, RESOURCE, ProtectedSetup, protected
+from auth.token_issuer import Issuer, SigningKey, b64, issuing, packed
 from colonnade import Introspection, Jwt, Protection
 from colonnade.auth.jose import MAX_TOKEN_CHARACTERS, InvalidToken, parse_jwt
 from colonnade.auth.seal import KeyRing
@@ -34,7 +34,7 @@ from scripted_http_server import pooled
 NOW = int(time.time())
 
 
-async def sent(stage: Stage, token: str) -> Response:
+async def sent(stage: ProtectedSetup, token: str) -> Response:
     return await stage.caller(token).modern("tools/list")
 
 
@@ -46,7 +46,7 @@ async def sent(stage: Stage, token: str) -> Response:
 @live
 async def test_a_token_signed_by_its_issuer_is_believed(algorithm: str) -> None:
     async with protected() as stage:
-        stage.issuer.pens[:] = [Pen(algorithm)]
+        stage.issuer.signing_keys[:] = [SigningKey(algorithm)]
         caller = stage.caller(stage.token())
         answer = await caller.modern("tools/call", {"name": "whoami"})
         assert answer.text == f"{stage.issuer.url}#ann"
@@ -59,10 +59,10 @@ async def test_other_algorithms_are_believed_where_they_were_asked_for(algorithm
         return Jwt(issuer.url, algorithms=[algorithm])
 
     async with protected(trust=trust) as stage:
-        stage.issuer.pens[:] = [Pen(algorithm)]
+        stage.issuer.signing_keys[:] = [SigningKey(algorithm)]
         assert await stage.status(stage.token()) == 200
     async with protected() as stage:
-        stage.issuer.pens[:] = [Pen(algorithm)]
+        stage.issuer.signing_keys[:] = [SigningKey(algorithm)]
         assert await stage.status(stage.token()) == 401
 
 
@@ -190,8 +190,8 @@ async def test_a_subject_that_cannot_be_used_is_refused_and_never_becomes_its_cl
     """RS-03: all users of one client would share their handles, sessions and state."""
     async with protected(trust=introspected if asked_about else None) as stage:
         claims = {**stage.claims(client_id="app"), "sub": sub}
-        stage.issuer.told["t"] = {"active": True, **claims}
-        answer = await sent(stage, "t" if asked_about else stage.pen.sign(claims))
+        stage.issuer.introspection_results["t"] = {"active": True, **claims}
+        answer = await sent(stage, "t" if asked_about else stage.signing_key.sign(claims))
         assert answer.status == 401
         said = challenge(answer)[1]
         assert said["error"] == "invalid_token"
@@ -212,75 +212,77 @@ async def test_a_client_is_never_the_user_whose_subject_equals_its_id() -> None:
         assert names == [f"{stage.issuer.url}#ann", f"{stage.issuer.url} client ann"]
 
 
-Forge = Callable[[Stage], str]
+Forge = Callable[[ProtectedSetup], str]
 
 
 def _header(**header: Any) -> Forge:
     return lambda stage: stage.token(header=header)
 
 
-def _unsigned(stage: Stage) -> str:
+def _unsigned(stage: ProtectedSetup) -> str:
     return f"{packed({'alg': 'none', 'typ': 'at+jwt'})}.{packed(stage.claims())}."
 
 
-def _unsigned_with_something(stage: Stage) -> str:
+def _unsigned_with_something(stage: ProtectedSetup) -> str:
     return f"{packed({'alg': 'none'})}.{packed(stage.claims())}.AAAA"
 
 
-def _confused(stage: Stage) -> str:
+def _confused(stage: ProtectedSetup) -> str:
     """HS256, with the published key as the secret."""
     text = f"{packed({'alg': 'HS256', 'typ': 'at+jwt', 'kid': 'one'})}.{packed(stage.claims())}"
-    secret = json.dumps(stage.pen.jwk).encode()
+    secret = json.dumps(stage.signing_key.jwk).encode()
     return f"{text}.{b64(hmac.digest(secret, text.encode(), hashlib.sha256))}"
 
 
 def _by_stranger(**header: Any) -> Forge:
     """Signed by a key of the attacker's own, which the token offers."""
 
-    def forge(stage: Stage) -> str:
-        pen = Pen()
-        said = {name: pen.jwk if value == "own" else value for name, value in header.items()}
-        return pen.sign(stage.claims(), **said)
+    def forge(stage: ProtectedSetup) -> str:
+        key = SigningKey()
+        said = {name: key.jwk if value == "own" else value for name, value in header.items()}
+        return key.sign(stage.claims(), **said)
 
     return forge
 
 
-def _altered(stage: Stage) -> str:
+def _altered(stage: ProtectedSetup) -> str:
     head, _, signature = stage.token().split(".")
     return f"{head}.{packed(stage.claims(sub='root'))}.{signature}"
 
 
-def _cut(stage: Stage) -> str:
+def _cut(stage: ProtectedSetup) -> str:
     return stage.token()[:-4]
 
 
-def _respelled(stage: Stage) -> str:
+def _respelled(stage: ProtectedSetup) -> str:
     """The same bytes with other last bits."""
     token = stage.token()
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     return token[:-1] + alphabet[alphabet.index(token[-1]) + 1]
 
 
-def _zero(stage: Stage) -> str:
+def _zero(stage: ProtectedSetup) -> str:
     """CVE-2022-21449: a signature of zeros."""
     return ".".join(stage.token().split(".")[:2]) + f".{b64(bytes(64))}"
 
 
-def _padded(stage: Stage) -> str:
+def _padded(stage: ProtectedSetup) -> str:
     return stage.token() + "="
 
 
-def _twice(stage: Stage) -> str:
+def _twice(stage: ProtectedSetup) -> str:
     """A member that is there twice: which one would count?"""
     claims = json.dumps(stage.claims())
-    return stage.pen.sign(claims.replace("{", '{"aud": "https://other.example", ', 1).encode())
+    return stage.signing_key.sign(
+        claims.replace("{", '{"aud": "https://other.example", ', 1).encode()
+    )
 
 
-def _deep(stage: Stage) -> str:
-    return stage.pen.sign(b"[" * 5000)
+def _deep(stage: ProtectedSetup) -> str:
+    return stage.signing_key.sign(b"[" * 5000)
 
 
-def _large(stage: Stage) -> str:
+def _large(stage: ProtectedSetup) -> str:
     return stage.token(more="x" * MAX_TOKEN_CHARACTERS)
 
 
@@ -320,8 +322,8 @@ FORGED: dict[str, Forge] = {
     "two parts": lambda stage: "a.b",
     "four parts": lambda stage: stage.token() + ".x",
     "five parts": lambda stage: "a.b.c.d.e",
-    "no JSON": lambda stage: stage.pen.sign(b"rubbish"),
-    "a list": lambda stage: stage.pen.sign(["x"]),
+    "no JSON": lambda stage: stage.signing_key.sign(b"rubbish"),
+    "a list": lambda stage: stage.signing_key.sign(["x"]),
     "a word": lambda stage: "rubbish",
 }
 
@@ -341,16 +343,16 @@ async def test_a_forged_token_is_not_believed(name: str) -> None:
         else:
             assert answer.status == 401
             assert challenge(answer)[1]["error"] == "invalid_token"
-        assert set(stage.issuer.visits) <= {stage.issuer.place, "/keys"}
+        assert set(stage.issuer.requested_paths) <= {stage.issuer.place, "/keys"}
         assert await stage.status(stage.token()) == 200
 
 
 def test_a_token_beyond_its_limit_is_not_even_decoded() -> None:
     """RS-14: our own server refuses such headers before; one that we are mounted in may not."""
-    pen = Pen()
-    assert parse_jwt(pen.sign({"more": "x" * 8000})).claims
+    key = SigningKey()
+    assert parse_jwt(key.sign({"more": "x" * 8000})).claims
     with pytest.raises(InvalidToken):
-        parse_jwt(pen.sign({"more": "x" * MAX_TOKEN_CHARACTERS}))
+        parse_jwt(key.sign({"more": "x" * MAX_TOKEN_CHARACTERS}))
 
 
 # ---------------------------------------------------------------- several issuers
@@ -364,15 +366,15 @@ async def test_each_issuer_signs_for_itself_alone() -> None:
         protected(trust=lambda issuer: (Jwt(issuer.url), Jwt(other.url))) as stage,
     ):
         assert stage.protection.issuers == [stage.issuer.url, other.url]
-        mine = stage.pen.sign(stage.claims())
-        theirs = other.pens[0].sign(other.claims(RESOURCE))
+        mine = stage.signing_key.sign(stage.claims())
+        theirs = other.signing_keys[0].sign(other.claims(RESOURCE))
         names = [
             (await stage.caller(token).modern("tools/call", {"name": "whoami"})).text
             for token in (mine, theirs)
         ]
         assert names == [f"{stage.issuer.url}#ann", f"{other.url}#ann"]
-        assert await stage.status(other.pens[0].sign(stage.claims())) == 401
-        assert await stage.status(stage.pen.sign(other.claims(RESOURCE))) == 401
+        assert await stage.status(other.signing_keys[0].sign(stage.claims())) == 401
+        assert await stage.status(stage.signing_key.sign(other.claims(RESOURCE))) == 401
 
 
 # ---------------------------------------------------------------- asked about (RFC 7662)
@@ -385,12 +387,16 @@ def introspected(issuer: Issuer) -> Introspection:
 @live
 async def test_an_issuer_is_asked_about_a_token_that_only_it_can_read() -> None:
     async with protected(trust=introspected) as stage:
-        stage.issuer.told["opaque"] = {"active": True, "token_type": "Bearer", **stage.claims()}
+        stage.issuer.introspection_results["opaque"] = {
+            "active": True,
+            "token_type": "Bearer",
+            **stage.claims(),
+        }
         answer = await stage.caller("opaque").modern("tools/call", {"name": "whoami"})
         assert answer.text == f"{stage.issuer.url}#ann"
         assert stage.issuer.secret == "Basic bWU6czNjcmV0JTJGJUMzJUE0"
         assert await stage.status("unknown") == 401
-        posted = next(one for one in stage.issuer.hand.heard if one.path == "/introspect")
+        posted = next(one for one in stage.issuer.server.received if one.path == "/introspect")
         assert posted.body == b"token=opaque&token_type_hint=access_token"
 
 
@@ -430,7 +436,9 @@ async def test_what_an_issuer_says_of_a_token_must_be_right_as_well(name: str) -
     """RS-03, RS-05: the audience is looked at here, too."""
     async with protected(trust=introspected) as stage:
         said = {"active": True, **stage.claims(), **SAID[name]}
-        stage.issuer.told["t"] = {key: value for key, value in said.items() if value is not None}
+        stage.issuer.introspection_results["t"] = {
+            key: value for key, value in said.items() if value is not None
+        }
         assert await stage.status("t") == 401
 
 
@@ -439,11 +447,14 @@ async def test_a_token_that_was_taken_back_is_refused_within_a_minute() -> None:
     """RS-16: and until then the issuer is asked once."""
     now = [time.time()]
     async with protected(trust=introspected, clock=lambda: now[0]) as stage:
-        stage.issuer.told["t"] = {"active": True, **stage.claims(exp=now[0] + 3600)}
+        stage.issuer.introspection_results["t"] = {
+            "active": True,
+            **stage.claims(exp=now[0] + 3600),
+        }
         assert await stage.status("t") == 200
         assert await stage.status("t") == 200
-        assert stage.issuer.visits.count("/introspect") == 1
-        stage.issuer.told.clear()
+        assert stage.issuer.requested_paths.count("/introspect") == 1
+        stage.issuer.introspection_results.clear()
         now[0] += 59
         assert await stage.status("t") == 401
 
@@ -457,13 +468,13 @@ async def test_of_many_who_show_one_bad_token_at_once_the_issuer_hears_once(
     async with protected(trust=introspected) as stage:
         assert await stage.status("x") == 401  # by now its document is known
         stage.issuer.down = down
-        before = stage.issuer.visits.count("/introspect")
+        before = stage.issuer.requested_paths.count("/introspect")
         answers = await asyncio.gather(*(stage.status("t") for _ in range(20)))
         assert answers == [status] * 20
-        asked = stage.issuer.visits.count("/introspect") - before
+        asked = stage.issuer.requested_paths.count("/introspect") - before
         assert asked < 20 / 2  # most come while the first is being asked about
         stage.issuer.down = False
-        stage.issuer.told["t"] = {"active": True, **stage.claims()}
+        stage.issuer.introspection_results["t"] = {"active": True, **stage.claims()}
         assert await stage.status("t") == 200  # and it is not held against anybody later
 
 
@@ -485,7 +496,7 @@ async def test_no_token_and_no_secret_is_kept_or_logged() -> None:
         "colonnade", "colonnade.auth", "colonnade.server", "colonnade.transport"
     ) as records:
         async with protected(trust=introspected) as stage:
-            stage.issuer.told["opaque-word"] = {"active": True, **stage.claims()}
+            stage.issuer.introspection_results["opaque-word"] = {"active": True, **stage.claims()}
             assert await stage.status("opaque-word") == 200
             assert await stage.status("other-word") == 401
             stage.issuer.down = True
@@ -545,7 +556,7 @@ async def test_no_character_of_a_token_can_be_another_one() -> None:
     async with issuing() as issuer, pooled() as pool:
         protection = Protection(RESOURCE, Jwt(issuer.url))
         around = ProtectionContext(Fetcher(pool.send), MemoryStore(), KeyRing())
-        token = issuer.pens[0].sign(issuer.claims(RESOURCE))
+        token = issuer.signing_keys[0].sign(issuer.claims(RESOURCE))
         assert (await protection.authenticate(_asked(token), around)).principal.endswith("#ann")
         chance = random.Random(7)
         for position in range(len(token)):
@@ -563,7 +574,7 @@ async def test_no_character_of_a_token_can_be_another_one() -> None:
 async def test_an_issuer_is_asked_once_about_a_token_that_many_show_at_once() -> None:
     """RS-16."""
     async with protected(trust=introspected) as stage:
-        stage.issuer.told["t"] = {"active": True, **stage.claims()}
+        stage.issuer.introspection_results["t"] = {"active": True, **stage.claims()}
         statuses = await asyncio.gather(*(stage.status("t") for _ in range(40)))
         assert set(statuses) == {200}
-        assert stage.issuer.visits.count("/introspect") == 1
+        assert stage.issuer.requested_paths.count("/introspect") == 1

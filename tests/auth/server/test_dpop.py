@@ -16,8 +16,8 @@ from uuid import uuid4
 import pytest
 
 from auth.challenge import challenge
-from auth.protected import RESOURCE, Stage, notes, protected
-from auth.token_issuer import Pen, b64
+from auth.protected import RESOURCE, ProtectedSetup, notes, protected
+from auth.token_issuer import SigningKey, b64
 from colonnade.auth.server.dpop import MAX_PROOF_AGE_S, NONCE_TTL_S, DpopProof, InvalidProof
 from colonnade.errors import ConnectionLost, LocalProtocolError, Refused, TimedOut
 from colonnade.ports import Store
@@ -28,10 +28,12 @@ from http_client import Response
 from live import Records, live
 from store.store_fixture import Clock
 
-KEY = Pen(id="")
+KEY = SigningKey(id="")
 
 
-def proof(token: str, pen: Pen = KEY, header: dict[str, Any] | None = None, **more: Any) -> str:
+def proof(
+    token: str, key: SigningKey = KEY, header: dict[str, Any] | None = None, **more: Any
+) -> str:
     """A good proof, but for what is said; what is None is left out."""
     said = {
         "jti": str(uuid4()),
@@ -42,7 +44,7 @@ def proof(token: str, pen: Pen = KEY, header: dict[str, Any] | None = None, **mo
         **more,
     }
     claims = {name: value for name, value in said.items() if value is not None}
-    return pen.sign(claims, **{"typ": "dpop+jwt", "kid": None, "jwk": pen.jwk, **(header or {})})
+    return key.sign(claims, **{"typ": "dpop+jwt", "kid": None, "jwk": key.jwk, **(header or {})})
 
 
 def rewritten(token: str, name: str, text: bytes) -> str:
@@ -53,31 +55,33 @@ def rewritten(token: str, name: str, text: bytes) -> str:
     return KEY.sign(said, typ="dpop+jwt", kid=None, jwk=KEY.jwk)
 
 
-def bound(stage: Stage, pen: Pen = KEY, **more: Any) -> str:
-    return stage.token(cnf={"jkt": pen.thumbprint}, **more)
+def bound(setup: ProtectedSetup, key: SigningKey = KEY, **more: Any) -> str:
+    return setup.token(cnf={"jkt": key.thumbprint}, **more)
 
 
-async def sent(stage: Stage, token: str, proof: str | None, scheme: str = "DPoP") -> Response:
+async def sent(
+    setup: ProtectedSetup, token: str, proof: str | None, scheme: str = "DPoP"
+) -> Response:
     given = f"{scheme} {token}"
-    return await stage.caller().modern("tools/list", authorization=given, dpop=proof)
+    return await setup.caller().modern("tools/list", authorization=given, dpop=proof)
 
 
 @pytest.mark.parametrize("algorithm", ["ES256", "EdDSA", "RS256", "PS256"])
 @live
 async def test_a_bound_token_with_its_proof_is_believed(algorithm: str) -> None:
-    async with protected() as stage:
-        pen = Pen(algorithm, id="")
-        token = bound(stage, pen)
-        assert (await sent(stage, token, proof(token, pen))).status == 200
-        assert (await sent(stage, token, proof(token, pen), "dpop")).status == 200
+    async with protected() as setup:
+        key = SigningKey(algorithm, id="")
+        token = bound(setup, key)
+        assert (await sent(setup, token, proof(token, key))).status == 200
+        assert (await sent(setup, token, proof(token, key), "dpop")).status == 200
 
 
 WRONG: dict[str, Callable[[str], str | None]] = {
     "none": lambda token: None,
     "rubbish": lambda token: "rubbish",
     "two": lambda token: f"{proof(token)}, {proof(token)}",
-    "of another key": lambda token: proof(token, Pen(id="")),
-    "that shows another key": lambda token: proof(token, Pen(id=""), {"jwk": KEY.jwk}),
+    "of another key": lambda token: proof(token, SigningKey(id="")),
+    "that shows another key": lambda token: proof(token, SigningKey(id=""), {"jwk": KEY.jwk}),
     "that shows no key": lambda token: proof(token, header={"jwk": None}),
     "that shows a private key": lambda token: proof(token, header={"jwk": {**KEY.jwk, "d": "AA"}}),
     "that is no proof": lambda token: proof(token, header={"typ": "at+jwt"}),
@@ -114,14 +118,14 @@ WRONG: dict[str, Callable[[str], str | None]] = {
 @pytest.mark.parametrize("name", WRONG)
 @live
 async def test_a_bound_token_with_a_wrong_proof_is_refused(name: str) -> None:
-    async with protected() as stage:
-        token = bound(stage)
-        answer = await sent(stage, token, WRONG[name](token))
+    async with protected() as setup:
+        token = bound(setup)
+        answer = await sent(setup, token, WRONG[name](token))
         assert answer.status == 401
         scheme, said = challenge(answer)
         assert (scheme, said["error"]) == ("DPoP", "invalid_dpop_proof")
         assert "ES256" in said["algs"].split()
-        assert (await sent(stage, token, proof(token))).status == 200
+        assert (await sent(setup, token, proof(token))).status == 200
 
 
 @pytest.mark.parametrize(
@@ -129,85 +133,85 @@ async def test_a_bound_token_with_a_wrong_proof_is_refused(name: str) -> None:
 )
 @live
 async def test_the_same_place_may_be_spelled_otherwise(url: str) -> None:
-    async with protected() as stage:
-        token = bound(stage)
-        assert (await sent(stage, token, proof(token, htu=url))).status == 200
+    async with protected() as setup:
+        token = bound(setup)
+        assert (await sent(setup, token, proof(token, htu=url))).status == 200
 
 
 @live
 async def test_a_bound_token_is_no_bearer_token_and_a_free_one_needs_no_proof() -> None:
     """A stolen token must not be worth more when its proof is left out."""
-    async with protected() as stage:
-        token, free = bound(stage), stage.token()
+    async with protected() as setup:
+        token, free = bound(setup), setup.token()
         for given in (None, proof(token)):
-            answer = await sent(stage, token, given, "Bearer")
+            answer = await sent(setup, token, given, "Bearer")
             assert answer.status == 401
             assert challenge(answer)[1]["error"] == "invalid_token"
-        assert (await sent(stage, free, None, "Bearer")).status == 200
-        answer = await sent(stage, free, proof(free), "DPoP")
+        assert (await sent(setup, free, None, "Bearer")).status == 200
+        answer = await sent(setup, free, proof(free), "DPoP")
         assert answer.status == 401
         assert challenge(answer)[1]["error"] == "invalid_token"
 
 
 @live
 async def test_a_proof_is_good_for_one_request() -> None:
-    async with protected() as stage:
-        token = bound(stage)
+    async with protected() as setup:
+        token = bound(setup)
         once = proof(token)
-        assert (await sent(stage, token, once)).status == 200
-        answer = await sent(stage, token, once)
+        assert (await sent(setup, token, once)).status == 200
+        answer = await sent(setup, token, once)
         assert answer.status == 401
         assert challenge(answer)[1]["error_description"] == "the proof was used before"
         again = proof(token, jti="a name")
-        assert (await sent(stage, token, again)).status == 200
-        other = Pen(id="")
-        theirs = bound(stage, other)
+        assert (await sent(setup, token, again)).status == 200
+        other = SigningKey(id="")
+        theirs = bound(setup, other)
         # Names are each key's own: nobody uses up somebody else's.
-        assert (await sent(stage, theirs, proof(theirs, other, jti="a name"))).status == 200
+        assert (await sent(setup, theirs, proof(theirs, other, jti="a name"))).status == 200
 
 
 @live
 async def test_where_a_proof_is_required_a_free_token_is_refused() -> None:
-    async with protected(dpop="required") as stage:
-        answer = await stage.caller().modern("tools/list")
+    async with protected(dpop="required") as setup:
+        answer = await setup.caller().modern("tools/list")
         assert challenge(answer)[0] == "DPoP"
-        assert (await sent(stage, stage.token(), None, "Bearer")).status == 401
-        token = bound(stage)
-        assert (await sent(stage, token, proof(token))).status == 200
+        assert (await sent(setup, setup.token(), None, "Bearer")).status == 401
+        token = bound(setup)
+        assert (await sent(setup, token, proof(token))).status == 200
         where = "/.well-known/oauth-protected-resource"
-        document = (await stage.caller().request("GET", path=where)).json
+        document = (await setup.caller().request("GET", path=where)).json
         assert document["dpop_bound_access_tokens_required"] is True
 
 
 @live
 async def test_with_nonces_a_proof_needs_one_of_ours_that_is_not_old() -> None:
     now = [time.time()]
-    async with protected(nonces=True, clock=lambda: now[0]) as stage:
-        token = bound(stage)
-        answer = await sent(stage, token, proof(token))
+    async with protected(nonces=True, clock=lambda: now[0]) as setup:
+        token = bound(setup)
+        answer = await sent(setup, token, proof(token))
         assert answer.status == 401
         assert challenge(answer)[1]["error"] == "use_dpop_nonce"
         nonce = answer.headers["dpop-nonce"]
-        assert (await sent(stage, token, proof(token, nonce=nonce))).status == 200
-        assert (await sent(stage, token, proof(token, nonce=nonce))).status == 200
+        assert (await sent(setup, token, proof(token, nonce=nonce))).status == 200
+        assert (await sent(setup, token, proof(token, nonce=nonce))).status == 200
         for wrong in ("made up", nonce[:-2], nonce + "AA"):
-            answer = await sent(stage, token, proof(token, nonce=wrong))
+            answer = await sent(setup, token, proof(token, nonce=wrong))
             assert challenge(answer)[1]["error"] == "use_dpop_nonce"
         # What our ring sealed for another purpose is no nonce.
-        sealed = stage.server._keys.seal(b'{"answers": {}}')
-        answer = await sent(stage, token, proof(token, nonce=sealed))
+        sealed = setup.server._keys.seal(b'{"answers": {}}')
+        answer = await sent(setup, token, proof(token, nonce=sealed))
         assert challenge(answer)[1]["error"] == "use_dpop_nonce"
         now[0] += NONCE_TTL_S + 1
-        token = bound(stage, exp=now[0] + 60)
-        answer = await sent(stage, token, proof(token, nonce=nonce, iat=now[0]))
+        token = bound(setup, exp=now[0] + 60)
+        answer = await sent(setup, token, proof(token, nonce=nonce, iat=now[0]))
         assert challenge(answer)[1]["error"] == "use_dpop_nonce"
 
 
 @live
 async def test_a_proof_for_a_session_says_each_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with protected() as stage:
-        token = bound(stage)
-        caller = stage.caller()
+    async with protected() as setup:
+        token = bound(setup)
+        caller = setup.caller()
         given = f"DPoP {token}"
         body = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":'
         body += b'"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}'
@@ -282,11 +286,11 @@ async def test_a_proof_is_used_once_by_all_processes_that_share_a_store(tmp_path
 @live
 async def test_more_proofs_than_may_be_remembered_are_refused_with_503() -> None:
     store = MemoryStore(limits=StoreLimits(principal_marks=3))
-    async with protected(server=notes(store=store)) as stage:
-        token, other = bound(stage), bound(stage, sub="bob")
-        statuses = [(await sent(stage, token, proof(token))).status for _ in range(4)]
+    async with protected(server=notes(store=store)) as setup:
+        token, other = bound(setup), bound(setup, sub="bob")
+        statuses = [(await sent(setup, token, proof(token))).status for _ in range(4)]
         assert statuses == [200, 200, 200, 503]
-        assert (await sent(stage, other, proof(other))).status == 200
+        assert (await sent(setup, other, proof(other))).status == 200
 
 
 class BrokenStore(MemoryStore):
@@ -314,11 +318,11 @@ class BrokenStore(MemoryStore):
 )
 @live
 async def test_a_store_that_fails_is_503_and_not_a_traceback(problem: Exception) -> None:
-    async with protected(server=notes(store=BrokenStore(problem))) as stage:
-        token = bound(stage)
+    async with protected(server=notes(store=BrokenStore(problem))) as setup:
+        token = bound(setup)
         given = proof(token)
         with Records("colonnade.auth", "colonnade.transport") as records:
-            answer = await sent(stage, token, given)
+            answer = await sent(setup, token, given)
         assert answer.status == 503
         assert int(answer.headers["retry-after"]) > 0
         assert b"Traceback" not in answer.body
@@ -327,4 +331,4 @@ async def test_a_store_that_fails_is_503_and_not_a_traceback(problem: Exception)
         for secret in (token, given, "password", "Traceback"):
             assert secret not in line
             assert secret.encode() not in answer.body
-        assert await stage.status(stage.token()) == 200  # which needs no store
+        assert await setup.status(setup.token()) == 200  # which needs no store

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from auth.connects import connects, dns
-from auth.protected import Bearer, Stage, notes, protected
+from auth.protected import Bearer, ProtectedSetup, notes, protected
 from colonnade import Context, Limits, Server
 from colonnade.middleware import log as logged
 from live import Records, live
@@ -19,14 +19,14 @@ from live import Records, live
 ELICITS = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
 
 
-def people(stage: Stage) -> tuple[Bearer, Bearer]:
-    return stage.caller(stage.token(sub="ann")), stage.caller(stage.token(sub="bob"))
+def people(setup: ProtectedSetup) -> tuple[Bearer, Bearer]:
+    return setup.caller(setup.token(sub="ann")), setup.caller(setup.token(sub="bob"))
 
 
 @live
 async def test_a_session_of_one_does_not_exist_for_another() -> None:
-    async with protected() as stage:
-        ann, bob = people(stage)
+    async with protected() as setup:
+        ann, bob = people(setup)
         await ann.initialize("2025-11-25")
         bob.session, bob.revision = ann.session, ann.revision
         assert (await bob.ask("tools/list")).status == 404
@@ -39,10 +39,10 @@ async def test_a_session_of_one_does_not_exist_for_another() -> None:
 @live
 async def test_a_session_is_the_principals_and_not_the_tokens() -> None:
     """A refreshed token goes on where the last one was; the same name elsewhere does not."""
-    async with protected() as stage:
-        ann, _ = people(stage)
+    async with protected() as setup:
+        ann, _ = people(setup)
         await ann.initialize("2025-11-25")
-        ann.token = stage.token(sub="ann", jti="another token")
+        ann.token = setup.token(sub="ann", jti="another token")
         assert (await ann.ask("tools/list")).status == 200
 
 
@@ -61,8 +61,8 @@ async def test_a_request_state_of_one_is_refused_to_another_and_to_another_token
         ran.append(ctx.principal)
         return f"{answer}"
 
-    async with protected(server=server) as stage:
-        ann, bob = people(stage)
+    async with protected(server=server) as setup:
+        ann, bob = people(setup)
         params: dict[str, Any] = {"name": "book", "arguments": {}}
         asked = (await ann.modern("tools/call", params, meta=ELICITS)).json["result"]
         assert asked["resultType"] == "input_required"
@@ -90,8 +90,8 @@ async def test_a_handle_of_one_names_nothing_for_another() -> None:
     async def show(handle: str, ctx: Context) -> str:
         return " ".join(await baskets.get(ctx, handle))
 
-    async with protected(server=server) as stage:
-        ann, bob = people(stage)
+    async with protected(server=server) as setup:
+        ann, bob = people(setup)
         handle = (await ann.modern("tools/call", {"name": "begin"})).text
         ask = {"name": "show", "arguments": {"handle": handle}}
         assert (await ann.modern("tools/call", ask)).text == "apple"
@@ -100,16 +100,16 @@ async def test_a_handle_of_one_names_nothing_for_another() -> None:
 
 @live
 async def test_a_list_that_depends_on_the_caller_is_cached_for_nobody_else() -> None:
-    async with protected(server=notes(cache_scope="public", ttl_s=60)) as stage:
-        listed = await stage.caller(stage.token()).modern("tools/list")
+    async with protected(server=notes(cache_scope="public", ttl_s=60)) as setup:
+        listed = await setup.caller(setup.token()).modern("tools/list")
         assert listed.json["result"]["cacheScope"] == "private"
 
 
 @live
 async def test_a_cursor_of_one_shows_another_nothing_that_is_closed() -> None:
-    async with protected(server=notes(page_size=1)) as stage:
-        many = stage.caller(stage.token(sub="ann", scope="notes:write"))
-        few = stage.caller(stage.token(sub="bob", scope="notes:read"))
+    async with protected(server=notes(page_size=1)) as setup:
+        many = setup.caller(setup.token(sub="ann", scope="notes:write"))
+        few = setup.caller(setup.token(sub="bob", scope="notes:read"))
         cursor, seen = None, set[str]()
         while True:
             params = {"cursor": cursor} if cursor else {}
@@ -126,8 +126,8 @@ async def test_a_cursor_of_one_shows_another_nothing_that_is_closed() -> None:
 
 @live
 async def test_news_of_what_is_closed_reach_only_who_may_read_it() -> None:
-    async with protected() as stage:
-        ann, _ = people(stage)
+    async with protected() as setup:
+        ann, _ = people(setup)
         wanted = {"resourceSubscriptions": ["notes://open", "notes://shut"]}
         _, stream = await ann.stream("subscriptions/listen", {"notifications": wanted})
         told = await stream.message()
@@ -138,9 +138,9 @@ async def test_news_of_what_is_closed_reach_only_who_may_read_it() -> None:
 @live
 async def test_a_stream_for_news_ends_with_the_token_that_opened_it(way: str) -> None:
     """RS-07: and a call that is running is let finish."""
-    async with protected() as stage:
+    async with protected() as setup:
         # Within the skew a token is still taken, and its streams end at once.
-        ann = stage.caller(stage.token(exp=time.time() - 1))
+        ann = setup.caller(setup.token(exp=time.time() - 1))
         if way == "modern":
             _, stream = await ann.stream("subscriptions/listen", {"notifications": {}})
         else:
@@ -157,8 +157,8 @@ async def test_the_principal_is_in_the_log_and_the_token_is_not() -> None:
     server.add_middleware(logged())
     logging.getLogger("colonnade.requests").setLevel(logging.INFO)
     with Records("colonnade.requests") as records:
-        async with protected(server=server) as stage:
-            ann, _ = people(stage)
+        async with protected(server=server) as setup:
+            ann, _ = people(setup)
             await ann.modern("tools/call", {"name": "whoami"})
             await ann.modern("tools/call", {"name": "erase"})
     assert len(records.lines) == 1  # what the guard refused never came in
@@ -171,8 +171,8 @@ async def test_the_principal_is_in_the_log_and_the_token_is_not() -> None:
 async def test_one_principal_does_not_take_the_place_of_all() -> None:
     async with protected(
         options={"limits": Limits(max_concurrent_requests_per_principal=1)}
-    ) as stage:
-        ann, bob = people(stage)
+    ) as setup:
+        ann, bob = people(setup)
         listen = {"notifications": {}}
         wire, stream = await ann.stream("subscriptions/listen", listen)
         await stream.message()
@@ -203,16 +203,16 @@ NAMING: dict[str, Any] = {
 @live
 async def test_no_header_of_a_request_chooses_whom_we_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """CVE-2026-27826: with a good token, a bad one and none, to the endpoint and the documents."""
-    async with protected() as stage:
+    async with protected() as setup:
         asked = dns(monkeypatch, lambda name: [])
-        lure = stage.pen.sign(
-            stage.claims(), jku=f"https://{CANARY}/k", x5u=f"https://{CANARY}/c", kid="other"
+        lure = setup.signing_key.sign(
+            setup.claims(), jku=f"https://{CANARY}/k", x5u=f"https://{CANARY}/c", kid="other"
         )
         with connects() as seen:
-            for token in (None, lure, stage.token()):
-                await stage.caller(token).modern("tools/list", **NAMING)
+            for token in (None, lure, setup.token()):
+                await setup.caller(token).modern("tools/list", **NAMING)
             for place in ("oauth-protected-resource", "oauth-authorization-server"):
-                await stage.caller().request("GET", path=f"/.well-known/{place}", **NAMING)
-        assert stage.issuer.visits  # who was asked by the way
+                await setup.caller().request("GET", path=f"/.well-known/{place}", **NAMING)
+        assert setup.issuer.requested_paths  # who was asked by the way
         assert set(seen) == {"127.0.0.1"}
         assert asked == []

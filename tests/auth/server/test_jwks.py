@@ -12,7 +12,7 @@ import pytest
 
 from auth.connects import connects, dns
 from auth.denied_forms import urls
-from auth.token_issuer import Issuer, Pen, issuing
+from auth.token_issuer import Issuer, SigningKey, issuing
 from colonnade.auth.jose import InvalidToken, parse_jwk
 from colonnade.auth.server.jwt import FRESH_S, RETRY_S, STALE_S, UNKNOWN_KEY_RETRY_S, Jwt
 from colonnade.auth.server.verifier import Introspection, VerifiedToken, parse_if_jwt
@@ -36,12 +36,14 @@ class Bench:
 
     @property
     def fetches(self) -> int:
-        return sum(path.endswith("/keys") for path in self.issuer.visits)
+        return sum(path.endswith("/keys") for path in self.issuer.requested_paths)
 
-    async def verify(self, pen: Pen | None = None, iss: str = "", **header: Any) -> VerifiedToken:
+    async def verify(
+        self, key: SigningKey | None = None, iss: str = "", **header: Any
+    ) -> VerifiedToken:
         claims = self.issuer.claims(US, iat=self.now, exp=self.now + 300)
         claims |= {"iss": iss} if iss else {}
-        token = (pen or self.issuer.pens[0]).sign(claims, **header)
+        token = (key or self.issuer.signing_keys[0]).sign(claims, **header)
         return await self.trust.verify(token, parse_if_jwt(token), US, self.now, self.fetcher)
 
 
@@ -70,13 +72,13 @@ async def test_a_new_key_is_found_and_an_old_one_forgotten() -> None:
     """Rotation: the new key is beside the old one, then alone."""
     async with bench() as b:
         await b.verify()
-        old, new = b.issuer.pens[0], Pen(id="two")
-        b.issuer.pens.append(new)
+        old, new = b.issuer.signing_keys[0], SigningKey(id="two")
+        b.issuer.signing_keys.append(new)
         b.now += UNKNOWN_KEY_RETRY_S + 1
         await b.verify(new)
         await b.verify(old)
         assert b.fetches == 2
-        b.issuer.pens[:] = [new]
+        b.issuer.signing_keys[:] = [new]
         b.now += FRESH_S + 1
         await b.verify(new)
         with pytest.raises(InvalidToken):
@@ -93,7 +95,7 @@ async def test_tokens_with_made_up_keys_make_us_ask_only_so_often() -> None:
             for number in range(60):
                 b.now += 1
                 with pytest.raises(InvalidToken):
-                    await b.verify(Pen(id=f"{minute}-{number}"))
+                    await b.verify(SigningKey(id=f"{minute}-{number}"))
             assert b.fetches - before <= 2
         await b.verify()
 
@@ -122,7 +124,7 @@ async def test_an_issuer_that_fails_is_not_asked_by_everybody() -> None:
         for _ in range(20):
             with pytest.raises(ChannelError):
                 await b.verify()
-        assert len(b.issuer.visits) <= len(issuer_metadata_urls(b.issuer.url))
+        assert len(b.issuer.requested_paths) <= len(issuer_metadata_urls(b.issuer.url))
         b.issuer.down = False
         b.now += RETRY_S + 1
         await b.verify()
@@ -132,8 +134,8 @@ async def test_an_issuer_that_fails_is_not_asked_by_everybody() -> None:
 async def test_keys_that_are_not_for_us_are_passed_over() -> None:
     """RS-15."""
     async with bench() as b:
-        pen = b.issuer.pens[0]
-        small = Pen("RS256", "small", 1024).jwk
+        key = b.issuer.signing_keys[0]
+        small = SigningKey("RS256", "small", 1024).jwk
         b.issuer.extra_keys = [
             None,
             "x",
@@ -146,28 +148,28 @@ async def test_keys_that_are_not_for_us_are_passed_over() -> None:
             {"kty": "EC", "crv": ["P-256"], "x": "AA", "y": "AA", "kid": "one"},
             {"kty": "OKP", "crv": "X25519", "x": "AA", "kid": "one"},
             {**small, "kid": "one"},
-            {**pen.jwk, "use": "enc"},
-            {**pen.jwk, "key_ops": ["sign"]},
-            {**pen.jwk, "alg": "ES384"},
-            {**pen.jwk, "d": "AAAA"},
-            {**pen.jwk, "kid": 7},
+            {**key.jwk, "use": "enc"},
+            {**key.jwk, "key_ops": ["sign"]},
+            {**key.jwk, "alg": "ES384"},
+            {**key.jwk, "d": "AAAA"},
+            {**key.jwk, "kid": 7},
         ]
         assert [parse_jwk(one) for one in b.issuer.extra_keys[:13]] == [None] * 13
         await b.verify()
-        b.issuer.pens.clear()
+        b.issuer.signing_keys.clear()
         b.now += FRESH_S + 1
         with pytest.raises(InvalidToken):
-            await b.verify(pen)
+            await b.verify(key)
 
 
 @live
 async def test_the_right_key_is_found_among_many_without_a_name() -> None:
     async with bench() as b:
-        pens = [Pen(id=str(number)) for number in range(4)]
-        b.issuer.pens[:] = pens
+        pens = [SigningKey(id=str(number)) for number in range(4)]
+        b.issuer.signing_keys[:] = pens
         await b.verify(pens[3], kid=None)
         with pytest.raises(InvalidToken):
-            await b.verify(Pen(), kid=None)
+            await b.verify(SigningKey(), kid=None)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
@@ -175,12 +177,12 @@ async def test_the_right_key_is_found_among_many_without_a_name() -> None:
 async def test_keys_are_found_by_each_document_in_its_place(place: int) -> None:
     async with bench("/tenant") as b:
         b.issuer.place = issuer_metadata_urls(b.issuer.url)[place].partition(
-            str(b.issuer.hand.port)
+            str(b.issuer.server.port)
         )[2]
         await b.verify()
-        asked = [path for path in b.issuer.visits if ".well-known" in path]
+        asked = [path for path in b.issuer.requested_paths if ".well-known" in path]
         wanted = issuer_metadata_urls(b.issuer.url)[: place + 1]
-        assert asked == [url.partition(str(b.issuer.hand.port))[2] for url in wanted]
+        assert asked == [url.partition(str(b.issuer.server.port))[2] for url in wanted]
 
 
 @live

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from auth.token_issuer import Pen, b64
+from auth.token_issuer import SigningKey, b64
 from colonnade import Jwt, Protection
 from colonnade.auth.jose import (
     InvalidToken,
@@ -36,8 +36,8 @@ from colonnade.protocol.http.security import HttpError
 from colonnade.store.memory import MemoryStore
 
 ISSUER, RESOURCE = "https://login.example", "https://notes.example/mcp"
-PEN = Pen("EdDSA")
-HOLDER = Pen("EdDSA", id="")
+PEN = SigningKey("EdDSA")
+HOLDER = SigningKey("EdDSA", id="")
 NOW = time.time()
 TOKEN = "token"
 
@@ -96,9 +96,9 @@ def written(value: Any) -> bytes:
     return text.encode()
 
 
-def signed(pen: Pen, header: dict[str, Any], claims: dict[str, Any]) -> str:
+def signed(key: SigningKey, header: dict[str, Any], claims: dict[str, Any]) -> str:
     text = f"{b64(written(header))}.{b64(written(claims))}"
-    return f"{text}.{b64(pen.signature(text.encode()))}"
+    return f"{text}.{b64(key.signature(text.encode()))}"
 
 
 class FixedKeys:
@@ -224,7 +224,7 @@ def test_any_text_is_a_token_or_none(text: str) -> None:
         parse_jwt(text)
 
 
-KEYS = [Pen(name).jwk for name in ("ES256", "ES384", "ES512", "EdDSA", "RS256")]
+KEYS = [SigningKey(name).jwk for name in ("ES256", "ES384", "ES512", "EdDSA", "RS256")]
 
 
 @MANY

@@ -30,9 +30,9 @@ HANDSHAKES = [one for one in ALL if one.handshake]
 @live
 async def test_who_shows_no_token_is_told_where_to_get_one_and_for_what() -> None:
     """RS-01, RS-12: and not that anything was wrong with what they did not send."""
-    async with protected(scopes=[READ]) as stage:
+    async with protected(scopes=[READ]) as setup:
         for given in (None, "Basic YTpi", "Negotiate x"):
-            answer = await stage.caller().modern("tools/list", authorization=given)
+            answer = await setup.caller().modern("tools/list", authorization=given)
             assert answer.status == 401
             scheme, said = challenge(answer)
             assert scheme == "Bearer"
@@ -43,8 +43,8 @@ async def test_who_shows_no_token_is_told_where_to_get_one_and_for_what() -> Non
 @live
 async def test_who_shows_a_bad_token_is_told_so() -> None:
     """RS-03, RS-08."""
-    async with protected(scopes=[READ]) as stage:
-        answer = await stage.caller(stage.token(exp=1)).modern("tools/list")
+    async with protected(scopes=[READ]) as setup:
+        answer = await setup.caller(setup.token(exp=1)).modern("tools/list")
         assert answer.status == 401
         _, said = challenge(answer)
         assert said["error"] == "invalid_token"
@@ -59,8 +59,8 @@ async def test_who_shows_a_bad_token_is_told_so() -> None:
 @live
 async def test_a_malformed_header_is_a_malformed_request(given: str) -> None:
     """RS-08."""
-    async with protected() as stage:
-        answer = await stage.caller().modern("tools/list", authorization=given)
+    async with protected() as setup:
+        answer = await setup.caller().modern("tools/list", authorization=given)
         if given == "bearer=x":
             assert answer.status == 401  # no scheme that is known
         else:
@@ -72,10 +72,10 @@ async def test_a_malformed_header_is_a_malformed_request(given: str) -> None:
 @live
 async def test_two_tokens_are_none() -> None:
     """RS-08: a proxy may have looked at the other one."""
-    async with protected() as stage:
-        wire = await stage.caller().wire()
-        lines = [f"Authorization: Bearer {stage.token(sub=who)}" for who in ("ann", "bob")]
-        head = f"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1:{stage.site.port}\r\n"
+    async with protected() as setup:
+        wire = await setup.caller().wire()
+        lines = [f"Authorization: Bearer {setup.token(sub=who)}" for who in ("ann", "bob")]
+        head = f"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1:{setup.site.port}\r\n"
         accept = "Accept: text/event-stream\r\n"
         await wire.send((head + accept + "\r\n".join(lines) + "\r\n\r\n").encode())
         assert (await wire.head()).status == 400
@@ -85,32 +85,32 @@ async def test_two_tokens_are_none() -> None:
 @live
 async def test_a_token_in_the_query_or_the_body_is_not_looked_at() -> None:
     """RS-04."""
-    async with protected() as stage:
-        token = stage.token()
+    async with protected() as setup:
+        token = setup.token()
         path = f"/mcp?access_token={token}"
-        assert (await stage.caller().modern("tools/list", path=path)).status == 401
+        assert (await setup.caller().modern("tools/list", path=path)).status == 401
         body = f"access_token={token}".encode()
         form = "application/x-www-form-urlencoded"
-        answer = await stage.caller().request("POST", body, content_type=form)
+        answer = await setup.caller().request("POST", body, content_type=form)
         assert answer.status in (401, 415)
         meta = {"authorization": f"Bearer {token}", "access_token": token}
-        assert (await stage.caller().modern("tools/list", meta=meta)).status == 401
+        assert (await setup.caller().modern("tools/list", meta=meta)).status == 401
 
 
 @pytest.mark.spec("R0207", "R0342", "R0723")
 @live
 async def test_every_request_needs_its_token_whatever_came_before_it(revision: Revision) -> None:
     """RS-07: in a session, on its stream, at its end; and each path that can dispatch (MCPwn)."""
-    async with protected() as stage:
-        known = stage.caller(stage.token())
+    async with protected() as setup:
+        known = setup.caller(setup.token())
         headers: dict[str, Any] = {}
         if revision.handshake:
             await known.initialize(revision.date)
             headers["mcp_session_id"] = known.session
         for method in ("GET", "POST", "DELETE"):
             for path in ("/mcp", "/mcp/", "/sse", "/messages/?session_id=x", "/messages/"):
-                for token in (None, "rubbish", stage.token(exp=1)):
-                    stranger = Bearer(stage.site.port, token)
+                for token in (None, "rubbish", setup.token(exp=1)):
+                    stranger = Bearer(setup.site.port, token)
                     async with stranger:
                         body = json.dumps(opening(revision.date)).encode()
                         answer = await stranger.request(
@@ -128,22 +128,22 @@ async def test_every_request_needs_its_token_whatever_came_before_it(revision: R
 @live
 async def test_no_spelling_of_the_path_leads_around_the_token(path: str) -> None:
     """GHSA-5j8j-256g-vvp5: it is ours, and closed, or it is nothing."""
-    async with protected() as stage:
-        answer = await stage.caller().modern("tools/list", path=path)
+    async with protected() as setup:
+        answer = await setup.caller().modern("tools/list", path=path)
         assert answer.status in (400, 401, 404)
 
 
 @live
 async def test_where_the_issuer_does_not_answer_nobody_comes_in() -> None:
     """Neither a stranger nor a friend; and they are asked to come back, not to log in."""
-    async with protected() as stage:
-        stage.issuer.down = True
+    async with protected() as setup:
+        setup.issuer.down = True
         with Records("colonnade.auth") as records:
-            answer = await stage.caller(stage.token()).modern("tools/list")
+            answer = await setup.caller(setup.token()).modern("tools/list")
         assert answer.status == 503
         assert answer.headers["retry-after"]
-        assert stage.token() not in "".join(records.lines)
-        assert await stage.status(None) == 401
+        assert setup.token() not in "".join(records.lines)
+        assert await setup.status(None) == 401
 
 
 # ---------------------------------------------------------------- documents
@@ -153,21 +153,21 @@ async def test_where_the_issuer_does_not_answer_nobody_comes_in() -> None:
 @live
 async def test_our_document_is_at_both_well_known_places_and_for_everybody() -> None:
     """RS-02, RS-11: with no route that the author had to write."""
-    async with protected(scopes=[READ], documentation="https://notes.example/help") as stage:
+    async with protected(scopes=[READ], documentation="https://notes.example/help") as setup:
         for path in ("/mcp", ""):
             where = f"/.well-known/oauth-protected-resource{path}"
-            answer = await stage.caller().request("GET", path=where, origin="https://page.example")
+            answer = await setup.caller().request("GET", path=where, origin="https://page.example")
             assert answer.status == 200
             assert answer.headers["access-control-allow-origin"] == "*"
             assert answer.headers["content-type"] == "application/json"
             document = answer.json
             assert document["resource"] == RESOURCE
-            assert document["authorization_servers"] == [stage.issuer.url]
+            assert document["authorization_servers"] == [setup.issuer.url]
             assert document["scopes_supported"] == [READ]
             assert document["bearer_methods_supported"] == ["header"]
             assert document["resource_name"] == "Notes"
             assert document["resource_documentation"] == "https://notes.example/help"
-        asked = await stage.caller().request(
+        asked = await setup.caller().request(
             "OPTIONS", path="/.well-known/oauth-protected-resource", origin="https://page.example"
         )
         assert asked.status == 200
@@ -178,21 +178,21 @@ async def test_our_document_is_at_both_well_known_places_and_for_everybody() -> 
 @live
 async def test_the_first_clients_find_the_issuers_own_document_at_our_root() -> None:
     """2025-03-26: those clients look at the origin of the server, and nowhere else."""
-    async with protected() as stage:
+    async with protected() as setup:
         where = "/.well-known/oauth-authorization-server"
-        answer = await stage.caller().request("GET", path=where)
+        answer = await setup.caller().request("GET", path=where)
         assert answer.status == 200
-        assert answer.json == stage.issuer.metadata
-        stage.issuer.down = True
-        assert (await stage.caller().request("GET", path=where)).json == stage.issuer.metadata
+        assert answer.json == setup.issuer.metadata
+        setup.issuer.down = True
+        assert (await setup.caller().request("GET", path=where)).json == setup.issuer.metadata
 
 
 @live
 async def test_where_the_issuer_has_no_document_there_is_none_to_copy() -> None:
-    async with protected() as stage:
-        stage.issuer.down = True
+    async with protected() as setup:
+        setup.issuer.down = True
         where = "/.well-known/oauth-authorization-server"
-        answer = await stage.caller().request("GET", path=where)
+        answer = await setup.caller().request("GET", path=where)
         assert answer.status == 404
         assert "not found; the MCP endpoint is" in answer.json["error"]["message"]
 
@@ -209,18 +209,18 @@ async def test_around_another_application_the_documents_are_still_ours() -> None
             await receive()
             await send({"type": "lifespan.shutdown.complete"})
 
-    async with protected(options={"around": theirs}) as stage:
-        ours = await stage.caller().request("GET", path="/.well-known/oauth-protected-resource")
+    async with protected(options={"around": theirs}) as setup:
+        ours = await setup.caller().request("GET", path="/.well-known/oauth-protected-resource")
         assert ours.json["resource"] == RESOURCE
-        assert (await stage.caller().request("GET", path="/.well-known/x")).body == b"theirs"
+        assert (await setup.caller().request("GET", path="/.well-known/x")).body == b"theirs"
 
 
 @live
 async def test_under_a_mount_the_challenge_leads_to_the_document_that_we_can_serve() -> None:
     """We never see the root there; the document says the same, below where we are mounted."""
-    async with protected() as stage:
+    async with protected() as setup:
         sent: list[Any] = []
-        host = f"127.0.0.1:{stage.site.port}".encode()
+        host = f"127.0.0.1:{setup.site.port}".encode()
 
         async def send(message: Any) -> None:
             sent.append(message)
@@ -237,7 +237,7 @@ async def test_under_a_mount_the_challenge_leads_to_the_document_that_we_can_ser
                 "root_path": "/api",
                 "headers": [(b"host", host), (b"accept", b"text/event-stream")],
             }
-            await stage.site.app(scope, receive, send)
+            await setup.site.app(scope, receive, send)
             return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
 
         _, headers, _ = await ask("GET", "/mcp")
@@ -259,12 +259,12 @@ async def test_what_needs_more_scopes_says_all_of_them_at_once() -> None:
         ("resources/read", {"uri": "notes://shut"}, {WRITE, "notes:see", READ}),
         ("prompts/get", {"name": "plan"}, {WRITE, READ}),
     ]
-    async with protected(scopes=[READ]) as stage:
-        sessions = [stage.caller(stage.token()) for _ in HANDSHAKES]
+    async with protected(scopes=[READ]) as setup:
+        sessions = [setup.caller(setup.token()) for _ in HANDSHAKES]
         for caller, one in zip(sessions, HANDSHAKES, strict=True):
             await caller.initialize(one.date)
         for method, params, scopes in wanted:
-            asks = [stage.caller(stage.token()).modern(method, params)]
+            asks = [setup.caller(setup.token()).modern(method, params)]
             asks += [caller.ask(method, params) for caller in sessions]
             for ask in asks:
                 answer = await ask
@@ -279,8 +279,8 @@ async def test_what_needs_more_scopes_says_all_of_them_at_once() -> None:
 @live
 async def test_a_token_without_what_everything_needs_is_refused_for_everything() -> None:
     """RS-09."""
-    async with protected(scopes=[READ, "notes:see"]) as stage:
-        answer = await stage.caller(stage.token(scope="other")).modern("tools/list")
+    async with protected(scopes=[READ, "notes:see"]) as setup:
+        answer = await setup.caller(setup.token(scope="other")).modern("tools/list")
         assert answer.status == 403
         assert challenge(answer)[1]["scope"] == f"{READ} notes:see"
 
@@ -288,8 +288,8 @@ async def test_a_token_without_what_everything_needs_is_refused_for_everything()
 @live
 async def test_a_batch_with_one_message_too_much_is_refused_whole() -> None:
     """D26, RS-09."""
-    async with protected() as stage:
-        caller = stage.caller(stage.token())
+    async with protected() as setup:
+        caller = setup.caller(setup.token())
         await caller.initialize("2025-03-26")
         calls = [
             {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
@@ -305,9 +305,9 @@ async def test_a_batch_with_one_message_too_much_is_refused_whole() -> None:
 @live
 async def test_with_the_scopes_it_works_and_lists_show_what_may_be_used(revision: Revision) -> None:
     """RS-13: the list is filtered, and what it leaves out is closed all the same."""
-    async with protected() as stage:
+    async with protected() as setup:
         for scope, seen in (("notes:read", ["whoami"]), (WRITE, ["erase", "whoami"])):
-            caller = stage.caller(stage.token(scope=scope))
+            caller = setup.caller(setup.token(scope=scope))
             if revision.handshake:
                 await caller.initialize(revision.date)
             ask = caller.ask if revision.handshake else caller.modern
@@ -324,25 +324,25 @@ async def test_with_the_scopes_it_works_and_lists_show_what_may_be_used(revision
 async def test_a_broader_scope_holds_the_narrower_ones() -> None:
     """RS-10."""
     implies = {"admin": {WRITE}, WRITE: {READ}}
-    async with protected(scopes=[READ], implies=implies) as stage:
-        answer = await stage.caller(stage.token(scope="admin")).modern(
+    async with protected(scopes=[READ], implies=implies) as setup:
+        answer = await setup.caller(setup.token(scope="admin")).modern(
             "tools/call", {"name": "erase", "arguments": {"name": "x"}}
         )
         assert answer.status == 200
-        assert await stage.status(stage.token(scope=WRITE)) == 200
-        assert await stage.status(stage.token(scope="other")) == 403
+        assert await setup.status(setup.token(scope=WRITE)) == 200
+        assert await setup.status(setup.token(scope="other")) == 403
 
 
 @live
 async def test_scopes_of_this_very_request_count_not_those_that_opened_the_session() -> None:
-    async with protected() as stage:
-        caller = stage.caller(stage.token(scope=WRITE))
+    async with protected() as setup:
+        caller = setup.caller(setup.token(scope=WRITE))
         await caller.initialize("2025-11-25")
         erase = {"name": "erase", "arguments": {"name": "x"}}
         assert (await caller.ask("tools/call", erase)).status == 200
-        caller.token = stage.token(scope=READ)
+        caller.token = setup.token(scope=READ)
         assert (await caller.ask("tools/call", erase)).status == 403
-        caller.token = stage.token(scope=WRITE)
+        caller.token = setup.token(scope=WRITE)
         assert (await caller.ask("tools/call", erase)).status == 200
 
 
@@ -355,8 +355,8 @@ async def test_a_template_and_a_completion_of_what_is_closed_are_closed() -> Non
     def secret(name: bool) -> str:
         return str(name)
 
-    async with protected(server=server) as stage:
-        caller = stage.caller(stage.token())
+    async with protected(server=server) as setup:
+        caller = setup.caller(setup.token())
         read = await caller.modern("resources/read", {"uri": "secrets://true"})
         assert read.status == 403
         ref = {"type": "ref/resource", "uri": "secrets://{name}"}
@@ -480,18 +480,18 @@ def test_an_issuer_alone_is_no_protection() -> None:
 @live
 async def test_words_for_development_let_in_who_they_stand_for() -> None:
     words = StaticTokens({"open-sesame": ("ann", {WRITE}), "knock": "bob"})
-    async with protected(trust=lambda _: words) as stage:
-        caller = stage.caller("open-sesame")
+    async with protected(trust=lambda _: words) as setup:
+        caller = setup.caller("open-sesame")
         assert (await caller.modern("tools/call", {"name": "whoami"})).text == "ann"
         erase = {"name": "erase", "arguments": {"name": "x"}}
         assert (await caller.modern("tools/call", erase)).status == 200
-        assert (await stage.caller("knock").modern("tools/call", erase)).status == 403
-        answer = await stage.caller("knocked").modern("tools/list")
+        assert (await setup.caller("knock").modern("tools/call", erase)).status == 403
+        answer = await setup.caller("knocked").modern("tools/list")
         assert answer.status == 401
         assert challenge(answer)[1]["error_description"] == "unknown token"
         assert "resource_metadata" not in challenge(answer)[1]  # nobody gives them out
         where = "/.well-known/oauth-protected-resource"
-        assert (await stage.caller().request("GET", path=where)).status == 404
+        assert (await setup.caller().request("GET", path=where)).status == 404
 
 
 class Nameless(StaticTokens):
@@ -509,8 +509,8 @@ class Nameless(StaticTokens):
 @live
 async def test_a_token_that_is_believed_for_no_principal_is_refused(principal: Any) -> None:
     """All its callers would be one, and "" is the name of anonymous ones."""
-    async with protected(trust=lambda _: Nameless(principal)) as stage:
-        answer = await stage.caller("word").modern("tools/list")
+    async with protected(trust=lambda _: Nameless(principal)) as setup:
+        answer = await setup.caller("word").modern("tools/list")
         assert answer.status == 401
         assert challenge(answer)[1]["error"] == "invalid_token"
 

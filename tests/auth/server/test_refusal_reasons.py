@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from auth.protected import RESOURCE, WRITE, Stage, protected
-from auth.token_issuer import Pen
+from auth.protected import RESOURCE, WRITE, ProtectedSetup, protected
+from auth.token_issuer import SigningKey
 from cli.doctor.test_url import failure, looked_at
 from colonnade import Jwt, connect
 from colonnade.cli.session import error_message
@@ -44,18 +44,18 @@ DETAILS = {
 }
 
 
-def token(stage: Stage, reason: str) -> str:
+def token(setup: ProtectedSetup, reason: str) -> str:
     """A token that is good but for one thing."""
-    now = stage.claims()["iat"]
+    now = setup.claims()["iat"]
     if reason == "signature":
-        return Pen(id="one").sign(stage.claims())  # under the name of the issuer's own key
+        return SigningKey(id="one").sign(setup.claims())  # under the name of the issuer's own key
     wrong: dict[str, dict[str, Any]] = {
         "audience": {"audience": "https://other.example/mcp"},
         "expiry": {"iat": now - 7200, "exp": now - 3600},
         "issuer": {"iss": "https://login.other.example"},
         "scope": {},
     }
-    return stage.token(**wrong[reason])
+    return setup.token(**wrong[reason])
 
 
 class Row:
@@ -68,31 +68,31 @@ class Row:
         self.doctor = doctor
 
     def __str__(self) -> str:
-        said, mend = self.doctor
+        said, fix = self.doctor
         lines = [("log", self.log), ("client", str(self.error)), ("command", self.command)]
         return "\n".join(
-            f"  {who:8}{words}" for who, words in [*lines, ("doctor", f"{said} -> {mend}")]
+            f"  {who:8}{words}" for who, words in [*lines, ("doctor", f"{said} -> {fix}")]
         )
 
 
 async def row(reason: str, caplog: pytest.LogCaptureFixture) -> Row:
     needed = ["notes:admin"] if reason == "scope" else []
-    async with protected(scopes=needed) as stage:
-        bad = token(stage, reason)
-        url = f"http://127.0.0.1:{stage.site.port}/mcp"
+    async with protected(scopes=needed) as setup:
+        bad = token(setup, reason)
+        url = f"http://127.0.0.1:{setup.site.port}/mcp"
         caplog.clear()
         with pytest.raises(AuthError) as raised:
             async with connect(url, headers={"Authorization": f"Bearer {bad}"}):
                 pass
         (line,) = [one.getMessage() for one in caplog.records if one.name == "colonnade.auth"]
         assert redact(line) == line  # as --log-json writes it
-        _, words, mend, code = failure(
+        _, words, fix, code = failure(
             await looked_at(url, headers=(f"Authorization: Bearer {bad}",))
         )
         assert code == 3
-        seen = f"{caplog.text}{raised.value}{words}{mend}"
+        seen = f"{caplog.text}{raised.value}{words}{fix}"
         assert not any(part in seen for part in bad.split("."))
-        return Row(line, raised.value, (words, mend))
+        return Row(line, raised.value, (words, fix))
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -134,10 +134,10 @@ async def test_the_table_of_refusals_can_be_printed(caplog: pytest.LogCaptureFix
 async def test_a_missing_scope_of_one_tool_is_named_to_the_caller_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with protected() as stage:
-        url = f"http://127.0.0.1:{stage.site.port}/mcp"
+    async with protected() as setup:
+        url = f"http://127.0.0.1:{setup.site.port}/mcp"
         caplog.clear()
-        async with connect(url, headers={"Authorization": f"Bearer {stage.token()}"}) as client:
+        async with connect(url, headers={"Authorization": f"Bearer {setup.token()}"}) as client:
             with pytest.raises(ScopeRequired) as raised:
                 await client.call_tool("erase", {"name": "x"})
     assert str(raised.value).endswith(f"403: insufficient_scope: it needs the scope {WRITE}")
@@ -148,10 +148,10 @@ async def test_a_missing_scope_of_one_tool_is_named_to_the_caller_and_logged(
 async def test_a_login_that_begins_without_a_token_leaves_nothing_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with protected() as stage:
+    async with protected() as setup:
         caplog.clear()
-        assert await stage.status(None) == 401
-        assert await stage.status(stage.token()) == 200
+        assert await setup.status(None) == 401
+        assert await setup.status(setup.token()) == 200
         assert not [one for one in caplog.records if one.name == "colonnade.auth"]
 
 
@@ -159,11 +159,11 @@ async def test_a_login_that_begins_without_a_token_leaves_nothing_in_the_log(
 async def test_a_client_that_tries_again_and_again_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with protected() as stage:
+    async with protected() as setup:
         caplog.clear()
         for _ in range(20):
-            await stage.status(stage.token(audience="https://other.example"))
-        bad = await stage.status(stage.token(exp=1))
+            await setup.status(setup.token(audience="https://other.example"))
+        bad = await setup.status(setup.token(exp=1))
         assert bad == 401
         lines = [one.getMessage() for one in caplog.records if one.name == "colonnade.auth"]
         assert len(lines) == 2  # one for each reason
@@ -173,10 +173,10 @@ async def test_a_client_that_tries_again_and_again_is_logged_once(
 async def test_claims_that_a_stranger_wrote_cannot_break_a_line_or_fill_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with protected(trust=lambda issuer: Jwt(issuer.url)) as stage:
+    async with protected(trust=lambda issuer: Jwt(issuer.url)) as setup:
         caplog.clear()
         for iss in ("a\nERROR forged\x1b[31m\u202e" + "x" * 3000, ["a"] * 1000, {"a": "b" * 9000}):
-            await stage.status(stage.token(iss=iss))
+            await setup.status(setup.token(iss=iss))
             await asyncio.sleep(0)
     (line,) = [one.getMessage() for one in caplog.records if one.name == "colonnade.auth"]
     assert line.isprintable()

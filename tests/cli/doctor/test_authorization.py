@@ -21,7 +21,13 @@ from colonnade.cli.doctor.network import SentCredentials, authorization_check
 from colonnade.cli.errors import TOKEN_OPTION
 from colonnade.errors import AuthError, LoginRequired, ScopeRequired
 from live import live, live_for
-from scripted_http_server import Hand, Play, Visitor, by_hand, whole
+from scripted_http_server import (
+    AcceptedConnection,
+    ConnectionHandler,
+    ScriptedHttpServer,
+    http_response,
+    scripted_http_server,
+)
 
 pytestmark = pytest.mark.slow
 TEST_S = 600.0
@@ -41,27 +47,27 @@ def issuer() -> Generator[Issuer]:
         yield one
 
 
-def guarded(documents: dict[str, Any], refusal: str = "Bearer") -> Play:
+def guarded(documents: dict[str, Any], refusal: str = "Bearer") -> ConnectionHandler:
     """A server that lets nobody in, with these documents; `ORIGIN` in them is its own."""
 
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         while True:
-            heard = await visitor.hears()
-            if heard.method == "POST":
-                await visitor.say(whole(401, b"", "", f"WWW-Authenticate: {refusal}"))
-            elif heard.path in documents:
-                origin = visitor.hand.url.removesuffix("/mcp")
-                text = json.dumps(documents[heard.path]).replace("ORIGIN", origin)
-                await visitor.say(whole(200, text.encode()))
+            request = await connection.receive()
+            if request.method == "POST":
+                await connection.send(http_response(401, b"", "", f"WWW-Authenticate: {refusal}"))
+            elif request.path in documents:
+                origin = connection.server.url.removesuffix("/mcp")
+                text = json.dumps(documents[request.path]).replace("ORIGIN", origin)
+                await connection.send(http_response(200, text.encode()))
             else:
-                await visitor.say(whole(404, b"", ""))
+                await connection.send(http_response(404, b"", ""))
 
-    return play
+    return handler
 
 
-def never_told(hand: Hand) -> bool:
+def never_told(server: ScriptedHttpServer) -> bool:
     """Whether nobody but the endpoint itself was shown a credential."""
-    return all("authorization" not in one.headers for one in hand.heard if one.path != "/mcp")
+    return all("authorization" not in one.headers for one in server.received if one.path != "/mcp")
 
 
 OPERATOR = "the operator must fix the metadata; a token of your own needs none"
@@ -110,9 +116,9 @@ DOCUMENTS: dict[str, tuple[dict[str, Any], str]] = {
 @live
 async def test_documents_that_lead_nowhere(how: str) -> None:
     documents, words = DOCUMENTS[how]
-    async with by_hand(guarded(documents)) as hand:
-        report = await looked_at(hand.url)
-        origin = hand.url.removesuffix("/mcp")
+    async with scripted_http_server(guarded(documents)) as server:
+        report = await looked_at(server.url)
+        origin = server.url.removesuffix("/mcp")
         assert failure(report) == ("metadata", words.replace("ORIGIN", origin), OPERATOR, 3)
         assert row(report, "http").message == ("it responds with 401: authentication required")
         assert states(report)["authorization"] == "skipped"
@@ -121,40 +127,40 @@ async def test_documents_that_lead_nowhere(how: str) -> None:
 @live
 async def test_an_issuer_that_cannot_be_reached_is_not_searched_for_inside_a_network() -> None:
     inside = {**RESOURCE, "authorization_servers": ["https://10.0.0.1"]}
-    async with by_hand(guarded({DOCUMENT: inside})) as hand:
-        name, words, mend, code = failure(await looked_at(hand.url))
+    async with scripted_http_server(guarded({DOCUMENT: inside})) as server:
+        name, words, fix, code = failure(await looked_at(server.url))
     assert (name, code) == ("metadata", 4)
     assert words.startswith("https://10.0.0.1 cannot be fetched: 10.0.0.1 is not a public address")
-    assert mend == "check that the host is up, and reachable from here"
+    assert fix == "check that the host is up, and reachable from here"
 
 
 @live
 async def test_an_issuer_that_registers_nobody_is_a_warning_before_the_login() -> None:
     closed = {name: value for name, value in GOOD.items() if name != "registration_endpoint"}
-    async with by_hand(guarded({DOCUMENT: RESOURCE, ISSUER: closed})) as hand:
-        report = await looked_at(hand.url)
-    origin = hand.url.removesuffix("/mcp")
+    async with scripted_http_server(guarded({DOCUMENT: RESOURCE, ISSUER: closed})) as server:
+        report = await looked_at(server.url)
+    origin = server.url.removesuffix("/mcp")
     documents = row(report, "metadata")
     assert (documents.state, documents.message) == (
         "warning",
         f"the authorization server is {origin}, which has no dynamic client registration",
     )
     assert documents.fix == (
-        f"register a client: colonnade login {hand.url} --client-id ID --issuer URL"
+        f"register a client: colonnade login {server.url} --client-id ID --issuer URL"
     )
     assert failure(report) == (
         "authorization",
         "it requires authentication, and there is no stored login",
-        f"log in: colonnade login {hand.url}, or send a token: {TOKEN_OPTION}",
+        f"log in: colonnade login {server.url}, or send a token: {TOKEN_OPTION}",
         3,
     )
 
 
 @live
 async def test_a_server_of_2025_03_26_needs_no_document() -> None:
-    async with by_hand(guarded({})) as hand:
-        report = await looked_at(hand.url)
-    origin = hand.url.removesuffix("/mcp")
+    async with scripted_http_server(guarded({})) as server:
+        report = await looked_at(server.url)
+    origin = server.url.removesuffix("/mcp")
     assert row(report, "metadata").message == (
         f"none, as in 2025-03-26: the authorization server is {origin} itself"
     )
@@ -163,8 +169,8 @@ async def test_a_server_of_2025_03_26_needs_no_document() -> None:
 
 @live
 async def test_a_token_that_is_refused_is_shown_to_the_server_alone() -> None:
-    async with by_hand(guarded({DOCUMENT: RESOURCE, ISSUER: GOOD})) as hand:
-        report = await looked_at(hand.url, headers=(f"Authorization: {SECRET}",))
+    async with scripted_http_server(guarded({DOCUMENT: RESOURCE, ISSUER: GOOD})) as server:
+        report = await looked_at(server.url, headers=(f"Authorization: {SECRET}",))
         assert failure(report) == (
             "authorization",
             "it rejects the Authorization header that you send",
@@ -172,7 +178,7 @@ async def test_a_token_that_is_refused_is_shown_to_the_server_alone() -> None:
             3,
         )
         assert row(report, "metadata").message == "you send a token of your own"
-        assert never_told(hand)
+        assert never_told(server)
     assert SECRET.split()[1] not in repr(report)
 
 
@@ -182,22 +188,22 @@ async def test_logins_that_others_could_read_are_not_used(home: Path) -> None:
     (home / "credentials.db").touch()
     (home / "credentials.key").write_bytes(bytes(32))
     (home / "credentials.key").chmod(0o644)
-    async with by_hand(guarded({DOCUMENT: RESOURCE, ISSUER: GOOD})) as hand:
-        name, words, mend, _ = failure(await looked_at(hand.url))
+    async with scripted_http_server(guarded({DOCUMENT: RESOURCE, ISSUER: GOOD})) as server:
+        name, words, fix, _ = failure(await looked_at(server.url))
     assert name == "authorization"
     assert words == f"{home / 'credentials.key'} is readable by other users"
-    assert mend == "chmod 600 it, or remove it and log in again"
+    assert fix == "chmod 600 it, or remove it and log in again"
 
 
 @live
 async def test_somebody_who_may_not_come() -> None:
-    async def shut(visitor: Visitor) -> None:
+    async def shut(connection: AcceptedConnection) -> None:
         while True:
-            await visitor.hears()
-            await visitor.say(whole(403, b"", ""))
+            await connection.receive()
+            await connection.send(http_response(403, b"", ""))
 
-    async with by_hand(shut) as hand:
-        report = await looked_at(hand.url)
+    async with scripted_http_server(shut) as server:
+        report = await looked_at(server.url)
     assert failure(report) == (
         "authorization",
         "access is forbidden (403)",

@@ -69,11 +69,11 @@ async def test_a_file_that_cannot_be_read(folder: Path, name: str) -> None:
     (folder / "tools").mkdir()
     (folder / "tools" / "server.py").write_text(WEATHER)
     (folder / "server.py").write_text(WEATHER)
-    text, words, mend = FILES[name]
+    text, words, fix = FILES[name]
     if text:
         (folder / name).write_text(text)
     report = await looked_at(name)
-    assert failure(report) == ("file", words, mend, 2)
+    assert failure(report) == ("file", words, fix, 2)
     assert [one.state for one in report.checks[1:]] == ["skipped"] * 5
 
 
@@ -305,10 +305,10 @@ async def test_a_server_that_is_well(folder: Path) -> None:
 @live_for(TEST_S)
 async def test_a_revision_that_it_does_not_speak(folder: Path) -> None:
     (folder / "hand.py").write_text(by_hand())
-    name, words, mend, code = failure(await looked_at("hand.py", revision="2026-07-28"))
+    name, words, fix, code = failure(await looked_at("hand.py", revision="2026-07-28"))
     assert (name, code) == ("revision", 5)
     assert "it has no server/discover, so it does not support 2026-07-28" in words
-    assert mend == "leave out --as 2026-07-28 to see which revision it uses"
+    assert fix == "leave out --as 2026-07-28 to see which revision it uses"
 
 
 @live_for(TEST_S)

@@ -24,10 +24,18 @@ from colonnade.cli.options import ConnectionOptions
 from colonnade.cli.terminal import Terminal
 from colonnade.transport.http_server.runner import HttpRunner
 from live import live
-from scripted_http_server import Play, Visitor, by_hand, chunk, events, stream, whole
+from scripted_http_server import (
+    AcceptedConnection,
+    ConnectionHandler,
+    chunk,
+    events,
+    http_response,
+    scripted_http_server,
+    stream,
+)
 
 SECRET = "Bearer s3cret-t0ken"
-PAGE = whole(200, b"<html>Welcome</html>", "text/html")
+PAGE = http_response(200, b"<html>Welcome</html>", "text/html")
 
 
 async def looked_at(url: str, **terms: Any) -> ServerReport:
@@ -52,16 +60,16 @@ def row(report: ServerReport, name: str) -> Check:
     return next(one for one in report.checks if one.name == name)
 
 
-def saying(*answers: bytes) -> Play:
+def saying(*answers: bytes) -> ConnectionHandler:
     """A server that gives these answers to each connection, and the last one from then on."""
 
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         said = list(answers)
         while True:
-            await visitor.hears()
-            await visitor.say(said.pop(0) if len(said) > 1 else said[0])
+            await connection.receive()
+            await connection.send(said.pop(0) if len(said) > 1 else said[0])
 
-    return play
+    return handler
 
 
 # ---------------------------------------------------------------- dns
@@ -140,10 +148,10 @@ async def test_a_host_that_says_nothing() -> None:
 @live
 async def test_a_host_that_no_way_leads_to() -> None:
     # The address of everybody: the system itself refuses to connect to it.
-    name, words, mend, code = failure(await looked_at("http://255.255.255.255:80/mcp"))
+    name, words, fix, code = failure(await looked_at("http://255.255.255.255:80/mcp"))
     assert (name, code) == ("tcp", 4)
     assert words == "there is no route to 255.255.255.255:80: network is unreachable"
-    assert mend == "check the network of this machine, or its VPN"
+    assert fix == "check the network of this machine, or its VPN"
 
 
 def test_any_other_trouble_is_told_in_the_words_of_the_system() -> None:
@@ -183,8 +191,8 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
     return made
 
 
-async def silent(visitor: Visitor) -> None:
-    await visitor.hears()
+async def silent(connection: AcceptedConnection) -> None:
+    await connection.receive()
 
 
 TLS = {
@@ -224,22 +232,22 @@ async def test_a_certificate_that_is_not_trusted(
         "itself": other.itself,
         "nobody knows": lambda: other.serving("127.0.0.1"),
     }[how]()
-    async with by_hand(silent, context=context) as hand:
-        report = await looked_at(hand.url, headers=(f"Authorization: {SECRET}",))
+    async with scripted_http_server(silent, context=context) as server:
+        report = await looked_at(server.url, headers=(f"Authorization: {SECRET}",))
         assert failure(report) == ("tls", *TLS[how], 4)
-        assert hand.heard == []  # nothing was said to whom nobody trusts
+        assert server.received == []  # nothing was said to whom nobody trusts
 
 
 @live
 async def test_what_speaks_no_tls_is_not_asked_in_the_open(authority: Authority) -> None:
-    async def deaf(visitor: Visitor) -> None:
-        await visitor.reader.read(5)
-        await visitor.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    async def deaf(connection: AcceptedConnection) -> None:
+        await connection.reader.read(5)
+        await connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-    async with by_hand(deaf) as hand:
-        assert failure(await looked_at(hand.url.replace("http:", "https:"))) == (
+    async with scripted_http_server(deaf) as server:
+        assert failure(await looked_at(server.url.replace("http:", "https:"))) == (
             "tls",
-            f"127.0.0.1:{hand.port} does not speak TLS",
+            f"127.0.0.1:{server.port} does not speak TLS",
             "use http:// if it is on this machine, else fix the port",
             4,
         )
@@ -247,28 +255,28 @@ async def test_what_speaks_no_tls_is_not_asked_in_the_open(authority: Authority)
 
 @live
 async def test_what_hangs_up_or_is_silent_when_it_hears_tls(authority: Authority) -> None:
-    async def rude(visitor: Visitor) -> None:
-        visitor.abort()
+    async def rude(connection: AcceptedConnection) -> None:
+        connection.abort()
 
-    async def mute(visitor: Visitor) -> None:
-        await visitor.gone()
+    async def mute(connection: AcceptedConnection) -> None:
+        await connection.wait_closed()
 
-    async with by_hand(rude) as hand:
-        assert failure(await looked_at(hand.url.replace("http:", "https:")))[1] == (
-            f"127.0.0.1:{hand.port} closes the connection on TLS"
+    async with scripted_http_server(rude) as server:
+        assert failure(await looked_at(server.url.replace("http:", "https:")))[1] == (
+            f"127.0.0.1:{server.port} closes the connection on TLS"
         )
-    async with by_hand(mute) as hand:
-        report = await looked_at(hand.url.replace("http:", "https:"), timeout_s=2.0)
+    async with scripted_http_server(mute) as server:
+        report = await looked_at(server.url.replace("http:", "https:"), timeout_s=2.0)
         assert (
             failure(report)[1]
-            == f"127.0.0.1:{hand.port} accepts connections, but does not respond to TLS"
+            == f"127.0.0.1:{server.port} accepts connections, but does not respond to TLS"
         )
 
 
 @live
 async def test_an_address_that_should_say_https(authority: Authority) -> None:
-    async with by_hand(silent, context=authority.serving("127.0.0.1")) as hand:
-        report = await looked_at(hand.url.replace("https:", "http:"))
+    async with scripted_http_server(silent, context=authority.serving("127.0.0.1")) as server:
+        report = await looked_at(server.url.replace("https:", "http:"))
         assert failure(report) == (
             "http",
             "the server uses TLS, and the URL is http",
@@ -300,8 +308,8 @@ def test_other_troubles_of_tls_have_their_words() -> None:
 async def test_a_certificate_that_ends_soon_is_a_warning(authority: Authority) -> None:
     for lasts, state in ((HOUR, "warning"), (24 * 90 * HOUR, "ok")):
         context = authority.serving("127.0.0.1", lasts=lasts)
-        async with by_hand(saying(whole(503)), context=context) as hand:
-            tls = row(await looked_at(hand.url), "tls")
+        async with scripted_http_server(saying(http_response(503)), context=context) as server:
+            tls = row(await looked_at(server.url), "tls")
         ends = (datetime.datetime.now(datetime.UTC) + lasts).date().isoformat()
         assert (tls.state, tls.message) == (
             state,
@@ -314,35 +322,35 @@ async def test_a_certificate_that_ends_soon_is_a_warning(authority: Authority) -
 
 OFTEN = "fix the path of the URL; it is often /mcp"
 ANSWERS: dict[str, tuple[bytes, str, str, int]] = {
-    "nothing there": (whole(404), "there is nothing at /here (404)", OFTEN, 5),
-    "no POST": (whole(405), "/here does not accept POST (405)", OFTEN, 5),
+    "nothing there": (http_response(404), "there is nothing at /here (404)", OFTEN, 5),
+    "no POST": (http_response(405), "/here does not accept POST (405)", OFTEN, 5),
     "a web page": (PAGE, "/here is a web page (200 and text/html), not an MCP endpoint", OFTEN, 5),
     "ill": (
-        whole(503),
+        http_response(503),
         "it responds with 503: server error, or overloaded",
         "try again later; see the log of the server",
         4,
     ),
     "busy": (
-        whole(429),
+        http_response(429),
         "it responds with 429: server error, or overloaded",
         "try again later; see the log of the server",
         4,
     ),
     "moved away": (
-        whole(302, b"", "", "Location: https://other.example/mcp?key=1"),
+        http_response(302, b"", "", "Location: https://other.example/mcp?key=1"),
         "it redirects to https://other.example/mcp (302), which is not followed",
         "use that URL, if you trust it",
         5,
     ),
     "moved nowhere": (
-        whole(301, b"", ""),
+        http_response(301, b"", ""),
         "it responds with 301, without a Location header",
         "ask the operator for the URL",
         5,
     ),
     "something else": (
-        whole(200, b"pong", "text/plain"),
+        http_response(200, b"pong", "text/plain"),
         "it responds with 200 and text/plain, which is not MCP",
         "check that this is the URL of the MCP endpoint",
         5,
@@ -353,10 +361,10 @@ ANSWERS: dict[str, tuple[bytes, str, str, int]] = {
 @pytest.mark.parametrize("how", ANSWERS)
 @live
 async def test_an_answer_that_is_no_servers(how: str) -> None:
-    answer, words, mend, code = ANSWERS[how]
-    async with by_hand(saying(answer)) as hand:
-        url = hand.url.replace("/mcp", "/here")
-        assert failure(await looked_at(url)) == ("http", words, mend, code)
+    answer, words, fix, code = ANSWERS[how]
+    async with scripted_http_server(saying(answer)) as server:
+        url = server.url.replace("/mcp", "/here")
+        assert failure(await looked_at(url)) == ("http", words, fix, code)
 
 
 @live
@@ -375,56 +383,56 @@ async def test_a_server_at_another_path_is_found_and_given_no_credential() -> No
     finally:
         await site.stop()
 
-    async with by_hand(saying(whole(404))) as hand:
-        await looked_at(hand.url.replace("/mcp", "/api"), headers=(f"Authorization: {SECRET}",))
-        elsewhere = [one for one in hand.heard if one.path != "/api"]
+    async with scripted_http_server(saying(http_response(404))) as server:
+        await looked_at(server.url.replace("/mcp", "/api"), headers=(f"Authorization: {SECRET}",))
+        elsewhere = [one for one in server.received if one.path != "/api"]
         assert elsewhere
         assert all("authorization" not in one.headers for one in elsewhere)
 
 
 @live
 async def test_a_redirect_gets_no_credential() -> None:
-    async with by_hand(saying(PAGE)) as other:
-        moved = whole(307, b"", "", f"Location: {other.url}")
-        async with by_hand(saying(moved)) as hand:
-            report = await looked_at(hand.url, headers=(f"Authorization: {SECRET}",))
+    async with scripted_http_server(saying(PAGE)) as other:
+        moved = http_response(307, b"", "", f"Location: {other.url}")
+        async with scripted_http_server(saying(moved)) as server:
+            report = await looked_at(server.url, headers=(f"Authorization: {SECRET}",))
             assert failure(report)[1] == (
                 f"it redirects to {other.url} (307), which is not followed"
             )
-            assert hand.heard[0].headers["authorization"] == SECRET
-        assert other.heard == []
+            assert server.received[0].headers["authorization"] == SECRET
+        assert other.received == []
 
 
 @live
 async def test_what_speaks_no_http_or_nothing_at_all() -> None:
-    async def chatty(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(b"220 mail.example ESMTP\r\n")
-        await visitor.gone()
+    async def chatty(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(b"220 mail.example ESMTP\r\n")
+        await connection.wait_closed()
 
-    async def shy(visitor: Visitor) -> None:
-        await visitor.hears()
+    async def shy(connection: AcceptedConnection) -> None:
+        await connection.receive()
 
-    async def slow(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.gone()
+    async def slow(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.wait_closed()
 
-    async with by_hand(chatty) as hand:
-        assert failure(await looked_at(hand.url)) == (
+    async with scripted_http_server(chatty) as server:
+        assert failure(await looked_at(server.url)) == (
             "http",
             "the port is not HTTP",
             "fix the port of the URL",
             5,
         )
-    async with by_hand(shy) as hand:
-        assert failure(await looked_at(hand.url)) == (
+    async with scripted_http_server(shy) as server:
+        assert failure(await looked_at(server.url)) == (
             "http",
             "it accepts a request, and closes the connection without a response",
             "see the log of the server, and of proxies",
             4,
         )
-    async with by_hand(slow) as hand:
-        assert failure(await looked_at(hand.url, timeout_s=2.0)) == (
+    async with scripted_http_server(slow) as server:
+        assert failure(await looked_at(server.url, timeout_s=2.0)) == (
             "http",
             "it accepts a request, but there is no response within 2 s",
             "see the log of the server; --timeout waits longer",
@@ -469,18 +477,18 @@ async def test_a_server_that_is_well_has_no_failure() -> None:
 
 @live
 async def test_a_server_of_the_first_revision_is_found_behind_its_refusals() -> None:
-    async def old(visitor: Visitor) -> None:
-        heard = await visitor.hears()
-        if heard.method == "POST" and heard.path == "/mcp":
-            await visitor.say(whole(405))
+    async def old(connection: AcceptedConnection) -> None:
+        request = await connection.receive()
+        if request.method == "POST" and request.path == "/mcp":
+            await connection.send(http_response(405))
             return
-        if heard.method == "GET":
-            visitor.hand.stream = visitor  # type: ignore[attr-defined]
-            await visitor.say(stream(), chunk(b"event: endpoint\ndata: /messages\n\n"))
-            await visitor.gone()
+        if request.method == "GET":
+            connection.server.stream = connection  # type: ignore[attr-defined]
+            await connection.send(stream(), chunk(b"event: endpoint\ndata: /messages\n\n"))
+            await connection.wait_closed()
             return
-        message = heard.message
-        await visitor.say(whole(202))
+        message = request.message
+        await connection.send(http_response(202))
         if "id" in message:
             result: dict[str, Any] = {
                 "protocolVersion": "2024-11-05",
@@ -488,11 +496,11 @@ async def test_a_server_of_the_first_revision_is_found_behind_its_refusals() -> 
                 "serverInfo": {"name": "old", "version": "1"},
             }
             data = events({"jsonrpc": "2.0", "id": message["id"], "result": result})
-            told: Visitor = visitor.hand.stream  # type: ignore[attr-defined]
-            await told.say(chunk(data))
+            told: AcceptedConnection = connection.server.stream  # type: ignore[attr-defined]
+            await told.send(chunk(data))
 
-    async with by_hand(old) as hand:
-        report = await looked_at(hand.url)
+    async with scripted_http_server(old) as server:
+        report = await looked_at(server.url)
     assert row(report, "http").message == "it responds, after 405 to the first request"
     assert row(report, "revision").message == (
         "old 1 uses 2024-11-05 (with a handshake), and supports nothing newer"
@@ -515,14 +523,14 @@ async def test_a_server_that_no_revision_is_shared_with() -> None:
         },
     }
 
-    async def strange(visitor: Visitor) -> None:
+    async def strange(connection: AcceptedConnection) -> None:
         while True:
-            heard = await visitor.hears()
-            body = json.dumps({**refusal, "id": heard.message["id"]}).encode()
-            await visitor.say(whole(400, body))
+            request = await connection.receive()
+            body = json.dumps({**refusal, "id": request.message["id"]}).encode()
+            await connection.send(http_response(400, body))
 
-    async with by_hand(strange) as hand:
-        name, words, mend, code = failure(await looked_at(hand.url))
+    async with scripted_http_server(strange) as server:
+        name, words, fix, code = failure(await looked_at(server.url))
     assert (name, code) == ("revision", 5)
     assert "no revision in common: the server accepts ['2099-01-01']" in words
-    assert mend == "report it to the author; --as REVISION tries an older one"
+    assert fix == "report it to the author; --as REVISION tries an older one"

@@ -59,12 +59,12 @@ async def test_a_model_is_shown_the_tools_calls_them_and_says_what_it_read() -> 
 @pytest.mark.spec("R0664")
 @live
 async def test_an_error_of_a_tool_is_told_to_the_model_which_mends_it() -> None:
-    def mend(messages: list[JSON]) -> Any:
+    def fix(messages: list[JSON]) -> Any:
         assert messages[-1]["content"] == "Error: No 'kiwi'; there is pear, plum."
         return calls(("shop__price", {"fruit": "pear"}))
 
     async with hosted() as host:
-        model = Scripted([calls(("shop__price", {"fruit": "kiwi"})), mend, "40."])
+        model = Scripted([calls(("shop__price", {"fruit": "kiwi"})), fix, "40."])
         run = await host.run(model, "What is a kiwi?")
     assert [call.result.is_error for call in run.calls] == [True, False]
     assert run.text == "40."

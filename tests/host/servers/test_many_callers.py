@@ -13,7 +13,7 @@ import pytest
 from colonnade.errors import ChannelError
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest
-from host.supervised import Kept, children, kept
+from host.supervised import SupervisedServer, children, supervised
 from live import live_for
 
 CALLERS = "abcde"
@@ -26,7 +26,7 @@ def echo(question: InputRequest) -> Any:
     return {"answer": question.params.message}
 
 
-async def one(server: Kept, dice: random.Random, number: int) -> None:
+async def one(server: SupervisedServer, dice: random.Random, number: int) -> None:
     """One call at some time, given up sometimes. Sleeps are the weather, and nothing waits by them
     for something to be true."""
     caller = dice.choice(CALLERS)
@@ -51,7 +51,7 @@ async def one(server: Kept, dice: random.Random, number: int) -> None:
     assert '"content"' not in text or canary in text
 
 
-async def weather(server: Kept, dice: random.Random) -> None:
+async def weather(server: SupervisedServer, dice: random.Random) -> None:
     for _ in range(10):
         await asyncio.sleep(STORM_S / 10)
         if dice.random() < 0.3:
@@ -67,7 +67,7 @@ async def weather(server: Kept, dice: random.Random) -> None:
 async def test_in_a_storm_nothing_crosses_hangs_or_is_left(sharing: str) -> None:
     dice = random.Random(sharing)
     more: dict[str, Any] = {"max_sessions": 3, "max_crashes": 10**6, "timeout_s": 2.0}
-    async with kept(sharing=sharing, **more) as server:
+    async with supervised(sharing=sharing, **more) as server:
         calls = (one(server, dice, number) for number in range(CALLS))
         await asyncio.gather(weather(server, dice), *calls)
         for call in server.calls:

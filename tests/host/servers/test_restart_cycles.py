@@ -16,11 +16,11 @@ from colonnade.protocol import types as t
 from host.supervised import (
     HANDSHAKE,
     Call,
-    Kept,
+    SupervisedServer,
     children,
     descriptors,
     entry,
-    kept,
+    supervised,
 )
 from live import live, live_for, until
 
@@ -56,7 +56,7 @@ def orphans(word: str) -> list[int]:
     return found
 
 
-async def cycle(server: Kept) -> float:
+async def cycle(server: SupervisedServer) -> float:
     """Start it, kill it in the middle of a call, and see that call fail: how long that took."""
     async with server.supervisor.acquire(turn()) as call:
         child = call.session.child
@@ -78,7 +78,9 @@ async def test_a_thousand_ends_and_starts_leave_no_process_and_no_descriptor() -
     target = {"command": "sh", "args": ["-c", SHELL], "env": {name: value}}
     settings = {"revision": HANDSHAKE, "max_crashes": 10**6}
     servers = [
-        Kept(ServerSupervisor(entry(target, f"s{number}", **settings), random_fraction=lambda: 0.0))
+        SupervisedServer(
+            ServerSupervisor(entry(target, f"s{number}", **settings), random_fraction=lambda: 0.0)
+        )
         for number in range(SERVERS)
     ]
     gc.collect()
@@ -86,7 +88,7 @@ async def test_a_thousand_ends_and_starts_leave_no_process_and_no_descriptor() -
     assert children() == set()
     began = time.monotonic()
 
-    async def cycles(server: Kept) -> list[float]:
+    async def cycles(server: SupervisedServer) -> list[float]:
         return [await cycle(server) for _ in range(CYCLES)]
 
     took = [one for some in await asyncio.gather(*map(cycles, servers)) for one in some]
@@ -114,7 +116,7 @@ async def test_ten_thousand_uses_leave_as_many_tasks_as_there_were() -> None:
     def add(a: int, b: int) -> int:
         return a + b
 
-    async with kept("modern", target=server) as host:
+    async with supervised("modern", target=server) as host:
         await host.call("add", a=1, b=2)
         host.calls.clear()
         gc.collect()
@@ -132,7 +134,7 @@ async def test_ten_thousand_uses_leave_as_many_tasks_as_there_were() -> None:
 
 @live
 async def test_ten_thousand_uses_of_a_child_leave_one_timer() -> None:
-    async with kept() as host:
+    async with supervised() as host:
         await host.call("who")
         loop = asyncio.get_running_loop()
         before = len(vars(loop)["_scheduled"])
@@ -145,7 +147,7 @@ async def test_ten_thousand_uses_of_a_child_leave_one_timer() -> None:
 
 @live
 async def test_callers_who_come_and_go_leave_no_more_processes_than_there_may_be() -> None:
-    async with kept(target=["sh", "-c", SHELL], max_sessions=3) as host:
+    async with supervised(target=["sh", "-c", SHELL], max_sessions=3) as host:
         most = 0
         for number in range(20):
             async with host.supervisor.acquire(turn(f"caller {number}")):

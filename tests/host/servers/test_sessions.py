@@ -17,7 +17,7 @@ from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest, InputRequestKind
 from colonnade.protocol.revision import NEWEST
-from host.supervised import ASKS, HANDSHAKE, Call, children, kept, turns_of_loop
+from host.supervised import ASKS, HANDSHAKE, Call, children, supervised, turns_of_loop
 from live import live, until
 
 
@@ -36,7 +36,7 @@ def filled(text: str) -> str:
 
 @live
 async def test_each_caller_has_a_process_of_their_own_that_nobody_else_gets() -> None:
-    async with kept() as server:
+    async with supervised() as server:
         alice = await server.call("who", "alice")
         assert await server.call("who", "bob") not in (alice, "")
         assert await server.call("who", "alice") == alice
@@ -45,7 +45,7 @@ async def test_each_caller_has_a_process_of_their_own_that_nobody_else_gets() ->
 
 @live
 async def test_one_that_is_pooled_is_handed_on_when_it_is_idle_and_not_before() -> None:
-    async with kept(sharing="pooled") as server:
+    async with supervised(sharing="pooled") as server:
         first = await server.call("who", "alice")
         assert await server.call("who", "bob") == first
         waiting = asyncio.create_task(server.call("wait", "alice"))
@@ -60,7 +60,7 @@ async def test_one_that_is_pooled_is_handed_on_when_it_is_idle_and_not_before() 
 
 @live
 async def test_one_that_is_pooled_is_not_handed_on_after_a_call_without_an_answer() -> None:
-    async with kept(sharing="pooled") as server:
+    async with supervised(sharing="pooled") as server:
         first = await server.call("who", "alice")
         with pytest.raises(TimedOut):
             await server.call("hang", "alice", timeout_s=0.05)
@@ -79,7 +79,7 @@ async def test_one_that_is_pooled_is_not_handed_on_after_a_call_without_an_answe
 async def test_a_server_whose_requests_stand_for_themselves_has_one_seat_for_all(
     sharing: str,
 ) -> None:
-    async with kept("modern", sharing=sharing) as server:
+    async with supervised("modern", sharing=sharing) as server:
         calls = [server.call("who", caller) for caller in ("alice", "bob", "", "carol")]
         assert len(set(await asyncio.gather(*calls))) == 1
         assert server.supervisor.status.revision == NEWEST.date
@@ -88,7 +88,7 @@ async def test_a_server_whose_requests_stand_for_themselves_has_one_seat_for_all
 
 @live
 async def test_who_comes_while_nobody_knows_what_it_speaks_gets_a_seat_of_their_own() -> None:
-    async with kept(revision=None) as server:
+    async with supervised(revision=None) as server:
         pids = await asyncio.gather(*(server.call("who", caller) for caller in ("a", "b", "c")))
         assert len(set(pids)) == 3
         assert server.supervisor.status.revision == HANDSHAKE
@@ -99,7 +99,7 @@ async def test_who_comes_while_nobody_knows_what_it_speaks_gets_a_seat_of_their_
 
 @live
 async def test_the_seat_that_was_idle_longest_makes_room_for_another_caller() -> None:
-    async with kept(max_sessions=2) as server:
+    async with supervised(max_sessions=2) as server:
         alice, bob = await server.call("who", "alice"), await server.call("who", "bob")
         assert await server.call("who", "alice") == alice
         carol = await server.call("who", "carol")
@@ -110,7 +110,7 @@ async def test_the_seat_that_was_idle_longest_makes_room_for_another_caller() ->
 
 @live
 async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None:
-    async with kept(max_sessions=1, timeout_s=0.3) as server:
+    async with supervised(max_sessions=1, timeout_s=0.3) as server:
         waiting = asyncio.create_task(server.call("wait", "alice", timeout_s=60.0))
         await until(lambda: server.in_flight == 1)
         words = (
@@ -124,7 +124,7 @@ async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None
 
 @live
 async def test_who_waits_for_a_seat_gets_it_when_it_is_free() -> None:
-    async with kept(max_sessions=1) as server:
+    async with supervised(max_sessions=1) as server:
         waiting = asyncio.create_task(server.call("wait", "alice"))
         await until(lambda: "waiting" in server.supervisor.status.stderr)
         others = [asyncio.create_task(server.call("who", caller)) for caller in ("bob", "carol")]
@@ -155,13 +155,13 @@ async def test_who_waits_for_a_seat_gets_it_when_it_is_free() -> None:
 async def test_a_server_is_offered_what_the_host_can_answer_and_the_settings_allow(
     options: dict[str, Any], settings: dict[str, Any], offered: set[str]
 ) -> None:
-    async with kept(options=options, **settings) as server:
+    async with supervised(options=options, **settings) as server:
         assert set(json.loads(await server.call("can"))) == offered
 
 
 @live
 async def test_one_that_all_share_is_asked_nothing_and_its_log_is_heard_by_nobody() -> None:
-    async with kept(sharing="shared") as server:
+    async with supervised(sharing="shared") as server:
         assert await server.call("say", "a", text="canary") == "said"
         pids = await asyncio.gather(*(server.call("who", caller) for caller in ("a", "b")))
         assert len(set(pids)) == 1
@@ -175,7 +175,7 @@ async def test_one_that_all_share_is_asked_nothing_and_its_log_is_heard_by_nobod
 @pytest.mark.parametrize("sharing", ["caller", "pooled"])
 @live
 async def test_forms_of_two_callers_of_one_legacy_server_never_cross(sharing: str) -> None:
-    async with kept(sharing=sharing) as server:
+    async with supervised(sharing=sharing) as server:
 
         async def calls(caller: str) -> None:
             for number in range(25):
@@ -192,7 +192,7 @@ async def test_forms_of_two_callers_of_one_legacy_server_never_cross(sharing: st
 @live
 async def test_forms_of_two_callers_are_open_at_the_same_time_and_do_not_cross() -> None:
     answers = {caller: asyncio.Event() for caller in ("alice", "bob")}
-    async with kept() as server:
+    async with supervised() as server:
 
         def asked(caller: str) -> Any:
             async def answer(question: InputRequest) -> Any:
@@ -223,7 +223,7 @@ def asking_server() -> Server:
 
 @live
 async def test_questions_by_result_go_to_the_very_call_on_a_seat_that_all_share() -> None:
-    async with kept("modern", target=asking_server()) as server:
+    async with supervised("modern", target=asking_server()) as server:
 
         def answer(question: InputRequest) -> Any:
             assert isinstance(question.params, t.ElicitRequestParams)
@@ -250,7 +250,7 @@ async def test_a_question_by_request_names_every_call_that_it_may_be_about() -> 
         named.append(len(turns))
         return await send_to_latest_call(turns, question)
 
-    async with kept(options={"input_kinds": ASKS, "send_input_request": send}) as server:
+    async with supervised(options={"input_kinds": ASKS, "send_input_request": send}) as server:
         await server.call("ask", "alice", echo, canary="1")
         waiting = asyncio.create_task(server.call("wait", "alice"))
         await until(lambda: "waiting" in server.supervisor.status.stderr)
@@ -262,7 +262,7 @@ async def test_a_question_by_request_names_every_call_that_it_may_be_about() -> 
 
 @live
 async def test_roots_are_those_of_the_configuration_and_nobody_is_asked(tmp_path: Path) -> None:
-    async with kept(roots=(str(tmp_path),)) as server:
+    async with supervised(roots=(str(tmp_path),)) as server:
         answer = json.loads(await server.call("put", method="roots/list", params={}))
         assert [root["uri"] for root in answer["roots"]] == [tmp_path.as_uri()]
 
@@ -280,7 +280,7 @@ async def test_a_model_is_asked_for_the_call_where_the_settings_allow_it_and_not
         content = t.TextContent(text="five, seven, five")
         return t.CreateMessageResult(role="assistant", content=content, model="m")
 
-    async with kept(sampling=True) as server:
+    async with supervised(sampling=True) as server:
 
         async def put() -> Any:
             method = "sampling/createMessage"
@@ -298,14 +298,14 @@ async def test_an_answer_that_does_not_fit_is_none() -> None:
     def wrong(question: InputRequest) -> Any:
         return {"answer": 3}
 
-    async with kept() as server:
+    async with supervised() as server:
         text = await server.call("ask", "alice", wrong, canary="alice")
         assert "does not fit the input request" in text
 
 
 @live
 async def test_a_question_that_comes_when_nobody_has_a_call_is_refused() -> None:
-    async with kept() as server:
+    async with supervised() as server:
         assert await server.call("ask_later", "alice", canary="alice") == "asked"
         assert await server.call("who", "alice")
         assert all(not call.asked for call in server.calls[:1])
@@ -321,7 +321,7 @@ async def test_a_question_is_withdrawn_with_the_call_that_it_is_about() -> None:
         finally:
             withdrawn.set()
 
-    async with kept() as server:
+    async with supervised() as server:
         call = asyncio.create_task(server.call("ask", "alice", never, canary="alice"))
         await until(lambda: bool(server.calls) and bool(server.calls[0].asked))
         call.cancel()
@@ -335,7 +335,7 @@ async def test_who_was_asked_and_has_gone_is_no_answer_and_no_accident() -> None
     async def gone(question: InputRequest) -> Any:
         raise ChannelError("the caller has gone")
 
-    async with kept() as server:
+    async with supervised() as server:
         text = await server.call("ask", "alice", gone, canary="alice")
         assert "the caller has disconnected" in text
 
@@ -345,7 +345,7 @@ async def test_who_was_asked_and_has_gone_is_no_answer_and_no_accident() -> None
 
 @live
 async def test_a_log_is_for_the_caller_whose_seat_it_is() -> None:
-    async with kept() as server:
+    async with supervised() as server:
         await asyncio.gather(
             server.call("say", "alice", text="alice's canary"),
             server.call("say", "bob", text="bob's canary"),
@@ -370,7 +370,7 @@ def chatty() -> Server:
 
 @live
 async def test_a_log_of_a_seat_for_everybody_is_for_its_only_caller_or_for_nobody() -> None:
-    async with kept("modern", target=chatty()) as server:
+    async with supervised("modern", target=chatty()) as server:
         await server.call("chat", "alice", words="hers")
         await server.call("chat", "bob", words="his")
         alice, bob = server.calls
@@ -381,7 +381,7 @@ async def test_a_log_of_a_seat_for_everybody_is_for_its_only_caller_or_for_nobod
 @live
 async def test_progress_is_all_delivered_before_the_result_and_waits_for_no_other_caller() -> None:
     never, heard = asyncio.Event(), list[float]()
-    async with kept("modern", target=chatty()) as server:
+    async with supervised("modern", target=chatty()) as server:
 
         async def slow(progress: float, total: float | None, message: str | None) -> None:
             await never.wait()
@@ -405,7 +405,7 @@ async def test_progress_is_all_delivered_before_the_result_and_waits_for_no_othe
 
 @live
 async def test_what_a_process_wrote_for_one_caller_is_in_no_error_of_another() -> None:
-    async with kept(max_crashes=2, options={"random_fraction": lambda: 0.99}) as server:
+    async with supervised(max_crashes=2, options={"random_fraction": lambda: 0.99}) as server:
         await server.call("who", "bob")
         for _ in range(2):
             with pytest.raises(ConnectionLost, match="alice's canary"):
@@ -421,7 +421,7 @@ async def test_what_a_process_wrote_for_one_caller_is_in_no_error_of_another() -
 
 @live
 async def test_an_error_of_a_process_that_serves_several_quotes_nothing_to_any_of_them() -> None:
-    async with kept("modern") as server:
+    async with supervised("modern") as server:
         await server.call("say", "alice", text="alice's canary")
         hanging = asyncio.create_task(server.call("hang", "bob"))
         await until(lambda: server.in_flight == 1)
@@ -439,7 +439,7 @@ async def test_what_is_kept_from_a_caller_is_what_a_process_wrote_and_never_a_pa
     None
 ):
     key = "odd; its last lines: none"  # a phrase of our own sentences, as anybody may write it
-    async with kept("modern", key=key) as server:
+    async with supervised("modern", key=key) as server:
         await server.call("say", "alice", text="alice's canary")
         with pytest.raises(ConnectionLost) as caught:
             await server.call("die", "bob")
@@ -454,7 +454,7 @@ async def test_what_is_kept_from_a_caller_is_what_a_process_wrote_and_never_a_pa
 
 @live
 async def test_the_one_caller_of_a_process_is_given_what_it_wrote_as_lines() -> None:
-    async with kept() as server:
+    async with supervised() as server:
         with pytest.raises(ConnectionLost) as caught:
             await server.call("die", "alice", text="alice's canary")
         error = caught.value
@@ -467,7 +467,7 @@ async def test_the_one_caller_of_a_process_is_given_what_it_wrote_as_lines() -> 
 
 @live
 async def test_nor_does_an_error_of_its_client_itself() -> None:
-    async with kept("modern") as server:
+    async with supervised("modern") as server:
         await server.call("say", "alice", text="alice's canary")
         turn = Call("tools/call", t.RequestParams(), "bob", echo)
         with pytest.raises(ConnectionLost, match="exited with 3") as caught:
@@ -486,7 +486,7 @@ async def test_what_was_kept_for_one_caller_is_not_given_to_another() -> None:
         served.append(1)
         return "secret"
 
-    async with kept("modern", target=server) as host:
+    async with supervised("modern", target=server) as host:
         params = t.ReadResourceRequestParams(uri="notes://a")
         for caller in ("alice", "alice", "bob"):
             turn = Call("resources/read", params, caller, echo)

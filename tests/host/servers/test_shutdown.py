@@ -14,7 +14,7 @@ from colonnade.host.servers import supervisor
 from colonnade.host.servers.session import SessionState
 from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.protocol import types as t
-from host.supervised import HANDSHAKE, Call, children, command, kept, turns_of_loop
+from host.supervised import HANDSHAKE, Call, children, command, supervised, turns_of_loop
 from live import Records, live, until
 
 
@@ -33,7 +33,7 @@ class Clock:
 
 @live
 async def test_a_server_that_is_killed_in_a_call_fails_that_call_at_once_and_no_other() -> None:
-    async with kept(key="one") as one, kept(key="two") as two:
+    async with supervised(key="one") as one, supervised(key="two") as two:
         await asyncio.gather(one.call("who", "alice"), one.call("who", "bob"), two.call("who"))
         others = [
             asyncio.create_task(one.call("wait", "bob")),
@@ -64,7 +64,7 @@ async def test_an_end_is_noticed_at_once_and_not_at_the_next_call() -> None:
     def changed(supervisor: ServerSupervisor) -> None:
         changes.append(supervisor.state)
 
-    async with kept(options={"on_change": changed}) as server:
+    async with supervised(options={"on_change": changed}) as server:
         pid = int(await server.call("who"))
         os.kill(pid, signal.SIGKILL)
         with Records("colonnade.host") as records:
@@ -78,7 +78,7 @@ async def test_an_end_is_noticed_at_once_and_not_at_the_next_call() -> None:
 
 @live
 async def test_what_only_looks_is_asked_again_of_a_fresh_start() -> None:
-    async with kept() as server:
+    async with supervised() as server:
         pid = int(await server.call("who"))
         params = t.PaginatedRequestParams()
         turn = Call("tools/list", params, "", lambda _: None)
@@ -94,7 +94,7 @@ async def test_what_only_looks_is_asked_again_of_a_fresh_start() -> None:
 @live
 async def test_a_server_that_ends_again_and_again_is_given_up_until_it_is_restarted() -> None:
     clock = Clock()
-    async with kept("refusing", max_crashes=3, options={"clock": clock}) as server:
+    async with supervised("refusing", max_crashes=3, options={"clock": clock}) as server:
         for _ in range(3):
             with pytest.raises(CannotConnect, match="No module named"):
                 await server.call("who")
@@ -121,7 +121,7 @@ async def test_a_server_that_is_backing_off_is_refused_at_once_and_tried_again_l
         return command(next(kinds))
 
     options = {"clock": clock, "random_fraction": lambda: 0.5}
-    async with kept(target=look_up, options=options) as server:
+    async with supervised(target=look_up, options=options) as server:
         for _ in range(2):
             with pytest.raises(CannotConnect, match="No module named"):
                 await server.call("who")
@@ -138,7 +138,7 @@ async def test_a_server_that_is_backing_off_is_refused_at_once_and_tried_again_l
 
 @live
 async def test_a_server_that_hangs_delays_nobody() -> None:
-    async with kept(key="hung") as hung, kept(key="well") as well:
+    async with supervised(key="hung") as hung, supervised(key="well") as well:
         await asyncio.gather(hung.call("who"), well.call("who"))
         stuck = asyncio.create_task(hung.call("freeze"))
         await until(lambda: hung.in_flight == 1)
@@ -158,7 +158,7 @@ async def test_a_process_that_answers_neither_a_call_nor_a_ping_is_ended(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "PROBE_S", 0.1)
-    async with kept(kind) as server:
+    async with supervised(kind) as server:
         pid = int(await server.call("who"))
         with pytest.raises(TimedOut):
             await server.call("freeze", timeout_s=0.1)
@@ -169,7 +169,7 @@ async def test_a_process_that_answers_neither_a_call_nor_a_ping_is_ended(
 
 @live
 async def test_a_process_that_only_took_too_long_is_left_alone() -> None:
-    async with kept() as server:
+    async with supervised() as server:
         pid = int(await server.call("who"))
         with pytest.raises(TimedOut):
             await server.call("hang", timeout_s=0.1)
@@ -184,7 +184,7 @@ async def test_a_process_that_others_wait_for_is_not_ended_for_one_who_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(supervisor, "PROBE_S", 0.05)
-    async with kept("modern") as server:
+    async with supervised("modern") as server:
         pid = await server.call("who")
         waiting = asyncio.create_task(server.call("wait", "alice"))
         await until(lambda: "waiting" in server.supervisor.status.stderr)
@@ -198,7 +198,7 @@ async def test_a_process_that_others_wait_for_is_not_ended_for_one_who_does_not(
 
 @live
 async def test_a_server_that_never_starts_delays_nobody() -> None:
-    async with kept("silent", key="hung") as hung, kept(key="well") as well:
+    async with supervised("silent", key="hung") as hung, supervised(key="well") as well:
         stuck = asyncio.create_task(hung.call("who"))
         await until(lambda: bool(children()))
         await well.call("who")
@@ -209,7 +209,7 @@ async def test_a_server_that_never_starts_delays_nobody() -> None:
 
 @live
 async def test_a_server_that_answers_no_ping_is_ended_and_started_again() -> None:
-    async with kept(options={"ping_s": 0.05}, timeout_s=1.5) as server:
+    async with supervised(options={"ping_s": 0.05}, timeout_s=1.5) as server:
         pid = int(await server.call("who"))
         os.kill(pid, signal.SIGSTOP)
         with Records("colonnade.client", "colonnade.host") as records:
@@ -225,7 +225,7 @@ async def test_a_server_that_answers_no_ping_is_ended_and_started_again() -> Non
 async def test_a_server_that_nobody_uses_is_stopped_and_started_again_for_the_next_call() -> None:
     opened: list[object] = []
     options = {"on_open": lambda _, session: opened.append(session)}
-    async with kept(idle_s=0.2, options=options) as server:
+    async with supervised(idle_s=0.2, options=options) as server:
         pid = int(await server.call("who"))
         await until(lambda: not server.supervisor.sessions)
         await until(lambda: children() == set())
@@ -237,7 +237,7 @@ async def test_a_server_that_nobody_uses_is_stopped_and_started_again_for_the_ne
 
 @live
 async def test_a_call_in_flight_is_no_idleness() -> None:
-    async with kept(idle_s=0.05) as server:
+    async with supervised(idle_s=0.05) as server:
         waiting = asyncio.create_task(server.call("wait"))
         await until(lambda: "waiting" in server.supervisor.status.stderr)
         (session,) = server.supervisor.sessions
@@ -253,7 +253,7 @@ async def test_a_call_in_flight_is_no_idleness() -> None:
 
 @live
 async def test_draining_lets_calls_finish_and_takes_no_new_ones() -> None:
-    async with kept() as server:
+    async with supervised() as server:
         waiting = asyncio.create_task(server.call("wait"))
         await until(lambda: "waiting" in server.supervisor.status.stderr)
         going = server.supervisor.acquire(Call("tools/call", t.RequestParams(), "", lambda _: None))
@@ -281,7 +281,7 @@ async def test_who_waits_for_a_start_is_not_lost_by_a_drain() -> None:
         await ready.wait()
         return command()
 
-    async with kept(target=look_up) as server:
+    async with supervised(target=look_up) as server:
         call = asyncio.create_task(server.call("who"))
         await turns_of_loop()
         draining = asyncio.create_task(server.supervisor.drain())
@@ -293,7 +293,7 @@ async def test_who_waits_for_a_start_is_not_lost_by_a_drain() -> None:
 
 @live
 async def test_a_call_that_outlasts_a_drain_fails_with_the_reason() -> None:
-    async with kept() as server:
+    async with supervised() as server:
         hanging = asyncio.create_task(server.call("hang"))
         await until(lambda: server.in_flight == 1)
         await server.supervisor.drain(0.05)
@@ -305,7 +305,7 @@ async def test_a_call_that_outlasts_a_drain_fails_with_the_reason() -> None:
 
 @live
 async def test_a_restart_lets_calls_finish_and_starts_anew_for_the_next() -> None:
-    async with kept() as server:
+    async with supervised() as server:
         pid = await server.call("who")
         waiting = asyncio.create_task(server.call("wait"))
         await until(lambda: "waiting" in server.supervisor.status.stderr)
@@ -321,7 +321,7 @@ async def test_a_restart_lets_calls_finish_and_starts_anew_for_the_next() -> Non
 @live
 async def test_closing_ends_many_seats_at_the_same_time() -> None:
     argv = ["sh", "-c", SHELL_SERVER + "; trap '' TERM; while :; do sleep 1; done"]
-    async with kept(target=argv) as server:
+    async with supervised(target=argv) as server:
         for caller in "abcdefgh":
             async with server.supervisor.acquire(
                 Call("tools/call", t.RequestParams(), caller, lambda _: None)

@@ -14,7 +14,7 @@ from colonnade.errors import (
     Refused,
 )
 from colonnade.host.servers.supervisor import ServerSupervisor
-from host.supervised import HANDSHAKE, children, command, entry, kept, turns_of_loop
+from host.supervised import HANDSHAKE, children, command, entry, supervised, turns_of_loop
 from live import live, until
 
 DATE = HANDSHAKE
@@ -22,7 +22,7 @@ DATE = HANDSHAKE
 
 @live
 async def test_nothing_is_started_before_somebody_needs_it() -> None:
-    async with kept() as server:
+    async with supervised() as server:
         assert server.supervisor.status.state == "idle"
         assert children() == set()
         pid = int(await server.call("who"))
@@ -43,7 +43,7 @@ async def test_many_who_come_at_once_wait_for_one_start(kind: str) -> None:
         looked_up.append(1)
         return command(kind)
 
-    async with kept(kind, target=look_up) as server:
+    async with supervised(kind, target=look_up) as server:
         pids = await asyncio.gather(*(server.call("who") for _ in range(20)))
         assert len(set(pids)) == 1
         assert len(looked_up) == 1
@@ -57,7 +57,7 @@ async def test_whoever_gives_up_stops_a_start_for_nobody_else() -> None:
         await ready.wait()
         return command()
 
-    async with kept(target=look_up) as server:
+    async with supervised(target=look_up) as server:
         calls = [asyncio.create_task(server.call("who")) for _ in range(3)]
         await turns_of_loop()
         assert server.supervisor.status.state == "starting"
@@ -70,7 +70,7 @@ async def test_whoever_gives_up_stops_a_start_for_nobody_else() -> None:
 
 @live
 async def test_the_last_who_gives_up_stops_the_start_and_its_process() -> None:
-    async with kept("silent") as server:
+    async with supervised("silent") as server:
         calls = [asyncio.create_task(server.call("who")) for _ in range(2)]
         await until(lambda: bool(children()))
         calls[0].cancel()
@@ -90,7 +90,7 @@ async def test_who_comes_after_a_start_was_given_up_gets_another_one() -> None:
     async def look_up() -> Any:
         return command(next(kinds))
 
-    async with kept(target=look_up) as server:
+    async with supervised(target=look_up) as server:
         first = asyncio.create_task(server.call("who"))
         await until(lambda: bool(children()))
         first.cancel()
@@ -100,7 +100,7 @@ async def test_who_comes_after_a_start_was_given_up_gets_another_one() -> None:
 
 @live
 async def test_a_start_ends_in_time_and_says_what_the_server_wrote_to_all_who_waited() -> None:
-    async with kept("silent", start_s=4.0) as server:
+    async with supervised("silent", start_s=4.0) as server:
         results = await asyncio.gather(
             *(server.call("who") for _ in range(3)), return_exceptions=True
         )
@@ -114,7 +114,7 @@ async def test_a_start_ends_in_time_and_says_what_the_server_wrote_to_all_who_wa
 
 @live
 async def test_a_server_that_exits_is_quoted() -> None:
-    async with kept("refusing") as server:
+    async with supervised("refusing") as server:
         with pytest.raises(CannotConnect, match="No module named 'git'") as caught:
             await server.call("who")
         assert "odd" in str(caught.value)
@@ -123,14 +123,14 @@ async def test_a_server_that_exits_is_quoted() -> None:
 
 @live
 async def test_a_failure_names_its_server_however_short_its_key() -> None:
-    async with kept("refusing", key="e") as server:
+    async with supervised("refusing", key="e") as server:
         with pytest.raises(CannotConnect, match=r"^server 'e'"):
             await server.call("who")
 
 
 @live
 async def test_a_command_that_is_not_there_is_a_failed_start() -> None:
-    async with kept(target=["no-such-program-anywhere"]) as server:
+    async with supervised(target=["no-such-program-anywhere"]) as server:
         with pytest.raises(CannotConnect, match="no-such-program-anywhere"):
             await server.call("who")
         assert server.supervisor.status.crashes == 1
@@ -146,7 +146,7 @@ async def test_what_is_not_the_servers_fault_is_no_crash(error: Exception) -> No
     async def look_up() -> Any:
         raise error
 
-    async with kept(target=look_up) as server:
+    async with supervised(target=look_up) as server:
         for _ in range(10):
             with pytest.raises(type(error), match=str(error)):
                 await server.call("who")
@@ -159,14 +159,14 @@ async def test_a_reference_that_cannot_be_looked_up_names_the_server() -> None:
     async def look_up() -> Any:
         raise KeyError("TOKEN")
 
-    async with kept(target=look_up) as server:
+    async with supervised(target=look_up) as server:
         with pytest.raises(LocalProtocolError, match=r"server 'odd'.*'TOKEN'"):
             await server.call("who")
 
 
 @live
 async def test_a_target_that_is_none_is_refused_with_what_to_write() -> None:
-    async with kept(target="uvx mcp-server-git") as server:
+    async with supervised(target="uvx mcp-server-git") as server:
         with pytest.raises(LocalProtocolError, match="a command is a list"):
             await server.call("who")
         assert server.supervisor.status.crashes == 0
@@ -180,7 +180,7 @@ async def test_secrets_are_looked_up_for_every_start() -> None:
         argv = command()
         return {"command": argv[0], "args": argv[1:], "env": {"TOKEN": next(tokens)}}
 
-    async with kept(target=look_up) as server:
+    async with supervised(target=look_up) as server:
         assert await server.call("env", name="TOKEN") == "first"
         with pytest.raises(ConnectionLost):
             await server.call("die")
@@ -192,14 +192,14 @@ async def test_a_lookup_that_hangs_ends_with_the_start() -> None:
     async def look_up() -> Any:
         await asyncio.Event().wait()
 
-    async with kept(target=look_up, start_s=0.05) as server:
+    async with supervised(target=look_up, start_s=0.05) as server:
         with pytest.raises(CannotConnect, match=r"did not start within 0\.05 s"):
             await server.call("who")
 
 
 @live
 async def test_closing_ends_a_start_and_tells_who_waits() -> None:
-    async with kept("silent") as server:
+    async with supervised("silent") as server:
         call = asyncio.create_task(server.call("who"))
         await until(lambda: bool(children()))
         await server.supervisor.close()
@@ -214,7 +214,7 @@ async def test_closing_ends_a_start_and_tells_who_waits() -> None:
 async def test_a_child_gets_nothing_of_our_environment() -> None:
     os.environ["CANARY_OF_HOST"] = "seen"
     try:
-        async with kept() as server:
+        async with supervised() as server:
             assert await server.call("env", name="CANARY_OF_HOST") == ""
     finally:
         del os.environ["CANARY_OF_HOST"]

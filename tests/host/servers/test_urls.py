@@ -12,7 +12,7 @@ from colonnade.errors import AuthError, CannotConnect, ChannelError, LoginRequir
 from colonnade.protocol.http.security import Headers
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.runner import HttpRunner
-from host.supervised import HANDSHAKE, kept
+from host.supervised import HANDSHAKE, supervised
 from live import live
 
 
@@ -37,7 +37,7 @@ def sessions(here: HttpRunner) -> int:
 
 @live
 async def test_a_modern_server_at_an_address_has_one_seat_and_no_session() -> None:
-    async with site() as here, kept("modern", target=url(here)) as server:
+    async with site() as here, supervised("modern", target=url(here)) as server:
         sums = [server.call("add", caller, a=1, b=2) for caller in ("alice", "bob", "carol")]
         assert await asyncio.gather(*sums) == ["3"] * 3
         assert (server.supervisor.status.sessions, sessions(here)) == (1, 0)
@@ -46,7 +46,7 @@ async def test_a_modern_server_at_an_address_has_one_seat_and_no_session() -> No
 
 @live
 async def test_each_caller_has_a_session_that_is_left_when_it_is_idle() -> None:
-    async with site() as here, kept(target={"url": url(here)}, max_sessions=2) as server:
+    async with site() as here, supervised(target={"url": url(here)}, max_sessions=2) as server:
         for caller in ("alice", "bob", "alice"):
             assert await server.call("add", caller, a=1, b=2) == "3"
         assert sessions(here) == 2
@@ -59,7 +59,7 @@ async def test_each_caller_has_a_session_that_is_left_when_it_is_idle() -> None:
 
 @live
 async def test_a_session_that_the_server_forgot_is_no_crash() -> None:
-    async with site() as here, kept(target=url(here)) as server:
+    async with site() as here, supervised(target=url(here)) as server:
         await server.call("add", "alice", a=1, b=2)
         found: Any = vars(here.app)["_sessions"]
         for session in list(found):
@@ -71,7 +71,7 @@ async def test_a_session_that_the_server_forgot_is_no_crash() -> None:
 
 @live
 async def test_a_server_that_goes_away_fails_each_call_and_has_not_crashed() -> None:
-    async with at(HttpApp(shop())) as first, kept("modern", target=url(first)) as server:
+    async with at(HttpApp(shop())) as first, supervised("modern", target=url(first)) as server:
         assert await server.call("add", a=1, b=2) == "3"
         await first.stop(0.0)
         with pytest.raises(ChannelError, match="odd"):
@@ -84,7 +84,7 @@ async def test_a_server_that_goes_away_fails_each_call_and_has_not_crashed() -> 
 async def test_an_address_where_nobody_is_backs_off() -> None:
     async with site() as here:
         nowhere = url(here)
-    async with kept(target=nowhere, max_crashes=2) as server:
+    async with supervised(target=nowhere, max_crashes=2) as server:
         for _ in range(2):
             with pytest.raises(CannotConnect):
                 await server.call("add", a=1, b=2)
@@ -110,7 +110,10 @@ async def test_credentials_that_were_refused_are_looked_up_again_and_are_no_cras
     async def look_up() -> Any:
         return {"url": url(here), "headers": {"Authorization": f"Bearer {next(tokens)}"}}
 
-    async with at(HttpApp(shop(), verify=verify)) as here, kept(kind, target=look_up) as server:
+    async with (
+        at(HttpApp(shop(), verify=verify)) as here,
+        supervised(kind, target=look_up) as server,
+    ):
         with pytest.raises(AuthError):
             await server.call("add", a=1, b=2)
         assert await server.call("add", a=1, b=2) == "3"

@@ -236,7 +236,7 @@ CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_ba
 
 def test_whatever_is_shaped_is_known_is_shaped_once_and_was_not_touched(revision: Revision) -> None:
     writer = Encoder(revision)
-    drawn = st.one_of([type_strategies.noun(kind) for kind in outgoing(revision)])
+    drawn = st.one_of([type_strategies.instances(kind) for kind in outgoing(revision)])
 
     @settings(max_examples=250, suppress_health_check=CHECKS, derandomize=True)
     @given(drawn)

@@ -151,7 +151,7 @@ class Attempt:
         self.method = "tools/cal"
         self.params: dict[str, Any] = {"_meta": {}}
 
-    def mend(self, *, meta: dict[str, Any] | None = None, **changes: Any) -> None:
+    def fix(self, *, meta: dict[str, Any] | None = None, **changes: Any) -> None:
         """Attributes, headers (in lower case, with `h_` before them), params, members of _meta."""
         for name, value in changes.items():
             if name.startswith("h_"):
@@ -221,7 +221,7 @@ def test_a_modern_post_is_refused_for_the_first_thing_that_is_wrong_with_it() ->
     attempt = Attempt()
     for step, (expected, mending) in enumerate(MENDED):
         assert attempt.post() == expected, step
-        attempt.mend(**mending)
+        attempt.fix(**mending)
     assert attempt.post() == (200, 0)
 
 

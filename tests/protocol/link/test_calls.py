@@ -22,13 +22,13 @@ from protocol.input_requests import SEAT, text
 from protocol.links import (
     call,
     client_of,
-    heard,
+    decoded,
     line,
-    meet,
+    open_both,
     opened,
     refusal,
     request,
-    said,
+    sent_messages,
     served,
     server_of,
     state,
@@ -72,13 +72,13 @@ def kinds(events: list[Any]) -> list[type]:
 @pytest.mark.spec("R0031", "R0033", "R0738")
 def test_an_id_is_never_used_twice_by_its_sender(revision: Revision) -> None:
     if revision.handshake:
-        assert type(said(client_of(revision).initialize(0.0).data)["id"]) is int
+        assert type(decoded(client_of(revision).initialize(0.0).data)["id"]) is int
     for asker, _ in askers(revision):
         ids: list[int] = []
         for n in range(50):
             id, data = calling(asker)
-            assert said(data)["id"] == id
-            assert type(said(data)["id"]) is int
+            assert decoded(data)["id"] == id
+            assert type(decoded(data)["id"]) is int
             ids.append(id)
             if n % 3 == 0:
                 asker.receive(line(id=id, result={}), 0.0)
@@ -196,10 +196,10 @@ def test_an_error_has_the_id_of_its_request_or_none_that_could_be_mistaken(
     revision: Revision,
 ) -> None:
     server = served(revision)
-    answer = heard(server.receive(request(revision, "x", "made/up"), 0.0))[0]
+    answer = sent_messages(server.receive(request(revision, "x", "made/up"), 0.0))[0]
     assert answer["id"] == "x"
     for unreadable in (b"{", b"7", b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', b'"x"'):
-        (error,) = heard(server.receive(unreadable, 0.0))
+        (error,) = sent_messages(server.receive(unreadable, 0.0))
         assert "id" not in error
 
 
@@ -220,14 +220,14 @@ def test_an_id_that_is_in_use_is_never_answered_twice(revision: Revision) -> Non
         b'{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"a":1,"a":2}}',
     ]
     for body in again:
-        (error,) = heard(server.receive(body, 0.0))
+        (error,) = sent_messages(server.receive(body, 0.0))
         assert error.get("id") is None
         assert ("id" in error) is (revision.handshake and revision.error_id_required)
         assert error["error"]["code"] == -32600
         assert state(server) == before
-    assert said(running.settle(DONE))["id"] == 7
+    assert decoded(running.settle(DONE))["id"] == 7
     other = call(server, request(revision, 7, "tools/call", {"name": "n"}))  # free again
-    assert said(other.settle(DONE))["id"] == 7
+    assert decoded(other.settle(DONE))["id"] == 7
 
 
 def test_seven_is_not_its_own_name(revision: Revision) -> None:
@@ -235,7 +235,7 @@ def test_seven_is_not_its_own_name(revision: Revision) -> None:
     number = call(server, request(revision, 7, "tools/call", {"name": "n"}))
     name = call(server, request(revision, "7", "tools/call", {"name": "n"}))
     assert server.receive(cancelled("7"), 0.0) == [RequestCancelled(name, None)]
-    assert said(number.settle(DONE))["id"] == 7
+    assert decoded(number.settle(DONE))["id"] == 7
     assert name.settle(DONE) is None
 
 
@@ -244,7 +244,7 @@ def test_more_requests_than_anyone_works_on_are_refused_one_by_one(revision: Rev
     exchanges = [
         call(server, request(revision, n, "tools/call", {"name": "n"})) for n in range(MAX_RUNNING)
     ]
-    answer = heard(server.receive(request(revision, "more", "tools/list"), 0.0))[0]
+    answer = sent_messages(server.receive(request(revision, "more", "tools/list"), 0.0))[0]
     assert (answer["id"], answer["error"]["code"]) == ("more", -32603)
     exchanges[0].settle(DONE)
     assert call(server, request(revision, "more", "tools/list"))
@@ -257,7 +257,7 @@ def test_more_requests_than_anyone_works_on_are_refused_one_by_one(revision: Rev
 def test_only_a_call_of_ours_that_runs_is_cancelled_and_by_its_id(revision: Revision) -> None:
     for asker, _ in askers(revision):
         id, _ = calling(asker)
-        assert said(asker.cancel(id, "enough")) == {
+        assert decoded(asker.cancel(id, "enough")) == {
             "jsonrpc": "2.0",
             "method": "notifications/cancelled",
             "params": {"requestId": id, "reason": "enough"},
@@ -398,7 +398,7 @@ def test_a_late_answer_does_not_reach_a_new_request_with_the_same_id(revision: R
     second = call(server, request(revision, 7, "tools/call", {"name": "n"}))
     assert first.settle(text("first")) is None
     assert server._incoming.get(7) is second
-    assert said(second.settle(text("second")))["result"]["content"][0]["text"] == "second"
+    assert decoded(second.settle(text("second")))["result"]["content"][0]["text"] == "second"
 
 
 # ---------------------------------------------------------------- progress
@@ -413,11 +413,11 @@ def progressed(token: Any, progress: Any = 1, **more: Any) -> bytes:
 def test_progress_tokens_are_ours_to_choose_and_unique(revision: Revision) -> None:
     for asker, _ in askers(revision):
         tokens = [
-            said(calling(asker, progress=True)[1])["params"]["_meta"]["progressToken"]
+            decoded(calling(asker, progress=True)[1])["params"]["_meta"]["progressToken"]
             for _ in range(20)
         ]
         assert len(set(tokens)) == len(tokens)
-        assert "progressToken" not in said(calling(asker)[1]).get("params", {}).get("_meta", {})
+        assert "progressToken" not in decoded(calling(asker)[1]).get("params", {}).get("_meta", {})
     client, _ = opened(revision)
     before = state(client)
     own = t.CallToolRequestParams(name="n", meta={"progressToken": "mine"})
@@ -513,8 +513,8 @@ def test_a_time_out_tells_the_peer_and_stops_waiting(revision: Revision) -> None
         exchange = call(answerer, data)
         _, sent = asker.tick(TIMEOUT_S)
         assert isinstance(sent, Send)
-        assert said(sent.data)["method"] == "notifications/cancelled"
-        assert said(sent.data)["params"]["requestId"] == id
+        assert decoded(sent.data)["method"] == "notifications/cancelled"
+        assert decoded(sent.data)["params"]["requestId"] == id
         assert kinds(answerer.receive(sent.data, 0.0)) == [RequestCancelled]
         assert exchange.settled
         assert kinds(asker.receive(line(id=id, result={}), 0.0)) == [MessageIgnored]
@@ -651,9 +651,9 @@ def test_a_client_of_a_server_that_asks_beside_its_session_stays_in_it() -> None
     modern = [revision for revision in ALL if not revision.handshake][-1]
     for revision in HANDSHAKES:
         client, server = client_of(revision), server_of(revision, accepts=EVERY)
-        meet(client, server)
+        open_both(client, server)
         session = call(server, calling(client)[1])
         enveloped = call(server, request(modern, "e", "tools/call", {"name": "n"}))
-        assert "resultType" not in said(session.settle(DONE))["result"]
-        assert said(enveloped.settle(DONE))["result"]["resultType"] == "complete"
-        assert said(server.request("roots/list", now=0.0)[1])["method"] == "roots/list"
+        assert "resultType" not in decoded(session.settle(DONE))["result"]
+        assert decoded(enveloped.settle(DONE))["result"]["resultType"] == "complete"
+        assert decoded(server.request("roots/list", now=0.0)[1])["method"] == "roots/list"

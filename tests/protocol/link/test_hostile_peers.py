@@ -30,13 +30,13 @@ from protocol.links import (
     JSON,
     call,
     client_of,
-    heard,
+    decoded,
     initialize,
     line,
     opened,
     refusal,
     request,
-    said,
+    sent_messages,
     served,
     server_of,
     state,
@@ -58,11 +58,11 @@ def test_an_error_is_sent_with_an_integer_code_and_without_a_result(revision: Re
         b"{",
     ]
     for frame in refused:
-        (answer,) = heard(server.receive(frame, 0.0))
+        (answer,) = sent_messages(server.receive(frame, 0.0))
         assert answer.keys() - {"id"} == {"jsonrpc", "error"}
         assert type(answer["error"]["code"]) is int
     exchange = call(server, request(revision, 8, "tools/call", {"name": "t"}))
-    answer = said(exchange.fail(Fault(FaultKind.INTERNAL, "it failed")))
+    answer = decoded(exchange.fail(Fault(FaultKind.INTERNAL, "it failed")))
     assert answer.keys() == {"jsonrpc", "id", "error"}
     assert type(answer["error"]["code"]) is int
 
@@ -290,10 +290,10 @@ def test_errors_to_nobody_have_the_id_that_the_revision_wants() -> None:
         server = served(revision)
         null = revision.handshake and revision.error_id_required
         for body in (b"{", b"[]", b"7", b"\xff", line(id=1.5, method="ping")):
-            (error,) = heard(server.receive(body, 0.0))
+            (error,) = sent_messages(server.receive(body, 0.0))
             assert ("id" in error) is null
             assert error.get("id") is None
-        (error,) = heard(server_of(revision).receive(b"{", 0.0))
+        (error,) = sent_messages(server_of(revision).receive(b"{", 0.0))
         assert "id" not in error
 
 
@@ -378,7 +378,7 @@ def test_a_batch_is_received_and_answered_as_one(revision: Revision) -> None:
     calls = [event.exchange for event in events if isinstance(event, RequestReceived)]
     assert sends(events) == []
     assert calls[1].settle(DONE) is None
-    answer = said(calls[0].settle(DONE))
+    answer = decoded(calls[0].settle(DONE))
     assert {item.get("id") for item in answer} == {1, 2, 3, 4, None}
     by_id = {item.get("id"): item for item in answer}
     assert by_id[2]["result"] == {}
@@ -392,7 +392,7 @@ def test_a_batch_is_received_and_answered_as_one(revision: Revision) -> None:
         0.0,
     )
     assert [type(event) for event in events] == [RequestFinished, MessageIgnored, Send]
-    assert said(sends(events)[0]) == [{"jsonrpc": "2.0", "id": 5, "result": {}}]
+    assert decoded(sends(events)[0]) == [{"jsonrpc": "2.0", "id": 5, "result": {}}]
 
 
 @pytest.mark.spec("R0234")
@@ -412,16 +412,16 @@ def test_an_initialize_inside_a_batch_is_refused_alone(revision: Revision) -> No
     server = served(revision)
     before = server.phase, server.peer
     events = server.receive(batch(initialize(revision.date, 1), line(id=2, method="ping")), 0.0)
-    (answer,) = heard(events)
+    (answer,) = sent_messages(events)
     assert {item["id"]: item.get("error", {}).get("code") for item in answer} == {
         1: -32600,
         2: None,
     }
     assert (server.phase, server.peer) == before
-    (answer,) = heard(server.receive(batch(line(id=1, method="initialize")), 0.0))
+    (answer,) = sent_messages(server.receive(batch(line(id=1, method="initialize")), 0.0))
     assert answer[0]["error"]["code"] == -32600  # whatever else is wrong with it
     fresh = server_of(revision)
-    (error,) = heard(fresh.receive(batch(initialize(revision.date, 1)), 0.0))
+    (error,) = sent_messages(fresh.receive(batch(initialize(revision.date, 1)), 0.0))
     assert error["error"]["code"] == -32600
     assert fresh.phase is Phase.NEW
 
@@ -430,7 +430,7 @@ def test_a_batch_that_nobody_may_send_is_refused_as_a_whole(revision: Revision) 
     server = served(revision)
     before = state(server)
     for body in [b"[]"] if revision.batches else [b"[]", batch(one(1)), batch(INITIALIZED)]:
-        (error,) = heard(server.receive(body, 0.0))
+        (error,) = sent_messages(server.receive(body, 0.0))
         assert error["error"]["code"] == -32600
         assert error.get("id") is None
         assert state(server) == before
@@ -450,7 +450,7 @@ def test_a_cancelled_call_is_missing_from_the_answer_to_its_batch() -> None:
         assert isinstance(cancelled, RequestCancelled)
         assert cancelled.exchange is second
         assert isinstance(sent, Send)
-        assert [item["id"] for item in said(sent.data)] == [1]
+        assert [item["id"] for item in decoded(sent.data)] == [1]
 
 
 def test_a_call_and_its_cancellation_in_one_batch_leave_nothing() -> None:
@@ -467,7 +467,7 @@ def test_an_id_is_good_for_one_request_of_a_batch() -> None:
     for revision in BATCHING:
         server = served(revision)
         events = server.receive(batch(line(id=1, method="ping"), line(id=1, method="ping")), 0.0)
-        (answer,) = heard(events)
+        (answer,) = sent_messages(events)
         assert [item.get("id") for item in answer] == [1, None]
         assert answer[1]["error"]["code"] == -32600
 
@@ -475,7 +475,7 @@ def test_an_id_is_good_for_one_request_of_a_batch() -> None:
 def test_an_enveloped_request_has_no_place_in_a_batch() -> None:
     for revision in BATCHING:
         server = served(revision, accepts=EVERY)
-        (answer,) = heard(server.receive(batch(request(MODERN, 1, "tools/list")), 0.0))
+        (answer,) = sent_messages(server.receive(batch(request(MODERN, 1, "tools/list")), 0.0))
         assert (answer[0]["id"], answer[0]["error"]["code"]) == (1, -32600)
 
 
@@ -487,7 +487,7 @@ def test_batches_are_bounded_in_size_and_in_number() -> None:
         for n in range(MAX_BATCHES):
             server.receive(batch(one(n), line(id=f"p{n}", method="ping")), 0.0)
         before = state(server)
-        ((answer,),) = heard(server.receive(batch(one("more")), 0.0))
+        ((answer,),) = sent_messages(server.receive(batch(one("more")), 0.0))
         assert (answer["id"], answer["error"]["code"]) == ("more", -32603)
         assert state(server) == before
         assert call(server, one("alone"))
@@ -511,7 +511,7 @@ def test_a_batch_too_many_still_answers_us_and_cancels() -> None:
         assert answered.id == id
         assert isinstance(cancelled, RequestCancelled)
         assert isinstance(refused, Send)
-        assert [one["id"] for one in said(refused.data)] == ["more"]
+        assert [one["id"] for one in decoded(refused.data)] == ["more"]
 
 
 # ---------------------------------------------------------------- anything at all
@@ -589,8 +589,12 @@ def test_whatever_a_stranger_sends_only_events_come_out(
         for data in sends(events):
             assert json.loads(data)
             assert b"\n" not in data
-        refused = all("error" in each for each in heard(events) if isinstance(each, dict))
-        if told <= {Send} and refused and not any(isinstance(e, list) for e in heard(events)):
+        refused = all("error" in each for each in sent_messages(events) if isinstance(each, dict))
+        if (
+            told <= {Send}
+            and refused
+            and not any(isinstance(e, list) for e in sent_messages(events))
+        ):
             assert state(link) == before
     assert all(
         isinstance(event, RequestFinished | RequestCancelled | PeerIdentified)

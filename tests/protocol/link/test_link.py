@@ -37,18 +37,18 @@ from protocol.links import (
     READER,
     call,
     client_of,
+    decoded,
+    deliver,
     earlier,
     envelope,
-    hand_over,
-    heard,
     initialize,
     line,
-    meet,
     only,
+    open_both,
     opened,
     refusal,
     request,
-    said,
+    sent_messages,
     served,
     server_of,
     state,
@@ -86,7 +86,7 @@ def test_a_client_s_first_word_has_its_newest_version_its_capabilities_and_its_n
     client = DuplexLink(
         Side.CLIENT, Identity(READER, ABLE_CLIENT), Revisions([*earlier(revision), MODERN])
     )
-    first = said(client.initialize(0.0).data)
+    first = decoded(client.initialize(0.0).data)
     assert (first["method"], first["id"]) == ("initialize", 1)
     params = first["params"]
     assert params["protocolVersion"] == revision.date
@@ -101,7 +101,7 @@ def test_a_server_answers_with_the_same_version_its_capabilities_and_its_name(
 ) -> None:
     server = server_of(revision, accepts=EVERY)
     events = server.receive(initialize(revision.date, "a"), 0.0)
-    (answer,) = heard(events)
+    (answer,) = sent_messages(events)
     assert answer["id"] == "a"
     result = answer["result"]
     assert result["protocolVersion"] == revision.date
@@ -117,7 +117,7 @@ def test_a_version_that_a_server_does_not_speak_is_answered_with_its_newest_hand
 ) -> None:
     for date in ("1999-01-01", MODERN.date, "", "x" * 10_000):
         server = server_of(revision, accepts=Revisions([*earlier(revision), MODERN]))
-        (answer,) = heard(server.receive(initialize(date), 0.0))
+        (answer,) = sent_messages(server.receive(initialize(date), 0.0))
         assert answer["result"]["protocolVersion"] == revision.date
 
 
@@ -127,7 +127,7 @@ def test_after_the_answer_a_client_says_initialized_and_both_are_open(revision: 
     (answer,) = sends(server.receive(client.initialize(0.0).data, 0.0))
     assert (client.phase, server.phase) == (Phase.OPENING, Phase.OPENING)
     events = client.receive(answer, 0.0)
-    assert heard(events) == [{"jsonrpc": "2.0", "method": "notifications/initialized"}]
+    assert sent_messages(events) == [{"jsonrpc": "2.0", "method": "notifications/initialized"}]
     assert client.phase is Phase.OPEN
     assert [type(event) for event in events[1:]] == [PeerIdentified, RequestFinished]
     (told,) = server.receive(sends(events)[0], 0.0)
@@ -137,7 +137,7 @@ def test_after_the_answer_a_client_says_initialized_and_both_are_open(revision: 
     assert server.peer is not None
     assert (client.peer.info, server.peer.info) == (LIBRARY, READER)
     id, ping = client.ping(0.0)
-    assert heard(server.receive(ping, 0.0)) == [{"jsonrpc": "2.0", "id": id, "result": {}}]
+    assert sent_messages(server.receive(ping, 0.0)) == [{"jsonrpc": "2.0", "id": id, "result": {}}]
 
 
 @pytest.mark.spec("R0018", "R0025", "R0178")
@@ -179,7 +179,7 @@ def test_nothing_but_a_ping_is_served_before_initialize(revision: Revision) -> N
     for accepts in (only(revision), EVERY):
         server = server_of(revision, accepts=accepts)
         before = state(server)
-        assert heard(server.receive(line(id=1, method="ping"), 0.0))[0]["result"] == {}
+        assert sent_messages(server.receive(line(id=1, method="ping"), 0.0))[0]["result"] == {}
         for method in ("tools/list", "tools/call", "logging/setLevel", "made/up"):
             error = refusal(server.receive(line(id=1, method=method, params={}), 0.0))
             assert error["code"] == -32602
@@ -204,7 +204,7 @@ def test_a_client_waits_for_the_answer_with_everything_but_a_ping(revision: Revi
     with pytest.raises(LocalProtocolError):
         client.notify("notifications/roots/list_changed")
     assert state(client) == before
-    assert said(client.ping(0.0)[1])["method"] == "ping"
+    assert decoded(client.ping(0.0)[1])["method"] == "ping"
 
 
 @pytest.mark.spec("R0012")
@@ -218,14 +218,14 @@ def test_a_server_waits_for_initialized_with_everything_but_pings_and_log_messag
             server.request(method, now=0.0)
     with pytest.raises(LocalProtocolError, match="before the handshake is done"):
         server.notify("notifications/tools/list_changed")
-    assert said(server.ping(0.0)[1])["method"] == "ping"
+    assert decoded(server.ping(0.0)[1])["method"] == "ping"
     message = t.LoggingMessageNotificationParams(level="error", data="x")
-    assert said(server.notify("notifications/message", message))["params"]["data"] == "x"
+    assert decoded(server.notify("notifications/message", message))["params"]["data"] == "x"
     assert isinstance(
         server.receive(line(id=1, method="tools/list"), 0.0)[0], RequestReceived
     )  # D27
     server.receive(INITIALIZED, 0.0)
-    assert said(server.request("roots/list", now=0.0)[1])["method"] == "roots/list"
+    assert decoded(server.request("roots/list", now=0.0)[1])["method"] == "roots/list"
 
 
 @pytest.mark.spec("R0066")
@@ -233,14 +233,16 @@ def test_a_ping_is_answered_at_once_with_nothing_at_any_time(revision: Revision)
     empty = {"jsonrpc": "2.0", "id": "p", "result": {}}
     ping = line(id="p", method="ping")
     server = server_of(revision)
-    assert heard(server.receive(ping, 0.0)) == [empty]
+    assert sent_messages(server.receive(ping, 0.0)) == [empty]
     server.receive(initialize(revision.date), 0.0)
-    assert heard(server.receive(ping, 0.0)) == [empty]
+    assert sent_messages(server.receive(ping, 0.0)) == [empty]
     client = opening(revision)
-    assert heard(client.receive(ping, 0.0)) == [empty]  # even before its own first word is answered
+    assert sent_messages(client.receive(ping, 0.0)) == [
+        empty
+    ]  # even before its own first word is answered
     for link in opened(revision):
         before = state(link)
-        assert heard(link.receive(ping, 0.0)) == [empty]
+        assert sent_messages(link.receive(ping, 0.0)) == [empty]
         assert state(link) == before
 
 
@@ -271,7 +273,7 @@ def test_an_initialize_that_is_refused_may_be_tried_again() -> None:
         assert isinstance(over, RequestFinished)
         assert isinstance(over.outcome, RemoteError)
         assert (client.phase, client.peer) == (Phase.NEW, None)
-        assert said(client.initialize(1.0).data)["id"] == 2
+        assert decoded(client.initialize(1.0).data)["id"] == 2
         (over,) = client.receive(b'{"jsonrpc":"2.0","id":2,"result":7}', 1.0)
         assert isinstance(over, RequestFinished)
         assert isinstance(over.outcome, Fault)
@@ -297,7 +299,7 @@ def test_a_second_initialize_is_refused_and_the_session_kept() -> None:
         server = served(revision, {"roots": {}})
         before = state(server)
         for date in (revision.date, "1999-01-01"):
-            answer = heard(server.receive(initialize(date, 5), 0.0))[0]
+            answer = sent_messages(server.receive(initialize(date, 5), 0.0))[0]
             assert (answer["id"], answer["error"]["code"]) == (5, -32600)
             assert state(server) == before
         assert isinstance(server.receive(line(id=6, method="tools/list"), 0.0)[0], RequestReceived)
@@ -325,7 +327,7 @@ def test_a_server_without_handshakes_names_its_versions_to_who_tries_one(
 ) -> None:
     server = server_of(revision)
     before = state(server)
-    answer = heard(server.receive(initialize("2025-06-18", 1), 0.0))[0]
+    answer = sent_messages(server.receive(initialize("2025-06-18", 1), 0.0))[0]
     assert (answer["id"], answer["error"]["code"]) == (1, -32022)
     assert answer["error"]["data"] == {"supported": [revision.date], "requested": "2025-06-18"}
     assert revision.date in answer["error"]["message"]
@@ -374,12 +376,12 @@ def test_a_request_without_what_it_must_say_is_refused(revision: Revision) -> No
             server = server_of(revision, accepts=accepts)
             before = state(server)
             body = line(id=1, method="tools/list", params={"_meta": meta})
-            answer = heard(server.receive(body, 0.0))[0]
+            answer = sent_messages(server.receive(body, 0.0))[0]
             assert (answer["id"], answer["error"]["code"]) == (1, -32602)
             assert state(server) == before
     client, _ = opened(revision)
     for method, params in (("tools/list", None), ("tools/call", t.CallToolRequestParams(name="n"))):
-        meta = said(client.request(method, params, now=0.0)[1])["params"]["_meta"]
+        meta = decoded(client.request(method, params, now=0.0)[1])["params"]["_meta"]
         assert meta[t.PROTOCOL_VERSION_KEY] == revision.date
         assert meta[t.CLIENT_CAPABILITIES_KEY]["roots"] == {}
 
@@ -444,7 +446,7 @@ def test_a_server_that_is_only_known_by_its_revision_may_be_asked_anything() -> 
     client = client_of(MODERN)
     client.adopt(MODERN)
     for method in ("tools/list", "prompts/list", "resources/list"):
-        assert said(client.request(method, now=0.0)[1])["method"] == method
+        assert decoded(client.request(method, now=0.0)[1])["method"] == method
     client.adopt(Peer(MODERN, t.ServerCapabilities(tools=t.ToolsCapability())))
     client.request("tools/list", now=0.0)
     with pytest.raises(LocalProtocolError, match="needs prompts"):
@@ -473,18 +475,18 @@ def test_what_may_be_asked_is_found_out_anew_for_another_server_and_at_the_end()
 def test_a_probe_goes_out_before_anything_is_known() -> None:
     client = client_of(MODERN, accepts=EVERY)
     id, data = client.request("server/discover", now=0.0, revision=MODERN)
-    assert said(data)["params"]["_meta"][t.PROTOCOL_VERSION_KEY] == MODERN.date
+    assert decoded(data)["params"]["_meta"][t.PROTOCOL_VERSION_KEY] == MODERN.date
     (over,) = client.receive(line(id=id, error={"code": -32601, "message": "no"}), 0.0)
     assert isinstance(over, RequestFinished)
     assert (client.phase, client.peer) == (Phase.NEW, None)
-    assert said(client.initialize(0.0).data)["method"] == "initialize"
+    assert decoded(client.initialize(0.0).data)["method"] == "initialize"
 
 
 def test_a_ping_where_there_is_none_is_a_discovery(revision: Revision) -> None:
     """D23."""
     client, _ = opened(revision)
     expected = "ping" if revision.handshake else "server/discover"
-    assert said(client.ping(0.0)[1])["method"] == expected
+    assert decoded(client.ping(0.0)[1])["method"] == expected
 
 
 # ---------------------------------------------------------------- capabilities
@@ -508,14 +510,14 @@ def test_a_level_that_is_none_is_refused_and_changes_nothing(revision: Revision)
     server = served(revision)
     running = call(server, line(id=1, method="tools/call", params={"name": "n"}))
     set_level = {"id": 2, "method": "logging/setLevel"}
-    assert heard(server.receive(line(**set_level, params={"level": "error"}), 0.0)) == [
+    assert sent_messages(server.receive(line(**set_level, params={"level": "error"}), 0.0)) == [
         {"jsonrpc": "2.0", "id": 2, "result": {}}
     ]
     assert running.wants("error")  # it counts for what already runs
     assert not running.wants("warning")
     before = state(server)
     for level in ("loud", "", None, 7, "ERROR"):
-        answer = heard(server.receive(line(**set_level, params={"level": level}), 0.0))[0]
+        answer = sent_messages(server.receive(line(**set_level, params={"level": level}), 0.0))[0]
         assert (answer["id"], answer["error"]["code"]) == (2, -32602)
     assert refusal(server.receive(line(**set_level), 0.0))["code"] == -32602
     assert state(server) == before
@@ -543,7 +545,7 @@ def test_no_notification_of_ours_has_an_id(revision: Revision) -> None:
     exchange = call(server, data)
     frames += [exchange.progress(1), client.cancel(id)]
     for frame in frames:
-        message = said(frame)
+        message = decoded(frame)
         assert "id" not in message
         assert message["method"].startswith("notifications/")
 
@@ -611,14 +613,14 @@ def test_two_sides_of_ours_understand_each_other_in_every_pair_of_revisions() ->
         for theirs in ALL:
             client, server = client_of(ours), server_of(theirs, accepts=Revisions([theirs]))
             if ours.handshake:
-                hand_over(client, server, from_client=[client.initialize(0.0).data])
+                deliver(client, server, from_client=[client.initialize(0.0).data])
                 expected = {
                     True: Phase.OPEN,
                     False: Phase.NEW if not theirs.handshake else Phase.CLOSED,
                 }
                 assert client.phase is expected[ours is theirs], (ours.date, theirs.date)
             else:
-                meet(client, server)
+                open_both(client, server)
                 (answer,) = server.receive(client.request("tools/list", now=0.0)[1], 0.0)
                 assert isinstance(answer, RequestReceived) is (ours is theirs), (
                     ours.date,

@@ -18,12 +18,12 @@ from protocol.links import (
     INITIALIZED,
     LIBRARY,
     call,
-    heard,
+    decoded,
     initialize,
     only,
     refusal,
     request,
-    said,
+    sent_messages,
     served,
 )
 
@@ -71,7 +71,7 @@ def test_a_handshake_says_what_is_offered_when_it_is_done(revision: Revision) ->
         return
     server = Growing(revision)
     server.now = TOOLS
-    (answer,) = heard(server.link.receive(initialize(revision.date), 0.0))
+    (answer,) = sent_messages(server.link.receive(initialize(revision.date), 0.0))
     assert answer["result"]["capabilities"] == {"tools": {"listChanged": True}}
     server.link.receive(INITIALIZED, 0.0)
     assert call(server.link, request(revision, 1, "tools/list")).logs is False
@@ -122,7 +122,7 @@ def test_a_subscription_tells_only_of_what_its_caller_may_hear_of() -> None:
     subscription = Subscription(
         call(served(JULY_2026), listen), offered, lambda uri: "secret" not in uri
     )
-    agreed = said(subscription.acknowledge())["params"]["notifications"]
+    agreed = decoded(subscription.acknowledge())["params"]["notifications"]
     assert agreed == {"toolsListChanged": True, "resourceSubscriptions": ["a://x", "b:"]}
     method = "notifications/resources/updated"
     for uri, wanted in (
@@ -156,6 +156,6 @@ def test_a_fault_with_data_that_json_cannot_hold_is_refused_and_the_request_stay
     with pytest.raises(LocalProtocolError):
         exchange.fail(Fault(FaultKind.INTERNAL, "x", data))
     assert not exchange.settled
-    answer = said(exchange.fail(Fault(FaultKind.INTERNAL, "x", {"a": [None, 1.5]})))
+    answer = decoded(exchange.fail(Fault(FaultKind.INTERNAL, "x", {"a": [None, 1.5]})))
     assert answer["error"]["data"] == {"a": [None, 1.5]}
     assert exchange.fail(Fault(FaultKind.INTERNAL, "x", data)) is None

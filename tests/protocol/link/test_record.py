@@ -8,7 +8,7 @@ from colonnade.protocol.link.events import LinkSnapshot, RequestFinished
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.revision import ALL, Revision
-from protocol.links import client_of, line, only, opened, said, server_of
+from protocol.links import client_of, decoded, line, only, opened, server_of
 
 HANDSHAKES = [revision for revision in ALL if revision.handshake]
 MODERN = [revision for revision in ALL if not revision.handshake][-1]
@@ -42,7 +42,7 @@ def test_a_record_keeps_what_is_not_known_of_a_server() -> None:
     client = client_of(MODERN)
     client.adopt(MODERN)
     again = DuplexLink.restore(client.snapshot(), client.identity, client.accepts)
-    assert said(again.request("prompts/list", now=0.0)[1])["method"] == "prompts/list"
+    assert decoded(again.request("prompts/list", now=0.0)[1])["method"] == "prompts/list"
 
 
 def test_a_record_of_a_revision_that_is_no_longer_spoken_is_refused() -> None:

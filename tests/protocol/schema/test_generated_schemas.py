@@ -201,7 +201,7 @@ def test_every_request_and_notification_that_we_send_fits_its_closed_schema(
         token = 7 if not row.is_notification else None
         framed(revision, row, writer.params(params, token))
 
-    strategy = type_strategies.noun(row.params)
+    strategy = type_strategies.instances(row.params)
     if row.name == "notifications/cancelled":
         strategy = strategy.filter(lambda params: params.request_id is not None)
     if row.name == "elicitation/create" and "url" not in revision.elicitation.modes:
@@ -219,14 +219,14 @@ def test_every_result_that_we_send_fits_its_closed_schema(revision: Revision, ro
         print(NO_SCHEMAS)
         return
     assert row.result is not None
-    strategy = type_strategies.noun(row.result)
+    strategy = type_strategies.instances(row.result)
     if row.name == "subscriptions/listen":
         strategy = type_strategies.META.map(
             lambda meta: t.SubscriptionsListenResult(meta=meta | {t.SUBSCRIPTION_ID_KEY: 1})
         )
     explore_results(f"{revision.date} {row.name} result", strategy, revision)
     if row.may_require_input and revision.input_requests is InputRequests.IN_RESULT:
-        demands = type_strategies.noun(t.InputRequiredResult)
+        demands = type_strategies.instances(t.InputRequiredResult)
         explore_results(f"{revision.date} {row.name} input_required", demands, revision)
 
 
@@ -265,7 +265,7 @@ def _tasks(kind: type[t.ProtocolType]) -> st.SearchStrategy[Any]:
     """Tasks whose payload is what their status promises."""
     names = kind.__struct_fields__
     if "status" not in names:
-        return type_strategies.noun(kind)
+        return type_strategies.instances(kind)
     plain: dict[str, Any] = {
         "task_id": type_strategies.NAMES,
         "created_at": st.just("2026-01-01T00:00:00Z"),
@@ -283,12 +283,12 @@ def _tasks(kind: type[t.ProtocolType]) -> st.SearchStrategy[Any]:
     ]
     if "input_requests" in names:
         requests = st.dictionaries(
-            type_strategies.NAMES, type_strategies.noun(t.ElicitRequest), max_size=2
+            type_strategies.NAMES, type_strategies.instances(t.ElicitRequest), max_size=2
         )
         payloads += [
             {"status": st.just("input_required"), "input_requests": requests},
             {"status": st.just("completed"), "result": st.just(Raw(b"{}"))},
-            {"status": st.just("failed"), "error": type_strategies.noun(t.ErrorObject)},
+            {"status": st.just("failed"), "error": type_strategies.instances(t.ErrorObject)},
         ]
     return st.one_of(
         [type_strategies.half(kind, plain | payload, optional) for payload in payloads]

@@ -15,7 +15,7 @@ import pytest
 from colonnade import BlockingContext, Context, Declined, Depends, Sample, Server, ToolError
 from colonnade.protocol.revision import InputRequests, Revision
 from live import live
-from server.raw_client import EVERYTHING, JSON, Refusal, Rejected, talk
+from server.raw_client import EVERYTHING, JSON, Refusal, Rejected, raw_client
 
 
 def model(method: str, params: JSON) -> JSON:
@@ -59,7 +59,7 @@ async def test_two_questions_in_a_row(revision: Revision) -> None:
         second = await word(ctx, f"second after {first}")
         return f"{first} {second}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("both") == "<first> <second after <first>>"
     assert did.times("run") == runs(revision, 2)
 
@@ -73,7 +73,7 @@ async def test_a_question_that_depends_on_the_answer_before(revision: Revision) 
         first = await word(ctx, "first")
         return f"{first} {await word(ctx, 'more')}" if more else first
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("perhaps", {"more": False}) == "<first>"
         assert await client.text("perhaps", {"more": True}) == "<first> <more>"
 
@@ -95,7 +95,7 @@ async def test_a_question_in_a_dependency_which_is_cleaned_up_every_time(
     async def pay(name: Annotated[str, Depends(account)], ctx: Context) -> str:
         return f"{name} {await word(ctx, 'amount')}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("pay") == "<account> <amount>"
     assert did.times("open") == runs(revision, 2)
     # In the first run there was nothing to clean up but the question itself.
@@ -110,7 +110,7 @@ async def test_gathered_questions_make_one_round(revision: Revision) -> None:
     async def both(ctx: Context) -> str:
         return " ".join(await asyncio.gather(word(ctx, "a"), word(ctx, "b")))
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
         assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 1)
 
@@ -126,7 +126,7 @@ async def test_gathered_with_their_exceptions_they_are_questions_still(
         found = await asyncio.gather(word(ctx, "a"), word(ctx, "b"), return_exceptions=True)
         return " ".join(map(str, found))
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
 
 
@@ -141,7 +141,7 @@ async def test_questions_inside_a_task_group_make_one_round(revision: Revision) 
             b = group.create_task(word(ctx, "b"))
         return f"{a.result()} {b.result()}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
         assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 1)
 
@@ -160,7 +160,7 @@ async def test_several_in_one_round_by_ask(revision: Revision) -> None:
         one, two = ctx.ask(Sample("a"), Sample("b"))
         return f"{one.text} {two.text}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
         assert await client.text("both_in_a_thread") == "<a> <b>"
         assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 2)
@@ -177,7 +177,7 @@ async def test_a_question_under_a_bare_except(revision: Revision) -> None:
         except:  # noqa: E722
             return "rubbish"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("stubborn") == "<a>"
 
 
@@ -192,7 +192,7 @@ async def test_a_question_under_except_exception(revision: Revision) -> None:
         except Exception:
             return "rubbish"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("careful") == "<a>"
 
 
@@ -209,7 +209,7 @@ async def test_a_finally_that_awaits_is_run_to_its_end(revision: Revision) -> No
                 await asyncio.sleep(0)
             did("tidied")
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("tidy") == "<a>"
     assert did.times("tidied") == runs(revision, 1)
 
@@ -227,7 +227,7 @@ async def test_a_question_inside_a_finally_comes_after_the_first(revision: Revis
             found.append(await word(ctx, "b"))
         return " ".join(found)
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("last_word") == "<a> <b>"
         assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 2)
 
@@ -245,7 +245,7 @@ async def test_a_replay_that_takes_another_branch_gets_no_answer_of_another_ques
         sure = await word(ctx, f"delete {target}?")
         return f"{target} {sure}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         target = "A" if revision.input_requests is InputRequests.AS_REQUEST else "B"
         assert await client.text("delete") == f"{target} <delete {target}?>"
 
@@ -263,7 +263,7 @@ async def test_a_named_question_that_changes_does_not_get_the_old_answer(
         sure = await ctx.sample(f"delete {target}?", key="sure")
         return f"{target} {sure.text}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         target = "A" if revision.input_requests is InputRequests.AS_REQUEST else "B"
         assert await client.text("delete") == f"{target} <delete {target}?>"
 
@@ -295,7 +295,7 @@ async def test_an_effect_before_a_question_happens_once_with_once(revision: Revi
         receipt = ctx.once("pay", lambda: did("paid in a thread") or 1)
         return f"{receipt} {ctx.sample('a').text}"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("order") == "1 7 7 <a> <b>"
         assert await client.text("order_in_a_thread") == "1 <a>"
     assert did.times("ran") == runs(revision, 2)
@@ -317,7 +317,7 @@ async def test_a_sync_tool_asks_in_its_thread_and_finally_runs(revision: Revisio
         finally:
             did("finally")
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
     assert did.times("finally") == runs(revision, 2)
 
@@ -334,7 +334,7 @@ async def test_a_sync_tool_with_a_bare_except_is_overruled(revision: Revision) -
         except:  # noqa: E722
             return "rubbish"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("stubborn") == "<a>"
 
 
@@ -352,7 +352,7 @@ async def test_a_sync_dependency_asks_and_is_cleaned_up(revision: Revision) -> N
     def pay(name: Annotated[str, Depends(account)]) -> str:
         return name
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("pay") == "<account>"
     assert did.times("closed") == runs(revision, 1)
 
@@ -379,7 +379,7 @@ async def test_a_sibling_at_work_is_stopped_with_its_question(revision: Revision
         found, _ = await asyncio.gather(word(ctx, "a"), sibling())
         return found
 
-    async with talk(server, revision, answer=answer) as client:
+    async with raw_client(server, revision, answer=answer) as client:
         assert await client.text("busy") == "<a>"
     assert did.times("sibling ended") == 1
 
@@ -395,7 +395,7 @@ async def test_a_question_in_a_forgotten_task_is_asked(revision: Revision) -> No
         await asyncio.sleep(0)
         return "done"
 
-    async with talk(server, revision, answer=model) as client:
+    async with raw_client(server, revision, answer=model) as client:
         assert await client.text("careless") == "done"
         assert client.asked
         await asyncio.wait(tasks)
@@ -423,7 +423,7 @@ async def test_an_error_before_the_round_ends_is_the_outcome(revision: Revision)
             group.create_task(fails())
         return "never"
 
-    async with talk(server, revision, answer=lambda method, params: None) as client:
+    async with raw_client(server, revision, answer=lambda method, params: None) as client:
         assert await client.failure("both") == "no such flight"
         assert await client.failure("grouped") == "no such flight"
 
@@ -447,14 +447,14 @@ async def test_a_caller_who_gives_up_while_being_asked_stops_the_handler(
             gone.set()
         return "never"
 
-    async with talk(server, revision, answer=lambda method, params: None) as client:
+    async with raw_client(server, revision, answer=lambda method, params: None) as client:
         id = client.send("tools/call", {"name": "slow"})
         await begun.wait()
         await asyncio.sleep(0)
-        client.tell("notifications/cancelled", {"requestId": id})
+        client.notify("notifications/cancelled", {"requestId": id})
         async with asyncio.timeout(60):
             await gone.wait()
-        assert not [one for one in client.heard if one.get("id") == id and "method" not in one]
+        assert not [one for one in client.received if one.get("id") == id and "method" not in one]
 
 
 @live
@@ -470,7 +470,7 @@ async def test_a_model_that_is_not_offered_is_told_in_each_way(revision: Revisio
     async def prompt_needs(ctx: Context) -> str:
         return await word(ctx, "a")
 
-    async with talk(server, revision, can={}) as client:
+    async with raw_client(server, revision, can={}) as client:
         if revision.input_requests is InputRequests.AS_REQUEST:
             assert "this needs sampling" in await client.failure("needs")
             with pytest.raises(Rejected) as caught:
@@ -501,7 +501,7 @@ async def test_a_client_that_answers_with_an_error_ends_the_call_with_its_words(
     def answer(method: str, params: JSON) -> JSON:
         raise Refusal(refusals.pop(), "no")
 
-    async with talk(server, revision, answer=answer) as client:
+    async with raw_client(server, revision, answer=answer) as client:
         refusals = [-32603, -1]
         assert await client.text("needs") == "declined"
         assert "the client returned an error" in await client.failure("needs")
@@ -523,6 +523,6 @@ async def test_roots_are_asked_in_every_revision(revision: Revision) -> None:
         assert method == "roots/list"
         return {"roots": [{"uri": "file:///a"}, {"uri": "file:///b"}]}
 
-    async with talk(server, revision, can=EVERYTHING, answer=answer) as client:
+    async with raw_client(server, revision, can=EVERYTHING, answer=answer) as client:
         assert await client.text("folders") == "file:///a file:///b"
         assert await client.text("folders_in_a_thread") == "file:///a file:///b"

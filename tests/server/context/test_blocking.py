@@ -8,7 +8,7 @@ from colonnade import BlockingContext, Context, Server
 from colonnade.protocol.revision import InputRequests, Revision
 from colonnade.server.context.blocking import CallEnded
 from live import live
-from server.raw_client import talk
+from server.raw_client import raw_client
 
 
 def test_both_contexts_have_the_same_names() -> None:
@@ -52,13 +52,13 @@ async def test_everything_is_there_and_waits(revision: Revision) -> None:
         client = ctx.client.name if ctx.client is not None else None
         return f"{read} {said} {client} {ctx.capabilities.roots is not None}"
 
-    async with talk(server, revision, meta={"progressToken": 1}) as client:
+    async with raw_client(server, revision, meta={"progressToken": 1}) as client:
         known = "talk" if revision.handshake else None
         said = ("", revision.date, None, revision.handshake)
         assert await client.text("everything") == f"read {said} {known} True"
-        levels = [one["level"] for one in client.told("notifications/message")]
+        levels = [one["level"] for one in client.notifications("notifications/message")]
         assert len(levels) == (7 if revision.handshake else 0)
-        assert len(client.told("notifications/progress")) == 1
+        assert len(client.notifications("notifications/progress")) == 1
 
 
 @live
@@ -83,10 +83,10 @@ async def test_a_thread_whose_caller_gave_up_is_let_go_at_its_next_word(
             loop.call_soon_threadsafe(over.set)
         return "never"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         id = client.send("tools/call", {"name": "slow"})
         await begun.wait()
-        client.tell("notifications/cancelled", {"requestId": id})
+        client.notify("notifications/cancelled", {"requestId": id})
         for _ in range(5):
             await asyncio.sleep(0)
         gate.set()
@@ -113,10 +113,10 @@ async def test_a_thread_that_waits_for_an_answer_is_let_go_with_its_call(
             loop.call_soon_threadsafe(over.set)
         return "never"
 
-    async with talk(server, revision, answer=lambda method, params: None) as client:
+    async with raw_client(server, revision, answer=lambda method, params: None) as client:
         id = client.send("tools/call", {"name": "ask"})
         await client.until(lambda: client.asked)
-        client.tell("notifications/cancelled", {"requestId": id})
+        client.notify("notifications/cancelled", {"requestId": id})
         async with asyncio.timeout(60):
             await over.wait()
 
@@ -137,12 +137,12 @@ async def test_many_threads_that_wait_for_answers_do_not_use_up_the_others(
     def quick() -> str:
         return "quick"
 
-    async with talk(server, revision, answer=lambda method, params: None) as client:
+    async with raw_client(server, revision, answer=lambda method, params: None) as client:
         ids = [client.send("tools/call", {"name": "ask"}) for _ in range(20)]
         await client.until(lambda: len(client.asked) == 20)
         assert await client.text("quick") == "quick"
-        for one in [one for one in client.heard if one.get("method") == "roots/list"]:
-            client.say({"jsonrpc": "2.0", "id": one["id"], "result": {"roots": []}})
+        for one in [one for one in client.received if one.get("method") == "roots/list"]:
+            client.send_raw({"jsonrpc": "2.0", "id": one["id"], "result": {"roots": []}})
         for id in ids:
             assert (await client.outcome(id))["content"][0]["text"] == "0"
 
@@ -159,7 +159,7 @@ async def test_a_time_out_answers_while_the_thread_goes_on(revision: Revision) -
         done.set()
         return "late"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         while not begun.is_set():  # a call that no thread has begun by then is never begun
             assert "did not finish within" in await client.failure("slow")
         gate.set()

@@ -10,7 +10,7 @@ from colonnade.protocol.revision import Revision
 from colonnade.server.auth import SECRET, RequestHeaders
 from colonnade.transport.http_server.runner import HttpRunner
 from live import live
-from server.raw_client import talk
+from server.raw_client import raw_client
 
 
 def facts_of(ctx: Any) -> dict[str, Any]:
@@ -85,7 +85,7 @@ async def test_without_http_there_are_no_headers_and_no_claims(revision: Revisio
     async def look(ctx: Context) -> None:
         seen.append((ctx.request_id, dict(ctx.headers), ctx.claims))
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         id = client.send("tools/call", {"name": "look", "arguments": {}})
         await client.outcome(id)
     assert seen == [(id, {}, {})]

@@ -8,7 +8,7 @@ from colonnade import BlockingContext, Context, LocalProtocolError, Server
 from colonnade.protocol.revision import ALL, InputRequests, Revision
 from colonnade.store.memory import MemoryStore
 from live import live
-from server.raw_client import JSON, Rejected, talk
+from server.raw_client import JSON, Rejected, raw_client
 
 
 @dataclass
@@ -66,19 +66,19 @@ def shop(clock: Clock) -> Server:
 async def test_a_handle_leads_back_to_what_its_principal_created(revision: Revision) -> None:
     clock = Clock()
     server = shop(clock)
-    async with talk(server, revision, principal="ann") as client:
+    async with raw_client(server, revision, principal="ann") as client:
         handle = await client.text("create")
         assert handle.startswith("basket_")
         assert len(handle) > 20
         assert await client.text("create") != handle
         await client.text("add", {"basket": handle, "item": "hat"})
         assert await client.text("show", {"basket": handle}) == '["hat"]'
-    async with talk(server, revision, principal="eve") as client:
+    async with raw_client(server, revision, principal="eve") as client:
         words = await client.failure("show", {"basket": handle})
         assert words == f"there is no basket '{handle}', or it has expired; create a new one"
         assert "no basket" in await client.failure("refill", {"basket": handle})
         assert "no basket" in await client.failure("empty", {"basket": handle})
-    async with talk(server, revision, principal="ann") as client:
+    async with raw_client(server, revision, principal="ann") as client:
         assert await client.text("show", {"basket": handle}) == '["hat"]'
         await client.call("empty", {"basket": handle})
         assert "no basket" in await client.failure("show", {"basket": handle})
@@ -91,7 +91,7 @@ async def test_a_handle_leads_back_to_what_its_principal_created(revision: Revis
 @live
 async def test_a_handle_lives_as_long_as_it_is_used(revision: Revision) -> None:
     clock = Clock()
-    async with talk(shop(clock), revision) as client:
+    async with raw_client(shop(clock), revision) as client:
         handle = await client.text("create")
         for _ in range(3):
             clock.now += 50
@@ -135,7 +135,7 @@ async def test_answers_count_once_where_a_tool_wants_that(revision: Revision) ->
         return "seen"
 
     answers: JSON = {"roots": {"roots": []}}
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for tool, arguments in (("pay", {"to": "bob"}), ("look", {})):
             params: JSON = {"name": tool, "arguments": arguments}
             first = await client.outcome(client.send("tools/call", params))

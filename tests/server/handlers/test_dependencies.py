@@ -10,7 +10,7 @@ import pytest
 from colonnade import BlockingContext, Context, Depends, LocalProtocolError, Server, ToolError
 from colonnade.protocol.revision import Revision
 from live import live
-from server.raw_client import talk
+from server.raw_client import raw_client
 
 
 class Log:
@@ -50,7 +50,7 @@ async def test_a_dependency_is_made_once_a_call_and_cleaned_up_in_reverse(
     ) -> str:
         return f"{one} {two} {three} {settings.name} {number}"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         (tool,) = (await client.ask("tools/list"))["tools"]
         assert list(tool["inputSchema"]["properties"]) == ["number"]
         expected = "base middle(base) middle(base) settings 1"
@@ -90,7 +90,7 @@ async def test_a_dependency_sees_what_became_of_the_call(revision: Revision) -> 
             raise ToolError("no")
         return "done"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("change", {"fail": False}) == "done"
         assert await client.failure("change", {"fail": True}) == "no"
     assert log.lines == ["committed", "thread saw it", "rolled back: no"]
@@ -115,10 +115,10 @@ async def test_one_of_the_server_lives_as_long_as_the_server(revision: Revision)
     async def use(db: Annotated[str, Depends(database, scope="server")]) -> str:
         return db
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         ids = [client.send("tools/call", {"name": "use"}) for _ in range(3)]
         await asyncio.sleep(0)
-        client.tell("notifications/cancelled", {"requestId": ids[0]})
+        client.notify("notifications/cancelled", {"requestId": ids[0]})
         gate.set()
         for id in ids[1:]:
             assert (await client.outcome(id))["content"][0]["text"] == "db(pool)"
@@ -141,7 +141,7 @@ async def test_one_that_fails_is_tried_again_and_fails_its_call_only(revision: R
     async def use(it: Annotated[str, Depends(flaky, scope="server")]) -> str:
         return it
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.failure("use") == "not up yet"
         assert await client.text("use") == "up"
 
@@ -163,7 +163,7 @@ async def test_overrides_stand_in_for_a_while(revision: Revision) -> None:
     async def use(user: Annotated[str, Depends(user)]) -> str:
         return user
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         with server.overrides({real: fake}):
             assert await client.text("use") == f"user of fake {revision.date}"
         assert "failed (id" in await client.failure("use")
@@ -182,7 +182,7 @@ async def test_overrides_reach_what_is_mounted(revision: Revision) -> None:
 
     server.mount(inner)
     outer.mount(server)
-    async with talk(outer, revision) as client:
+    async with raw_client(outer, revision) as client:
         with outer.overrides({real: lambda: "fake"}):
             assert await client.text("use") == "fake"
         assert await client.text("use") == "real"
@@ -201,7 +201,7 @@ async def test_sync_dependencies_run_in_threads(revision: Revision) -> None:
     async def use(it: Annotated[bool, Depends(where)]) -> bool:
         return it
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("use") == "false"
 
 

@@ -18,7 +18,7 @@ from colonnade.testing import connect
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import Records, live
-from server.raw_client import Rejected, talk
+from server.raw_client import Rejected, raw_client
 
 JSON = dict[str, Any]
 Ask = Callable[[str, JSON], Awaitable[JSON]]
@@ -97,7 +97,7 @@ async def every_request_is_answered(ask: Ask) -> None:
 
 @live
 async def test_it_is_answered_on_a_pipe(revision: Revision) -> None:
-    async with talk(cancelling(), revision) as client:
+    async with raw_client(cancelling(), revision) as client:
 
         async def ask(method: str, params: JSON) -> JSON:
             try:

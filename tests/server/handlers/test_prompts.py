@@ -10,7 +10,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from colonnade.server.handlers.completion import closeness, ranked
 from live import live
-from server.raw_client import JSON, Client, Rejected, talk
+from server.raw_client import JSON, Client, Rejected, raw_client
 
 
 class Tone(Enum):
@@ -57,7 +57,7 @@ async def refused(client: Client, method: str, params: JSON) -> Rejected:
 @pytest.mark.spec("R0114", "R0955", "R0956")
 @live
 async def test_prompts_are_listed_with_their_arguments(revision: Revision) -> None:
-    async with talk(writing(), revision) as client:
+    async with raw_client(writing(), revision) as client:
         review, chat = (await client.ask("prompts/list"))["prompts"]
         assert review["name"] == "review"
         assert review["description"] == "Review some code."
@@ -72,7 +72,7 @@ async def test_prompts_are_listed_with_their_arguments(revision: Revision) -> No
 async def test_arguments_are_strings_and_become_what_the_function_takes(
     revision: Revision,
 ) -> None:
-    async with talk(writing(), revision) as client:
+    async with raw_client(writing(), revision) as client:
         arguments = {"code": "3", "lines": "7", "language": "go", "tone": "kind", "strict": "true"}
         result = await client.ask("prompts/get", {"name": "review", "arguments": arguments})
         (message,) = result["messages"]
@@ -106,7 +106,7 @@ async def test_a_prompt_that_cannot_be_given_is_an_error_with_words(revision: Re
     def whole() -> t.GetPromptResult:
         return t.GetPromptResult(messages=[], description="whole")
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         error = await refused(client, "prompts/get", {"name": "nope"})
         assert error.code == -32602
         error = await refused(client, "prompts/get", {"name": "review"})
@@ -134,7 +134,7 @@ async def test_a_prompt_may_ask_before_it_is_given(revision: Revision) -> None:
     def answer(method: str, params: JSON) -> JSON:
         return {"roots": [{"uri": "file:///a"}]}
 
-    async with talk(server, revision, answer=answer) as client:
+    async with raw_client(server, revision, answer=answer) as client:
         result = await client.ask("prompts/get", {"name": "about", "arguments": {"topic": "t"}})
         assert result["messages"][0]["content"]["text"] == "t: 1"
 
@@ -156,7 +156,7 @@ REVIEW = {"type": "ref/prompt", "name": "review"}
 
 @live
 async def test_types_that_list_their_values_complete_with_no_code(revision: Revision) -> None:
-    async with talk(writing(), revision) as client:
+    async with raw_client(writing(), revision) as client:
         found = await complete(client, REVIEW, "language", "p")
         assert found == {"values": ["python", "polyglot"], "total": 2, "hasMore": False}
         assert (await complete(client, REVIEW, "tone", ""))["values"] == ["kind", "harsh"]
@@ -174,7 +174,7 @@ async def test_numbers_that_a_type_lists_complete_as_they_are_written(revision: 
     def grade(mark: Literal[1, 2, "none", None] = None) -> str:
         return f"{mark!r}"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         ref = {"type": "ref/prompt", "name": "grade"}
         assert (await complete(client, ref, "mark", ""))["values"] == ["1", "2", "none"]
         got = await client.ask("prompts/get", {"name": "grade", "arguments": {"mark": "2"}})
@@ -204,7 +204,7 @@ async def test_authors_complete_with_functions_that_see_what_else_is_filled_in(
     def codes(prefix: str) -> list[str]:
         raise KeyError("secret")
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         ref = {"type": "ref/resource", "uri": "repo://{owner}/{name}"}
         context = {"owner": "ann"} if revision.knows("2025-06-18", None) else None
         found = await complete(client, ref, "name", "", context)
@@ -232,7 +232,7 @@ async def test_what_cannot_be_completed_is_refused_with_what_could(revision: Rev
     def fixed() -> str:
         return "x"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for ref, name in (
             ({"type": "ref/prompt", "name": "nope"}, "x"),
             (REVIEW, "nope"),
@@ -275,7 +275,7 @@ async def test_completions_are_declared_where_there_are_any(revision: Revision) 
     def plain(text: str) -> str:
         return text
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         params = {
             "ref": {"type": "ref/prompt", "name": "plain"},
             "argument": {"name": "text", "value": ""},

@@ -12,7 +12,7 @@ from colonnade import Context, Depends, File, Image, LocalProtocolError, Server,
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ChangeNotifications, Revision
 from live import live
-from server.raw_client import EVERYTHING, JSON, Client, Rejected, talk
+from server.raw_client import EVERYTHING, JSON, Client, Rejected, raw_client
 
 
 def library() -> Server:
@@ -47,7 +47,7 @@ async def missing(client: Client, uri: str) -> Rejected:
 @pytest.mark.spec("R0127", "R0963")
 @live
 async def test_resources_and_templates_are_listed_apart(revision: Revision) -> None:
-    async with talk(library(), revision) as client:
+    async with raw_client(library(), revision) as client:
         resources = (await client.ask("resources/list"))["resources"]
         assert [one["uri"] for one in resources] == ["notes://today", "pictures://logo"]
         assert resources[0]["description"] == "What is up today."
@@ -63,7 +63,7 @@ async def test_resources_and_templates_are_listed_apart(revision: Revision) -> N
 @pytest.mark.spec("R0136")
 @live
 async def test_text_and_bytes_and_data_are_read(revision: Revision) -> None:
-    async with talk(library(), revision) as client:
+    async with raw_client(library(), revision) as client:
         assert await client.read("notes://today") == [
             {"uri": "notes://today", "mimeType": "text/markdown", "text": "# Hi\n"}
         ]
@@ -80,7 +80,7 @@ async def test_text_and_bytes_and_data_are_read(revision: Revision) -> None:
 @pytest.mark.spec("R0132", "R0968", "R0971", "R0134")
 @live
 async def test_what_is_not_there_is_told_as_the_revision_says(revision: Revision) -> None:
-    async with talk(library(), revision) as client:
+    async with raw_client(library(), revision) as client:
         for uri in ("nowhere://x", "notes://lost", "notes://year/x", "", "notes://2026/a?lines=z"):
             error = await missing(client, uri)
             assert error.code == (-32002 if revision.handshake else -32602)
@@ -104,7 +104,7 @@ async def test_a_failure_is_an_internal_error_in_words_or_with_an_id(revision: R
     def gone() -> str:
         return Path("/nowhere/at/all").read_text()
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         error = await missing(client, "a://fails")
         assert (error.code, error.message) == (-32603, "fails: the disk is full")
         error = await missing(client, "a://crashes")
@@ -134,7 +134,7 @@ async def test_several_contents_and_whole_results(revision: Revision) -> None:
         contents = t.ResourceContents(uri="a://whole", text="w")
         return t.ReadResourceResult(contents=[contents])
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         one, two = await client.read("a://several")
         assert (one["uri"], one["text"], two["mimeType"]) == ("a://1", "one", "x/y")
         assert (await client.read("a://list"))[0]["text"] == "[1,2]"
@@ -161,7 +161,7 @@ async def test_a_resource_may_depend_and_a_tool_may_read_it(revision: Revision) 
     def answer(method: str, params: JSON) -> JSON:
         return {"roots": [{"uri": "file:///x"}]}
 
-    async with talk(server, revision, can=EVERYTHING, answer=answer) as client:
+    async with raw_client(server, revision, can=EVERYTHING, answer=answer) as client:
         assert (await client.read("a://x"))[0]["text"] == "-> x 1"
         assert await client.text("show", {"name": "y"}) == "-> y 1"
 
@@ -197,7 +197,7 @@ async def test_cache_hints_are_given_where_they_are_wanted(revision: Revision) -
     def answer(method: str, params: JSON) -> JSON:
         return {"roots": []}
 
-    async with talk(server, revision, can=EVERYTHING, answer=answer) as client:
+    async with raw_client(server, revision, can=EVERYTHING, answer=answer) as client:
         for method in ("tools", "resources", "resources/templates", "prompts"):
             result = await client.ask(f"{method}/list")
             assert (result["ttlMs"], result["cacheScope"]) == (60_000, "public")
@@ -227,7 +227,7 @@ async def test_each_kind_of_list_may_be_kept_for_a_time_of_its_own(revision: Rev
     def prompt() -> str:
         return "x"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         found = [
             (await client.ask(f"{method}/list"))["ttlMs"]
             for method in ("tools", "resources/templates", "prompts")
@@ -243,7 +243,7 @@ async def test_updates_reach_who_follows_a_resource_or_what_is_above_it(
     revision: Revision,
 ) -> None:
     server = library()
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         wanted = ["notes://today", "notes://2026"]
         if revision.change_notifications is ChangeNotifications.SESSION:
             for uri in wanted:
@@ -252,14 +252,16 @@ async def test_updates_reach_who_follows_a_resource_or_what_is_above_it(
             client.send(
                 "subscriptions/listen", {"notifications": {"resourceSubscriptions": wanted}}
             )
-            await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
+            await client.until(
+                lambda: client.notifications("notifications/subscriptions/acknowledged")
+            )
         server.updated("notes://tomorrow")
         server.updated("notes://today")
         server.updated("notes://2026/a/b.md")
         server.updated("notes://20267")
         method = "notifications/resources/updated"
-        await client.until(lambda: len(client.told(method)) == 2)
-        assert [one["uri"] for one in client.told(method)] == [
+        await client.until(lambda: len(client.notifications(method)) == 2)
+        assert [one["uri"] for one in client.notifications(method)] == [
             "notes://today",
             "notes://2026/a/b.md",
         ]
@@ -267,15 +269,15 @@ async def test_updates_reach_who_follows_a_resource_or_what_is_above_it(
             await client.ask("resources/unsubscribe", {"uri": "notes://today"})
             server.updated("notes://today")
             server.updated("notes://2026/c")
-            await client.until(lambda: len(client.told(method)) == 3)
-            assert client.told(method)[-1]["uri"] == "notes://2026/c"
+            await client.until(lambda: len(client.notifications(method)) == 3)
+            assert client.notifications(method)[-1]["uri"] == "notes://2026/c"
 
 
 @live
 async def test_nobody_follows_what_is_nowhere_or_too_much(revision: Revision) -> None:
     if revision.change_notifications is not ChangeNotifications.SESSION:
         return  # a filter is not judged
-    async with talk(library(), revision) as client:
+    async with raw_client(library(), revision) as client:
         with pytest.raises(Rejected) as caught:
             await client.ask("resources/subscribe", {"uri": "nowhere://x"})
         assert caught.value.code == -32002
@@ -340,7 +342,7 @@ def folder(tmp_path: Path) -> Path:
 async def test_a_folder_gives_its_files_and_nothing_else(revision: Revision, folder: Path) -> None:
     server = Server("s")
     server.files("docs://", folder)
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         (a,) = await client.read("docs://a.md")
         assert (a["mimeType"], a["text"], a["uri"]) == ("text/markdown", "# A\n", "docs://a.md")
         assert (await client.read("docs://sub/b.json"))[0]["text"] == "{}"
@@ -371,6 +373,6 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
 async def test_reading_files_does_not_hold_up_the_loop(revision: Revision, folder: Path) -> None:
     server = Server("s")
     server.files("docs://", folder)
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         found = await asyncio.gather(*(client.read("docs://a.md") for _ in range(20)))
         assert len(found) == 20

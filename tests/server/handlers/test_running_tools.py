@@ -18,7 +18,7 @@ from colonnade import (
 )
 from colonnade.protocol.revision import Revision
 from live import live
-from server.raw_client import Rejected, talk, words
+from server.raw_client import Rejected, raw_client, text_content
 
 
 @dataclass
@@ -55,7 +55,7 @@ def weather() -> Server:
 
 
 async def listed(server: Server, revision: Revision) -> list[dict[str, Any]]:
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         return (await client.ask("tools/list"))["tools"]
 
 
@@ -71,7 +71,7 @@ async def test_bad_arguments_are_told_in_words_that_name_tool_argument_and_wish(
     @server.tool
     async def paint(colour: Literal["red", "green"], size: int = 1) -> None: ...
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for tool, arguments, told in (
             ("forecast", {}, "forecast: missing required argument 'city'"),
             ("forecast", {"city": 3.5}, "forecast: city: expected a string, got a number"),
@@ -97,7 +97,7 @@ async def test_bad_arguments_are_told_in_words_that_name_tool_argument_and_wish(
 @live
 async def test_loose_values_are_taken_where_the_type_has_no_string(revision: Revision) -> None:
     server = weather()
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("forecast", {"city": "Oslo", "days": "4"}) == (
             '{"city":"Oslo","days":4}'
         )
@@ -107,7 +107,7 @@ async def test_loose_values_are_taken_where_the_type_has_no_string(revision: Rev
 @live
 async def test_an_unknown_tool_is_a_protocol_error_in_every_revision(revision: Revision) -> None:
     """D16."""
-    async with talk(weather(), revision) as client:
+    async with raw_client(weather(), revision) as client:
         for params in ({"name": "nope"}, {"name": "forecast", "arguments": []}, {}):
             with pytest.raises(Rejected) as caught:
                 await client.ask("tools/call", params)
@@ -129,7 +129,7 @@ async def test_a_tool_error_is_read_by_the_model(revision: Revision) -> None:
     def forecast_in_a_thread() -> str:
         raise ToolError("no city")
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.failure("forecast") == "No city 'Olso'. Did you mean 'Oslo'?"
         assert await client.failure("forecast_in_a_thread") == "no city"
 
@@ -156,7 +156,7 @@ async def test_a_crash_tells_the_caller_an_id_and_the_log_everything(
     async def gives_up() -> str:
         raise asyncio.CancelledError
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         told = await client.failure("crash")
         assert told.startswith("crash failed (id ")
         assert "secret" not in told
@@ -181,7 +181,7 @@ async def test_a_number_that_json_has_not_is_named_wherever_it_stands(revision: 
     async def within() -> list[float]:
         return [float("inf")]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for name in ("alone", "within"):
             assert "NaN and Infinity are not JSON" in await client.failure(name)
 
@@ -194,7 +194,7 @@ async def test_debug_shows_the_caller_what_happened(revision: Revision) -> None:
     async def crash() -> str:
         raise ValueError("shown")
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert "ValueError('shown')" in await client.failure("crash")
 
 
@@ -229,7 +229,7 @@ async def test_a_time_out_is_told_and_stops_the_function(revision: Revision) -> 
     async def own_time_out() -> str:
         raise TimeoutError("of its own")
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.failure("slow") == "slow did not finish within 0.01 s; try less"
         assert stopped.is_set()
         assert "failed (id" in await client.failure("own_time_out")
@@ -255,7 +255,7 @@ async def test_sync_functions_run_in_a_thread_unless_inline(revision: Revision) 
     def inline_that_waits(ctx: Context) -> str:
         return ctx.principal or ctx.info("x") or "never"  # type: ignore[return-value]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("threaded") == "false"
         assert await client.text("inline") == "true"
         assert "failed (id" in await client.failure("inline_that_waits")
@@ -275,11 +275,11 @@ async def test_one_slow_function_does_not_hold_up_the_others(revision: Revision)
     async def quick() -> str:
         return "quick"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         id = client.send("tools/call", {"name": "slow"})
         assert await client.text("quick") == "quick"
         gate.set()
-        assert words(await client.outcome(id)) == "slow"
+        assert text_content(await client.outcome(id)) == "slow"
 
 
 @live
@@ -298,13 +298,13 @@ async def test_a_cancelled_call_is_not_answered_and_its_function_is_stopped(
             stopped.set()
         return "never"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         id = client.send("tools/call", {"name": "slow"})
         await begun.wait()
-        client.tell("notifications/cancelled", {"requestId": id, "reason": "enough"})
+        client.notify("notifications/cancelled", {"requestId": id, "reason": "enough"})
         async with asyncio.timeout(60):
             await stopped.wait()
-        assert not [one for one in client.heard if one.get("id") == id]
+        assert not [one for one in client.received if one.get("id") == id]
 
 
 @live
@@ -319,10 +319,10 @@ async def test_progress_and_log_reach_who_wants_them(revision: Revision) -> None
         await ctx.warning({"loud": True}, "logger")
         return f"{ctx.revision} {ctx.principal!r} {ctx.session is not None}"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("work") == f"{revision.date} '' {revision.handshake}"
-        assert client.told("notifications/progress") == []
-        quiet = client.told("notifications/message")
+        assert client.notifications("notifications/progress") == []
+        quiet = client.notifications("notifications/message")
         assert len(quiet) == (1 if revision.handshake else 0)
         meta = {"progressToken": "t"}
         if not revision.handshake:
@@ -330,11 +330,11 @@ async def test_progress_and_log_reach_who_wants_them(revision: Revision) -> None
         else:
             await client.ask("logging/setLevel", {"level": "debug"})
         await client.call("work", _meta=meta)
-        first, second = client.told("notifications/progress")
+        first, second = client.notifications("notifications/progress")
         assert (first["progressToken"], first["progress"], first["total"]) == ("t", 1, 3)
         assert first.get("message") == (None if revision.date == "2024-11-05" else "one")
         assert second["progress"] == 2.5
-        loud = client.told("notifications/message")[len(quiet) :]
+        loud = client.notifications("notifications/message")[len(quiet) :]
         assert [(one["level"], one["data"]) for one in loud] == [
             ("debug", "quiet"),
             ("warning", {"loud": True}),

@@ -19,7 +19,7 @@ from colonnade.server.handlers.threads import INITIAL_THREADS, THREADS, Workers
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live, live_for, until
-from server.raw_client import Rejected, talk
+from server.raw_client import Rejected, raw_client
 
 WAIT_S = 30.0
 
@@ -245,7 +245,7 @@ async def test_a_loop_that_is_late_gets_no_more_threads_beside_it_before_a_secon
 async def test_a_server_runs_as_many_functions_at_once_as_it_is_told(revision: Revision) -> None:
     server, gate = Server("s", threads=2), Gate()
     server.tool(name="gate")(lambda: gate())
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         calls = [asyncio.create_task(client.text("gate")) for _ in range(4)]
         await until(lambda: gate.running == 2)
         assert server.workers._threads == 2
@@ -277,7 +277,7 @@ def blocked(gate: Gate) -> Server:
 async def test_a_busy_server_says_so_on_a_pipe(revision: Revision) -> None:
     gate = Gate()
     server = blocked(gate)
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         first = asyncio.create_task(client.text("gate"))
         await until(lambda: gate.running == 1)
         for method, params in (
@@ -334,7 +334,7 @@ async def test_what_a_dependency_made_is_cleaned_up_by_a_busy_server(revision: R
         server.workers._max_waiting = 0
         return made
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         call = asyncio.create_task(client.text("use"))
         await until(lambda: gate.running == 1 and server.workers._waiting == 1)
         gate.open()

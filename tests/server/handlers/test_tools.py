@@ -24,7 +24,7 @@ from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot, Revision
 from live import live
-from server.raw_client import talk, words
+from server.raw_client import raw_client, text_content
 
 
 @dataclass
@@ -61,7 +61,7 @@ def weather() -> Server:
 
 
 async def listed(server: Server, revision: Revision) -> list[dict[str, Any]]:
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         return (await client.ask("tools/list"))["tools"]
 
 
@@ -101,10 +101,10 @@ async def test_an_output_that_is_no_object_is_wrapped_where_only_objects_may_be(
     async def count() -> list[int]:
         return [1, 2]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         (tool,) = (await client.ask("tools/list"))["tools"]
         result = await client.call("count")
-        assert words(result) == "[1,2]"
+        assert text_content(result) == "[1,2]"
         if revision.output_root is OutputRoot.NONE:
             assert "outputSchema" not in tool
             assert "structuredContent" not in result
@@ -124,7 +124,7 @@ async def test_structured_only_leaves_the_copy_in_words_out(revision: Revision) 
     async def forecast() -> Forecast:
         return Forecast("Oslo", 3)
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         content = (await client.call("forecast"))["content"]
         # Where there is nothing but words, there are words.
         assert bool(content) is (revision.output_root is OutputRoot.NONE)
@@ -153,7 +153,7 @@ async def test_content_of_every_kind_reaches_each_revision_as_it_knows_it(
             {"a": 1},
         ]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         content = (await client.call("everything"))["content"]
     types = [block["type"] for block in content]
     audio = "audio" if "audio" in revision.blocks else "resource"
@@ -174,7 +174,7 @@ async def test_a_link_says_all_that_the_protocol_has_for_one(revision: Revision)
         meta = {"example.com/colour": "red"}
         return Link("notes://b", "b", size=7, annotations=notes, icons=[icon], meta=meta)
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         (block,) = (await client.call("link"))["content"]
     if "resource_link" in revision.blocks:
         assert block["size"] == 7
@@ -200,7 +200,7 @@ async def test_a_long_text_is_data_and_words_at_once_and_written_once(revision: 
         seen.append(await inner(request))
         return seen[-1]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         result = await client.call("long")
     text = await long()
     assert result["content"][0]["text"] == text
@@ -231,13 +231,13 @@ async def test_a_result_says_it_all(revision: Revision) -> None:
     async def nothing() -> None:
         return None
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         result = await client.call("full")
-        assert words(result) == "words"
+        assert text_content(result) == "words"
         assert result["_meta"]["example.com/x"] == 1
         if revision.output_root is not OutputRoot.NONE:
             assert result["structuredContent"] == {"a": 1}
-        assert words(await client.call("only_data")) == "[1,2]"
+        assert text_content(await client.call("only_data")) == "[1,2]"
         assert await client.failure("bad") == "no"
         assert (await client.call("nothing"))["content"] == []
 
@@ -259,11 +259,11 @@ async def test_what_cannot_be_sent_is_put_right(revision: Revision) -> None:
         await ctx.error({"what": object()})
         raise ToolError("half \ud800")
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("text") == "half \ufffd whole 😀"
         assert await client.text("data") == '{"a":["\ufffd"]}'
         assert await client.failure("fails") == "half \ufffd"
-        logged = client.told("notifications/message")
+        logged = client.notifications("notifications/message")
         assert [("object object" in one["data"]) for one in logged] == [True] * revision.handshake
 
 
@@ -284,7 +284,7 @@ async def test_a_schema_that_is_given_is_listed_as_it_is_and_enforced(revision: 
     async def rest(kind: str, **others: Any) -> str:
         return f"{kind} {others}"
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         (tool,) = (await client.ask("tools/list"))["tools"]
         assert tool["inputSchema"] == RAW
         assert await client.text("rest", {"kind": "a", "n": 1, "x": [2]}) == "a {'n': 1, 'x': [2]}"
@@ -316,7 +316,7 @@ async def test_a_result_that_breaks_its_promise_is_a_crash_and_not_sent(
     async def wrong() -> Forecast:
         return Forecast("Oslo", "three")  # type: ignore[arg-type]
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         for tool in ("promised", "by_hand"):
             result = await client.call(tool, {"value": {"n": 1}})
             if revision.output_root is not OutputRoot.NONE:
@@ -383,11 +383,11 @@ async def test_many_calls_at_once_are_each_answered(revision: Revision) -> None:
         time.sleep(0.001)
         return n
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         ids = [
             client.send("tools/call", {"name": "wait", "arguments": {"n": n}}) for n in range(60)
         ]
-        found = [words(await client.outcome(id)) for id in ids]
+        found = [text_content(await client.outcome(id)) for id in ids]
         assert found == [str(n) for n in range(60)]
 
 
@@ -410,7 +410,7 @@ async def test_methods_callables_and_partials_are_tools_too(revision: Revision) 
     server.tool(counter.add)
     server.tool(name="call")(counter)
     server.tool(name="part")(partial(counter.add, step=7))
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         assert await client.text("add", {"step": 1}) == "1"
         assert await client.text("call", {"step": 2}) == "3"
         assert await client.text("part") == "10"
@@ -437,7 +437,7 @@ async def test_structs_and_models_are_read_and_written(revision: Revision) -> No
     async def greet(person: Person) -> Person:
         return Person(name=person.name.upper())
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         found = await client.text("move", {"point": {"x": 1}, "by": {"x": 2, "y": 3}})
         assert found == '{"x":3,"y":3}'
         assert await client.text("greet", {"person": {"name": "ann"}}) == '{"name":"ANN"}'
@@ -475,18 +475,18 @@ async def test_arguments_with_a_member_twice_reach_no_function(
     async def guarded(city: str) -> None:
         ran.append(city)
 
-    async with talk(server, revision) as client:
+    async with raw_client(server, revision) as client:
         meta = b"{}"
         if not revision.handshake:
             meta = (
                 b'{"io.modelcontextprotocol/protocolVersion":"%b",'
                 b'"io.modelcontextprotocol/clientCapabilities":{}}' % revision.date.encode()
             )
-        client.say(
+        client.send_raw(
             b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":'
             b'{"name":"%b","arguments":%b,"_meta":%b}}' % (name.encode(), arguments, meta)
         )
-        await client.until(lambda: any(one.get("id") == 7 for one in client.heard))
-        error = client.heard[-1]["error"]
+        await client.until(lambda: any(one.get("id") == 7 for one in client.received))
+        error = client.received[-1]["error"]
     assert (error["code"], ran) == (-32602, [])
     assert error["message"] == "an object has the same member twice; send each once"

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-_watching: list[list[str]] = []
+_recordings: list[list[str]] = []
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "socket.connect" and _watching and isinstance(arguments[1], tuple):
+    if event == "socket.connect" and _recordings and isinstance(arguments[1], tuple):
         address = str(arguments[1][0])
-        for seen in _watching:
+        for seen in _recordings:
             seen.append(address)
         # A check that is missing must fail its test, and still send nothing to anybody.
         if address != "::1" and not address.startswith("127."):
@@ -33,11 +33,11 @@ sys.addaudithook(_hook)
 def connects() -> Generator[list[str]]:
     """The addresses that are connected to inside."""
     seen: list[str] = []
-    _watching.append(seen)
+    _recordings.append(seen)
     try:
         yield seen
     finally:
-        _watching.remove(seen)
+        _recordings.remove(seen)
 
 
 Answers = Callable[[str], list[str]]

@@ -60,19 +60,19 @@ def issuer_metadata(issuer: str = ISSUER, **more: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-class World:
+class FakeNetwork:
     """Everything outside of a flow."""
 
     def __init__(self, **metadata: Any) -> None:
-        self.asked: list[SendRequest] = []
+        self.requests: list[SendRequest] = []
         self.pages: list[dict[str, str]] = []
-        self.kept: dict[str, bytes] = {}
+        self.records: dict[str, bytes] = {}
         self.listened: list[str] = []
         self.now = 1_000_000.0
         self.count = 0
         self.context = FlowContext(lambda: self.now, self.secret)
-        self.places: dict[str, FlowResponse | Answering | ColonnadeError] = {}
-        self.answer: Callable[[dict[str, str]], dict[str, str]] = self.agree
+        self.responses: dict[str, FlowResponse | Answering | ColonnadeError] = {}
+        self.answer: Callable[[dict[str, str]], dict[str, str]] = self.approve
         self.redirect_uri = REDIRECT_URI
         self.says_iss: str | None = None
         self.grants: list[dict[str, Any]] = []
@@ -82,16 +82,18 @@ class World:
         """A server with its document, and one issuer with its own."""
         parts = urlsplit(server)
         known = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path}"
-        self.places[known] = json({"resource": server, "authorization_servers": [issuer]})
+        self.responses[known] = json({"resource": server, "authorization_servers": [issuer]})
         self.issue(issuer, **metadata)
 
     def issue(self, issuer: str = ISSUER, **metadata: Any) -> None:
         parts = urlsplit(issuer)
         base = f"{parts.scheme}://{parts.netloc}"
         place = f"{base}/.well-known/oauth-authorization-server{parts.path}"
-        self.places[place] = json(issuer_metadata(issuer, **metadata))
-        self.places[f"{issuer}/register"] = lambda asked: json({"client_id": f"of {issuer}"}, 201)
-        self.places[f"{issuer}/token"] = self.grant
+        self.responses[place] = json(issuer_metadata(issuer, **metadata))
+        self.responses[f"{issuer}/register"] = lambda asked: json(
+            {"client_id": f"of {issuer}"}, 201
+        )
+        self.responses[f"{issuer}/token"] = self.grant
 
     def grant(self, asked: SendRequest) -> FlowResponse:
         more = self.grants.pop(0) if self.grants else {}
@@ -106,7 +108,7 @@ class World:
         self.count += 1
         return f"secret-{self.count:04}".ljust(64, "x")
 
-    def agree(self, page: dict[str, str]) -> dict[str, str]:
+    def approve(self, page: dict[str, str]) -> dict[str, str]:
         """A person who says yes."""
         said = {"code": "the-code", "state": page["state"]}
         return said if self.says_iss is None else {**said, "iss": self.says_iss}
@@ -130,11 +132,11 @@ class World:
             case SendRequest():
                 return self.fetch(step)
             case LoadRecord():
-                return self.kept.get(step.name)
+                return self.records.get(step.name)
             case SaveRecord():
-                self.kept[step.name] = step.value
+                self.records[step.name] = step.value
             case DeleteRecord():
-                self.kept.pop(step.name, None)
+                self.records.pop(step.name, None)
             case OpenRedirectListener():
                 self.listened.append(step.previous)
                 return step.previous or self.redirect_uri
@@ -149,8 +151,8 @@ class World:
         return None
 
     def fetch(self, step: SendRequest) -> FlowResponse:
-        self.asked.append(step)
-        found = self.places.get(step.url, FlowResponse(404))
+        self.requests.append(step)
+        found = self.responses.get(step.url, FlowResponse(404))
         if isinstance(found, ColonnadeError):
             raise found
         return found if isinstance(found, FlowResponse) else found(step)
@@ -159,14 +161,14 @@ class World:
 
     @property
     def urls(self) -> list[str]:
-        return [step.url for step in self.asked]
+        return [step.url for step in self.requests]
 
     def posted(self, url: str) -> list[dict[str, str]]:
         """The forms that were sent to a URL."""
-        found = [step for step in self.asked if step.url == url and step.method == "POST"]
+        found = [step for step in self.requests if step.url == url and step.method == "POST"]
         return [dict(parse_qsl(step.body.decode(), keep_blank_values=True)) for step in found]
 
     def sent_to(self, origin: str) -> bytes:
         """Every byte that went to an origin: URLs, headers, bodies."""
-        steps = [step for step in self.asked if step.url.startswith(origin)]
+        steps = [step for step in self.requests if step.url.startswith(origin)]
         return b"".join(f"{s.url}{s.headers}".encode() + s.body for s in steps)

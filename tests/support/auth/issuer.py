@@ -46,7 +46,7 @@ class Refused(Exception):
         self.error, self.words, self.status, self.nonce = error, words, status, nonce
 
 
-class Books:
+class IssuerState:
     """All that the issuer knows; one request at a time looks at it."""
 
     def __init__(self, url: str) -> None:
@@ -286,11 +286,11 @@ class Books:
         return {}
 
 
-class Desk(http.server.BaseHTTPRequestHandler):
+class IssuerHandler(http.server.BaseHTTPRequestHandler):
     """HTTP around the books."""
 
     protocol_version = "HTTP/1.1"
-    books: Books
+    books: IssuerState
 
     def do_GET(self) -> None:
         self._answered("")
@@ -354,11 +354,11 @@ class Desk(http.server.BaseHTTPRequestHandler):
 
 def main() -> None:
     """Serve until the other end of standard input is gone."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Desk)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), IssuerHandler)
     server.daemon_threads = True
-    Desk.books = Books(f"http://127.0.0.1:{server.server_port}")
+    IssuerHandler.books = IssuerState(f"http://127.0.0.1:{server.server_port}")
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    print(Desk.books.url, flush=True)
+    print(IssuerHandler.books.url, flush=True)
     sys.stdin.read()
 
 

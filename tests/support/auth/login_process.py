@@ -33,11 +33,11 @@ async def main(url: str, calls: int) -> None:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         way: Any = client._connection.transport
-        passport: ServerCredentials = way._credentials
-        assert passport._login is not None
-        passport._set_login(ended(passport._login))
+        credentials: ServerCredentials = way._credentials
+        assert credentials._login is not None
+        credentials._set_login(ended(credentials._login))
         begun = [asyncio.ensure_future(client.call_tool("whoami", {})) for _ in range(calls)]
-        while passport._work is None and not any(one.done() for one in begun):
+        while credentials._work is None and not any(one.done() for one in begun):
             await asyncio.sleep(0)
         # Nobody has an answer before the issuer gives one, so that all of them are under way.
         print("waiting", sum(not one.done() for one in begun), flush=True)

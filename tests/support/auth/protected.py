@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from auth.token_issuer import Issuer, Json, Pen, issuing
+from auth.token_issuer import Issuer, Json, SigningKey, issuing
 from colonnade import Context, Jwt, Protection, Server
 from colonnade.auth.server.verifier import TokenVerifier
 from colonnade.transport.http_server.runner import HttpRunner
@@ -58,7 +58,7 @@ class Bearer(Caller):
         return await super().begin(method, body, path, **headers)
 
 
-class Stage:
+class ProtectedSetup:
     """The server, its issuer, and where they are."""
 
     def __init__(
@@ -72,8 +72,8 @@ class Stage:
         self.callers: list[Bearer] = []
 
     @property
-    def pen(self) -> Pen:
-        return self.issuer.pens[0]
+    def signing_key(self) -> SigningKey:
+        return self.issuer.signing_keys[0]
 
     def claims(self, **more: Any) -> Json:
         return self.issuer.claims(**{"audience": self.resource, **more})
@@ -81,7 +81,7 @@ class Stage:
     def token(self, **more: Any) -> str:
         """A good token, but for what is said."""
         header = more.pop("header", {})
-        return self.pen.sign(self.claims(**more), **header)
+        return self.signing_key.sign(self.claims(**more), **header)
 
     def caller(self, token: str | None = None) -> Bearer:
         made = Bearer(self.site.port, token)
@@ -104,7 +104,7 @@ async def protected(
     server: Server | None = None,
     options: dict[str, Any] | None = None,
     **protection: Any,
-) -> AsyncGenerator[Stage]:
+) -> AsyncGenerator[ProtectedSetup]:
     """A server that believes an issuer; `trust` makes something else of the issuer than `Jwt`."""
     made: Make = trust or (lambda issuer: Jwt(issuer.url))
     async with issuing(path) as issuer:
@@ -115,10 +115,10 @@ async def protected(
         settings: Any = options or {}
         site = HttpRunner(offered.asgi(**settings), port=0)
         await site.start()
-        stage = Stage(offered, site, issuer, guarded)
+        setup = ProtectedSetup(offered, site, issuer, guarded)
         try:
-            yield stage
+            yield setup
         finally:
-            for caller in stage.callers:
+            for caller in setup.callers:
                 await caller.__aexit__()
             await site.stop(0.0)

@@ -16,7 +16,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from scripted_http_server import Hand, Heard, Visitor, by_hand, whole
+from scripted_http_server import (
+    AcceptedConnection,
+    ReceivedRequest,
+    ScriptedHttpServer,
+    http_response,
+    scripted_http_server,
+)
 
 _HASHES = {"256": hashes.SHA256, "384": hashes.SHA384, "512": hashes.SHA512}
 _CURVES = {"ES256": (ec.SECP256R1, 32), "ES384": (ec.SECP384R1, 48), "ES512": (ec.SECP521R1, 66)}
@@ -37,7 +43,7 @@ def _number(value: int) -> str:
     return b64(value.to_bytes((value.bit_length() + 7) // 8, "big"))
 
 
-class Pen:
+class SigningKey:
     """A private key for one algorithm, and its public half."""
 
     def __init__(self, algorithm: str = "ES256", id: str = "one", bits: int = 2048) -> None:
@@ -95,10 +101,10 @@ class Pen:
 class Issuer:
     """Somebody who publishes keys at a port of this machine, and is asked about tokens."""
 
-    def __init__(self, hand: Hand, path: str = "") -> None:
-        self.hand = hand
-        self.url = f"http://127.0.0.1:{hand.port}{path}"
-        self.pens = [Pen()]
+    def __init__(self, server: ScriptedHttpServer, path: str = "") -> None:
+        self.server = server
+        self.url = f"http://127.0.0.1:{server.port}{path}"
+        self.signing_keys = [SigningKey()]
         self.extra_keys: list[Any] = []
         self.documents: dict[str, Any] = {}
         self.metadata: Json = {
@@ -113,13 +119,13 @@ class Issuer:
         self.place = f"/.well-known/oauth-authorization-server{path}"
         self.down = False
         # What is said about each opaque token.
-        self.told: dict[str, Json] = {}
+        self.introspection_results: dict[str, Json] = {}
         self.secret = ""
 
     @property
-    def visits(self) -> list[str]:
+    def requested_paths(self) -> list[str]:
         """The paths that were asked for."""
-        return [heard.path for heard in self.hand.heard]
+        return [request.path for request in self.server.received]
 
     def claims(self, audience: Any, **more: Any) -> Json:
         """Those of a good token; one that is None is left out."""
@@ -135,22 +141,22 @@ class Issuer:
         }
         return {name: value for name, value in said.items() if value is not None}
 
-    def answer(self, heard: Heard) -> bytes:
+    def answer(self, request: ReceivedRequest) -> bytes:
         if self.down:
-            return whole(503)
-        if heard.path == self.place:
-            return whole(200, json.dumps(self.metadata).encode())
-        if heard.path == urlsplit(self.metadata["jwks_uri"]).path:
-            keys = [*self.extra_keys, *(pen.jwk for pen in self.pens)]
-            return whole(200, json.dumps({"keys": keys}).encode())
-        if heard.path == "/introspect":
-            self.secret = heard.headers.get("authorization", "")
-            (token,) = parse_qs(heard.body.decode())["token"]
-            found = self.told.get(token, {"active": False})
-            return whole(200, json.dumps(found).encode())
-        if heard.path in self.documents:
-            return whole(200, json.dumps(self.documents[heard.path]).encode())
-        return whole(404)
+            return http_response(503)
+        if request.path == self.place:
+            return http_response(200, json.dumps(self.metadata).encode())
+        if request.path == urlsplit(self.metadata["jwks_uri"]).path:
+            keys = [*self.extra_keys, *(key.jwk for key in self.signing_keys)]
+            return http_response(200, json.dumps({"keys": keys}).encode())
+        if request.path == "/introspect":
+            self.secret = request.headers.get("authorization", "")
+            (token,) = parse_qs(request.body.decode())["token"]
+            found = self.introspection_results.get(token, {"active": False})
+            return http_response(200, json.dumps(found).encode())
+        if request.path in self.documents:
+            return http_response(200, json.dumps(self.documents[request.path]).encode())
+        return http_response(404)
 
 
 @asynccontextmanager
@@ -160,12 +166,12 @@ async def issuing(
     """An issuer for as long as this is entered."""
     found: list[Issuer] = []
 
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         while True:
-            await visitor.say(found[0].answer(await visitor.hears()))
+            await connection.send(found[0].answer(await connection.receive()))
 
-    async with by_hand(play) as hand:
-        found.append(Issuer(hand, path))
+    async with scripted_http_server(handler) as server:
+        found.append(Issuer(server, path))
         if prepare is not None:
             prepare(found[0])
         yield found[0]

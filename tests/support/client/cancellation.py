@@ -23,7 +23,7 @@ Counts = dict[str, int]
 # For what must come to rest, on a machine that does other things, too.
 REST_S = 60.0
 # Looks at which nothing has changed before it is taken for rest.
-QUIET_LOOKS = 20
+QUIET_CHECKS = 20
 # What a conversation keeps while something goes on, whichever transport it is of.
 KEPT = ("_waiting", "_progress_callbacks", "_tasks", "_calls", "_exchanges", "_best_effort_posts")
 
@@ -35,7 +35,7 @@ class Moment(Enum):
     AFTER = "after"
 
 
-class Walked(NamedTuple):
+class CancelledRun(NamedTuple):
     """How it went: at how many awaits it waited, whether it was given up, and its result if not."""
 
     awaits: int
@@ -43,7 +43,7 @@ class Walked(NamedTuple):
     result: Any
 
 
-class Walk(Generic[T]):
+class CancelAtAwait(Generic[T]):
     """Work whose awaits are counted as it waits at them; at one of them it is cancelled."""
 
     def __init__(self, work: Awaitable[T], at: int, moment: Moment) -> None:
@@ -79,9 +79,9 @@ class Walk(Generic[T]):
             waited.add_done_callback(lambda _: task.cancel())
 
 
-async def walk(work: Awaitable[Any], at: int, moment: Moment) -> Walked:
+async def cancel_at_await(work: Awaitable[Any], at: int, moment: Moment) -> CancelledRun:
     """Do this, and give it up at one of its awaits. Raises what is neither its result nor that."""
-    steps = Walk(work, at, moment)
+    steps = CancelAtAwait(work, at, moment)
 
     async def walking() -> Any:
         return await steps
@@ -90,13 +90,13 @@ async def walk(work: Awaitable[Any], at: int, moment: Moment) -> Walked:
     await asyncio.wait([task])
     if task.cancelled():
         assert steps.reached, "it was cancelled, and nobody had given it up"
-        return Walked(steps.awaits, True, None)
+        return CancelledRun(steps.awaits, True, None)
     result = task.result()
     assert not steps.reached, "it was given up, and gave its result all the same"
-    return Walked(steps.awaits, False, result)
+    return CancelledRun(steps.awaits, False, result)
 
 
-async def give_up_after(work: Awaitable[Any], turns: int) -> Walked:
+async def cancel_after(work: Awaitable[Any], turns: int) -> CancelledRun:
     """Do this, and give it up after so many turns of the loop, whatever is going on by then."""
 
     async def working() -> Any:
@@ -111,14 +111,14 @@ async def give_up_after(work: Awaitable[Any], turns: int) -> Walked:
     await asyncio.wait([task])
     if task.cancelled():
         assert given_up, "it was cancelled, and nobody had given it up"
-        return Walked(0, True, None)
-    return Walked(0, given_up, task.result())
+        return CancelledRun(0, True, None)
+    return CancelledRun(0, given_up, task.result())
 
 
 # ---------------------------------------------------------------- what is at rest
 
 
-def held(client: Client) -> Counts:
+def client_resources(client: Client) -> Counts:
     """What goes on in a client, in its conversation and on its way; and in this process."""
     conversation: Any = client.conversation
     counts = {name: len(getattr(conversation, name, ())) for name in KEPT}
@@ -142,7 +142,7 @@ def held(client: Client) -> Counts:
     return counts
 
 
-def owned() -> Counts:
+def process_resources() -> Counts:
     """What this process holds in all, with what nobody can reach any more thrown away."""
     gc.collect()
     loop: Any = asyncio.get_running_loop()
@@ -177,17 +177,17 @@ def _words(path: str) -> list[str]:
         return []
 
 
-async def at_rest(look: Callable[[], Counts]) -> Counts:
+async def settled_counts(look: Callable[[], Counts]) -> Counts:
     """What is there once nothing changes any more."""
     counts, same = look(), 0
-    while same < QUIET_LOOKS:
+    while same < QUIET_CHECKS:
         await asyncio.sleep(0.001)
         before, counts = counts, look()
         same = same + 1 if counts == before else 0
     return counts
 
 
-async def rests(look: Callable[[], Counts], before: Counts) -> None:
+async def wait_until_released(look: Callable[[], Counts], before: Counts) -> None:
     """Wait until there is no more than before; fails with what is, where it does not go away."""
     loop = asyncio.get_running_loop()
     latest = loop.time() + REST_S  # no alarm of our own: alarms are counted

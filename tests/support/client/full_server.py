@@ -23,7 +23,7 @@ ROOT = "file:///bench"
 RESOURCE = "bench://vice"
 
 
-def bench(date: str) -> Server:
+def full_server(date: str) -> Server:
     """It speaks one revision alone, so that others have to find out which."""
     server = Server("bench", page_size=2, logging=True, revisions=[date])
 
@@ -75,11 +75,11 @@ def bench(date: str) -> Server:
 async def reachable(transport: str, revision: Revision) -> AsyncGenerator[Any]:
     """What to connect to, for as long as this is entered."""
     if transport == "memory":
-        yield bench(revision.date)
+        yield full_server(revision.date)
     elif transport == "child":
         yield [sys.executable, HERE, revision.date]
     else:
-        site = HttpRunner(HttpApp(bench(revision.date)), port=0)
+        site = HttpRunner(HttpApp(full_server(revision.date)), port=0)
         await site.start()
         try:
             where = f"http://127.0.0.1:{site.port}"
@@ -96,8 +96,8 @@ def joining(target: Any, revision: Revision | None) -> PendingClient:
         target,
         revision=revision and revision.date,
         on_elicit=_colour,
-        on_log=_heard,
-        on_progress=_heard,
+        on_log=_ignored,
+        on_progress=_ignored,
         roots=_roots,
         env={"PYTHONPATH": os.pathsep.join(sys.path)} if isinstance(target, list) else None,
     )
@@ -113,9 +113,9 @@ async def _roots() -> list[str]:
     return [ROOT]
 
 
-async def _heard(*news: Any) -> None:
+async def _ignored(*news: Any) -> None:
     await asyncio.sleep(0)
 
 
 if __name__ == "__main__":
-    bench(sys.argv[1]).run()
+    full_server(sys.argv[1]).run()

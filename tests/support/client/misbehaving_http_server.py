@@ -21,24 +21,32 @@ from colonnade.protocol.revision import Revision, Revisions
 from colonnade.transport.http_client.conversation import HttpConversation
 from colonnade.transport.http_client.pool import HttpPool
 from live import until
-from scripted_http_server import Hand, Heard, Visitor, by_hand, descriptors, head, whole
+from scripted_http_server import (
+    AcceptedConnection,
+    ReceivedRequest,
+    ScriptedHttpServer,
+    descriptors,
+    http_response,
+    response_head,
+    scripted_http_server,
+)
 
 JSON = dict[str, Any]
-Part = Callable[[Visitor, Heard], Awaitable[None]]
+Responder = Callable[[AcceptedConnection, ReceivedRequest], Awaitable[None]]
 SESSION = "session-1"
 # Enough for everything on a busy machine; what is to time out has a time-out of its own.
 PATIENT_S = 60.0
 
 
-def result(heard: Heard, said: JSON | None = None) -> JSON:
+def result(request: ReceivedRequest, said: JSON | None = None) -> JSON:
     """The answer to a request: of a tool, where a test does not say otherwise."""
     words = {"content": [{"type": "text", "text": "done"}], "resultType": "complete"}
-    return {"jsonrpc": "2.0", "id": heard.message["id"], "result": said or words}
+    return {"jsonrpc": "2.0", "id": request.message["id"], "result": said or words}
 
 
 def as_json(message: Any, status: int = 200, *lines: str) -> bytes:
     """A message as a whole answer."""
-    return whole(status, json.dumps(message).encode(), "application/json", *lines)
+    return http_response(status, json.dumps(message).encode(), "application/json", *lines)
 
 
 def opening(revision: Revision) -> JSON:
@@ -50,64 +58,68 @@ def opening(revision: Revision) -> JSON:
     return kept | {"supportedVersions": [revision.date], "capabilities": ALL_OF_IT}
 
 
-class Beast:
+class MisbehavingHttpServer:
     """What is served: the opening, and one part for each request that comes after it."""
 
-    def __init__(self, revision: Revision, play: Part, special: Mapping[str, Part]) -> None:
+    def __init__(
+        self, revision: Revision, respond: Responder, overrides: Mapping[str, Responder]
+    ) -> None:
         self.revision = revision
-        self.play = play
-        self.special = special
+        self.respond = respond
+        self.overrides = overrides
 
-    async def serve(self, visitor: Visitor) -> None:
+    async def serve(self, connection: AcceptedConnection) -> None:
         while True:
-            heard = await visitor.hears()
-            method = heard.message.get("method", "answer") if heard.body else heard.method
-            part = self.special.get(method)
+            request = await connection.receive()
+            method = request.message.get("method", "answer") if request.body else request.method
+            part = self.overrides.get(method)
             if part is not None:
-                await part(visitor, heard)
+                await part(connection, request)
             elif method in ("initialize", "server/discover"):
                 lines = [f"Mcp-Session-Id: {SESSION}"] if method == "initialize" else []
-                await visitor.say(as_json(result(heard, opening(self.revision)), 200, *lines))
-            elif heard.method == "GET":
-                await visitor.say(whole(405))
-            elif heard.method == "DELETE" or "id" not in heard.message or method == "answer":
-                await visitor.say(head(202, "Content-Length: 0"))
+                await connection.send(as_json(result(request, opening(self.revision)), 200, *lines))
+            elif request.method == "GET":
+                await connection.send(http_response(405))
+            elif request.method == "DELETE" or "id" not in request.message or method == "answer":
+                await connection.send(response_head(202, "Content-Length: 0"))
             else:
-                await self.play(visitor, heard)
+                await self.respond(connection, request)
 
 
-async def nothing(visitor: Visitor, heard: Heard) -> None:
+async def no_response(connection: AcceptedConnection, request: ReceivedRequest) -> None:
     """No answer at all."""
-    await visitor.gone()
+    await connection.wait_closed()
 
 
-async def done(visitor: Visitor, heard: Heard) -> None:
+async def tool_result(connection: AcceptedConnection, request: ReceivedRequest) -> None:
     """The answer of a tool."""
-    await visitor.say(as_json(result(heard)))
+    await connection.send(as_json(result(request)))
 
 
 @asynccontextmanager
-async def beast(
+async def misbehaving_server(
     revision: Revision,
-    play: Part = done,
+    respond: Responder = tool_result,
     *,
     answers: InputCallbacks | None = None,
     headers: Mapping[str, str] | None = None,
     opened: bool = True,
     timeout_s: float = PATIENT_S,
-    special: Mapping[str, Part] | None = None,
-) -> AsyncGenerator[tuple[Client, Hand]]:
+    overrides: Mapping[str, Responder] | None = None,
+) -> AsyncGenerator[tuple[Client, ScriptedHttpServer]]:
     """A client of such a server, which is open unless a test wants to see it open.
 
     `special` are parts for methods of the protocol or of HTTP, and for an `answer` of ours.
     """
     pool = HttpPool(environ={})
     before = 0
-    async with by_hand(Beast(revision, play, special or {}).serve) as hand:
+    async with scripted_http_server(
+        MisbehavingHttpServer(revision, respond, overrides or {}).serve
+    ) as server:
         before = descriptors()
         given = list((headers or {}).items())
         client = Client(
-            lambda link, hearer: HttpConversation(link, hearer, pool, hand.url, headers=given),
+            lambda link, hearer: HttpConversation(link, hearer, pool, server.url, headers=given),
             answers,
             info=t.Implementation(name="c", version="1"),
             accepts=Revisions([revision]),
@@ -116,7 +128,7 @@ async def beast(
         try:
             if opened:
                 await client.open(revision)
-            yield client, hand
+            yield client, server
         finally:
             await client.close()
             left = conversation_of(client)
@@ -124,7 +136,7 @@ async def beast(
         await until(
             lambda: left is None or not (left._calls or left._tasks or left._best_effort_posts)
         )
-        await until(lambda: hand.open == 0)
+        await until(lambda: server.open == 0)
         await until(lambda: descriptors() <= before)
 
 

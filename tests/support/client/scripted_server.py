@@ -42,7 +42,7 @@ class Refusal(Exception):
         self.data: JSON | None = None
 
 
-class Hand:
+class ScriptedServer:
     """The reader at the server's end."""
 
     def __init__(self, end: End, revision: Revision, replies: Replies, capabilities: JSON) -> None:
@@ -50,11 +50,11 @@ class Hand:
         self.revision = revision
         self.replies = replies
         self.capabilities = capabilities
-        self.heard: list[JSON] = []
+        self.received: list[JSON] = []
 
     def receive(self, frame: bytes) -> None:
         message: JSON = json.loads(frame)
-        self.heard.append(message)
+        self.received.append(message)
         if "method" in message and "id" in message:
             self._reply(message)
 
@@ -69,12 +69,12 @@ class Hand:
             error: JSON = {"code": no.code, "message": str(no)}
             if no.data is not None:
                 error["data"] = no.data
-            self.say({"jsonrpc": "2.0", "id": message["id"], "error": error})
+            self.send({"jsonrpc": "2.0", "id": message["id"], "error": error})
             return
         if result is not None:
             if not self.revision.handshake:
                 result = {"resultType": "complete"} | result
-            self.say({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            self.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     def _opening(self, method: str) -> JSON | None:
         if method == "initialize":
@@ -87,18 +87,18 @@ class Hand:
             return kept | found | {"_meta": meta}
         return None
 
-    def say(self, message: JSON) -> None:
+    def send(self, message: JSON) -> None:
         self.end.write(json.dumps(message).encode())
 
-    def tell(self, method: str, params: JSON | None = None) -> None:
+    def notify(self, method: str, params: JSON | None = None) -> None:
         message: JSON = {"jsonrpc": "2.0", "method": method}
-        self.say(message | ({"params": params} if params is not None else {}))
+        self.send(message | ({"params": params} if params is not None else {}))
 
     def requests(self, method: str) -> list[JSON]:
         """The requests and notifications of one method so far."""
-        return [one for one in self.heard if one.get("method") == method]
+        return [one for one in self.received if one.get("method") == method]
 
-    async def hears(self, method: str, times: int = 1) -> JSON:
+    async def wait_for(self, method: str, times: int = 1) -> JSON:
         """Wait for a message of the client; the last of this method."""
         await until(lambda: len(self.requests(method)) >= times)
         return self.requests(method)[-1]
@@ -108,7 +108,7 @@ class Hand:
     async def ended(self, timeout_s: float) -> None: ...
 
 
-class Door:
+class ScriptedTransport:
     """A way to servers that are written by hand: behind it stands a new one each time."""
 
     key = None
@@ -122,37 +122,37 @@ class Door:
         self.name = "door"
         self.revision = revision
         self.replies: Replies = replies or {}
-        self.hands: list[Hand] = []
-        self._falling: set[asyncio.Future[None]] = set()
-        self.locked: Exception | None = None
+        self.servers: list[ScriptedServer] = []
+        self._closing: set[asyncio.Future[None]] = set()
+        self.open_error: Exception | None = None
         self.closed = 0
 
     @property
-    def hand(self) -> Hand:
+    def server(self) -> ScriptedServer:
         """The one who stands there now."""
-        return self.hands[-1]
+        return self.servers[-1]
 
     async def open_channel(self, timeout_s: float) -> OpenConversation:
-        if self.locked is not None:
-            raise self.locked
+        if self.open_error is not None:
+            raise self.open_error
         near, far = connected_pair()
         replies = {"ping": lambda params: {}, **self.replies}
-        self.hands.append(Hand(far, self.revision, replies, ALL_OF_IT))
-        far.join(self.hand)
+        self.servers.append(ScriptedServer(far, self.revision, replies, ALL_OF_IT))
+        far.join(self.server)
         return near.open_conversation
 
-    def fall(self, why: str = "the server fell over") -> None:
+    def drop(self, why: str = "the server fell over") -> None:
         """The one who stands there is gone in a moment."""
-        falling = asyncio.ensure_future(self.hand.end.close(why))
-        self._falling.add(falling)
-        falling.add_done_callback(self._falling.discard)
+        falling = asyncio.ensure_future(self.server.end.close(why))
+        self._closing.add(falling)
+        falling.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         self.closed += 1
 
 
 @asynccontextmanager
-async def through(door: Door, **options: Any) -> AsyncGenerator[Client]:
+async def connected_client(door: ScriptedTransport, **options: Any) -> AsyncGenerator[Client]:
     """A client that goes through this door."""
     answers = options.pop("answers", None)
     client = Client(door, answers, info=t.Implementation(name="c", version="1"), **options)
@@ -164,17 +164,19 @@ async def through(door: Door, **options: Any) -> AsyncGenerator[Client]:
 
 
 @asynccontextmanager
-async def by_hand(
+async def scripted_server(
     revision: Revision,
     replies: Replies | None = None,
     *,
     capabilities: JSON | None = None,
     answers: InputCallbacks | None = None,
     **options: Any,
-) -> AsyncGenerator[tuple[Client, Hand]]:
+) -> AsyncGenerator[tuple[Client, ScriptedServer]]:
     """A client that is open, and the hand on the other side."""
     near, far = connected_pair()
-    hand = Hand(far, revision, replies or {}, ALL_OF_IT if capabilities is None else capabilities)
+    hand = ScriptedServer(
+        far, revision, replies or {}, ALL_OF_IT if capabilities is None else capabilities
+    )
     far.join(hand)
     client = Client(
         near.open_conversation,

@@ -47,11 +47,11 @@ class Rejected(Exception):
         self.message: str = error["message"]
 
 
-def nobody(method: str, params: JSON) -> JSON:
+def no_input_expected(method: str, params: JSON) -> JSON:
     raise AssertionError(f"nobody expected {method}: {params}")
 
 
-class Guest:
+class ExampleClient:
     """One client, and the process that it speaks to."""
 
     def __init__(
@@ -59,8 +59,8 @@ class Guest:
     ) -> None:
         self.process = process
         self.revision = revision
-        self.answer: Reply = nobody
-        self.heard: list[JSON] = []
+        self.answer: Reply = no_input_expected
+        self.received: list[JSON] = []
         self.questions: list[tuple[str, JSON]] = []
         self.log_level: str | None = None
         self._errors = errors
@@ -78,17 +78,17 @@ class Guest:
             self._lines.put(line)
         self._lines.put(b"")
 
-    def say(self, message: JSON) -> None:
+    def send_raw(self, message: JSON) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
 
-    def hear(self) -> JSON:
+    def receive(self) -> JSON:
         """The next message; a question in it is answered."""
         line = self._lines.get(timeout=WAIT_S)
         assert line, f"the process ended: {self.errors()}"
         message: JSON = json.loads(line)
-        self.heard.append(message)
+        self.received.append(message)
         if available() and self.revision.date in DATES:
             answers = self._methods.get(message.get("id")) if "method" not in message else None
             found = complaints(Message(Side.SERVER, message, self.revision, answers))
@@ -96,7 +96,7 @@ class Guest:
         if "method" in message and "id" in message:
             assert self.revision.input_requests is InputRequests.AS_REQUEST
             result = self._answer(message)
-            self.say({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            self.send_raw({"jsonrpc": "2.0", "id": message["id"], "result": result})
         return message
 
     def errors(self) -> str:
@@ -119,13 +119,13 @@ class Guest:
                 meta["io.modelcontextprotocol/logLevel"] = self.log_level
             members["_meta"] = members.get("_meta", {}) | meta
         self._methods[self._next] = method
-        self.say({"jsonrpc": "2.0", "id": self._next, "method": method, "params": members})
+        self.send_raw({"jsonrpc": "2.0", "id": self._next, "method": method, "params": members})
         return self._next
 
     def outcome(self, id: int) -> JSON:
         """The answer to a request. Raises `Rejected` for an error."""
         while True:
-            message = self.hear()
+            message = self.receive()
             if message.get("id") == id and "method" not in message:
                 break
         if "error" in message:
@@ -169,21 +169,21 @@ class Guest:
         """The names of all tools, or prompts, that are listed."""
         return [one["name"] for one in self.ask(f"{kind}/list")[kind]]
 
-    def told(self, method: str) -> list[JSON]:
+    def notifications(self, method: str) -> list[JSON]:
         """The params of all notifications of a method so far."""
-        return [one.get("params", {}) for one in self.heard if one.get("method") == method]
+        return [one.get("params", {}) for one in self.received if one.get("method") == method]
 
-    def await_told(self, method: str) -> JSON:
+    def wait_for_notification(self, method: str) -> JSON:
         """The params of the first notification of a method, when it has come."""
-        while not self.told(method):
-            self.hear()
-        return self.told(method)[0]
+        while not self.notifications(method):
+            self.receive()
+        return self.notifications(method)[0]
 
-    def follow(self, **wanted: Any) -> None:
+    def subscribe(self, **wanted: Any) -> None:
         """Ask to hear of changes, in the way of the revision."""
         if self.revision.change_notifications is ChangeNotifications.LISTEN:
             self.send("subscriptions/listen", {"notifications": wanted})
-            self.await_told("notifications/subscriptions/acknowledged")
+            self.wait_for_notification("notifications/subscriptions/acknowledged")
         else:
             for uri in wanted.get("resourceSubscriptions", ()):
                 self.ask("resources/subscribe", {"uri": uri})
@@ -206,7 +206,7 @@ class Guest:
             }
             result = self.ask("initialize", params)
             assert result["protocolVersion"] == self.revision.date
-            self.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            self.send_raw({"jsonrpc": "2.0", "method": "notifications/initialized"})
         else:
             assert self.revision.date in self.ask("server/discover")["supportedVersions"]
 
@@ -219,7 +219,7 @@ class Guest:
 
 
 @contextmanager
-def visit(example: str, revision: Revision, *, errors: str = "") -> Generator[Guest]:
+def run_example(example: str, revision: Revision, *, errors: str = "") -> Generator[ExampleClient]:
     """A guest of an example's process. `errors` are words that it writes to standard error."""
     with tempfile.TemporaryFile() as kept:
         process = subprocess.Popen(
@@ -229,7 +229,7 @@ def visit(example: str, revision: Revision, *, errors: str = "") -> Generator[Gu
             stderr=kept,
         )
         try:
-            guest = Guest(process, kept, revision)
+            guest = ExampleClient(process, kept, revision)
             guest.open()
             yield guest
             guest.close()

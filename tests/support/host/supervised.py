@@ -81,11 +81,11 @@ class Call(NonHttpRequestFields):
     async def hang_up(self) -> None: ...
 
 
-def nobody(question: InputRequest) -> Any:
+def no_input_expected(question: InputRequest) -> Any:
     raise AssertionError(f"asked {question}")
 
 
-class Kept:
+class SupervisedServer:
     """A server, and calls of its tools."""
 
     def __init__(self, supervisor: ServerSupervisor) -> None:
@@ -96,7 +96,7 @@ class Kept:
         self,
         tool: str,
         caller: str = "",
-        on_ask: OnAsk = nobody,
+        on_ask: OnAsk = no_input_expected,
         timeout_s: float | None = None,
         **arguments: Any,
     ) -> str:
@@ -136,9 +136,9 @@ def entry(target: Any, key: str = "odd", **settings: Any) -> ServerEntry:
 
 
 @asynccontextmanager
-async def kept(
+async def supervised(
     kind: str = "legacy", *, target: Any = None, options: dict[str, Any] | None = None, **more: Any
-) -> AsyncGenerator[Kept]:
+) -> AsyncGenerator[SupervisedServer]:
     """A server that is kept; `more` are its settings, `options` those of who keeps it."""
     if kind != "modern":
         more.setdefault("revision", HANDSHAKE)  # which saves a question, and the wait for it
@@ -150,7 +150,7 @@ async def kept(
     }
     supervisor = ServerSupervisor(made, **chosen)
     try:
-        yield Kept(supervisor)
+        yield SupervisedServer(supervisor)
     finally:
         await supervisor.close()
         assert not supervisor.sessions

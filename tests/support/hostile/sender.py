@@ -21,7 +21,7 @@ from http_client import BOTH, Caller, Response, Wire, written
 LEAKS = (b"Traceback", b"colonnade/", b'File "', b"site-packages", b"a secret of the author")
 
 
-class Thrower:
+class HostileSender:
     """A client of one era that sends bytes as they are."""
 
     def __init__(self, port: int, era: Era) -> None:
@@ -114,14 +114,14 @@ def check_answer(answer: Any, want: Want) -> None:
 
 
 @asynccontextmanager
-async def thrower(
+async def hostile_sender(
     era: Era, *, run: RunLimits = DEFAULT_LIMITS, limits: Limits | None = None
-) -> AsyncGenerator[Thrower]:
+) -> AsyncGenerator[HostileSender]:
     """A live server on a free port, and somebody who means it harm."""
     server = make()
     app = server.asgi(limits=limits) if limits is not None else server.asgi()
     async with listening(app, port=0, run_limits=run) as site:
-        found = Thrower(site.port, era)
+        found = HostileSender(site.port, era)
         await found.open()
         server.add_middleware(found.count)
         try:

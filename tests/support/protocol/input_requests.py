@@ -26,7 +26,7 @@ from colonnade.protocol.link.events import RequestFinished, RequestReceived, Sen
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import InputRequests
-from protocol.links import JSON, said
+from protocol.links import JSON, decoded
 
 
 def sample(words: str) -> InputRequest:
@@ -46,18 +46,18 @@ SEAT = elicit("Which seat?")
 BOOK = t.CallToolRequestParams(name="book", arguments=Raw(b'{"flight":"DY 620"}'))
 
 
-def visit(url: str = "https://example.com/in", id: str | None = "e1") -> InputRequest:
+def url_elicitation(url: str = "https://example.com/in", id: str | None = "e1") -> InputRequest:
     return InputRequest(
         t.ElicitRequestParams(message="log in", mode="url", url=url, elicitation_id=id)
     )
 
 
 def sampling(*messages: t.SamplingMessage, **more: Any) -> InputRequest:
-    turns = list(messages) or [said_by("user", t.TextContent(text="hi"))]
+    turns = list(messages) or [sampling_message("user", t.TextContent(text="hi"))]
     return InputRequest(t.CreateMessageRequestParams(messages=turns, max_tokens=1, **more))
 
 
-def said_by(role: t.Role, *blocks: Any) -> t.SamplingMessage:
+def sampling_message(role: t.Role, *blocks: Any) -> t.SamplingMessage:
     content = list(blocks)
     return t.SamplingMessage(role=role, content=content if len(content) > 1 else content[0])
 
@@ -177,7 +177,7 @@ class Table:
     def _say(self, link: DuplexLink, data: bytes | None) -> None:
         if data is None:
             return
-        self.lines.append((link.side, said(data)))
+        self.lines.append((link.side, decoded(data)))
         other = self.server if link is self.client else self.client
         for event in other.receive(data, self.now):
             if isinstance(event, Send):

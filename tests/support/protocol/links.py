@@ -63,13 +63,13 @@ def server_of(
     return DuplexLink(Side.SERVER, Identity(LIBRARY, can), accepts or only(revision))
 
 
-def meet(client: DuplexLink, server: DuplexLink) -> tuple[list[LinkEvent], list[LinkEvent]]:
+def open_both(client: DuplexLink, server: DuplexLink) -> tuple[list[LinkEvent], list[LinkEvent]]:
     """Open the conversation, and let every line arrive; what each side learned."""
     if not client.accepts.handshakes:
         theirs = server.identity.capabilities
         client.adopt(Peer(client.accepts.enveloped[0], theirs, server.identity.info))
         return [], []
-    return hand_over(client, server, from_client=[client.initialize(0.0).data])
+    return deliver(client, server, from_client=[client.initialize(0.0).data])
 
 
 def opened(
@@ -79,11 +79,11 @@ def opened(
 ) -> tuple[DuplexLink, DuplexLink]:
     """Both sides, ready."""
     client, server = client_of(revision, client_can), server_of(revision, server_can)
-    meet(client, server)
+    open_both(client, server)
     return client, server
 
 
-def hand_over(
+def deliver(
     client: DuplexLink,
     server: DuplexLink,
     from_client: list[bytes] | None = None,
@@ -168,20 +168,20 @@ def served(
     return server
 
 
-def said(data: bytes | None) -> Any:
+def decoded(data: bytes | None) -> Any:
     """A line of ours, read by somebody else."""
     assert data is not None
     return json.loads(data)
 
 
-def heard(events: list[LinkEvent]) -> list[Any]:
+def sent_messages(events: list[LinkEvent]) -> list[Any]:
     """All that a link answered."""
-    return [said(data) for data in sends(events)]
+    return [decoded(data) for data in sends(events)]
 
 
 def refusal(events: list[LinkEvent]) -> JSON:
     """The one error that a link answered with."""
-    (answer,) = heard(events)
+    (answer,) = sent_messages(events)
     return answer["error"]
 
 

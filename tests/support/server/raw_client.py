@@ -62,7 +62,7 @@ def decline(method: str, params: JSON) -> JSON:
     return {"action": "decline"}
 
 
-def nobody(method: str, params: JSON) -> JSON:
+def no_input_expected(method: str, params: JSON) -> JSON:
     raise AssertionError(f"nobody expected {method}: {params}")
 
 
@@ -74,14 +74,14 @@ class Client:
         self.can = can
         self.answer = answer
         self.meta = meta
-        self.heard: list[JSON] = []
+        self.received: list[JSON] = []
         self.asked: list[tuple[str, JSON]] = []
         self.rounds = 0
         self.duplex: Duplex
         self._next = 100
         self._methods: dict[Any, str] = {}
         self._waiting: dict[Any, asyncio.Future[JSON]] = {}
-        self._news = asyncio.Condition()
+        self._arrival = asyncio.Condition()
         self._background: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------ the channel
@@ -92,7 +92,7 @@ class Client:
         messages: list[JSON] = message if isinstance(message, list) else [message]
         for one in messages:
             self._check(one)
-            self.heard.append(one)
+            self.received.append(one)
             if "method" in one and "id" in one:
                 self._question(one)
             elif "id" in one and one["id"] in self._waiting:
@@ -105,8 +105,8 @@ class Client:
         """There is always room."""
 
     async def _wake(self) -> None:
-        async with self._news:
-            self._news.notify_all()
+        async with self._arrival:
+            self._arrival.notify_all()
 
     def _check(self, message: JSON) -> None:
         if available() and self.revision.date in DATES:
@@ -116,14 +116,14 @@ class Client:
 
     # ------------------------------------------------------------ what it says
 
-    def say(self, message: Any) -> None:
+    def send_raw(self, message: Any) -> None:
         """Say something, whatever it is."""
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
         self.duplex.receive(data)
 
-    def tell(self, method: str, params: JSON | None = None) -> None:
+    def notify(self, method: str, params: JSON | None = None) -> None:
         message: JSON = {"jsonrpc": "2.0", "method": method}
-        self.say(message | ({"params": params} if params is not None else {}))
+        self.send_raw(message | ({"params": params} if params is not None else {}))
 
     def send(self, method: str, params: JSON | None = None, *, id: Any = None) -> Any:
         """A request, with whatever its revision wants to be said; its id."""
@@ -141,14 +141,16 @@ class Client:
             params["_meta"] = meta
         self._methods[id] = method
         self._waiting[id] = asyncio.get_running_loop().create_future()
-        self.say({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        self.send_raw({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
         return id
 
     async def outcome(self, id: Any) -> JSON:
         """The answer to a request; raises `Rejected` for an error."""
         future = self._waiting.get(id)
         if future is None:
-            message = next(one for one in self.heard if one.get("id") == id and "method" not in one)
+            message = next(
+                one for one in self.received if one.get("id") == id and "method" not in one
+            )
         else:
             async with asyncio.timeout(WAIT_S):
                 message = await future
@@ -190,7 +192,7 @@ class Client:
 
     def _later(self, message: JSON) -> None:
         # Not inside the server's own write: it has not said that it waits yet.
-        asyncio.get_running_loop().call_soon(self.say, message)
+        asyncio.get_running_loop().call_soon(self.send_raw, message)
 
     # ------------------------------------------------------------ the usual things
 
@@ -205,13 +207,13 @@ class Client:
         """The words of a tool's result, which is no error."""
         result = await self.call(tool, arguments)
         assert not result.get("isError"), result
-        return words(result)
+        return text_content(result)
 
     async def failure(self, tool: str, arguments: JSON | None = None) -> str:
         """The words of a tool's error."""
         result = await self.call(tool, arguments)
         assert result.get("isError") is True, result
-        return words(result)
+        return text_content(result)
 
     async def refused(self, tool: str, arguments: Any) -> str:
         """The words for bad arguments, in the way of the revision (D16)."""
@@ -225,27 +227,27 @@ class Client:
     async def read(self, uri: str) -> list[JSON]:
         return (await self.ask("resources/read", {"uri": uri}))["contents"]
 
-    def told(self, method: str) -> list[JSON]:
+    def notifications(self, method: str) -> list[JSON]:
         """The params of all notifications of a method so far."""
-        return [one.get("params", {}) for one in self.heard if one.get("method") == method]
+        return [one.get("params", {}) for one in self.received if one.get("method") == method]
 
     async def until(self, true: Callable[[], Any]) -> None:
         """Wait until something that the server says makes this true."""
-        async with asyncio.timeout(WAIT_S), self._news:
-            await self._news.wait_for(true)
+        async with asyncio.timeout(WAIT_S), self._arrival:
+            await self._arrival.wait_for(true)
 
 
-def words(result: JSON) -> str:
+def text_content(result: JSON) -> str:
     return "".join(block.get("text", "") for block in result["content"])
 
 
 @asynccontextmanager
-async def talk(
+async def raw_client(
     server: Server,
     revision: Revision,
     *,
     can: JSON | None = None,
-    answer: Reply = nobody,
+    answer: Reply = no_input_expected,
     meta: Mapping[str, Any] | None = None,
     principal: str = "",
 ) -> AsyncGenerator[Client]:
@@ -266,7 +268,7 @@ async def talk(
                 "clientInfo": {"name": "talk", "version": "1"},
             }
             await client.outcome(client.send("initialize", params))
-            client.tell("notifications/initialized")
+            client.notify("notifications/initialized")
         try:
             yield client
         finally:

@@ -11,9 +11,9 @@ from colonnade.store.sqlite import SqliteStore
 from store.store_fixture import PATIENCE_S, Clock
 
 
-def play(
+def run_on_file(
     path: Path,
-    scene: Callable[[SqliteStore], Awaitable[None]],
+    body: Callable[[SqliteStore], Awaitable[None]],
     clock: Clock | None = None,
     limits: StoreLimits | None = None,
 ) -> None:
@@ -21,14 +21,14 @@ def play(
         async with asyncio.timeout(PATIENCE_S):
             store = SqliteStore(path, clock=clock or Clock(), limits=limits)
             try:
-                await scene(store)
+                await body(store)
             finally:
                 await store.close()
 
     asyncio.run(whole())
 
 
-def look(path: Path, statement: str) -> list[tuple[object, ...]]:
+def query(path: Path, statement: str) -> list[tuple[object, ...]]:
     """Ask the file itself, when no store of this process has it open."""
     db = sqlite3.connect(path)
     try:

@@ -14,7 +14,7 @@ from colonnade.store.sqlite import SqliteStore
 # Far more than anything here takes; a test that hangs says so.
 PATIENCE_S = 60.0
 
-Scene = Callable[[Store], Awaitable[None]]
+StoreTest = Callable[[Store], Awaitable[None]]
 
 
 class Clock:
@@ -27,39 +27,39 @@ class Clock:
         return self.now
 
 
-class Stage(Protocol):
+class StoreFixture(Protocol):
     """Where scenes are played: with one store, or where that makes sense with two that share."""
 
     clock: Clock
 
     def make(self, limits: StoreLimits | None = None) -> Store: ...
 
-    def play(self, scene: Scene, limits: StoreLimits | None = None) -> None: ...
+    def run(self, body: StoreTest, limits: StoreLimits | None = None) -> None: ...
 
 
-class _Stage:
+class _StoreFixture:
     def __init__(self) -> None:
         self.clock = Clock()
 
     def make(self, limits: StoreLimits | None = None) -> Store:
         raise NotImplementedError
 
-    def play(self, scene: Scene, limits: StoreLimits | None = None) -> None:
+    def run(self, body: StoreTest, limits: StoreLimits | None = None) -> None:
         async def whole() -> None:
             async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as ending:
                 store = self.make(limits)
                 ending.push_async_callback(store.close)
-                await scene(store)
+                await body(store)
 
         asyncio.run(whole())
 
 
-class MemoryStage(_Stage):
+class MemoryStoreFixture(_StoreFixture):
     def make(self, limits: StoreLimits | None = None) -> Store:
         return MemoryStore(clock=self.clock, limits=limits)
 
 
-class SqliteStage(_Stage):
+class SqliteStoreFixture(_StoreFixture):
     """Every store of one stage is on the same file."""
 
     def __init__(self, folder: Path) -> None:

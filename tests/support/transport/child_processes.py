@@ -38,7 +38,7 @@ from live import _watched
 
 P = ParamSpec("P")
 
-ZOO = Path(__file__).with_name("misbehaving_servers.py")
+SCRIPT = Path(__file__).with_name("misbehaving_servers.py")
 # For what must come, on a machine that does other things, too.
 WAIT_S = 60.0
 # For what must not come, and for a child that will not end by itself.
@@ -77,12 +77,12 @@ def _run(loop: str, test: Coroutine[Any, Any, None]) -> None:
         runner.run(_watched(test, 5 * WAIT_S))
 
 
-def zoo(mode: str) -> list[str]:
+def misbehaving_server(mode: str) -> list[str]:
     """The command of one of the zoo."""
-    return [sys.executable, "-I", "-S", str(ZOO), mode]
+    return [sys.executable, "-I", "-S", str(SCRIPT), mode]
 
 
-class Nobody:
+class SilentClient:
     """A client that is asked nothing."""
 
     def __init__(self) -> None:
@@ -99,47 +99,53 @@ class Nobody:
         self.ended += 1
 
 
-class Stage:
+class ChildConversation:
     """A child, and the conversation with it."""
 
-    def __init__(self, child: Child, heard: list[str]) -> None:
+    def __init__(self, child: Child, stderr_lines: list[str]) -> None:
         self.child = child
-        self.heard = heard
-        self.hearer = Nobody()
+        self.stderr_lines = stderr_lines
+        self.client = SilentClient()
         info = t.Implementation(name="c", version="1")
         link = DuplexLink(Side.CLIENT, Identity(info, t.ClientCapabilities()))
         link.adopt(JULY_2026)
-        self.held: ClientDuplex = child.open_conversation(link, self.hearer)
+        self.duplex: ClientDuplex = child.open_conversation(link, self.client)
 
     async def call(self, tool: str = "git_log", timeout_s: float = WAIT_S) -> str:
         """The text of a tool's answer."""
         params = t.CallToolRequestParams(name=tool)
-        raw = await self.held.request("tools/call", params, timeout_s)
+        raw = await self.duplex.request("tools/call", params, timeout_s)
         return "".join(one["text"] for one in msgspec.json.decode(raw)["content"])
 
     async def ready(self) -> None:
         """Wait until the child says on its standard error that it is."""
-        await until(lambda: "ready" in self.heard)
+        await until(lambda: "ready" in self.stderr_lines)
 
     @property
-    def word(self) -> bytes:
-        return self.child._command.word.encode()
+    def mark(self) -> bytes:
+        return self.child._command.mark.encode()
 
 
 @asynccontextmanager
-async def staged(mode: str, *, grace_s: float = SHORT_S, **options: Any) -> AsyncGenerator[Stage]:
+async def child_conversation(
+    mode: str, *, grace_s: float = SHORT_S, **options: Any
+) -> AsyncGenerator[ChildConversation]:
     """One of the zoo, to whom one can speak; afterwards nothing is left of it."""
-    heard: list[str] = []
+    stderr_lines: list[str] = []
     with nothing_left():
         child = await start_child(
-            zoo(mode), name="git", grace_s=grace_s, on_stderr=heard.append, **options
+            misbehaving_server(mode),
+            name="git",
+            grace_s=grace_s,
+            on_stderr=stderr_lines.append,
+            **options,
         )
-        stage = Stage(child, heard)
+        conversation = ChildConversation(child, stderr_lines)
         try:
-            yield stage
+            yield conversation
         finally:
             await child.close("the test ended")
-            assert alive(child.pid, stage.word) == set()
+            assert alive(child.pid, conversation.mark) == set()
 
 
 def alive(group: int, word: bytes = b"") -> set[int]:

@@ -15,7 +15,7 @@ from colonnade.transport.http_client import connect as http_routes
 from colonnade.transport.http_client.connect import MAX_ADDRESSES, HappyEyeballs, interleaved
 from colonnade.transport.http_client.pool import HttpPool
 from live import live, until
-from scripted_http_server import by_hand, descriptors, head
+from scripted_http_server import descriptors, response_head, scripted_http_server
 
 NAME = "somewhere.test"
 # Far below what a pool waits for a connection, far above what a busy machine needs for one.
@@ -65,17 +65,17 @@ async def pooled() -> AsyncGenerator[HttpPool]:
     await until(lambda: descriptors() <= before)
 
 
-async def answer(visitor: Any) -> None:
+async def answer(connection: Any) -> None:
     while True:
-        await visitor.hears()
-        await visitor.say(head(204, "Content-Length: 0"))
+        await connection.hears()
+        await connection.say(response_head(204, "Content-Length: 0"))
 
 
 @live
 async def test_an_address_that_says_nothing_costs_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     with dead() as nowhere:
-        async with by_hand(answer) as hand:
-            there = hand.url.removeprefix("http://127.0.0.1:").partition("/")[0]
+        async with scripted_http_server(answer) as server:
+            there = server.url.removeprefix("http://127.0.0.1:").partition("/")[0]
             for places in ((nowhere, nowhere), (nowhere, refusing(), nowhere)):
                 leads_to(monkeypatch, *places, ("127.0.0.1", int(there)))
                 async with pooled() as pool, asyncio.timeout(FAST_S):
@@ -122,8 +122,8 @@ async def test_when_nobody_resolves_any_more_the_last_address_is_good(
     def ended(*_: Any, **__: Any) -> Any:
         raise RuntimeError("cannot schedule new futures after shutdown")
 
-    async with by_hand(answer) as hand:
-        port = int(hand.url.removeprefix("http://127.0.0.1:").partition("/")[0])
+    async with scripted_http_server(answer) as server:
+        port = int(server.url.removeprefix("http://127.0.0.1:").partition("/")[0])
         leads_to(monkeypatch, ("127.0.0.1", port))
         routes = HappyEyeballs()
         for _ in range(2):

@@ -28,21 +28,21 @@ from colonnade.transport.http_client.legacy_sse import SseStream
 from colonnade.transport.http_client.pool import HttpPool
 from live import Records, live, until
 from scripted_http_server import (
-    Hand,
-    Heard,
-    Visitor,
-    by_hand,
+    AcceptedConnection,
+    ReceivedRequest,
+    ScriptedHttpServer,
     chunk,
     descriptors,
     events,
+    http_response,
+    scripted_http_server,
     stream,
-    whole,
 )
 
 TOLD = b"event: endpoint\ndata: /messages?session_id=s3cret\n\n"
 SOON_S = 0.2
 DONE: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
-Taking = Callable[["Older", Visitor, Heard], Awaitable[None]]
+Taking = Callable[["Older", AcceptedConnection, ReceivedRequest], Awaitable[None]]
 
 
 class Older:
@@ -54,47 +54,49 @@ class Older:
         self.revision = revision
         self.take = take
         self.first = first
-        self.streams: list[Visitor] = []
+        self.streams: list[AcceptedConnection] = []
 
-    async def serve(self, visitor: Visitor) -> None:
+    async def serve(self, connection: AcceptedConnection) -> None:
         while True:
-            heard = await visitor.hears()
-            if heard.method == "GET":
-                self.streams.append(visitor)
-                await visitor.say(stream(), chunk(self.first))
-                await visitor.gone()
+            request = await connection.receive()
+            if request.method == "GET":
+                self.streams.append(connection)
+                await connection.send(stream(), chunk(self.first))
+                await connection.wait_closed()
                 return
-            method = heard.message.get("method")
+            method = request.message.get("method")
             if self.take is not None and method not in ("initialize", "notifications/initialized"):
-                await self.take(self, visitor, heard)
+                await self.take(self, connection, request)
                 continue
-            await visitor.say(whole(202, b"Accepted", "text/plain"))
-            if "id" in heard.message and method is not None:
-                await self.answer(heard)
+            await connection.send(http_response(202, b"Accepted", "text/plain"))
+            if "id" in request.message and method is not None:
+                await self.answer(request)
 
-    async def answer(self, heard: Heard, result: dict[str, Any] | None = None) -> None:
+    async def answer(self, request: ReceivedRequest, result: dict[str, Any] | None = None) -> None:
         opened = {"protocolVersion": self.revision.date, "serverInfo": INFO}
         opened |= {"capabilities": ALL_OF_IT}
-        said = result or (opened if heard.message["method"] == "initialize" else DONE)
-        await self.say({"jsonrpc": "2.0", "id": heard.message["id"], "result": said})
+        said = result or (opened if request.message["method"] == "initialize" else DONE)
+        await self.say({"jsonrpc": "2.0", "id": request.message["id"], "result": said})
 
     async def say(self, *messages: Any) -> None:
         said = b"".join(b"event: message\n" + events(one) for one in messages)
-        await self.streams[-1].say(chunk(said))
+        await self.streams[-1].send(chunk(said))
 
 
 @asynccontextmanager
 async def older(
     server: Older | None = None, *, open: bool = True, answers: InputCallbacks | None = None
-) -> AsyncGenerator[tuple[Client, Hand, Older]]:
+) -> AsyncGenerator[tuple[Client, ScriptedHttpServer, Older]]:
     """A client on the stream of such a server; nothing is left when it is over."""
     server = server or Older()
     pool = HttpPool(environ={})
-    async with by_hand(server.serve) as hand:
+    async with scripted_http_server(server.serve) as http_server:
         before = descriptors()
         try:
             line = await SseStream.open(
-                pool, hand.url.replace("/mcp", "/sse"), headers=[("Authorization", "Bearer x")]
+                pool,
+                http_server.url.replace("/mcp", "/sse"),
+                headers=[("Authorization", "Bearer x")],
             )
             client = Client(
                 line.open_conversation,
@@ -105,13 +107,13 @@ async def older(
             try:
                 if open:
                     await client.open(server.revision)
-                yield client, hand, server
+                yield client, http_server, server
             finally:
                 await client.close()
         finally:
             await pool.close()
         assert line._tasks == set()
-        await until(lambda: hand.open == 0)
+        await until(lambda: http_server.open == 0)
         await until(lambda: descriptors() <= before)
 
 
@@ -123,17 +125,17 @@ async def older(
 async def test_messages_are_posted_where_the_server_said_and_answers_come_on_the_stream(
     revision: Revision,
 ) -> None:
-    async with older(Older(revision)) as (client, hand, _):
+    async with older(Older(revision)) as (client, server, _):
         assert client.revision == revision.date
         assert (await client.call_tool("t")).text == "done"
         answers = await asyncio.gather(*(client.call_tool("t") for _ in range(20)))
         assert {one.text for one in answers} == {"done"}
-    get, *posts = hand.heard
+    get, *posts = server.received
     assert (get.method, get.path) == ("GET", "/sse")
     assert get.headers["accept"] == "text/event-stream"
     assert {(one.method, one.path) for one in posts} == {("POST", "/messages?session_id=s3cret")}
     assert {one.headers["content-type"] for one in posts} == {"application/json"}
-    assert {one.headers["authorization"] for one in hand.heard} == {"Bearer x"}
+    assert {one.headers["authorization"] for one in server.received} == {"Bearer x"}
     methods = [one.message["method"] for one in posts]
     assert methods == ["initialize", "notifications/initialized", *["tools/call"] * 21]
     version = revision.date if revision.http.version_header else None
@@ -152,11 +154,11 @@ WAYS = {
 @live
 async def test_where_to_post_may_be_said_in_every_way(way: str) -> None:
     class Here(Older):
-        async def serve(self, visitor: Visitor) -> None:
+        async def serve(self, connection: AcceptedConnection) -> None:
             host = f"127.0.0.1:{hand_port()}".encode()
             place = WAYS[way] % host if b"%b" in WAYS[way] else WAYS[way]
             self.first = b": hello\n\nevent: endpoint\ndata: " + place + b"\n\n"
-            await super().serve(visitor)
+            await super().serve(connection)
 
     ports: list[int] = []
 
@@ -165,16 +167,16 @@ async def test_where_to_post_may_be_said_in_every_way(way: str) -> None:
 
     server = Here()
     pool = HttpPool(environ={})
-    async with by_hand(server.serve) as hand:
-        ports.append(hand.port)
-        line = await SseStream.open(pool, hand.url)
+    async with scripted_http_server(server.serve) as http_server:
+        ports.append(http_server.port)
+        line = await SseStream.open(pool, http_server.url)
         client = Client(line.open_conversation, info=t.Implementation(name="c", version="1"))
         await client.open(NOVEMBER_2024)
         assert (await client.call_tool("t")).text == "done"
         await client.close()
         await pool.close()
     wanted = "/mcp?x=messages" if way == "a query alone" else "/messages"
-    assert {one.path for one in hand.heard if one.method == "POST"} == {wanted}
+    assert {one.path for one in http_server.received if one.method == "POST"} == {wanted}
 
 
 @live
@@ -191,16 +193,16 @@ async def test_what_came_with_the_first_event_is_heard_too() -> None:
 
 @live
 async def test_questions_and_their_answers_use_the_same_stream() -> None:
-    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(whole(202))
-        if heard.message.get("method") == "tools/call":
-            asked.append(heard)
+    async def take(server: Older, connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.send(http_response(202))
+        if request.message.get("method") == "tools/call":
+            asked.append(request)
             await server.say({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
-        elif heard.message.get("id") == "q":
-            uri = heard.message["result"]["roots"][0]["uri"]
+        elif request.message.get("id") == "q":
+            uri = request.message["result"]["roots"][0]["uri"]
             await server.answer(asked[0], {"content": [{"type": "text", "text": uri}]})
 
-    asked: list[Heard] = []
+    asked: list[ReceivedRequest] = []
     async with older(Older(take=take), answers=InputCallbacks(roots=["/tmp"])) as (client, _, _):
         assert (await client.call_tool("t")).text == "file:///tmp"
 
@@ -212,14 +214,14 @@ async def test_a_server_that_answers_a_post_only_when_it_is_done_may_ask_before_
     monkeypatch.setattr(http_sse_client, "ORDER_S", SOON_S)
     answered = asyncio.Event()
 
-    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
-        if heard.message.get("method") == "tools/call":
+    async def take(server: Older, connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        if request.message.get("method") == "tools/call":
             await server.say({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
             await answered.wait()
-            await server.answer(heard)
+            await server.answer(request)
         else:
             answered.set()
-        await visitor.say(whole(202))
+        await connection.send(http_response(202))
 
     async with older(Older(take=take), answers=InputCallbacks(roots=["/tmp"])) as (client, _, _):
         assert (await client.call_tool("t")).text == "done"
@@ -227,35 +229,35 @@ async def test_a_server_that_answers_a_post_only_when_it_is_done_may_ask_before_
 
 @live
 async def test_giving_up_is_told_and_a_time_out_too() -> None:
-    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(whole(202))
+    async def take(server: Older, connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.send(http_response(202))
 
-    async with older(Older(take=take)) as (client, hand, _):
+    async with older(Older(take=take)) as (client, http_server, _):
         calling = asyncio.create_task(client.call_tool("t"))
-        await until(lambda: bool(hand.posts("tools/call")))
+        await until(lambda: bool(http_server.posts("tools/call")))
         calling.cancel()
         await asyncio.wait([calling])
         assert calling.cancelled()
-        await until(lambda: len(hand.posts("notifications/cancelled")) == 1)
+        await until(lambda: len(http_server.posts("notifications/cancelled")) == 1)
         with pytest.raises(TimedOut, match="no answer to tools/call within"):
             await client.call_tool("t", timeout_s=SOON_S)
-        await until(lambda: len(hand.posts("notifications/cancelled")) == 2)
-        asked = [one["id"] for one in hand.posts("tools/call")]
-        told = [one["params"]["requestId"] for one in hand.posts("notifications/cancelled")]
+        await until(lambda: len(http_server.posts("notifications/cancelled")) == 2)
+        asked = [one["id"] for one in http_server.posts("tools/call")]
+        told = [one["params"]["requestId"] for one in http_server.posts("notifications/cancelled")]
         assert told == asked
 
 
 # ---------------------------------------------------------------- no such stream
 
 
-async def opened(play: Any, **options: Any) -> BaseException | None:
+async def opened(handler: Any, **options: Any) -> BaseException | None:
     """What comes of opening a stream at a server that does this."""
     pool = HttpPool(environ={})
-    async with by_hand(play) as hand:
+    async with scripted_http_server(handler) as server:
         try:
-            line = await SseStream.open(pool, hand.url, **options)
+            line = await SseStream.open(pool, server.url, **options)
         except ColonnadeError as error:
-            await until(lambda: hand.open == 0 or pool.idle > 0)
+            await until(lambda: server.open == 0 or pool.idle > 0)
             return error
         finally:
             await pool.close()
@@ -264,13 +266,13 @@ async def opened(play: Any, **options: Any) -> BaseException | None:
 
 
 def saying(*data: bytes) -> Any:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(*data)
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(*data)
         if data and b"Content-Length" not in data[0]:
-            await visitor.reader.read()
+            await connection.reader.read()
 
-    return play
+    return handler
 
 
 def pointing(place: bytes) -> Any:
@@ -278,12 +280,16 @@ def pointing(place: bytes) -> Any:
 
 
 NONE: dict[str, tuple[Any, type[ColonnadeError], str]] = {
-    "no stream": (saying(whole(405)), RemoteProtocolError, "answered GET with 405"),
-    "a page": (saying(whole(200, b"<p>", "text/html")), RemoteProtocolError, "200 and text/html"),
-    "a login": (saying(whole(401)), LoginRequired, "authentication required"),
-    "busy": (saying(whole(503)), ConnectionLost, "answered GET with 503; try again later"),
+    "no stream": (saying(http_response(405)), RemoteProtocolError, "answered GET with 405"),
+    "a page": (
+        saying(http_response(200, b"<p>", "text/html")),
+        RemoteProtocolError,
+        "200 and text/html",
+    ),
+    "a login": (saying(http_response(401)), LoginRequired, "authentication required"),
+    "busy": (saying(http_response(503)), ConnectionLost, "answered GET with 503; try again later"),
     "moved": (
-        saying(whole(307, b"", "", "Location: http://elsewhere.test/")),
+        saying(http_response(307, b"", "", "Location: http://elsewhere.test/")),
         RemoteProtocolError,
         "redirects to http://elsewhere.test, which is another server",
     ),
@@ -327,8 +333,8 @@ NONE: dict[str, tuple[Any, type[ColonnadeError], str]] = {
 @pytest.mark.parametrize("name", list(NONE))
 @live
 async def test_what_is_no_such_stream_is_said_so(name: str) -> None:
-    play, kind, words = NONE[name]
-    error = await opened(play, timeout_s=SOON_S if kind is TimedOut else 60)
+    handler, kind, words = NONE[name]
+    error = await opened(handler, timeout_s=SOON_S if kind is TimedOut else 60)
     assert isinstance(error, kind), error
     assert words in str(error)
 
@@ -356,16 +362,20 @@ async def test_a_stream_has_one_conversation() -> None:
 
 
 REFUSALS: dict[str, tuple[bytes, type[ColonnadeError], str]] = {
-    "gone": (whole(404), RemoteProtocolError, "answered a message with 404"),
-    "who": (whole(401), LoginRequired, "answered a message with 401"),
-    "busy": (whole(503), ConnectionLost, "answered a message with 503"),
+    "gone": (http_response(404), RemoteProtocolError, "answered a message with 404"),
+    "who": (http_response(401), LoginRequired, "answered a message with 401"),
+    "busy": (http_response(503), ConnectionLost, "answered a message with 503"),
     "an error": (
-        whole(400, b'{"jsonrpc":"2.0","error":{"code":-32600,"message":"what?"}}'),
+        http_response(400, b'{"jsonrpc":"2.0","error":{"code":-32600,"message":"what?"}}'),
         RemoteError,
         "what? (-32600)",
     ),
     "cut": (b"", ConnectionLost, "the server closed the connection"),
-    "moved": (whole(302, b"", "", "Location: /x"), RemoteProtocolError, "it has moved to '/x'"),
+    "moved": (
+        http_response(302, b"", "", "Location: /x"),
+        RemoteProtocolError,
+        "it has moved to '/x'",
+    ),
 }
 
 
@@ -374,15 +384,15 @@ REFUSALS: dict[str, tuple[bytes, type[ColonnadeError], str]] = {
 async def test_a_post_that_is_refused_ends_its_call_and_no_other(name: str) -> None:
     said, kind, words = REFUSALS[name]
 
-    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
-        if heard.message.get("params", {}).get("name") != "bad":
-            await visitor.say(whole(202))
-            if heard.message.get("params", {}).get("name") == "good":
-                await server.answer(heard)
+    async def take(server: Older, connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        if request.message.get("params", {}).get("name") != "bad":
+            await connection.send(http_response(202))
+            if request.message.get("params", {}).get("name") == "good":
+                await server.answer(request)
         elif said:
-            await visitor.say(said)
+            await connection.send(said)
         else:
-            visitor.abort()
+            connection.abort()
 
     async with older(Older(take=take)) as (client, _, server):
         waiting = asyncio.create_task(client.call_tool("slow"))
@@ -399,8 +409,10 @@ async def test_a_post_that_is_refused_ends_its_call_and_no_other(name: str) -> N
 
 @live
 async def test_a_notice_that_is_refused_is_logged() -> None:
-    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(whole(400 if "id" not in heard.message else 202, b"no", "text/plain"))
+    async def take(server: Older, connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.send(
+            http_response(400 if "id" not in request.message else 202, b"no", "text/plain")
+        )
 
     with Records("colonnade.transport") as records:
         async with older(Older(take=take)) as (client, _, _):
@@ -413,12 +425,12 @@ async def test_a_notice_that_is_refused_is_logged() -> None:
 @live
 async def test_an_opening_that_is_refused_ends_it() -> None:
     class Refusing(Older):
-        async def serve(self, visitor: Visitor) -> None:
-            heard = await visitor.hears()
-            if heard.method == "GET":
-                await visitor.say(stream(), chunk(TOLD))
-                await visitor.gone()
-            await visitor.say(whole(403))
+        async def serve(self, connection: AcceptedConnection) -> None:
+            request = await connection.receive()
+            if request.method == "GET":
+                await connection.send(stream(), chunk(TOLD))
+                await connection.wait_closed()
+            await connection.send(http_response(403))
 
     async with older(Refusing(), open=False) as (client, _, _):
         with pytest.raises(ColonnadeError, match="answered a message with 403"):
@@ -437,13 +449,13 @@ ENDINGS = {
 @pytest.mark.parametrize("name", list(ENDINGS))
 @live
 async def test_where_the_stream_ends_all_ends_at_once(name: str) -> None:
-    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(whole(202))
-        if len(hand.posts("tools/call")) == 3:
+    async def take(server: Older, connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.send(http_response(202))
+        if len(http_server.posts("tools/call")) == 3:
             line = server.streams[-1]
-            await line.say(ENDINGS[name]) if ENDINGS[name] else line.abort()
+            await line.send(ENDINGS[name]) if ENDINGS[name] else line.abort()
 
-    async with older(Older(take=take)) as (client, hand, _):
+    async with older(Older(take=take)) as (client, http_server, _):
         began = asyncio.get_running_loop().time()
         calls = await asyncio.gather(
             *(client.call_tool("t") for _ in range(3)), return_exceptions=True
@@ -459,17 +471,17 @@ async def test_where_the_stream_ends_all_ends_at_once(name: str) -> None:
 
 @live
 async def test_leaving_closes_the_stream_and_ends_whoever_waits() -> None:
-    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
-        await visitor.gone()
+    async def take(server: Older, connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.wait_closed()
 
-    async with older(Older(take=take)) as (client, hand, server):
+    async with older(Older(take=take)) as (client, http_server, server):
         calls = [asyncio.create_task(client.call_tool("t")) for _ in range(3)]
-        await until(lambda: bool(hand.posts("tools/call")))
+        await until(lambda: bool(http_server.posts("tools/call")))
         await asyncio.gather(client.close(), client.close())
         for call in calls:
             with pytest.raises(ConnectionLost, match="the client was closed during 't'"):
                 await call
-        await until(lambda: hand.open == 0)
+        await until(lambda: http_server.open == 0)
         assert len(server.streams) == 1
 
 
@@ -477,29 +489,29 @@ async def test_leaving_closes_the_stream_and_ends_whoever_waits() -> None:
 async def test_a_stream_that_nobody_carries_on_can_be_closed() -> None:
     server = Older()
     pool = HttpPool(environ={})
-    async with by_hand(server.serve) as hand:
-        line = await SseStream.open(pool, hand.url)
+    async with scripted_http_server(server.serve) as http_server:
+        line = await SseStream.open(pool, http_server.url)
         await line.close()
         await line.close()
-        await until(lambda: hand.open == 0)
+        await until(lambda: http_server.open == 0)
         await pool.close()
 
 
 @live
 async def test_giving_up_while_a_stream_is_opened_leaves_nothing() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(stream())
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(stream())
+        await connection.wait_closed()
 
     pool = HttpPool(environ={})
-    async with by_hand(play) as hand:
-        opening = asyncio.create_task(SseStream.open(pool, hand.url))
-        await hand.hears(1)
+    async with scripted_http_server(handler) as server:
+        opening = asyncio.create_task(SseStream.open(pool, server.url))
+        await server.wait_for_requests(1)
         opening.cancel()
         await asyncio.wait([opening])
         assert opening.cancelled()
-        await until(lambda: hand.open == 0)
+        await until(lambda: server.open == 0)
         await pool.close()
 
 
@@ -508,8 +520,8 @@ async def test_what_a_server_does_not_take_is_bounded(monkeypatch: pytest.Monkey
     monkeypatch.setattr(http_sse_client, "MAX_UNSENT_BYTES", 10_000)
     monkeypatch.setattr(http_sse_client, "DRAIN_BYTES", 1_000)
 
-    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
-        await visitor.gone()
+    async def take(server: Older, connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.wait_closed()
 
     async with older(Older(take=take)) as (client, _, _):
         calls = [

@@ -18,16 +18,16 @@ from live import live, until
 from scripted_http_server import (
     LIMIT,
     OK,
-    Visitor,
-    answering,
-    by_hand,
+    AcceptedConnection,
+    answer_every_request,
     chunk,
     descriptors,
     either_loop,
     fetch,
-    head,
+    http_response,
     pooled,
-    whole,
+    response_head,
+    scripted_http_server,
 )
 
 # ---------------------------------------------------------------- what is sent
@@ -35,18 +35,18 @@ from scripted_http_server import (
 
 @either_loop
 async def test_a_request_is_written_as_it_was_given() -> None:
-    async with by_hand(answering) as hand, pooled() as pool:
-        url = f"{hand.url}?a=1&b=%20#part"
+    async with scripted_http_server(answer_every_request) as server, pooled() as pool:
+        url = f"{server.url}?a=1&b=%20#part"
         async with await pool.send("POST", url, [("X-One", "1"), ("x-two", "zwei \xfc")], b"body"):
             pass
-        async with await pool.send("DELETE", hand.url, []):
+        async with await pool.send("DELETE", server.url, []):
             pass
-    posted, deleted = hand.heard
+    posted, deleted = server.received
     assert posted.method == "POST"
     assert posted.path == "/mcp?a=1&b=%20"
     assert posted.body == b"body"
     assert posted.headers == {
-        "host": f"127.0.0.1:{hand.port}",
+        "host": f"127.0.0.1:{server.port}",
         "x-one": "1",
         "x-two": "zwei \xfc",
         "content-length": "4",
@@ -60,56 +60,56 @@ async def test_a_request_is_written_as_it_was_given() -> None:
 
 @either_loop
 async def test_a_connection_is_used_again_and_a_second_one_only_beside_it() -> None:
-    async with by_hand(answering) as hand, pooled() as pool:
+    async with scripted_http_server(answer_every_request) as server, pooled() as pool:
         for _ in range(3):
-            await fetch(pool, hand.url)
-        assert (hand.visits, pool.idle) == (1, 1)
-        await asyncio.gather(*(fetch(pool, hand.url) for _ in range(4)))
-        assert (hand.visits, pool.idle) == (4, 4)
+            await fetch(pool, server.url)
+        assert (server.connection_count, pool.idle) == (1, 1)
+        await asyncio.gather(*(fetch(pool, server.url) for _ in range(4)))
+        assert (server.connection_count, pool.idle) == (4, 4)
 
 
 @either_loop
 async def test_only_so_many_connections_are_kept() -> None:
     many = http_client.IDLE_CONNECTIONS + 3
-    async with by_hand(answering) as hand, pooled() as pool:
-        answers = await asyncio.gather(*(pool.send("GET", hand.url, []) for _ in range(many)))
+    async with scripted_http_server(answer_every_request) as server, pooled() as pool:
+        answers = await asyncio.gather(*(pool.send("GET", server.url, []) for _ in range(many)))
         for answer in answers:
             assert await answer.read_all(LIMIT) == b"ok"
         for answer in answers:
             answer.close()
         assert pool.idle == http_client.IDLE_CONNECTIONS
-        await until(lambda: hand.open == http_client.IDLE_CONNECTIONS)
+        await until(lambda: server.open == http_client.IDLE_CONNECTIONS)
 
 
 @either_loop
 async def test_a_connection_that_was_idle_for_long_is_closed_and_not_used() -> None:
-    async with by_hand(answering) as hand, pooled(idle_s=0.05) as pool:
-        await fetch(pool, hand.url)
-        await until(lambda: pool.idle == 0 and hand.open == 0)
-        await fetch(pool, hand.url)
-        assert hand.visits == 2
+    async with scripted_http_server(answer_every_request) as server, pooled(idle_s=0.05) as pool:
+        await fetch(pool, server.url)
+        await until(lambda: pool.idle == 0 and server.open == 0)
+        await fetch(pool, server.url)
+        assert server.connection_count == 2
 
 
 @live
 async def test_a_connection_is_too_old_even_before_anybody_has_tidied_up() -> None:
-    async with by_hand(answering) as hand, pooled(idle_s=3600) as pool:
-        await fetch(pool, hand.url)
+    async with scripted_http_server(answer_every_request) as server, pooled(idle_s=3600) as pool:
+        await fetch(pool, server.url)
         pool._idle_s = 0.0
-        await fetch(pool, hand.url)
-        assert hand.visits == 2
+        await fetch(pool, server.url)
+        assert server.connection_count == 2
 
 
 @either_loop
 async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(OK)
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(OK)
 
-    async with by_hand(play) as hand, pooled() as pool:
+    async with scripted_http_server(handler) as server, pooled() as pool:
         for _ in range(3):
-            assert await fetch(pool, hand.url) == (200, b"ok")
+            assert await fetch(pool, server.url) == (200, b"ok")
             await until(lambda: pool.idle == 0)
-        assert hand.visits == 3
+        assert server.connection_count == 3
 
 
 @either_loop
@@ -142,27 +142,29 @@ async def test_a_connection_whose_end_the_loop_has_not_seen_yet_is_not_used_agai
 
 @either_loop
 async def test_a_server_may_say_that_it_closes() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(whole(200, b"ok", "text/plain", "Connection: close"))
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(http_response(200, b"ok", "text/plain", "Connection: close"))
+        await connection.wait_closed()
 
-    async with by_hand(play) as hand, pooled() as pool:
-        assert await fetch(pool, hand.url) == (200, b"ok")
-        assert await fetch(pool, hand.url) == (200, b"ok")
-        assert (hand.visits, pool.idle) == (2, 0)
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        assert await fetch(pool, server.url) == (200, b"ok")
+        assert await fetch(pool, server.url) == (200, b"ok")
+        assert (server.connection_count, pool.idle) == (2, 0)
 
 
 @either_loop
 async def test_an_offer_to_speak_something_else_is_only_an_offer() -> None:
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         while True:
-            await visitor.hears()
-            await visitor.say(whole(200, b"ok", "", "Connection: Upgrade", "Upgrade: h2c"))
+            await connection.receive()
+            await connection.send(
+                http_response(200, b"ok", "", "Connection: Upgrade", "Upgrade: h2c")
+            )
 
-    async with by_hand(play) as hand, pooled() as pool:
-        assert await fetch(pool, hand.url) == (200, b"ok")
-        assert await fetch(pool, hand.url) == (200, b"ok")
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        assert await fetch(pool, server.url) == (200, b"ok")
+        assert await fetch(pool, server.url) == (200, b"ok")
 
 
 SURPLUS = {
@@ -181,34 +183,34 @@ async def test_a_server_that_says_more_than_it_was_asked_is_not_heard_again(
     """Who could slip an answer in would answer the next request for the server."""
     spoken = asyncio.Event()
 
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
         if late:
-            await visitor.say(OK)
+            await connection.send(OK)
             await spoken.wait()
-            await visitor.say(surplus)
+            await connection.send(surplus)
         else:
-            await visitor.say(OK, surplus)
-        await visitor.gone()
+            await connection.send(OK, surplus)
+        await connection.wait_closed()
 
-    async with by_hand(play) as hand, pooled(idle_s=3600) as pool:
-        assert await fetch(pool, hand.url) == (200, b"ok")
+    async with scripted_http_server(handler) as server, pooled(idle_s=3600) as pool:
+        assert await fetch(pool, server.url) == (200, b"ok")
         spoken.set()
-        await until(lambda: hand.open == 0)
-        assert hand.left.is_set()
+        await until(lambda: server.open == 0)
+        assert server.client_closed.is_set()
         assert pool.idle == 0
 
 
 @either_loop
 async def test_a_connection_with_a_request_that_was_not_read_is_not_used_again() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.reader.readuntil(b"\r\n\r\n")
-        cast("asyncio.Transport", visitor.writer.transport).pause_reading()
-        await visitor.say(whole(413, b"too much"))
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.reader.readuntil(b"\r\n\r\n")
+        cast("asyncio.Transport", connection.writer.transport).pause_reading()
+        await connection.send(http_response(413, b"too much"))
         await asyncio.sleep(3600)
 
-    async with by_hand(play) as hand, pooled() as pool:
-        async with await pool.send("POST", hand.url, [], b"x" * 50_000_000) as answer:
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        async with await pool.send("POST", server.url, [], b"x" * 50_000_000) as answer:
             assert answer.status == 413
             assert await answer.read_all(LIMIT) == b"too much"
         assert pool.idle == 0
@@ -218,23 +220,25 @@ async def test_a_connection_with_a_request_that_was_not_read_is_not_used_again()
 async def test_an_answer_that_is_left_before_its_end_may_end_by_itself() -> None:
     ending = asyncio.Event()
 
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         while True:
-            await visitor.hears()
-            await visitor.say(head(200, "Transfer-Encoding: chunked"), chunk(b"all there is"))
+            await connection.receive()
+            await connection.send(
+                response_head(200, "Transfer-Encoding: chunked"), chunk(b"all there is")
+            )
             await ending.wait()
-            await visitor.say(chunk(b"bye"), b"0\r\n\r\n")
+            await connection.send(chunk(b"bye"), b"0\r\n\r\n")
 
-    async with by_hand(play) as hand, pooled() as pool:
-        async with await pool.send("GET", hand.url, []) as answer:
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        async with await pool.send("GET", server.url, []) as answer:
             assert await answer.read() == b"all there is"
             answer.linger()
             answer.linger()
         assert pool.idle == 0
         ending.set()
         await until(lambda: pool.idle == 1)
-        await fetch(pool, hand.url)
-        assert hand.visits == 1
+        await fetch(pool, server.url)
+        assert server.connection_count == 1
 
 
 @either_loop
@@ -243,15 +247,15 @@ async def test_an_answer_that_does_not_end_is_closed_after_all(
 ) -> None:
     monkeypatch.setattr(http_answer, "LINGER_S", 0.05)
 
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(head(200, "Transfer-Encoding: chunked"), chunk(b"x"))
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(response_head(200, "Transfer-Encoding: chunked"), chunk(b"x"))
+        await connection.wait_closed()
 
-    async with by_hand(play) as hand, pooled() as pool:
-        answer = await pool.send("GET", hand.url, [])
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        answer = await pool.send("GET", server.url, [])
         answer.linger()
-        await until(hand.left.is_set)
+        await until(server.client_closed.is_set)
 
 
 # ---------------------------------------------------------------- giving up
@@ -259,69 +263,69 @@ async def test_an_answer_that_does_not_end_is_closed_after_all(
 
 @either_loop
 async def test_giving_up_before_the_headers_closes_the_connection_at_once() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.wait_closed()
 
-    async with by_hand(play) as hand, pooled() as pool:
-        sending = asyncio.create_task(pool.send("POST", hand.url, [], b"{}"))
-        await hand.hears(1)
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        sending = asyncio.create_task(pool.send("POST", server.url, [], b"{}"))
+        await server.wait_for_requests(1)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
-        await until(hand.left.is_set)
+        await until(server.client_closed.is_set)
         assert pool._all == set()
-        assert hand.open == 0
+        assert server.open == 0
 
 
 @either_loop
 async def test_giving_up_in_the_middle_closes_the_connection_at_once() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(head(200, "Transfer-Encoding: chunked"), chunk(b"x"))
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(response_head(200, "Transfer-Encoding: chunked"), chunk(b"x"))
+        await connection.wait_closed()
 
-    async with by_hand(play) as hand, pooled() as pool:
-        reading = asyncio.create_task(fetch(pool, hand.url))
-        await hand.hears(1)
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        reading = asyncio.create_task(fetch(pool, server.url))
+        await server.wait_for_requests(1)
         await until(lambda: bool(pool._all))
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
-        await until(hand.left.is_set)
+        await until(server.client_closed.is_set)
         assert pool._all == set()
 
 
 @either_loop
 async def test_leaving_an_answer_unread_closes_its_connection_at_once() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(head(200, "Content-Length: 9"), b"x")
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(response_head(200, "Content-Length: 9"), b"x")
+        await connection.wait_closed()
 
-    async with by_hand(play) as hand, pooled() as pool:
-        async with await pool.send("GET", hand.url, []):
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        async with await pool.send("GET", server.url, []):
             pass
-        await until(hand.left.is_set)
+        await until(server.client_closed.is_set)
         assert pool.idle == 0
 
 
 @either_loop
 async def test_nothing_is_remembered_of_what_was_given_up() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.wait_closed()
 
     kept: list[weakref.ref[Any]] = []
     sending: asyncio.Task[Any] | None = None
-    async with by_hand(play) as hand, pooled() as pool:
+    async with scripted_http_server(handler) as server, pooled() as pool:
         for number in range(20):
-            sending = asyncio.create_task(pool.send("GET", hand.url, []))
-            await hand.hears(number + 1)
+            sending = asyncio.create_task(pool.send("GET", server.url, []))
+            await server.wait_for_requests(number + 1)
             kept += [weakref.ref(one) for one in pool._all]
             sending.cancel()
             await asyncio.wait([sending])
-        await until(lambda: hand.open == 0)
+        await until(lambda: server.open == 0)
         assert pool._all == set()
         sending = None
         gc.collect()
@@ -330,11 +334,11 @@ async def test_nothing_is_remembered_of_what_was_given_up() -> None:
 
 @either_loop
 async def test_closing_the_pool_ends_whoever_waits_reads_or_connects() -> None:
-    async def play(visitor: Visitor) -> None:
-        heard = await visitor.hears()
-        if heard.method == "GET":
-            await visitor.say(head(200, "Content-Length: 9"), b"x")
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        request = await connection.receive()
+        if request.method == "GET":
+            await connection.send(response_head(200, "Content-Length: 9"), b"x")
+        await connection.wait_closed()
 
     def deaf() -> socket.socket:
         made = socket.create_server(("127.0.0.1", 0), backlog=0)
@@ -350,18 +354,18 @@ async def test_closing_the_pool_ends_whoever_waits_reads_or_connects() -> None:
         connecting = asyncio.create_task(
             pool.send("GET", f"http://127.0.0.1:{full.getsockname()[1]}/", [])
         )
-        async with by_hand(play) as hand:
-            waiting = asyncio.create_task(pool.send("POST", hand.url, []))
-            answer = await pool.send("GET", hand.url, [])
+        async with scripted_http_server(handler) as server:
+            waiting = asyncio.create_task(pool.send("POST", server.url, []))
+            answer = await pool.send("GET", server.url, [])
             assert await answer.read() == b"x"
             reading = asyncio.create_task(answer.read())
-            await hand.hears(2)
+            await server.wait_for_requests(2)
             await until(lambda: bool(pool._connecting))
             await asyncio.gather(pool.close(), pool.close())
             for task in (connecting, waiting, reading):
                 with pytest.raises(ConnectionLost, match="the client was closed"):
                     await task
-            await until(lambda: hand.open == 0)
+            await until(lambda: server.open == 0)
         for one in filler:
             one.close()
     with pytest.raises(ConnectionLost, match="the client was closed"):
@@ -371,15 +375,15 @@ async def test_closing_the_pool_ends_whoever_waits_reads_or_connects() -> None:
 
 @either_loop
 async def test_a_pool_that_is_closed_while_a_connection_is_made_uses_it_no_more() -> None:
-    async with by_hand(answering) as hand:
+    async with scripted_http_server(answer_every_request) as server:
         pool = HttpPool(environ={})
-        sending = asyncio.create_task(pool.send("GET", hand.url, []))
+        sending = asyncio.create_task(pool.send("GET", server.url, []))
         await asyncio.sleep(0)
         await pool.close()
         with pytest.raises(ConnectionLost):
             await sending
         await until(lambda: pool._all == set() and len(asyncio.all_tasks()) == 1)
-        assert hand.heard == []
+        assert server.received == []
 
 
 # ---------------------------------------------------------------- nobody there
@@ -421,18 +425,18 @@ async def test_a_server_that_lets_nobody_in_is_waited_for_only_so_long() -> None
 
 @either_loop
 async def test_a_server_may_have_an_address_of_the_newer_kind() -> None:
-    async with by_hand(answering, host="::1") as hand, pooled() as pool:
-        assert await fetch(pool, hand.url) == (200, b"ok")
-        assert hand.heard[0].headers["host"] == f"[::1]:{hand.port}"
+    async with scripted_http_server(answer_every_request, host="::1") as server, pooled() as pool:
+        assert await fetch(pool, server.url) == (200, b"ok")
+        assert server.received[0].headers["host"] == f"[::1]:{server.port}"
 
 
 @either_loop
 async def test_no_descriptor_is_left() -> None:
     async def some(many: int) -> None:
-        async with by_hand(answering) as hand:
+        async with scripted_http_server(answer_every_request) as server:
             async with pooled() as pool:
-                await asyncio.gather(*(fetch(pool, hand.url) for _ in range(many)))
-            await until(lambda: hand.open == 0)
+                await asyncio.gather(*(fetch(pool, server.url) for _ in range(many)))
+            await until(lambda: server.open == 0)
 
     await some(1)  # whatever a loop opens once for itself
     before = descriptors()
@@ -443,8 +447,8 @@ async def test_no_descriptor_is_left() -> None:
 @live
 async def test_only_so_many_urls_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client, "MAX_TARGETS", 3)
-    async with by_hand(answering) as hand, pooled() as pool:
+    async with scripted_http_server(answer_every_request) as server, pooled() as pool:
         for number in range(10):
-            await fetch(pool, f"{hand.url}/{number}")
+            await fetch(pool, f"{server.url}/{number}")
         assert len(pool._targets) <= 3
-        assert [heard.path for heard in hand.heard] == [f"/mcp/{n}" for n in range(10)]
+        assert [request.path for request in server.received] == [f"/mcp/{n}" for n in range(10)]

@@ -13,7 +13,13 @@ from colonnade.errors import CannotConnect, LocalProtocolError
 from colonnade.transport.http_client.connect import MAX_REPLY_BYTES, Proxy, proxy_for
 from colonnade.transport.http_client.pool import HttpPool
 from live import until
-from scripted_http_server import Hand, Visitor, by_hand, either_loop, whole
+from scripted_http_server import (
+    AcceptedConnection,
+    ScriptedHttpServer,
+    either_loop,
+    http_response,
+    scripted_http_server,
+)
 
 # A name that leads nowhere but through a proxy that knows it.
 NAME = "server.test"
@@ -136,7 +142,7 @@ def test_the_password_of_a_proxy_is_decoded_and_shown_nowhere() -> None:
 
 
 @asynccontextmanager
-async def relaying(port: int) -> AsyncGenerator[Hand]:
+async def relaying(port: int) -> AsyncGenerator[ScriptedHttpServer]:
     """A proxy that knows one server, at a port of this machine."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -145,35 +151,35 @@ async def relaying(port: int) -> AsyncGenerator[Hand]:
             await writer.drain()
         writer.close()
 
-    async def play(visitor: Visitor) -> None:
-        heard = await visitor.hears()
+    async def handler(connection: AcceptedConnection) -> None:
+        request = await connection.receive()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
-            if heard.method == "CONNECT":
-                await visitor.say(TUNNEL)
-                both = (pump(visitor.reader, writer), pump(reader, visitor.writer))
+            if request.method == "CONNECT":
+                await connection.send(TUNNEL)
+                both = (pump(connection.reader, writer), pump(reader, connection.writer))
                 await asyncio.gather(*both)
                 return
             while True:
-                path = heard.path.removeprefix(f"http://{NAME}")
-                lines = [f"{heard.method} {path} HTTP/1.1"]
+                path = request.path.removeprefix(f"http://{NAME}")
+                lines = [f"{request.method} {path} HTTP/1.1"]
                 lines += [
-                    f"{n}: {v}" for n, v in heard.headers.items() if not n.startswith("proxy-")
+                    f"{n}: {v}" for n, v in request.headers.items() if not n.startswith("proxy-")
                 ]
-                writer.write("\r\n".join([*lines, "", ""]).encode() + heard.body)
-                await visitor.say(await reader.readuntil(b"ok"))
-                heard = await visitor.hears()
+                writer.write("\r\n".join([*lines, "", ""]).encode() + request.body)
+                await connection.send(await reader.readuntil(b"ok"))
+                request = await connection.receive()
         finally:
             writer.transport.abort()
 
-    async with by_hand(play) as hand:
-        yield hand
+    async with scripted_http_server(handler) as server:
+        yield server
 
 
-async def answering(visitor: Visitor) -> None:
+async def answering(connection: AcceptedConnection) -> None:
     while True:
-        await visitor.hears()
-        await visitor.say(whole(200, b"ok"))
+        await connection.receive()
+        await connection.send(http_response(200, b"ok"))
 
 
 async def fetch(pool: HttpPool, url: str) -> bytes:
@@ -185,23 +191,23 @@ async def fetch(pool: HttpPool, url: str) -> bytes:
 async def test_https_goes_through_a_tunnel_that_sees_none_of_it(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with (
-        by_hand(answering, context=authority.serving(NAME)) as hand,
-        relaying(hand.port) as proxy,
+        scripted_http_server(answering, context=authority.serving(NAME)) as server,
+        relaying(server.port) as proxy,
     ):
         environ = {"HTTPS_PROXY": f"http://ann:s3cret@127.0.0.1:{proxy.port}"}
         pool = HttpPool(context=authority.trusting(), environ=environ)
         for _ in range(3):
             assert await fetch(pool, f"https://{NAME}/mcp") == b"ok"
-        (connect,) = proxy.heard
+        (connect,) = proxy.received
         assert (connect.method, connect.path) == ("CONNECT", f"{NAME}:443")
         assert connect.headers == {
             "host": f"{NAME}:443",
             "proxy-authorization": "Basic " + base64.b64encode(b"ann:s3cret").decode(),
         }
-        assert [one.path for one in hand.heard] == ["/mcp"] * 3
-        assert hand.heard[0].headers["host"] == NAME
-        assert "proxy-authorization" not in hand.heard[0].headers
-        assert (hand.visits, pool.idle) == (1, 1)
+        assert [one.path for one in server.received] == ["/mcp"] * 3
+        assert server.received[0].headers["host"] == NAME
+        assert "proxy-authorization" not in server.received[0].headers
+        assert (server.connection_count, pool.idle) == (1, 1)
         await pool.close()
         await until(lambda: proxy.open == 0)
 
@@ -210,47 +216,50 @@ async def test_https_goes_through_a_tunnel_that_sees_none_of_it(tmp_path: Path) 
 async def test_a_certificate_is_checked_through_a_tunnel_too(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with (
-        by_hand(answering, context=authority.serving("other.test")) as hand,
-        relaying(hand.port) as proxy,
+        scripted_http_server(answering, context=authority.serving("other.test")) as server,
+        relaying(server.port) as proxy,
     ):
         pool = HttpPool(
             context=authority.trusting(), environ={"https_proxy": f"127.0.0.1:{proxy.port}"}
         )
         with pytest.raises(CannotConnect, match=f"the certificate of {NAME} is not trusted"):
             await fetch(pool, f"https://{NAME}/mcp")
-        assert hand.heard == []
+        assert server.received == []
         await until(lambda: proxy.open == 0)
         await pool.close()
 
 
 @either_loop
 async def test_http_is_asked_of_the_proxy_by_its_whole_url() -> None:
-    async with by_hand(answering) as hand, relaying(hand.port) as proxy:
+    async with scripted_http_server(answering) as server, relaying(server.port) as proxy:
         pool = HttpPool(environ={"http_proxy": f"http://ann:s3cret@127.0.0.1:{proxy.port}"})
         for _ in range(3):
             assert await fetch(pool, f"http://{NAME}/mcp?a=b") == b"ok"
-        first = proxy.heard[0]
+        first = proxy.received[0]
         assert first.path == f"http://{NAME}/mcp?a=b"
         assert first.headers["host"] == NAME
         assert first.headers["proxy-authorization"].startswith("Basic ")
-        assert hand.heard[0].path == "/mcp?a=b"
-        assert proxy.visits == 1
+        assert server.received[0].path == "/mcp?a=b"
+        assert proxy.connection_count == 1
         await pool.close()
         await until(lambda: proxy.open == 0)
 
 
 @either_loop
 async def test_who_is_listed_is_reached_directly() -> None:
-    async with by_hand(answering) as hand:
+    async with scripted_http_server(answering) as server:
         environ = {"ALL_PROXY": "http://127.0.0.1:1", "NO_PROXY": "*"}
         pool = HttpPool(environ=environ)
-        assert await fetch(pool, hand.url) == b"ok"
+        assert await fetch(pool, server.url) == b"ok"
         await pool.close()
 
 
 REFUSALS = {
-    "wants a password": (whole(407, b"who?"), r"the proxy requires other credentials \(407\)"),
-    "forbids it": (whole(403, b"no"), "the proxy answered '403'"),
+    "wants a password": (
+        http_response(407, b"who?"),
+        r"the proxy requires other credentials \(407\)",
+    ),
+    "forbids it": (http_response(403, b"no"), "the proxy answered '403'"),
     "cannot": (b"HTTP/1.1 502\r\n\r\n", "the proxy answered '502'"),
     "says nothing sensible": (b"what\r\n\r\n", "the proxy answered 'nothing'"),
     "answers in another way": (b"SSH-2.0 200 OK\r\n\r\n", "the proxy answered '200'"),
@@ -264,13 +273,13 @@ REFUSALS = {
 async def test_a_proxy_that_does_not_let_us_through_is_said_so(refusal: tuple[bytes, str]) -> None:
     said, words = refusal
 
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(said)
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(said)
         if said:
-            await visitor.gone()
+            await connection.wait_closed()
 
-    async with by_hand(play) as proxy:
+    async with scripted_http_server(handler) as proxy:
         pool = HttpPool(environ={"HTTPS_PROXY": f"http://ann:s3cret@127.0.0.1:{proxy.port}"})
         with pytest.raises(CannotConnect, match=f"{NAME} cannot be reached: {words}") as raised:
             await fetch(pool, f"https://{NAME}/mcp")
@@ -283,11 +292,11 @@ async def test_a_proxy_that_does_not_let_us_through_is_said_so(refusal: tuple[by
 
 @either_loop
 async def test_a_proxy_that_is_silent_is_waited_for_only_so_long() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.wait_closed()
 
-    async with by_hand(play) as proxy:
+    async with scripted_http_server(handler) as proxy:
         pool = HttpPool(connect_s=0.1, environ={"HTTPS_PROXY": f"127.0.0.1:{proxy.port}"})
         with pytest.raises(CannotConnect, match=r"did not answer within 0\.1 s"):
             await fetch(pool, f"https://{NAME}/mcp")
@@ -297,15 +306,15 @@ async def test_a_proxy_that_is_silent_is_waited_for_only_so_long() -> None:
 
 @either_loop
 async def test_giving_up_on_the_way_through_a_proxy_leaves_nothing(tmp_path: Path) -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(TUNNEL)
-        await visitor.reader.readexactly(1)
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(TUNNEL)
+        await connection.reader.readexactly(1)
         waiting.set()
-        await visitor.reader.read()
+        await connection.reader.read()
 
     waiting = asyncio.Event()
-    async with by_hand(play) as proxy:
+    async with scripted_http_server(handler) as proxy:
         pool = HttpPool(environ={"HTTPS_PROXY": f"127.0.0.1:{proxy.port}"})
         calling = asyncio.create_task(fetch(pool, f"https://{NAME}/mcp"))
         await waiting.wait()

@@ -9,15 +9,15 @@ from colonnade.transport.http_client import pool as http_answer
 from live import live, until
 from scripted_http_server import (
     LIMIT,
-    Visitor,
-    answering,
-    by_hand,
+    AcceptedConnection,
+    answer_every_request,
     chunk,
     either_loop,
     fetch,
-    head,
+    http_response,
     pooled,
-    whole,
+    response_head,
+    scripted_http_server,
 )
 
 # ---------------------------------------------------------------- what comes back
@@ -25,14 +25,14 @@ from scripted_http_server import (
 
 @either_loop
 async def test_an_answer_has_a_status_headers_and_a_body() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(
-            whole(404, b"no", "Text/Plain; charset=x", "X-A: 1", "x-a:  2 ", "X-Z: \xfc")
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(
+            http_response(404, b"no", "Text/Plain; charset=x", "X-A: 1", "x-a:  2 ", "X-Z: \xfc")
         )
 
-    async with by_hand(play) as hand, pooled() as pool:
-        answer = await pool.send("GET", hand.url, [])
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        answer = await pool.send("GET", server.url, [])
         async with answer:
             assert answer.status == 404
             assert repr(answer) == "ClientResponse(404)"
@@ -44,25 +44,31 @@ async def test_an_answer_has_a_status_headers_and_a_body() -> None:
 
 
 SAID: dict[str, tuple[bytes, int, bytes]] = {
-    "with a length": (whole(200, b"abc"), 200, b"abc"),
+    "with a length": (http_response(200, b"abc"), 200, b"abc"),
     "in chunks": (
-        head(200, "Transfer-Encoding: chunked") + chunk(b"ab") + chunk(b"c") + b"0\r\n\r\n",
+        response_head(200, "Transfer-Encoding: chunked")
+        + chunk(b"ab")
+        + chunk(b"c")
+        + b"0\r\n\r\n",
         200,
         b"abc",
     ),
     "in chunks with words beside them": (
-        head(200, "transfer-encoding: Chunked") + b"3;x=y\r\nabc\r\n0\r\nX-Late: 1\r\n\r\n",
+        response_head(200, "transfer-encoding: Chunked")
+        + b"3;x=y\r\nabc\r\n0\r\nX-Late: 1\r\n\r\n",
         200,
         b"abc",
     ),
     "after it went on": (
-        head(100) + head(103, "Link: x", "Content-Length: 7") + whole(200, b"abc"),
+        response_head(100)
+        + response_head(103, "Link: x", "Content-Length: 7")
+        + http_response(200, b"abc"),
         200,
         b"abc",
     ),
-    "without a body": (head(204), 204, b""),
-    "without a body, though it has a length": (head(304, "Content-Length: 7"), 304, b""),
-    "with an empty body": (whole(200), 200, b""),
+    "without a body": (response_head(204), 204, b""),
+    "without a body, though it has a length": (response_head(304, "Content-Length: 7"), 304, b""),
+    "with an empty body": (http_response(200), 200, b""),
     "without a reason": (b"HTTP/1.1 200\r\nContent-Length: 1\r\n\r\nx", 200, b"x"),
 }
 
@@ -74,15 +80,15 @@ async def test_every_kind_of_body_is_read_and_its_connection_is_kept(
 ) -> None:
     data, status, body = said
 
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         while True:
-            await visitor.hears()
-            await visitor.say(data)
+            await connection.receive()
+            await connection.send(data)
 
-    async with by_hand(play) as hand, pooled() as pool:
+    async with scripted_http_server(handler) as server, pooled() as pool:
         for _ in range(3):
-            assert await fetch(pool, hand.url) == (status, body)
-        assert hand.visits == 1
+            assert await fetch(pool, server.url) == (status, body)
+        assert server.connection_count == 1
         assert pool.idle == 1
 
 
@@ -91,25 +97,25 @@ async def test_every_kind_of_body_is_read_and_its_connection_is_kept(
 async def test_an_answer_may_come_byte_by_byte(said: tuple[bytes, int, bytes]) -> None:
     data, status, body = said
 
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
         for byte in data:
-            await visitor.say(bytes([byte]))
+            await connection.send(bytes([byte]))
             await asyncio.sleep(0)
 
-    async with by_hand(play) as hand, pooled() as pool:
-        assert await fetch(pool, hand.url) == (status, body)
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        assert await fetch(pool, server.url) == (status, body)
 
 
 @either_loop
 async def test_what_trails_a_body_is_no_header() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(head(200, "Transfer-Encoding: chunked") + chunk(b"x"))
-        await visitor.say(b"0\r\nX-Late: 1\r\n\r\n")
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(response_head(200, "Transfer-Encoding: chunked") + chunk(b"x"))
+        await connection.send(b"0\r\nX-Late: 1\r\n\r\n")
 
-    async with by_hand(play) as hand, pooled() as pool:
-        answer = await pool.send("GET", hand.url, [])
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        answer = await pool.send("GET", server.url, [])
         async with answer:
             assert await answer.read_all(LIMIT) == b"x"
             assert answer.header("x-late") is None
@@ -117,12 +123,12 @@ async def test_what_trails_a_body_is_no_header() -> None:
 
 @either_loop
 async def test_a_body_without_a_length_ends_with_its_connection() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(b"HTTP/1.0 200 OK\r\n\r\nabc")
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(b"HTTP/1.0 200 OK\r\n\r\nabc")
 
-    async with by_hand(play) as hand, pooled() as pool:
-        assert await fetch(pool, hand.url) == (200, b"abc")
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        assert await fetch(pool, server.url) == (200, b"abc")
         assert pool.idle == 0
 
 
@@ -130,30 +136,30 @@ async def test_a_body_without_a_length_ends_with_its_connection() -> None:
 async def test_an_answer_may_begin_with_more_than_all_headers_may_hold() -> None:
     body = b"x" * (4 * http_answer.HEAD_BYTES)
 
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(whole(200, body))
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(http_response(200, body))
 
-    async with by_hand(play) as hand, pooled() as pool:
-        assert await fetch(pool, hand.url) == (200, body)
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        assert await fetch(pool, server.url) == (200, body)
 
 
 @either_loop
 async def test_a_request_may_be_large() -> None:
     body = b"x" * 8_000_000
-    async with by_hand(answering) as hand, pooled() as pool:
-        async with await pool.send("POST", hand.url, [], body) as answer:
+    async with scripted_http_server(answer_every_request) as server, pooled() as pool:
+        async with await pool.send("POST", server.url, [], body) as answer:
             assert answer.status == 200
-        assert hand.heard[0].body == body
+        assert server.received[0].body == body
 
 
 # ---------------------------------------------------------------- what goes wrong
 
 
 CUT = {
-    "in the length": head(200, "Content-Length: 9") + b"abc",
-    "in a chunk": head(200, "Transfer-Encoding: chunked") + b"9\r\nabc",
-    "between chunks": head(200, "Transfer-Encoding: chunked") + chunk(b"abc"),
+    "in the length": response_head(200, "Content-Length: 9") + b"abc",
+    "in a chunk": response_head(200, "Transfer-Encoding: chunked") + b"9\r\nabc",
+    "between chunks": response_head(200, "Transfer-Encoding: chunked") + chunk(b"abc"),
 }
 
 
@@ -163,15 +169,15 @@ CUT = {
 async def test_a_body_that_is_cut_is_not_taken_for_a_whole_one(said: bytes, rude: bool) -> None:
     read = asyncio.Event()
 
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(said)
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(said)
         await read.wait()
         if rude:
-            visitor.abort()
+            connection.abort()
 
-    async with by_hand(play) as hand, pooled() as pool:
-        async with await pool.send("GET", hand.url, []) as answer:
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        async with await pool.send("GET", server.url, []) as answer:
             assert await answer.read() == b"abc"
             read.set()
             with pytest.raises(
@@ -188,10 +194,12 @@ NO_HTTP = {
     "a status that is none": b"HTTP/1.1 007 Bond\r\n\r\n",
     "two digits": b"HTTP/1.1 99 X\r\n\r\n",
     "a header without a name": b"HTTP/1.1 200 OK\r\n: x\r\n\r\n",
-    "two lengths": head(200, "Content-Length: 1", "Content-Length: 2"),
-    "a length and chunks": head(200, "Transfer-Encoding: chunked", "Content-Length: 2"),
-    "a length below nothing": head(200, "Content-Length: -1"),
-    "another protocol from here on": head(101, "Upgrade: websocket", "Connection: upgrade"),
+    "two lengths": response_head(200, "Content-Length: 1", "Content-Length: 2"),
+    "a length and chunks": response_head(200, "Transfer-Encoding: chunked", "Content-Length: 2"),
+    "a length below nothing": response_head(200, "Content-Length: -1"),
+    "another protocol from here on": response_head(
+        101, "Upgrade: websocket", "Connection: upgrade"
+    ),
     "zeros": b"\0" * 100,
 }
 
@@ -199,55 +207,57 @@ NO_HTTP = {
 @pytest.mark.parametrize("said", list(NO_HTTP.values()), ids=list(NO_HTTP))
 @either_loop
 async def test_what_is_no_http_is_said_so_at_once(said: bytes) -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(said)
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(said)
+        await connection.wait_closed()
 
-    async with by_hand(play) as hand, pooled() as pool:
+    async with scripted_http_server(handler) as server, pooled() as pool:
         with pytest.raises(RemoteProtocolError, match=r"127.0.0.1:\d+: the server"):
-            await pool.send("GET", hand.url, [])
-        await until(hand.left.is_set)
+            await pool.send("GET", server.url, [])
+        await until(server.client_closed.is_set)
 
 
 @either_loop
 async def test_a_server_that_speaks_first_is_no_http_server() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.say(b"220 mail.example.com ESMTP\r\n")
-        await visitor.reader.read()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.send(b"220 mail.example.com ESMTP\r\n")
+        await connection.reader.read()
 
-    async with by_hand(play) as hand, pooled() as pool:
+    async with scripted_http_server(handler) as server, pooled() as pool:
         with pytest.raises((RemoteProtocolError, ConnectionLost)):
-            await pool.send("GET", hand.url, [])
+            await pool.send("GET", server.url, [])
 
 
-@pytest.mark.parametrize("said", [b"", head(100), head(200)[:-2]], ids=["nothing", "100", "half"])
+@pytest.mark.parametrize(
+    "said", [b"", response_head(100), response_head(200)[:-2]], ids=["nothing", "100", "half"]
+)
 @pytest.mark.parametrize("rude", [False, True], ids=["closed", "reset"])
 @either_loop
 async def test_a_connection_that_is_closed_before_the_headers_is_lost(
     said: bytes, rude: bool
 ) -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(said)
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(said)
         if rude:
-            visitor.abort()
+            connection.abort()
 
-    async with by_hand(play) as hand, pooled() as pool:
+    async with scripted_http_server(handler) as server, pooled() as pool:
         with pytest.raises(ConnectionLost, match="the server closed the connection") as raised:
-            await pool.send("GET", hand.url, [])
+            await pool.send("GET", server.url, [])
         assert not raised.value.not_sent
 
 
 @either_loop
 async def test_a_connection_that_is_closed_as_soon_as_it_stands_is_lost() -> None:
-    async def play(visitor: Visitor) -> None:
-        visitor.abort()
+    async def handler(connection: AcceptedConnection) -> None:
+        connection.abort()
 
-    async with by_hand(play) as hand, pooled() as pool:
+    async with scripted_http_server(handler) as server, pooled() as pool:
         for _ in range(20):
             with pytest.raises((ConnectionLost, CannotConnect)):
-                await pool.send("GET", hand.url, [])
+                await pool.send("GET", server.url, [])
 
 
 @either_loop
@@ -255,14 +265,14 @@ async def test_a_server_that_stops_writing_while_it_reads_a_large_request_is_los
     """The transport closes by itself when the rest of the request is written: it is gone then, and
     cannot be aborted once more."""
 
-    async def play(visitor: Visitor) -> None:
-        await visitor.reader.readuntil(b"\r\n\r\n")
-        visitor.writer.write_eof()
-        await visitor.reader.read()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.reader.readuntil(b"\r\n\r\n")
+        connection.writer.write_eof()
+        await connection.reader.read()
 
-    async with by_hand(play) as hand, pooled() as pool:
+    async with scripted_http_server(handler) as server, pooled() as pool:
         with pytest.raises(ConnectionLost, match="the server closed the connection"):
-            await pool.send("POST", hand.url, [], b"x" * 20_000_000)
+            await pool.send("POST", server.url, [], b"x" * 20_000_000)
 
 
 HUGE = {
@@ -270,39 +280,39 @@ HUGE = {
     "many headers": [b"X-%d: y\r\n" % number for number in range(100_000)],
     "the same header": [b"X: y\r\n"] * 100_000,
     "many small ones that end": [b"X-%d: y\r\n" % number for number in range(3000)] + [b"\r\n"],
-    "provisional answers": [head(100)] * 10_000,
+    "provisional answers": [response_head(100)] * 10_000,
 }
 
 
 @pytest.mark.parametrize("lines", list(HUGE.values()), ids=list(HUGE))
 @either_loop
 async def test_headers_have_a_limit(lines: list[bytes]) -> None:
-    first = b"" if lines[0] == head(100) else b"HTTP/1.1 200 OK\r\n"
+    first = b"" if lines[0] == response_head(100) else b"HTTP/1.1 200 OK\r\n"
 
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(first, *lines)
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(first, *lines)
+        await connection.wait_closed()
 
-    async with by_hand(play) as hand, pooled() as pool:
+    async with scripted_http_server(handler) as server, pooled() as pool:
         with pytest.raises(RemoteProtocolError, match="headers are larger than 65536 bytes"):
-            await pool.send("GET", hand.url, [])
-        await until(hand.left.is_set)
+            await pool.send("GET", server.url, [])
+        await until(server.client_closed.is_set)
 
 
 @either_loop
 async def test_what_stands_between_pieces_of_a_body_has_a_limit() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(head(200, "Transfer-Encoding: chunked"), b"1;")
-        await visitor.say(*[b"x" * 1000] * 1000)
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        await connection.send(response_head(200, "Transfer-Encoding: chunked"), b"1;")
+        await connection.send(*[b"x" * 1000] * 1000)
+        await connection.wait_closed()
 
-    async with by_hand(play) as hand, pooled() as pool:
-        async with await pool.send("GET", hand.url, []) as answer:
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        async with await pool.send("GET", server.url, []) as answer:
             with pytest.raises(RemoteProtocolError, match="headers are larger"):
                 await answer.read()
-        await until(hand.left.is_set)
+        await until(server.client_closed.is_set)
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -310,22 +320,22 @@ async def test_what_stands_between_pieces_of_a_body_has_a_limit() -> None:
 async def test_a_body_that_is_wanted_whole_has_a_limit(declared: bool) -> None:
     said = 0
 
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         nonlocal said
-        await visitor.hears()
+        await connection.receive()
         framed = "Content-Length: 1000000000" if declared else "Transfer-Encoding: chunked"
-        await visitor.say(head(200, framed))
+        await connection.send(response_head(200, framed))
         while True:
-            await visitor.say(b"x" * 1000 if declared else chunk(b"x" * 1000))
+            await connection.send(b"x" * 1000 if declared else chunk(b"x" * 1000))
             said += 1000
 
-    async with by_hand(play) as hand, pooled() as pool:
-        async with await pool.send("GET", hand.url, []) as answer:
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        async with await pool.send("GET", server.url, []) as answer:
             with pytest.raises(
                 RemoteProtocolError, match="the response is larger than 10000 bytes"
             ):
                 await answer.read_all(10_000)
-        await until(lambda: hand.open == 0)
+        await until(lambda: server.open == 0)
 
 
 @either_loop
@@ -333,14 +343,14 @@ async def test_a_server_that_says_all_and_goes_is_heard_to_the_end() -> None:
     """Its transport closes itself, later, when the last byte is sent."""
     size = 8_000_000
 
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        visitor.writer.write(head(200, f"Content-Length: {size}") + b"x" * size)
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.receive()
+        connection.writer.write(response_head(200, f"Content-Length: {size}") + b"x" * size)
 
-    async with by_hand(play) as hand, pooled() as pool:
-        async with await pool.send("GET", hand.url, []) as answer:
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        async with await pool.send("GET", server.url, []) as answer:
             assert len(await answer.read_all(size)) == size
-        await until(lambda: hand.open == 0)
+        await until(lambda: server.open == 0)
 
 
 @either_loop
@@ -348,17 +358,17 @@ async def test_a_server_waits_for_a_reader_that_is_slow() -> None:
     """What nobody reads stays with the server, but for a bound and what the system buffers."""
     said, most = 0, 200_000_000
 
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         nonlocal said
-        await visitor.hears()
-        await visitor.say(head(200, f"Content-Length: {most}"))
+        await connection.receive()
+        await connection.send(response_head(200, f"Content-Length: {most}"))
         while said < most:
-            await visitor.say(b"x" * 100_000)
+            await connection.send(b"x" * 100_000)
             said += 100_000
-        await visitor.gone()
+        await connection.wait_closed()
 
-    async with by_hand(play) as hand, pooled() as pool:
-        async with await pool.send("GET", hand.url, []) as answer:
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        async with await pool.send("GET", server.url, []) as answer:
             await until(lambda: answer._size > http_answer.UNREAD_BYTES)
             for _ in range(5000):  # turns in which the loop would read all that is there
                 await asyncio.sleep(0)
@@ -369,4 +379,4 @@ async def test_a_server_waits_for_a_reader_that_is_slow() -> None:
                 size += len(data)
             assert size == most
         assert pool.idle == 1
-        assert hand.visits == 1
+        assert server.connection_count == 1

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from client.misbehaving_http_server import PATIENT_S, SESSION, beast, done, opening, outcome, result
+from client.misbehaving_http_server import (
+    PATIENT_S,
+    SESSION,
+    misbehaving_server,
+    opening,
+    outcome,
+    result,
+    tool_result,
+)
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteProtocolError, TimedOut
 from colonnade.protocol.http.sse import EventStreamParser
 from colonnade.protocol.link.handshake import Phase
@@ -30,7 +38,15 @@ from colonnade.transport.http_client.resumption import (
     resumed_parser,
 )
 from live import live, until
-from scripted_http_server import Heard, Visitor, chunk, events, head, stream, whole
+from scripted_http_server import (
+    AcceptedConnection,
+    ReceivedRequest,
+    chunk,
+    events,
+    http_response,
+    response_head,
+    stream,
+)
 
 SESSIONS = [NOVEMBER_2024, MARCH_2025, JUNE_2025, NOVEMBER_2025]
 each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda one: one.date)
@@ -49,13 +65,13 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_resuming, "RETRY_S", 0.01)
 
 
-def is_news(heard: Heard) -> bool:
+def is_news(request: ReceivedRequest) -> bool:
     """Whether a GET asks for what belongs to no request: ids of such events begin with `news`."""
-    after = heard.headers.get("last-event-id")
+    after = request.headers.get("last-event-id")
     return after is None or after.startswith("news")
 
 
-def resumes(client_heard: list[Heard]) -> list[str]:
+def resumes(client_heard: list[ReceivedRequest]) -> list[str]:
     """The events after which streams were asked for again."""
     gets = [one for one in client_heard if one.method == "GET" and not is_news(one)]
     return [one.headers["last-event-id"] for one in gets]
@@ -66,27 +82,27 @@ class Resumable:
 
     def __init__(self, *parts: bytes | Callable[[Any], bytes]) -> None:
         self.parts = list(parts)
-        self.asked: Heard | None = None
+        self.asked: ReceivedRequest | None = None
         self.times: list[float] = []
 
-    async def post(self, visitor: Visitor, heard: Heard) -> None:
-        self.asked = heard
-        await self._next(visitor)
+    async def post(self, connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        self.asked = request
+        await self._next(connection)
 
-    async def get(self, visitor: Visitor, heard: Heard) -> None:
-        if is_news(heard):
-            await visitor.say(whole(405))
+    async def get(self, connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        if is_news(request):
+            await connection.send(http_response(405))
         else:
-            await self._next(visitor)
+            await self._next(connection)
 
-    async def _next(self, visitor: Visitor) -> None:
+    async def _next(self, connection: AcceptedConnection) -> None:
         self.times.append(asyncio.get_running_loop().time())
         part = self.parts.pop(0)
         assert self.asked is not None
         said: bytes = part(result(self.asked)) if callable(part) else part
-        await visitor.say(said)
+        await connection.send(said)
         if not said.endswith(END) and b"Content-Length" not in said:
-            visitor.writer.close()
+            connection.writer.close()
 
     @property
     def special(self) -> dict[str, Any]:
@@ -109,11 +125,14 @@ async def test_a_stream_that_breaks_is_taken_up_after_its_last_event(
     cut = stream() + chunk(events(LOG, id="a-1") + events(LOG, id="a-2") + b"id: a-3\ndata: {")
     ended = stream() + chunk(events(LOG, id="a-3")) + END
     parts = Resumable(cut, ended, finished)
-    async with beast(revision, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(revision, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         assert (await client.call_tool("t")).text == "done"
-    assert resumes(hand.heard) == ["a-2", "a-3"]
-    assert len(hand.posts("tools/call")) == 1
-    again = [one for one in hand.heard if one.method == "GET" and not is_news(one)]
+    assert resumes(server.received) == ["a-2", "a-3"]
+    assert len(server.posts("tools/call")) == 1
+    again = [one for one in server.received if one.method == "GET" and not is_news(one)]
     assert {one.headers["mcp-session-id"] for one in again} == {SESSION}
     assert {one.headers["accept"] for one in again} == {"text/event-stream"}
 
@@ -124,9 +143,12 @@ async def test_in_the_first_revision_a_stream_is_taken_up_where_the_server_sends
 ) -> None:
     """Event ids and GET belong to Streamable HTTP, whichever revision is spoken over it."""
     parts = Resumable(stream() + chunk(events(LOG, id="a-1")) + END, finished)
-    async with beast(NOVEMBER_2024, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2024, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         assert (await client.call_tool("t")).text == "done"
-    assert resumes(hand.heard) == ["a-1"]
+    assert resumes(server.received) == ["a-1"]
 
 
 @pytest.mark.spec("R0488", "R0490")
@@ -137,9 +159,12 @@ async def test_a_server_that_hangs_up_is_polled_as_it_asked() -> None:
     primed = stream() + chunk(b"id: p-1\nretry: 150\ndata:\n\n") + END
     still = stream() + chunk(b"id: p-2\ndata:\n\n") + END
     parts = Resumable(primed, still, finished)
-    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         assert (await client.call_tool("t")).text == "done"
-    assert resumes(hand.heard) == ["p-1", "p-2"]
+    assert resumes(server.received) == ["p-1", "p-2"]
     first, second, third = parts.times
     assert second - first >= 0.15
     assert third - second >= 0.15
@@ -150,18 +175,24 @@ async def test_a_server_may_be_polled_more_often_than_it_may_fail() -> None:
     polls = MAX_FAILURES + 2
     primed = stream() + chunk(b"id: p-1\nretry: 1\ndata:\n\n") + END
     parts = Resumable(*[primed] * polls, finished)
-    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         assert (await client.call_tool("t")).text == "done"
-    assert len(resumes(hand.heard)) == polls
+    assert len(resumes(server.received)) == polls
 
 
 @live
 async def test_polling_ends_with_the_time_out_of_the_call() -> None:
     primed = stream() + chunk(b"id: p-1\nretry: 10\ndata:\n\n") + END
     parts = Resumable(*[primed] * 1000)
-    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         assert isinstance(await outcome(client.call_tool("t", timeout_s=0.3)), TimedOut)
-        await until(lambda: bool(hand.posts("notifications/cancelled")))
+        await until(lambda: bool(server.posts("notifications/cancelled")))
 
 
 @pytest.mark.spec("R0490")
@@ -171,9 +202,12 @@ async def test_a_server_that_says_retry_0_is_not_asked_again_without_a_pause() -
     polls = 5
     busy = [stream() + chunk(b"retry: 0\n" + events(LOG, id=f"p-{nth}")) + END for nth in range(5)]
     parts = Resumable(*busy, finished)
-    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         assert (await client.call_tool("t")).text == "done"
-    assert len(resumes(hand.heard)) == polls
+    assert len(resumes(server.received)) == polls
     # A clock of the loop and a timer of it may differ by its resolution.
     assert parts.times[-1] - parts.times[0] >= polls * (MIN_RETRY_S - 0.01)
 
@@ -183,12 +217,15 @@ async def test_a_server_that_says_retry_0_is_not_asked_again_without_a_pause() -
 async def test_a_call_whose_stream_says_to_wait_for_years_fails_at_once() -> None:
     """It is never asked for before the time that the server said, and nobody waits for it."""
     parts = Resumable(stream() + chunk(b"id: p-1\nretry: 999999999999\ndata:\n\n") + END)
-    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         error = await outcome(client.call_tool("t", timeout_s=PATIENT_S))
         assert type(error) is ConnectionLost
         assert "the server's retry field is 999999999999 ms" in str(error)
         assert f"the most is {LONGEST_S * 1000:.0f}" in str(error)
-    assert resumes(hand.heard) == []
+    assert resumes(server.received) == []
 
 
 @pytest.mark.spec("R0490")
@@ -198,7 +235,7 @@ async def test_news_that_is_to_be_asked_for_in_years_ends_and_nothing_else(
 ) -> None:
     caplog.set_level("DEBUG", "colonnade.transport")
     news = News(stream() + chunk(b"id: news-1\nretry: 999999999999\ndata:\n\n") + END, stream())
-    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _):
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, _):
         await until(lambda: "the server's retry field is 999999999999 ms" in caplog.text)
         assert (await client.call_tool("t")).text == "done"
     assert news.after == [None]
@@ -207,19 +244,25 @@ async def test_news_that_is_to_be_asked_for_in_years_ends_and_nothing_else(
 @live
 async def test_a_wait_that_the_server_asked_for_ends_with_the_time_out_too() -> None:
     parts = Resumable(stream() + chunk(b"id: p-1\nretry: 3600000\ndata:\n\n") + END)
-    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         assert isinstance(await outcome(client.call_tool("t", timeout_s=0.2)), TimedOut)
-    assert resumes(hand.heard) == []
+    assert resumes(server.received) == []
 
 
 @live
 async def test_what_stands_in_the_way_is_tried_again(soon: None) -> None:
     begun = stream() + chunk(events(LOG, id="a-1")) + END
-    busy = [whole(503), whole(429), whole(502), head(200)[:20]]
+    busy = [http_response(503), http_response(429), http_response(502), response_head(200)[:20]]
     parts = Resumable(begun, *busy, finished)
-    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         assert (await client.call_tool("t")).text == "done"
-    assert resumes(hand.heard) == ["a-1"] * 5
+    assert resumes(server.received) == ["a-1"] * 5
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 401, 200])
@@ -227,16 +270,19 @@ async def test_what_stands_in_the_way_is_tried_again(soon: None) -> None:
 async def test_a_server_that_will_not_go_on_ends_the_call_at_once(status: int) -> None:
     """D28: 400 for an event that it does not know. The call may have had an effect (D19)."""
     begun = stream() + chunk(b"retry: 0\n" + events(LOG, id="a-1")) + END
-    parts = Resumable(begun, whole(status, b"", "text/plain"))
-    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+    parts = Resumable(begun, http_response(status, b"", "text/plain"))
+    async with misbehaving_server(NOVEMBER_2025, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         error = await outcome(client.call_tool("t"))
         assert type(error) is ConnectionLost
         assert (error.status, error.not_sent) == (None, False)
         words = "the stream ended without a response, and cannot be resumed: 127"
         assert words in str(error)
         assert "whether it had an effect is unknown" in str(error)
-    assert resumes(hand.heard) == ["a-1"]
-    assert len(hand.posts("tools/call")) == 1
+    assert resumes(server.received) == ["a-1"]
+    assert len(server.posts("tools/call")) == 1
 
 
 @live
@@ -245,53 +291,68 @@ async def test_a_server_that_is_gone_is_given_up_after_some_tries(
 ) -> None:
     monkeypatch.setattr(http_resuming, "MAX_RETRY_S", 0.02)
     begun = stream() + chunk(events(LOG, id="a-1")) + END
-    parts = Resumable(begun, *[whole(503)] * 100)
-    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+    parts = Resumable(begun, *[http_response(503)] * 100)
+    async with misbehaving_server(NOVEMBER_2025, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, ConnectionLost)
         assert "cannot be resumed: 127.0.0.1" in str(error)
-    assert resumes(hand.heard) == ["a-1"] * MAX_FAILURES
+    assert resumes(server.received) == ["a-1"] * MAX_FAILURES
 
 
 @live
 async def test_a_stream_without_ids_cannot_be_taken_up() -> None:
     parts = Resumable(stream() + chunk(events(LOG)) + END)
-    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, ConnectionLost)
-    assert resumes(hand.heard) == []
+    assert resumes(server.received) == []
 
 
 @live
 async def test_where_streams_cannot_be_taken_up_nobody_tries() -> None:
     parts = Resumable(stream() + chunk(events(LOG, id="a-1")) + END)
-    async with beast(JULY_2026, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(JULY_2026, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, ConnectionLost)
         assert "whether it had an effect is unknown" in str(error)
-    assert {one.method for one in hand.heard} == {"POST"}
+    assert {one.method for one in server.received} == {"POST"}
 
 
 @live
 async def test_an_event_id_that_no_header_can_carry_is_not_sent_back() -> None:
     parts = Resumable(stream() + chunk("id: ü\nretry: 0\ndata:\n\n".encode()) + END)
-    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, ConnectionLost)
         assert "the server's event id cannot be sent back" in str(error)
-    assert resumes(hand.heard) == []
+    assert resumes(server.received) == []
 
 
 @live
 async def test_giving_up_while_a_stream_is_being_taken_up_leaves_nothing() -> None:
     parts = Resumable(stream() + chunk(b"id: p-1\nretry: 60000\ndata:\n\n") + END)
-    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, parts.post, overrides=parts.special) as (
+        client,
+        server,
+    ):
         calling = asyncio.create_task(client.call_tool("t"))
         await until(lambda: bool(parts.times))
         calling.cancel()
         await asyncio.wait([calling])
         assert calling.cancelled()
-        await until(lambda: bool(hand.posts("notifications/cancelled")))
+        await until(lambda: bool(server.posts("notifications/cancelled")))
 
 
 # ---------------------------------------------------------------- news
@@ -305,23 +366,23 @@ class News:
         self.after: list[str | None] = []
         self.hold = asyncio.Event()
 
-    async def get(self, visitor: Visitor, heard: Heard) -> None:
-        self.after.append(heard.headers.get("last-event-id"))
+    async def get(self, connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        self.after.append(request.headers.get("last-event-id"))
         part = self.parts.pop(0) if self.parts else stream()
-        await visitor.say(part)
+        await connection.send(part)
         if not self.parts and part.startswith(b"HTTP/1.1 200"):
-            await visitor.gone()
+            await connection.wait_closed()
         elif not part.endswith(END) and b"Content-Length" not in part:
-            visitor.writer.close()
+            connection.writer.close()
 
 
 @live
 async def test_news_has_a_stream_of_its_own_that_stands_when_a_client_is_open() -> None:
     news = News()
-    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, hand):
-        names = [one.message["method"] if one.body else one.method for one in hand.heard]
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, server):
+        names = [one.message["method"] if one.body else one.method for one in server.received]
         assert names == ["initialize", "notifications/initialized", "GET"]
-        assert hand.heard[-1].headers["accept"] == "text/event-stream"
+        assert server.received[-1].headers["accept"] == "text/event-stream"
         assert (await client.call_tool("t")).text == "done"
     assert news.after == [None]
 
@@ -329,38 +390,40 @@ async def test_news_has_a_stream_of_its_own_that_stands_when_a_client_is_open() 
 @pytest.mark.parametrize("status", [405, 404, 400, 200, 500, 401])
 @live
 async def test_a_server_without_news_is_spoken_to_all_the_same(status: int) -> None:
-    async def get(visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(whole(status, b"no", "text/plain"))
+    async def get(connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.send(http_response(status, b"no", "text/plain"))
 
-    async with beast(NOVEMBER_2025, special={"GET": get}) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": get}) as (client, server):
         # Also after a 404: before there was a stream it means that there is none. This test used to
         # expect that the session was lost; servers that only take POST answer GET so.
         assert (await client.call_tool("t")).text == "done"
-        assert len([one for one in hand.heard if one.method == "GET"]) == 1
-        assert "DELETE" not in {one.method for one in hand.heard}
-    assert [one.method for one in hand.heard][-1] == "DELETE"  # the session was there to the end
+        assert len([one for one in server.received if one.method == "GET"]) == 1
+        assert "DELETE" not in {one.method for one in server.received}
+    assert [one.method for one in server.received][
+        -1
+    ] == "DELETE"  # the session was there to the end
 
 
 @live
 async def test_a_server_without_news_that_was_busy_at_first_is_spoken_to_all_the_same(
     soon: None,
 ) -> None:
-    news = News(whole(503), whole(404))
-    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, hand):
+    news = News(http_response(503), http_response(404))
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, server):
         await until(lambda: news.after == [None, None])
         assert (await client.call_tool("t")).text == "done"
-    assert [one.method for one in hand.heard][-1] == "DELETE"
+    assert [one.method for one in server.received][-1] == "DELETE"
 
 
 @live
 async def test_a_404_to_a_post_still_means_that_the_session_is_lost() -> None:
-    async def get(visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(whole(404))
+    async def get(connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.send(http_response(404))
 
-    async def post(visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(whole(404))
+    async def post(connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.send(http_response(404))
 
-    async with beast(NOVEMBER_2025, post, special={"GET": get}) as (client, _):
+    async with misbehaving_server(NOVEMBER_2025, post, overrides={"GET": get}) as (client, _):
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, ConnectionLost)
         assert "the session has ended" in str(error)
@@ -368,10 +431,10 @@ async def test_a_404_to_a_post_still_means_that_the_session_is_lost() -> None:
 
 @live
 async def test_a_server_that_is_silent_about_news_is_not_waited_for_long() -> None:
-    async def get(visitor: Visitor, heard: Heard) -> None:
-        await visitor.gone()
+    async def get(connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.wait_closed()
 
-    async with beast(NOVEMBER_2025, special={"GET": get}) as (client, _):
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": get}) as (client, _):
         assert (await client.call_tool("t")).text == "done"
 
 
@@ -382,7 +445,7 @@ async def test_news_goes_on_where_its_stream_broke(revision: Revision, soon: Non
     second = stream() + chunk(events(CHANGED, id="news-2") + b"data: {cut")
     news = News(first, second, stream() + chunk(events(CHANGED)))
     async with (
-        beast(revision, special={"GET": news.get}) as (client, _),
+        misbehaving_server(revision, overrides={"GET": news.get}) as (client, _),
         client.listen(tools=True) as changes,
     ):
         await asyncio.wait_for(anext(changes), 60)
@@ -394,8 +457,8 @@ async def test_news_goes_on_where_its_stream_broke(revision: Revision, soon: Non
 async def test_a_place_that_the_server_has_forgotten_is_not_asked_for_again(soon: None) -> None:
     """D28: from now on, then."""
     first = stream() + chunk(events(CHANGED, id="news-1")) + END
-    news = News(first, whole(400), stream())
-    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _):
+    news = News(first, http_response(400), stream())
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, _):
         await until(lambda: len(news.after) == 3)
         assert (await client.call_tool("t")).text == "done"
     assert news.after == [None, "news-1", None]
@@ -405,22 +468,22 @@ async def test_a_place_that_the_server_has_forgotten_is_not_asked_for_again(soon
 async def test_who_listens_learns_that_something_may_have_been_missed(soon: None) -> None:
     """It was told while nobody heard, and by a server that cannot say it again."""
     forgotten = stream() + chunk(events(LOG, id="news-1")) + END
-    for parts in ((stream() + END,), (forgotten, whole(400), whole(503))):
+    for parts in ((stream() + END,), (forgotten, http_response(400), http_response(503))):
         news = News(*parts, stream())
         async with (
-            beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _),
+            misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, _),
             client.listen(tools=True, resources=["a://b"]) as changes,
         ):
-            heard = [await asyncio.wait_for(anext(changes), 60) for _ in range(2)]
-            assert [change.kind for change in heard] == ["tools", "resource"]
+            request = [await asyncio.wait_for(anext(changes), 60) for _ in range(2)]
+            assert [change.kind for change in request] == ["tools", "resource"]
         assert news.after[-1] is None
 
 
 @live
 async def test_a_place_that_was_forgotten_by_a_busy_server_is_come_back_to(soon: None) -> None:
     first = stream() + chunk(events(CHANGED, id="news-1")) + END
-    news = News(first, whole(400), whole(503), whole(503), stream())
-    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _):
+    news = News(first, http_response(400), http_response(503), http_response(503), stream())
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, _):
         await until(lambda: len(news.after) == 5)
         assert (await client.call_tool("t")).text == "done"
     assert news.after == [None, "news-1", None, None, None]
@@ -431,10 +494,10 @@ async def test_news_is_never_given_up_for_what_only_stands_in_the_way(
     soon: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_resuming, "MAX_RETRY_S", 0.01)
-    busy = [whole(503)] * (2 * MAX_FAILURES)
+    busy = [http_response(503)] * (2 * MAX_FAILURES)
     news = News(stream() + END, *busy, stream() + chunk(events(CHANGED)))
     async with (
-        beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _),
+        misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, _),
         client.listen(tools=True) as changes,
     ):
         assert (await asyncio.wait_for(anext(changes), 60)).kind == "tools"
@@ -443,21 +506,21 @@ async def test_news_is_never_given_up_for_what_only_stands_in_the_way(
 @live
 async def test_a_session_that_was_forgotten_ends_the_conversation(soon: None) -> None:
     """Nobody would hear news any more, so whoever listens must learn that."""
-    news = News(stream() + END, whole(404))
-    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, hand):
+    news = News(stream() + END, http_response(404))
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, server):
         with pytest.raises(ConnectionLost):
             async with client.listen(tools=True) as changes:
                 await asyncio.wait_for(anext(changes), 60)
         assert client.conversation.link.phase is Phase.CLOSED
         with pytest.raises(ConnectionLost):
             await client.call_tool("t")
-    assert "DELETE" not in {one.method for one in hand.heard}
+    assert "DELETE" not in {one.method for one in server.received}
 
 
 @live
 async def test_a_stream_that_breaks_its_bounds_ends_news_and_nothing_else() -> None:
     news = News(stream() + chunk(b"id: " + b"x" * 5000 + b"\n\n"), stream())
-    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _):
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, _):
         assert (await client.call_tool("t")).text == "done"
         assert news.after == [None]
 
@@ -530,17 +593,23 @@ def test_the_next_reader_of_a_stream_knows_where_it_is_and_when_to_come_back() -
 async def test_a_handshake_may_be_answered_on_a_stream_that_breaks(soon: None) -> None:
     """Nothing was agreed on by then, so that it cannot be taken up: the opening has failed."""
 
-    async def begin(visitor: Visitor, heard: Heard) -> None:
+    async def begin(connection: AcceptedConnection, request: ReceivedRequest) -> None:
         line = f"Mcp-Session-Id: {SESSION}"
-        await visitor.say(stream(line) + chunk(events(LOG, id="a-1")) + END)
+        await connection.send(stream(line) + chunk(events(LOG, id="a-1")) + END)
 
-    async def well(visitor: Visitor, heard: Heard) -> None:
-        said = result(heard, opening(NOVEMBER_2025))
-        await visitor.say(stream(f"Mcp-Session-Id: {SESSION}") + chunk(events(said)) + END)
+    async def well(connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        said = result(request, opening(NOVEMBER_2025))
+        await connection.send(stream(f"Mcp-Session-Id: {SESSION}") + chunk(events(said)) + END)
 
-    async with beast(NOVEMBER_2025, opened=False, special={"initialize": begin}) as (client, _):
+    async with misbehaving_server(NOVEMBER_2025, opened=False, overrides={"initialize": begin}) as (
+        client,
+        _,
+    ):
         error = await outcome(client.open(NOVEMBER_2025))
         assert isinstance(error, CannotConnect)
-    async with beast(NOVEMBER_2025, done, special={"initialize": well}) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, tool_result, overrides={"initialize": well}) as (
+        client,
+        server,
+    ):
         assert (await client.call_tool("t", timeout_s=PATIENT_S)).text == "done"
-        assert hand.heard[1].headers["mcp-session-id"] == SESSION
+        assert server.received[1].headers["mcp-session-id"] == SESSION

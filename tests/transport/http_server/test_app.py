@@ -12,7 +12,7 @@ from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.revision import JULY_2026, Revisions
 from colonnade.transport.http_server.request import Limits
 from http_client import BOTH, written
-from live import Records, live, stand
+from live import Records, live, served_app
 
 MODERN_ONLY = Revisions((JULY_2026,))
 PROGRESS = {"progressToken": "p"}
@@ -24,7 +24,7 @@ LISTEN = {"notifications": {"toolsListChanged": True}}
 @pytest.mark.spec("R0847", "R0854")
 @live
 async def test_a_request_is_answered_with_one_json_object() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.call("echo", say="hi")
         assert answer.status == 200
         assert answer.headers["content-type"] == "application/json"
@@ -34,7 +34,7 @@ async def test_a_request_is_answered_with_one_json_object() -> None:
 @pytest.mark.spec("R0854", "R0859", "R0860")
 @live
 async def test_a_handler_that_reports_is_answered_with_a_stream_that_ends_with_its_result() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         params = {"name": "report", "arguments": {"steps": 3}}
         wire, answer = await s.caller.stream("tools/call", params, meta=PROGRESS)
         assert answer.status == 200
@@ -49,7 +49,7 @@ async def test_a_handler_that_reports_is_answered_with_a_stream_that_ends_with_i
 
 @live
 async def test_a_report_arrives_before_the_handler_goes_on() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         params = {"name": "report", "arguments": {"steps": 1, "wait": True}}
         _, answer = await s.caller.stream("tools/call", params, meta=PROGRESS)
         assert (await answer.message())["params"]["progress"] == 1
@@ -59,7 +59,7 @@ async def test_a_report_arrives_before_the_handler_goes_on() -> None:
 
 @live
 async def test_who_takes_no_events_gets_the_result_alone() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         params = {"name": "report", "arguments": {}}
         answer = await s.caller.modern(
             "tools/call", params, meta=PROGRESS, accept="application/json"
@@ -70,7 +70,7 @@ async def test_who_takes_no_events_gets_the_result_alone() -> None:
 
 @live
 async def test_who_takes_events_alone_gets_the_result_as_one() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         params = {"name": "echo", "arguments": {}}
         _, answer = await s.caller.stream("tools/call", params, accept="text/event-stream")
         assert answer.is_stream
@@ -79,7 +79,7 @@ async def test_who_takes_events_alone_gets_the_result_as_one() -> None:
 
 @live
 async def test_who_can_take_neither_is_told() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.modern("tools/list", accept="text/html")
         assert answer.status == 406
         assert not s.service.turns
@@ -87,14 +87,14 @@ async def test_who_can_take_neither_is_told() -> None:
 
 @live
 async def test_callers_with_the_same_id_do_not_meet() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answers = await asyncio.gather(*(s.caller.call("echo", say=str(n)) for n in range(20)))
         assert [answer.text for answer in answers] == [str(n) for n in range(20)]
 
 
 @live
 async def test_one_connection_carries_many_requests() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire = await s.caller.wire()
         body = b'{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}'
         head: dict[str, str | None] = {
@@ -118,14 +118,14 @@ async def test_one_connection_carries_many_requests() -> None:
 @pytest.mark.spec("R0867")
 @live
 async def test_an_unknown_method_is_404_with_the_code() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.modern("unknown/method", id="abc")
         assert (answer.status, answer.code, answer.json["id"]) == (404, -32601, "abc")
 
 
 @live
 async def test_a_method_that_the_service_does_not_offer_is_404_too() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.modern("prompts/list")
         assert (answer.status, answer.code) == (404, -32601)
 
@@ -135,7 +135,7 @@ async def test_a_method_that_the_service_does_not_offer_is_404_too() -> None:
 )
 @live
 async def test_what_the_newest_revision_no_longer_has_is_404(method: str) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.modern(method)
         assert (answer.status, answer.code) == (404, -32601)
 
@@ -143,7 +143,7 @@ async def test_what_the_newest_revision_no_longer_has_is_404(method: str) -> Non
 @pytest.mark.spec("R1116")
 @live
 async def test_a_missing_capability_is_400_and_says_which() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.call("needs_sampling")
         assert (answer.status, answer.code) == (400, -32021)
         assert answer.json["error"]["data"]["requiredCapabilities"] == {"sampling": {}}
@@ -151,7 +151,7 @@ async def test_a_missing_capability_is_400_and_says_which() -> None:
 
 @live
 async def test_any_other_error_of_a_handler_is_200() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         broken = await s.caller.call("broken")
         missing = await s.caller.call("nobody")
         assert (broken.status, broken.code) == (200, -32603)
@@ -160,7 +160,7 @@ async def test_any_other_error_of_a_handler_is_200() -> None:
 
 @live
 async def test_an_error_after_the_stream_began_is_its_last_event() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         params = {"name": "report", "arguments": {"fail": True}}
         _, answer = await s.caller.stream("tools/call", params, meta=PROGRESS)
         assert answer.status == 200
@@ -187,7 +187,7 @@ async def test_an_error_after_the_stream_began_is_its_last_event() -> None:
 async def test_headers_that_differ_from_the_body_are_400_with_their_code(
     headers: dict[str, Any],
 ) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         params = {"name": "echo", "arguments": {}}
         answer = await s.caller.modern("tools/call", params, **headers)
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
@@ -197,7 +197,7 @@ async def test_headers_that_differ_from_the_body_are_400_with_their_code(
 @pytest.mark.spec("R0908", "R0912")
 @live
 async def test_header_names_in_any_case_and_encoded_values_are_understood() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         params = {"name": "echo", "arguments": {}}
         answer = await s.caller.modern(
             "tools/call", params, mcp_name=None, MCP_NAME="  =?base64?ZWNobw==?=  "
@@ -208,7 +208,7 @@ async def test_header_names_in_any_case_and_encoded_values_are_understood() -> N
 @pytest.mark.spec("R0866")
 @live
 async def test_an_unknown_version_is_400_and_lists_the_known_ones() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         meta = {"io.modelcontextprotocol/protocolVersion": "v999"}
         answer = await s.caller.modern("tools/list", meta=meta, mcp_protocol_version="v999")
         assert (answer.status, answer.code) == (400, -32022)
@@ -230,7 +230,7 @@ async def test_an_unknown_version_is_400_and_lists_the_known_ones() -> None:
 )
 @live
 async def test_mirrored_arguments_must_agree(header: str | None, status: int) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         params = {"name": "mirrored", "arguments": {"region": "north"}}
         answer = await s.caller.modern("tools/call", params, mcp_param_region=header)
         assert answer.status == status
@@ -243,7 +243,7 @@ async def test_mirrored_arguments_must_agree(header: str | None, status: int) ->
 @pytest.mark.parametrize("arguments", [{}, {"region": None}])
 @live
 async def test_an_argument_that_is_not_given_needs_no_header(arguments: dict[str, Any]) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.modern("tools/call", {"name": "mirrored", "arguments": arguments})
         assert answer.status == 200
 
@@ -254,7 +254,7 @@ async def test_an_argument_that_is_not_given_needs_no_header(arguments: dict[str
 @pytest.mark.spec("R0773", "R0861", "R0862")
 @live
 async def test_closing_before_the_answer_cancels_the_call() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         with Records("colonnade.transport") as records:
             calling = asyncio.create_task(s.caller.call("wait"))
             await s.service.marks.reached("wait begun")
@@ -262,7 +262,7 @@ async def test_closing_before_the_answer_cancels_the_call() -> None:
             await s.service.marks.reached("wait cancelled")
             with pytest.raises((OSError, asyncio.IncompleteReadError)):
                 await calling
-            await s.settled()
+            await s.wait_until_idle()
         assert not [line for line in records.lines if not line.startswith("DEBUG")]
         assert (await s.caller.call("echo")).status == 200
 
@@ -270,12 +270,12 @@ async def test_closing_before_the_answer_cancels_the_call() -> None:
 @pytest.mark.spec("R0773", "R0861", "R0862")
 @live
 async def test_closing_a_stream_cancels_the_call() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         params = {"name": "report", "arguments": {"steps": 1, "wait": True}}
         wire, answer = await s.caller.stream("tools/call", params, meta=PROGRESS)
         await answer.message()
         wire.close()
-        await s.settled()
+        await s.wait_until_idle()
         assert s.service.turns[-1].exchange.settled
         assert (await s.caller.call("echo")).status == 200
 
@@ -283,7 +283,7 @@ async def test_closing_a_stream_cancels_the_call() -> None:
 @live
 async def test_a_cancellation_from_outside_is_answered_and_not_swallowed() -> None:
     with Records("colonnade.transport") as records:
-        async with stand() as s:
+        async with served_app() as s:
             calling = asyncio.create_task(s.caller.call("wait"))
             await s.service.marks.reached("wait begun")
             (turn,) = s.app.reaper
@@ -292,13 +292,13 @@ async def test_a_cancellation_from_outside_is_answered_and_not_swallowed() -> No
             await s.service.marks.reached("wait cancelled")
             answer = await calling
             assert (answer.status, answer.json["error"]["code"]) == (200, -32603)
-            await s.settled()
+            await s.wait_until_idle()
         assert any("the application raised CancelledError" in line for line in records.lines)
 
 
 @live
 async def test_no_request_ever_goes_to_the_client() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.call("echo")
         turn = s.service.turns[-1]
         with pytest.raises(LocalProtocolError, match="in an input_required result"):
@@ -311,7 +311,7 @@ async def test_no_request_ever_goes_to_the_client() -> None:
 
 @live
 async def test_a_handler_that_says_nothing_ends_the_request_all_the_same() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.call("silent")
         assert (answer.status, answer.body) == (202, b"")
 
@@ -321,7 +321,7 @@ async def test_a_handler_that_says_nothing_ends_the_request_all_the_same() -> No
 
 @live
 async def test_a_subscription_is_acknowledged_told_and_ended_with_its_result() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         _, answer = await s.caller.stream("subscriptions/listen", LISTEN)
         first = await answer.message()
         assert first["method"] == "notifications/subscriptions/acknowledged"
@@ -337,7 +337,7 @@ async def test_a_subscription_is_acknowledged_told_and_ended_with_its_result() -
 
 @live
 async def test_a_subscription_needs_a_stream() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.modern("subscriptions/listen", LISTEN, accept="application/json")
         assert answer.status == 406
         assert not s.service.turns
@@ -345,17 +345,17 @@ async def test_a_subscription_needs_a_stream() -> None:
 
 @live
 async def test_a_subscriber_that_goes_is_forgotten() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire, answer = await s.caller.stream("subscriptions/listen", LISTEN)
         await answer.message()
         wire.abort()
         await s.service.marks.reached("listen cancelled")
-        await s.settled()
+        await s.wait_until_idle()
 
 
 @live
 async def test_a_quiet_stream_is_kept_alive_by_comments() -> None:
-    async with stand(limits=Limits(keep_alive_interval_s=0.01)) as s:
+    async with served_app(limits=Limits(keep_alive_interval_s=0.01)) as s:
         _, answer = await s.caller.stream("subscriptions/listen", LISTEN)
         await answer.message()
         async with asyncio.timeout(60):
@@ -364,7 +364,7 @@ async def test_a_quiet_stream_is_kept_alive_by_comments() -> None:
 
 @live
 async def test_a_call_that_takes_long_becomes_a_stream_so_that_nobody_cuts_it() -> None:
-    async with stand(limits=Limits(keep_alive_interval_s=0.01)) as s:
+    async with served_app(limits=Limits(keep_alive_interval_s=0.01)) as s:
         _, answer = await s.caller.stream("tools/call", {"name": "wait", "arguments": {}})
         assert answer.is_stream
         s.service.go.mark("wait")

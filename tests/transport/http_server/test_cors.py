@@ -9,7 +9,7 @@ from colonnade.protocol.http.security import Headers, HostPolicy
 from colonnade.protocol.revision import JULY_2026, Revisions
 from http_client import Response
 from http_service import ABLE, REPORT
-from live import live, stand
+from live import live, served_app
 
 APP = "https://app.example.com"
 POLICY = HostPolicy.of("localhost:*", "127.0.0.1:*", origins=[APP])
@@ -39,7 +39,7 @@ async def test_a_browser_that_asks_first_is_answered_before_anything_else(path: 
     async def verify(headers: Headers) -> str:
         raise LoginRequired("log in")  # browsers ask without credentials
 
-    async with stand(policy=POLICY, verify=verify) as s:
+    async with served_app(policy=POLICY, verify=verify) as s:
         answer = await s.caller.request("OPTIONS", path=path, **ASKS)
         assert (answer.status, answer.body) == (200, b"")
         assert is_shared(answer)
@@ -53,14 +53,14 @@ async def test_a_browser_that_asks_first_is_answered_before_anything_else(path: 
 
 @live
 async def test_only_the_methods_that_are_answered_are_allowed() -> None:
-    async with stand(MODERN_ONLY, policy=POLICY) as s:
+    async with served_app(MODERN_ONLY, policy=POLICY) as s:
         answer = await s.caller.request("OPTIONS", **ASKS)
         assert answer.headers["access-control-allow-methods"] == "POST"
 
 
 @live
 async def test_a_page_of_another_origin_is_403_and_told_nothing() -> None:
-    async with stand(policy=POLICY) as s:
+    async with served_app(policy=POLICY) as s:
         for origin in ("https://evil.example", "null", f"{APP}.evil", "http://app.example.com"):
             asks: dict[str, Any] = {**ASKS, "origin": origin}
             answer = await s.caller.request("OPTIONS", **asks)
@@ -77,7 +77,7 @@ async def test_a_page_of_another_origin_is_403_and_told_nothing() -> None:
 
 @live
 async def test_options_that_ask_for_nothing_are_405() -> None:
-    async with stand(policy=POLICY) as s:
+    async with served_app(policy=POLICY) as s:
         choices: list[dict[str, Any]] = [{}, {"origin": APP}]
         for headers in choices:
             answer = await s.caller.request("OPTIONS", content_type=None, **headers)
@@ -87,7 +87,7 @@ async def test_options_that_ask_for_nothing_are_405() -> None:
 
 @live
 async def test_every_answer_to_an_admitted_page_can_be_read_by_it() -> None:
-    async with stand(policy=POLICY) as s:
+    async with served_app(policy=POLICY) as s:
         page: dict[str, Any] = {"origin": APP}
         answers = {
             200: await s.caller.modern("tools/list", **page),
@@ -110,7 +110,7 @@ async def test_every_answer_to_an_admitted_page_can_be_read_by_it() -> None:
 
 @live
 async def test_a_page_can_open_a_session_and_see_its_name() -> None:
-    async with stand(policy=POLICY) as s:
+    async with served_app(policy=POLICY) as s:
         opened = await s.caller.initialize("2025-11-25", ABLE, origin=APP)
         assert is_shared(opened)
         assert "Mcp-Session-Id" in opened.headers["access-control-expose-headers"]

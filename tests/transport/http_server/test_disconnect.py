@@ -9,12 +9,12 @@ import pytest
 from client.misbehaving_http_server import (
     PATIENT_S,
     SESSION,
-    beast,
     conversation_of,
-    done,
-    nothing,
+    misbehaving_server,
+    no_response,
     outcome,
     result,
+    tool_result,
 )
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import (
@@ -27,7 +27,14 @@ from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 from colonnade.transport.http_client import conversation as http_conversation
 from live import live, until
-from scripted_http_server import Heard, Visitor, chunk, events, stream, whole
+from scripted_http_server import (
+    AcceptedConnection,
+    ReceivedRequest,
+    chunk,
+    events,
+    http_response,
+    stream,
+)
 
 # The last revision with sessions and streams that can be taken up again, and the one without.
 TWO = [NOVEMBER_2025, JULY_2026]
@@ -46,15 +53,15 @@ async def test_an_answer_after_giving_up_is_nobodys(revision: Revision) -> None:
     arrived = asyncio.Event()
     late = asyncio.Event()
 
-    async def play(visitor: Visitor, heard: Heard) -> None:
-        if heard.message["params"]["name"] == "slow":
-            await visitor.say(stream(), chunk(b": wait\n\n"))
+    async def handler(connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        if request.message["params"]["name"] == "slow":
+            await connection.send(stream(), chunk(b": wait\n\n"))
             arrived.set()
             await late.wait()
-            await visitor.say(chunk(events(result(heard, {"content": []}))))
-        await done(visitor, heard)
+            await connection.send(chunk(events(result(request, {"content": []}))))
+        await tool_result(connection, request)
 
-    async with beast(revision, play) as (client, hand):
+    async with misbehaving_server(revision, handler) as (client, server):
         calling = asyncio.create_task(client.call_tool("slow"))
         await arrived.wait()
         calling.cancel()
@@ -63,12 +70,12 @@ async def test_an_answer_after_giving_up_is_nobodys(revision: Revision) -> None:
         late.set()
         assert (await client.call_tool("quick")).text == "done"
         if revision.handshake:  # R0061; elsewhere closing the connection says it
-            await until(lambda: bool(hand.posts("notifications/cancelled")))
-            (notice,) = hand.posts("notifications/cancelled")
-            assert notice["params"]["requestId"] == hand.posts("tools/call")[0]["id"]
+            await until(lambda: bool(server.posts("notifications/cancelled")))
+            (notice,) = server.posts("notifications/cancelled")
+            assert notice["params"]["requestId"] == server.posts("tools/call")[0]["id"]
         else:
-            await until(lambda: hand.visits >= 2)
-            assert hand.posts("notifications/cancelled") == []
+            await until(lambda: server.connection_count >= 2)
+            assert server.posts("notifications/cancelled") == []
 
 
 @both
@@ -76,39 +83,41 @@ async def test_an_answer_after_giving_up_is_nobodys(revision: Revision) -> None:
 async def test_a_time_out_closes_the_connection_and_is_told_as_giving_up_is(
     revision: Revision,
 ) -> None:
-    async with beast(revision, nothing) as (client, hand):
+    async with misbehaving_server(revision, no_response) as (client, server):
         error = await outcome(client.call_tool("t", timeout_s=0.5))
         assert isinstance(error, TimedOut)
-        await until(hand.left.is_set)
+        await until(server.client_closed.is_set)
         if revision.handshake:
-            await until(lambda: bool(hand.posts("notifications/cancelled")))
+            await until(lambda: bool(server.posts("notifications/cancelled")))
         else:
-            assert hand.posts("notifications/cancelled") == []
+            assert server.posts("notifications/cancelled") == []
 
 
 @pytest.mark.parametrize("status", [200, 401, 503])
 @live
 async def test_what_the_server_has_refused_is_not_cancelled_too(status: int) -> None:
-    async def refuse(visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(whole(status))
+    async def refuse(connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.send(http_response(status))
 
-    async with beast(NOVEMBER_2025, refuse) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, refuse) as (client, server):
         assert isinstance(await outcome(client.call_tool("t")), ColonnadeError)
-    assert hand.posts("notifications/cancelled") == []
+    assert server.posts("notifications/cancelled") == []
 
 
 # ---------------------------------------------------------------- subscriptions
 
 
-def news(heard: Heard, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+def news(
+    request: ReceivedRequest, method: str, params: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """News of a subscription."""
-    meta = {"io.modelcontextprotocol/subscriptionId": heard.message["id"]}
+    meta = {"io.modelcontextprotocol/subscriptionId": request.message["id"]}
     return {"jsonrpc": "2.0", "method": method, "params": {**(params or {}), "_meta": meta}}
 
 
-def acknowledged(heard: Heard) -> dict[str, Any]:
+def acknowledged(request: ReceivedRequest) -> dict[str, Any]:
     wanted = {"notifications": {"toolsListChanged": True}}
-    return news(heard, "notifications/subscriptions/acknowledged", wanted)
+    return news(request, "notifications/subscriptions/acknowledged", wanted)
 
 
 LISTEN = t.SubscriptionsListenRequestParams(
@@ -123,15 +132,15 @@ async def test_a_subscription_ends_as_the_server_ends_it(ending: str) -> None:
     """D1: whichever word comes first is the end; a stream that is lost without one is lost."""
     end = asyncio.Event()
 
-    async def play(visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(stream(), chunk(events(acknowledged(heard))))
+    async def handler(connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.send(stream(), chunk(events(acknowledged(request))))
         await end.wait()
-        gone = news(heard, "notifications/cancelled", {"requestId": heard.message["id"]})
-        last = result(heard, {"resultType": "complete"})
+        gone = news(request, "notifications/cancelled", {"requestId": request.message["id"]})
+        last = result(request, {"resultType": "complete"})
         said = {"cancelled": [gone], "result": [last], "both": [gone, last], "lost": []}[ending]
-        await visitor.say(chunk(events(*said)) if said else b"", b"0\r\n\r\n")
+        await connection.send(chunk(events(*said)) if said else b"", b"0\r\n\r\n")
 
-    async with beast(JULY_2026, play) as (client, _):
+    async with misbehaving_server(JULY_2026, handler) as (client, _):
         _, future = client.conversation.start_request("subscriptions/listen", LISTEN, PATIENT_S)
         held = conversation_of(client)
         assert held is not None
@@ -150,20 +159,20 @@ async def test_a_subscription_ends_as_the_server_ends_it(ending: str) -> None:
 
 @live
 async def test_a_subscription_that_is_not_acknowledged_times_out() -> None:
-    async with beast(JULY_2026, nothing) as (client, hand):
+    async with misbehaving_server(JULY_2026, no_response) as (client, server):
         _, future = client.conversation.start_request("subscriptions/listen", LISTEN, SOON_S)
         with pytest.raises(TimedOut, match="no answer to subscriptions/listen"):
             await future
-        await until(hand.left.is_set)
+        await until(server.client_closed.is_set)
 
 
 @pytest.mark.parametrize("when", ["before it began", "after that"])
 @live
 async def test_a_subscription_that_is_given_up_is_closed_and_forgotten(when: str) -> None:
-    async with beast(JULY_2026, nothing) as (client, hand):
+    async with misbehaving_server(JULY_2026, no_response) as (client, server):
         id, future = client.conversation.start_request("subscriptions/listen", LISTEN, PATIENT_S)
         if when == "after that":
-            await until(lambda: bool(hand.posts("subscriptions/listen")))
+            await until(lambda: bool(server.posts("subscriptions/listen")))
         client.conversation.cancel_request(id)
         client.conversation.cancel_request(id)
         await asyncio.wait([future], timeout=60)
@@ -172,9 +181,9 @@ async def test_a_subscription_that_is_given_up_is_closed_and_forgotten(when: str
         assert held is not None
         assert (held._calls, len(held.link._outgoing)) == ({}, 0)
         if when == "after that":
-            await until(hand.left.is_set)
+            await until(server.client_closed.is_set)
         else:
-            assert hand.posts("subscriptions/listen") == []
+            assert server.posts("subscriptions/listen") == []
 
 
 # ---------------------------------------------------------------- the end
@@ -185,13 +194,13 @@ async def test_a_subscription_that_is_given_up_is_closed_and_forgotten(when: str
 async def test_leaving_ends_whoever_waits_at_once_and_a_session_with_it(
     revision: Revision,
 ) -> None:
-    async with beast(revision, nothing) as (client, hand):
+    async with misbehaving_server(revision, no_response) as (client, server):
         calls = [asyncio.create_task(client.call_tool("t")) for _ in range(3)]
         begun = [
             client.conversation.start_request("subscriptions/listen", LISTEN, PATIENT_S)[1]
             for _ in range(0 if revision.handshake else 2)
         ]
-        await until(lambda: len(hand.posts("tools/call")) == 3)
+        await until(lambda: len(server.posts("tools/call")) == 3)
         began = asyncio.get_running_loop().time()
         await asyncio.gather(*(client.conversation.aclose("it is late") for _ in range(3)))
         assert asyncio.get_running_loop().time() - began < 5
@@ -200,7 +209,7 @@ async def test_leaving_ends_whoever_waits_at_once_and_a_session_with_it(
             with pytest.raises(ConnectionLost, match="it is late during"):
                 await waiting
         await client.conversation.aclose("again")
-        deleted = [one for one in hand.heard if one.method == "DELETE"]
+        deleted = [one for one in server.received if one.method == "DELETE"]
         assert len(deleted) == (1 if revision.handshake else 0)
         assert all(one.headers["mcp-session-id"] == SESSION for one in deleted)
         assert client.conversation.link.phase is Phase.CLOSED
@@ -217,17 +226,17 @@ async def test_a_session_is_left_whatever_the_server_says_to_that(
 ) -> None:
     monkeypatch.setattr(http_conversation, "BEST_EFFORT_S", SOON_S)
 
-    async def refuse(visitor: Visitor, heard: Heard) -> None:
+    async def refuse(connection: AcceptedConnection, request: ReceivedRequest) -> None:
         if way == "refused":
-            await visitor.say(whole(405))
+            await connection.send(http_response(405))
         elif way == "silent":
-            await visitor.gone()
+            await connection.wait_closed()
         else:
-            visitor.abort()
+            connection.abort()
 
-    async with beast(NOVEMBER_2025, special={"DELETE": refuse}) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, overrides={"DELETE": refuse}) as (client, server):
         await client.call_tool("t")
-    assert [one.method for one in hand.heard].count("DELETE") == 1
+    assert [one.method for one in server.received].count("DELETE") == 1
 
 
 @live
@@ -239,25 +248,28 @@ async def test_a_handler_may_leave_while_it_answers() -> None:
         left.set()
         return ["/"]
 
-    async def play(visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(stream(), chunk(events(ASK_ROOTS)))
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.send(stream(), chunk(events(ASK_ROOTS)))
+        await connection.wait_closed()
 
-    async with beast(NOVEMBER_2025, play, answers=InputCallbacks(roots=roots)) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, handler, answers=InputCallbacks(roots=roots)) as (
+        client,
+        server,
+    ):
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, ConnectionLost)
         await asyncio.wait_for(left.wait(), 60)
-    assert all("method" in one.message for one in hand.heard if one.body)
+    assert all("method" in one.message for one in server.received if one.body)
 
 
 @live
 async def test_whoever_gave_up_just_before_the_end_is_still_told_to_the_server() -> None:
-    async with beast(NOVEMBER_2025, nothing) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, no_response) as (client, server):
         calling = asyncio.create_task(client.call_tool("t"))
-        await until(lambda: bool(hand.posts("tools/call")))
+        await until(lambda: bool(server.posts("tools/call")))
         calling.cancel()
         await asyncio.wait([calling])
-    names = [one.message.get("method") if one.body else one.method for one in hand.heard]
+    names = [one.message.get("method") if one.body else one.method for one in server.received]
     assert names[-2:] == ["notifications/cancelled", "DELETE"]
 
 
@@ -265,12 +277,12 @@ async def test_whoever_gave_up_just_before_the_end_is_still_told_to_the_server()
 async def test_leaving_that_is_given_up_goes_on_and_can_be_waited_for_again() -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
 
-    async def slow(visitor: Visitor, heard: Heard) -> None:
+    async def slow(connection: AcceptedConnection, request: ReceivedRequest) -> None:
         asked.set()
         await answer.wait()
-        await visitor.say(whole(200))
+        await connection.send(http_response(200))
 
-    async with beast(NOVEMBER_2025, special={"DELETE": slow}) as (client, hand):
+    async with misbehaving_server(NOVEMBER_2025, overrides={"DELETE": slow}) as (client, server):
         leaving = asyncio.create_task(client.conversation.aclose("it is late"))
         await asked.wait()
         leaving.cancel()
@@ -278,19 +290,21 @@ async def test_leaving_that_is_given_up_goes_on_and_can_be_waited_for_again() ->
         assert leaving.cancelled()
         answer.set()
         await client.conversation.aclose("it is late")
-        assert [one.method for one in hand.heard].count("DELETE") == 1
+        assert [one.method for one in server.received].count("DELETE") == 1
 
 
 @live
 async def test_an_opening_that_is_given_up_ends_the_conversation() -> None:
-    async with beast(NOVEMBER_2025, opened=False, special={"initialize": nothing}) as (
+    async with misbehaving_server(
+        NOVEMBER_2025, opened=False, overrides={"initialize": no_response}
+    ) as (
         client,
-        hand,
+        server,
     ):
         opened = asyncio.create_task(client.open(NOVEMBER_2025))
-        await hand.hears(1)
+        await server.wait_for_requests(1)
         opened.cancel()
         await asyncio.wait([opened])
-        await until(hand.left.is_set)
+        await until(server.client_closed.is_set)
         assert client.conversation.link.phase is Phase.CLOSED
-        assert len(hand.heard) == 1
+        assert len(server.received) == 1

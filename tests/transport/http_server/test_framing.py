@@ -5,7 +5,7 @@ import json
 import pytest
 
 from http_client import META, Caller, Response, Wire
-from live import Stand, live, stand
+from live import ServedApp, live, served_app
 
 BODY = json.dumps(
     {
@@ -51,7 +51,7 @@ UPGRADES = {
 }
 
 
-async def upgraded(s: Stand, asked: tuple[str, ...], framing: str) -> None:
+async def upgraded(s: ServedApp, asked: tuple[str, ...], framing: str) -> None:
     wire = await s.caller.wire()
     lines = [*asked, f"Content-Length: {len(BODY)}"]
     if framing == "chunks":
@@ -76,7 +76,7 @@ def test_a_request_that_asks_for_another_protocol_keeps_its_body(
 ) -> None:
     @live
     async def run() -> None:
-        async with stand() as s:
+        async with served_app() as s:
             await upgraded(s, asked, framing)
 
     run()
@@ -84,7 +84,7 @@ def test_a_request_that_asks_for_another_protocol_keeps_its_body(
 
 @live
 async def test_the_limits_on_headers_hold_for_a_request_that_asks_for_another_protocol() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire = await s.caller.wire()
         long = f"X-Long: {'x' * 20_000}"
         response = await sent(wire, head(s.site.port, *UPGRADES["h2c"], long))
@@ -93,7 +93,7 @@ async def test_the_limits_on_headers_hold_for_a_request_that_asks_for_another_pr
 
 @live
 async def test_chunks_in_http_1_0_are_refused() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         for lines in (
             ("Transfer-Encoding: chunked",),
             ("Transfer-Encoding: chunked", f"Content-Length: {len(BODY)}"),

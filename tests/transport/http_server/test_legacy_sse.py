@@ -13,7 +13,7 @@ from colonnade.protocol.revision import EVERY, JULY_2026, NOVEMBER_2025, Revisio
 from colonnade.transport.http_server.legacy_sse import MESSAGES_PATH, SSE_PATH
 from colonnade.transport.http_server.request import Limits
 from http_client import Caller, Response, Wire
-from live import Records, Stand, live, stand, until
+from live import Records, ServedApp, live, served_app, until
 
 ABLE = {"elicitation": {}, "roots": {}, "sampling": {}}
 
@@ -21,7 +21,7 @@ ABLE = {"elicitation": {}, "roots": {}, "sampling": {}}
 class Client:
     """The old way: listen on one stream, post beside it."""
 
-    def __init__(self, stand: Stand) -> None:
+    def __init__(self, stand: ServedApp) -> None:
         self.caller = Caller(stand.site.port)
         self.endpoint = ""
         self.wire: Wire
@@ -72,7 +72,7 @@ class Client:
 @pytest.mark.spec("R0048", "R0049", "R0050")
 @live
 async def test_the_first_event_says_where_to_post_and_answers_come_as_messages() -> None:
-    async with stand() as s, Client(s) as client:
+    async with served_app() as s, Client(s) as client:
         assert client.stream.is_stream
         assert client.endpoint.startswith(f"{MESSAGES_PATH}?session_id=")
         assert (await client.initialize())["result"]["protocolVersion"] == "2024-11-05"
@@ -88,14 +88,14 @@ async def test_the_first_event_says_where_to_post_and_answers_come_as_messages()
 @pytest.mark.parametrize("revision", EVERY.handshakes, ids=lambda r: r.date)
 @live
 async def test_every_revision_with_a_handshake_can_be_spoken(revision: Revision) -> None:
-    async with stand() as s, Client(s) as client:
+    async with served_app() as s, Client(s) as client:
         answer = await client.initialize(revision.date)
         assert answer["result"]["protocolVersion"] == revision.date
 
 
 @live
 async def test_what_is_enveloped_is_not_spoken_here() -> None:
-    async with stand() as s, Client(s) as client:
+    async with served_app() as s, Client(s) as client:
         meta = {
             "io.modelcontextprotocol/protocolVersion": JULY_2026.date,
             "io.modelcontextprotocol/clientCapabilities": {},
@@ -110,7 +110,7 @@ async def test_what_is_enveloped_is_not_spoken_here() -> None:
 
 @live
 async def test_reports_questions_and_answers_share_the_stream() -> None:
-    async with stand() as s, Client(s) as client:
+    async with served_app() as s, Client(s) as client:
         await client.initialize()
         assert (await client.call("report"))["params"]["progress"] == 1
         assert (await client.stream.message())["params"]["progress"] == 2
@@ -123,7 +123,7 @@ async def test_reports_questions_and_answers_share_the_stream() -> None:
 
 @live
 async def test_news_comes_unasked_and_updates_to_those_who_subscribed() -> None:
-    async with stand() as s, Client(s) as client:
+    async with served_app() as s, Client(s) as client:
         await client.initialize()
         s.service.publish("notifications/tools/list_changed")
         assert (await client.stream.message())["method"] == "notifications/tools/list_changed"
@@ -143,7 +143,7 @@ async def test_news_comes_unasked_and_updates_to_those_who_subscribed() -> None:
 
 @live
 async def test_a_notification_is_heard_and_one_cancels() -> None:
-    async with stand() as s, Client(s) as client:
+    async with served_app() as s, Client(s) as client:
         await client.initialize()
         params = {"name": "wait", "arguments": {}}
         await client.post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
@@ -156,7 +156,7 @@ async def test_a_notification_is_heard_and_one_cancels() -> None:
 
 @live
 async def test_a_service_that_raises_what_it_must_not_harms_itself_alone() -> None:
-    async with stand() as s, Client(s) as client:
+    async with served_app() as s, Client(s) as client:
         await client.initialize()
         with Records("colonnade.transport") as records:
             answer = await client.call("crash")
@@ -168,14 +168,14 @@ async def test_a_service_that_raises_what_it_must_not_harms_itself_alone() -> No
 
 @live
 async def test_the_end_of_the_stream_is_the_end_of_everything() -> None:
-    async with stand() as s, Client(s) as client:
+    async with served_app() as s, Client(s) as client:
         await client.initialize()
         params = {"name": "wait", "arguments": {}}
         await client.post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         await s.service.marks.reached("wait begun")
         client.wire.abort()
         await s.service.marks.reached("wait cancelled")
-        await s.settled()
+        await s.wait_until_idle()
         assert s.service.watchers == 0
         ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
         assert (await client.post(ping)).status == 404
@@ -186,7 +186,7 @@ async def test_the_end_of_the_stream_is_the_end_of_everything() -> None:
 )
 @live
 async def test_a_post_to_no_stream_is_404(query: str) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
         assert (await s.caller.request("POST", ping, path=MESSAGES_PATH + query)).status == 404
 
@@ -197,7 +197,7 @@ async def verify(headers: Headers) -> str:
 
 @live
 async def test_another_principal_cannot_post() -> None:
-    async with stand(verify=verify) as s, Client(s) as client:
+    async with served_app(verify=verify) as s, Client(s) as client:
         ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         assert (await client.post(ping, authorization="eve")).status == 404
         assert (await client.post(ping)).status == 202
@@ -206,7 +206,7 @@ async def test_another_principal_cannot_post() -> None:
 
 @live
 async def test_a_body_that_is_no_message_is_400_and_the_stream_goes_on() -> None:
-    async with stand() as s, Client(s) as client:
+    async with served_app() as s, Client(s) as client:
         answer = await client.caller.request("POST", b"{", path=client.endpoint)
         assert answer.status == 400
         assert (await client.say({"jsonrpc": "2.0", "id": 1, "method": "ping"}))["id"] == 1
@@ -214,7 +214,7 @@ async def test_a_body_that_is_no_message_is_400_and_the_stream_goes_on() -> None
 
 @live
 async def test_only_a_get_listens_and_only_a_post_posts() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wrong = await s.caller.request("POST", b"{}", path=SSE_PATH)
         assert (wrong.status, wrong.headers["allow"]) == (405, "GET")
         wrong = await s.caller.request("GET", path=MESSAGES_PATH)
@@ -223,14 +223,14 @@ async def test_only_a_get_listens_and_only_a_post_posts() -> None:
 
 @live
 async def test_without_the_first_revision_there_is_no_such_path() -> None:
-    async with stand(Revisions((NOVEMBER_2025, JULY_2026))) as s:
+    async with served_app(Revisions((NOVEMBER_2025, JULY_2026))) as s:
         assert (await s.caller.request("GET", path=SSE_PATH)).status == 404
         assert (await s.caller.request("POST", b"{}", path=MESSAGES_PATH)).status == 404
 
 
 @live
 async def test_streams_are_bounded() -> None:
-    async with stand(limits=Limits(max_sessions=1)) as s, Client(s):
+    async with served_app(limits=Limits(max_sessions=1)) as s, Client(s):
         async with Client(s) as second:
             assert second.stream.status == 503
         assert s.service.watchers == 1
@@ -238,7 +238,7 @@ async def test_streams_are_bounded() -> None:
 
 @live
 async def test_what_runs_on_all_streams_together_is_bounded() -> None:
-    async with stand(limits=Limits(max_concurrent_requests=3)) as s, Client(s) as client:
+    async with served_app(limits=Limits(max_concurrent_requests=3)) as s, Client(s) as client:
         await client.initialize()
         statuses: list[int] = []
         for id in range(1, 5):
@@ -254,7 +254,7 @@ async def test_what_runs_on_all_streams_together_is_bounded() -> None:
 
 @live
 async def test_a_reader_that_falls_far_behind_is_cut() -> None:
-    async with stand() as s, Client(s) as client:
+    async with served_app() as s, Client(s) as client:
         await client.initialize()
         client.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
         params = {"name": "large", "arguments": {"size": 1_000_000}}
@@ -265,13 +265,13 @@ async def test_a_reader_that_falls_far_behind_is_cut() -> None:
                 break
         else:
             pytest.fail("nobody was cut")
-        await s.settled()
+        await s.wait_until_idle()
         assert s.service.watchers == 0
 
 
 @live
 async def test_a_handler_waits_for_a_reader_that_is_behind_until_it_is_cut() -> None:
-    async with stand(limits=Limits(write_timeout_s=0.01)) as s, Client(s) as client:
+    async with served_app(limits=Limits(write_timeout_s=0.01)) as s, Client(s) as client:
         await client.initialize("2025-11-25")  # whose progress has a message
         client.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
         params = {
@@ -280,14 +280,14 @@ async def test_a_handler_waits_for_a_reader_that_is_behind_until_it_is_cut() -> 
             "_meta": {"progressToken": "p"},
         }
         await client.post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
-        await s.settled()
+        await s.wait_until_idle()
         assert s.service.marks.log[-1] != "step 1000"
         assert s.service.watchers == 0
 
 
 @live
 async def test_draining_ends_a_stream_after_what_runs_on_it() -> None:
-    async with stand() as s, Client(s) as client, Client(s) as idle:
+    async with served_app() as s, Client(s) as client, Client(s) as idle:
         await client.initialize()
         params = {"name": "wait", "arguments": {}}
         await client.post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
@@ -306,7 +306,7 @@ async def test_draining_ends_a_stream_after_what_runs_on_it() -> None:
 
 @live
 async def test_the_body_of_a_call_counts_until_the_call_is_over() -> None:
-    async with stand(limits=Limits(max_running_body_bytes=150_000)) as s, Client(s) as client:
+    async with served_app(limits=Limits(max_running_body_bytes=150_000)) as s, Client(s) as client:
         await client.initialize()
         bodies = s.sessions.shared.bodies
         text = "x" * 100_000
@@ -329,7 +329,7 @@ async def scoped(headers: Headers) -> Verified:
 
 @live
 async def test_updates_go_only_to_a_stream_whose_reader_may_hear_of_them() -> None:
-    async with stand(verify=scoped) as s, Client(s) as client:
+    async with served_app(verify=scoped) as s, Client(s) as client:
         await client.initialize()
         for id, uri in enumerate(("secret:a", "open:b"), 1):
             params = {"uri": uri}

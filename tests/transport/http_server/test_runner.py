@@ -19,7 +19,7 @@ from colonnade.transport.http_server.request import Receive, Scope, Send
 from colonnade.transport.http_server.runner import HEALTH, READY, HttpRunner, RunLimits, listening
 from http_client import BOTH, META, Caller, written
 from http_service import FakeService
-from live import Records, live, stand, until
+from live import Records, live, served_app, until
 
 LISTEN = {"notifications": {"toolsListChanged": True}}
 DISCOVER = (
@@ -140,7 +140,7 @@ async def test_who_opens_a_server_to_others_and_asks_nobody_who_they_are_is_warn
 
 @live
 async def test_a_port_in_use_is_said_so() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         with pytest.raises(LocalProtocolError, match="choose another port"):
             await HttpRunner(HttpApp(FakeService()), port=s.site.port).start()
 
@@ -164,7 +164,7 @@ async def test_a_service_that_cannot_start_is_not_served() -> None:
 
 @live
 async def test_health_and_readiness_are_told_to_whoever_asks() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         for path in (HEALTH, READY):
             answer = await s.caller.request("GET", path=path, host="10.0.0.1")
             assert (answer.status, answer.body) == (200, b"ok")
@@ -177,7 +177,7 @@ async def test_health_and_readiness_are_told_to_whoever_asks() -> None:
 async def test_health_is_told_to_an_address_or_an_admitted_name_and_to_no_other_host() -> None:
     """A load balancer asks by address, or as HTTP/1.0 does without a host; a page that has rebound
     its own name to this machine asks by that name."""
-    async with stand() as s:
+    async with served_app() as s:
         own = f"127.0.0.1:{s.site.port}"
         told = (own, "10.0.0.1:8000", "[fd00::1]:8000", "localhost:9", "127.0.0.1", None)
         for path in (HEALTH, READY):
@@ -201,7 +201,7 @@ async def test_health_is_told_to_an_address_or_an_admitted_name_and_to_no_other_
             answer = await s.caller.request("GET", path=path, origin=f"http://{own}")
             assert answer.status == 200
     named = HostPolicy.of("mcp.example.com")
-    async with stand(policy=named) as s:
+    async with served_app(policy=named) as s:
         for host in ("mcp.example.com", "10.0.0.1"):
             assert (await s.caller.request("GET", path=HEALTH, host=host)).status == 200
 
@@ -214,7 +214,7 @@ async def test_an_application_around_has_its_own_health() -> None:
         await send({"type": "http.response.start", "status": 418, "headers": []})
         await send({"type": "http.response.body", "body": b"theirs"})
 
-    async with stand(around=theirs) as s:
+    async with served_app(around=theirs) as s:
         assert (await s.caller.request("GET", path=HEALTH)).body == b"theirs"
         assert (await s.caller.call("echo")).status == 200
 
@@ -243,14 +243,14 @@ async def test_a_layer_around_the_application_sees_every_answer() -> None:
 
 @live
 async def test_a_silent_connection_is_closed() -> None:
-    async with stand(run=RunLimits(header_timeout_s=0.01)) as s:
+    async with served_app(run=RunLimits(header_timeout_s=0.01)) as s:
         wire = await s.caller.wire()
         assert await wire.closed()
 
 
 @live
 async def test_headers_that_dribble_are_cut() -> None:
-    async with stand(run=RunLimits(header_timeout_s=0.01)) as s:
+    async with served_app(run=RunLimits(header_timeout_s=0.01)) as s:
         wire = await s.caller.wire()
         await wire.send(b"POST /mcp HTTP/1.1\r\nHost: x\r\n")
         assert (await wire.head()).status == 408
@@ -259,7 +259,7 @@ async def test_headers_that_dribble_are_cut() -> None:
 
 @live
 async def test_a_connection_between_two_requests_is_not_taken_for_a_silent_one() -> None:
-    async with stand(run=RunLimits(header_timeout_s=5, keep_alive_timeout_s=20)) as s:
+    async with served_app(run=RunLimits(header_timeout_s=5, keep_alive_timeout_s=20)) as s:
         wire = await s.caller.wire()
         await wire.send(discover(s.site.port))
         await (await wire.head()).read()
@@ -286,7 +286,7 @@ async def test_a_connection_between_two_requests_is_not_taken_for_a_silent_one()
 )
 @live
 async def test_headers_have_a_size_and_a_number(more: bytes, status: int) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire = await s.caller.wire()
         await wire.send(discover(s.site.port).replace(b"\r\n", b"\r\n" + more, 1))
         assert (await wire.head()).status == status
@@ -294,7 +294,7 @@ async def test_headers_have_a_size_and_a_number(more: bytes, status: int) -> Non
 
 @live
 async def test_headers_without_an_end_are_cut_at_their_size() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire = await s.caller.wire()
         await wire.send(b"POST /mcp HTTP/1.1\r\nHost: x\r\nA: ")
         sent = 0
@@ -308,13 +308,13 @@ async def test_headers_without_an_end_are_cut_at_their_size() -> None:
 
 @live
 async def test_a_large_body_is_not_taken_for_large_headers() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         assert (await s.caller.call("echo", say="x" * 1_000_000)).status == 200
 
 
 @live
 async def test_a_pipelined_request_is_not_read_and_the_first_is_answered_last() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire = await s.caller.wire()
         await wire.send(call_wait(s.site.port) + discover(s.site.port))
         await s.service.marks.reached("wait begun")
@@ -330,7 +330,7 @@ async def test_a_pipelined_request_is_not_read_and_the_first_is_answered_last() 
 
 @live
 async def test_the_answers_of_many_at_once_leave_together_and_are_each_their_own() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wires = [await s.caller.wire() for _ in range(3 * TOGETHER)]
         for wire in wires:
             await wire.send(call_wait(s.site.port))
@@ -346,7 +346,7 @@ async def test_the_answers_of_many_at_once_leave_together_and_are_each_their_own
 
 @live
 async def test_rubbish_after_a_request_does_not_keep_it_from_its_answer() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire = await s.caller.wire()
         await wire.send(call_wait(s.site.port) + b"\x16\x03\x01")
         await s.service.marks.reached("wait begun")
@@ -360,18 +360,18 @@ async def test_rubbish_after_a_request_does_not_keep_it_from_its_answer() -> Non
 
 @live
 async def test_a_pipelining_client_that_goes_cancels_its_call() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire = await s.caller.wire()
         await wire.send(call_wait(s.site.port) + discover(s.site.port))
         await s.service.marks.reached("wait begun")
         wire.abort()
         await s.service.marks.reached("wait cancelled")
-        await s.settled()
+        await s.wait_until_idle()
 
 
 @live
 async def test_an_answer_that_nobody_reads_is_dropped_with_its_connection() -> None:
-    async with stand(run=RunLimits(write_stall_timeout_s=0.01)) as s:
+    async with served_app(run=RunLimits(write_stall_timeout_s=0.01)) as s:
         wire = await s.caller.wire()
         wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
         body = CALL_WAIT.replace(b'"wait","arguments":{}', b'"large","arguments":{"size":20000000}')
@@ -408,7 +408,7 @@ class SlowTransport:
 )
 @live
 async def test_a_reader_is_cut_only_if_it_does_not_read(sizes: list[int], cut: bool) -> None:
-    async with stand(run=RunLimits(write_stall_timeout_s=10)) as s:
+    async with served_app(run=RunLimits(write_stall_timeout_s=10)) as s:
         calling = asyncio.create_task(s.caller.call("wait"))
         await s.service.marks.reached("wait begun")
         (connection,) = s.site._connections
@@ -424,7 +424,7 @@ async def test_a_reader_is_cut_only_if_it_does_not_read(sizes: list[int], cut: b
 
 @live
 async def test_connections_have_a_number() -> None:
-    async with stand(run=RunLimits(max_connections=2)) as s:
+    async with served_app(run=RunLimits(max_connections=2)) as s:
         first, second = await s.caller.wire(), await s.caller.wire()
         third = await s.caller.wire()
         assert await third.closed()
@@ -448,7 +448,7 @@ SMUGGLED = {
 @pytest.mark.parametrize("rest", SMUGGLED.values(), ids=SMUGGLED)
 @live
 async def test_what_two_readers_could_read_differently_is_refused(rest: bytes) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         with Records("colonnade.transport") as records:
             wire = await s.caller.wire()
             host = f"127.0.0.1:{s.site.port}".encode()
@@ -474,7 +474,7 @@ ODD = {
 @pytest.mark.parametrize("data", ODD.values(), ids=ODD)
 @live
 async def test_what_is_no_request_is_refused_and_the_next_is_served(data: bytes) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire = await s.caller.wire()
         await wire.send(data)
         answer = await wire.head()
@@ -485,7 +485,7 @@ async def test_what_is_no_request_is_refused_and_the_next_is_served(data: bytes)
 @pytest.mark.parametrize("upgrade", ["websocket", "h2c"])
 @live
 async def test_an_upgrade_is_answered_as_if_it_was_not_asked_for(upgrade: str) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         with Records("colonnade.transport") as records:
             wire, answer = await s.caller.begin("GET", upgrade=upgrade, connection="Upgrade")
             assert answer.status == 400  # a GET without a session
@@ -495,7 +495,7 @@ async def test_an_upgrade_is_answered_as_if_it_was_not_asked_for(upgrade: str) -
 
 @live
 async def test_who_asks_before_sending_a_body_is_told_to_go_on() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire = await s.caller.wire()
         head, body = discover(s.site.port).split(b"\r\n\r\n", 1)
         await wire.send(head + b"\r\nExpect: 100-continue\r\n\r\n")
@@ -506,13 +506,13 @@ async def test_who_asks_before_sending_a_body_is_told_to_go_on() -> None:
 
 @live
 async def test_requests_cut_at_every_byte_leave_nothing_behind() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         request = discover(s.site.port)
         for cut in range(0, len(request), 7):
             wire = await s.caller.wire()
             await wire.send(request[:cut])
             wire.abort()
-        await s.settled()
+        await s.wait_until_idle()
         await until(lambda: not s.site._connections)
         assert (await s.caller.call("echo")).status == 200
 
@@ -522,7 +522,7 @@ async def test_requests_cut_at_every_byte_leave_nothing_behind() -> None:
 
 @live
 async def test_a_drain_ends_streams_and_waits_for_calls() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         _, listening_ = await s.caller.stream("subscriptions/listen", LISTEN)
         await listening_.message()
         await s.caller.initialize("2025-11-25")
@@ -552,7 +552,7 @@ async def test_a_drain_ends_streams_and_waits_for_calls() -> None:
 
 @live
 async def test_new_work_on_an_open_connection_is_refused_while_draining() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire = await s.caller.wire()
         await wire.send(discover(s.site.port))
         await (await wire.head()).read()
@@ -566,7 +566,7 @@ async def test_new_work_on_an_open_connection_is_refused_while_draining() -> Non
 
 @live
 async def test_what_is_not_done_by_the_deadline_is_told_and_ended() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         plain = asyncio.create_task(s.caller.call("wait"))
         await s.service.marks.reached("wait begun")
         params = {"name": "report", "arguments": {"wait": True}}

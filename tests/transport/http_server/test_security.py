@@ -12,7 +12,7 @@ from colonnade.protocol.http.security import Headers, HostPolicy
 from colonnade.protocol.revision import JULY_2026, Revisions
 from colonnade.transport.http_server.request import Limits
 from http_client import META
-from live import Records, live, stand, until
+from live import Records, live, served_app, until
 
 MODERN_ONLY = Revisions((JULY_2026,))
 PROGRESS = {"progressToken": "p"}
@@ -24,7 +24,7 @@ LISTEN = {"notifications": {"toolsListChanged": True}}
 @pytest.mark.spec("R0852")
 @live
 async def test_a_notification_is_202_with_no_body() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         message = {
             "jsonrpc": "2.0",
             "method": "notifications/cancelled",
@@ -37,7 +37,7 @@ async def test_a_notification_is_202_with_no_body() -> None:
 @pytest.mark.spec("R0853")
 @live
 async def test_a_reply_cannot_be_posted() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         message = {"jsonrpc": "2.0", "id": 1, "result": {}}
         answer = await s.caller.post(message, mcp_protocol_version="2026-07-28")
         assert (answer.status, answer.code) == (400, -32600)
@@ -46,7 +46,7 @@ async def test_a_reply_cannot_be_posted() -> None:
 @pytest.mark.spec("R0850")
 @live
 async def test_a_batch_is_refused_and_none_of_it_runs() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.post([{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}])
         assert (answer.status, answer.code) == (400, -32600)
         assert not s.service.turns
@@ -81,7 +81,7 @@ BAD_BODIES: dict[str, bytes] = {
 @pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES)
 @live
 async def test_a_bad_body_is_400_and_the_next_request_is_served(body: bytes) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.request("POST", body)
         assert answer.status == 400
         assert "error" in answer.json
@@ -97,7 +97,7 @@ async def test_a_bad_body_is_400_and_the_next_request_is_served(body: bytes) -> 
 @pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages"])
 @live
 async def test_a_foreign_origin_or_host_is_403_on_every_path(method: str, path: str) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         foreign: list[dict[str, Any]] = [
             {"origin": "http://evil.example"},
             {"host": "evil.example"},
@@ -120,13 +120,13 @@ async def test_a_foreign_origin_or_host_is_403_on_every_path(method: str, path: 
 )
 @live
 async def test_an_origin_that_only_looks_like_ours_is_403(origin: str) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         assert (await s.caller.modern("tools/list", origin=origin)).status == 403
 
 
 @live
 async def test_our_own_names_are_let_in() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         for name in ("localhost", "127.0.0.1", "[::1]"):
             host = f"{name}:{s.site.port}"
             answer = await s.caller.modern("tools/list", host=host, origin=f"http://{host}")
@@ -137,13 +137,13 @@ async def test_our_own_names_are_let_in() -> None:
 async def test_a_refusal_names_a_setting_that_an_application_has() -> None:
     """Whoever mounts it under a public name reads the refusal, and does what it says."""
     asked: dict[str, Any] = {"host": "mcp.example.com", "origin": "https://app.example.com"}
-    async with stand() as s:
+    async with served_app() as s:
         refused = await s.caller.modern("tools/list", host=asked["host"])
         assert (refused.status, b"add it to hosts" in refused.body) == (403, True)
-    async with stand(hosts=["mcp.example.com"]) as s:
+    async with served_app(hosts=["mcp.example.com"]) as s:
         refused = await s.caller.modern("tools/list", **asked)
         assert (refused.status, b"add it to origins" in refused.body) == (403, True)
-    async with stand(hosts=["mcp.example.com"], origins=["https://app.example.com"]) as s:
+    async with served_app(hosts=["mcp.example.com"], origins=["https://app.example.com"]) as s:
         assert (await s.caller.modern("tools/list", **asked)).status == 200
         assert (await s.caller.modern("tools/list")).status == 200  # and this machine still may
         assert (await s.caller.modern("tools/list", host="example.com")).status == 403
@@ -152,7 +152,7 @@ async def test_a_refusal_names_a_setting_that_an_application_has() -> None:
 @live
 async def test_a_policy_that_is_given_is_not_replaced_by_the_bound_port() -> None:
     policy = HostPolicy.of("mcp.example.com", origins=["https://app.example.com"])
-    async with stand(policy=policy) as s:
+    async with served_app(policy=policy) as s:
         fine = await s.caller.modern(
             "tools/list", host="mcp.example.com", origin="https://app.example.com"
         )
@@ -166,7 +166,7 @@ async def test_a_policy_that_is_given_is_not_replaced_by_the_bound_port() -> Non
 )
 @live
 async def test_a_body_that_is_not_said_to_be_json_is_415(content_type: str | None) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.modern("tools/list", content_type=content_type)
         assert answer.status == 415
         assert not s.service.turns
@@ -174,7 +174,7 @@ async def test_a_body_that_is_not_said_to_be_json_is_415(content_type: str | Non
 
 @live
 async def test_two_hosts_are_400() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire = await s.caller.wire()
         host = f"127.0.0.1:{s.site.port}"
         await wire.send(f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nHost: {host}\r\n\r\n".encode())
@@ -184,7 +184,7 @@ async def test_two_hosts_are_400() -> None:
 
 @live
 async def test_other_paths_are_404() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         for path in ("/", "/mcpx", "//mcp", "/mcp/x", "/mcp;x", "/%2e%2e/mcp"):
             wire, answer = await s.caller.begin("POST", b"{}", path=path)
             assert answer.status == 404
@@ -206,7 +206,7 @@ async def verify(headers: Headers) -> str:
 
 @live
 async def test_the_verifier_says_who_it_is_on_every_request() -> None:
-    async with stand(verify=verify) as s:
+    async with served_app(verify=verify) as s:
         nobody = await s.caller.modern("tools/list")
         assert nobody.status == 401
         assert nobody.headers["www-authenticate"] == "Bearer"
@@ -221,7 +221,7 @@ async def test_a_verifier_that_breaks_lets_nobody_in() -> None:
     async def broken(headers: Headers) -> str:
         raise OSError("a secret of the verifier")
 
-    async with stand(verify=broken) as s:
+    async with served_app(verify=broken) as s:
         with Records("colonnade.transport") as records:
             answer = await s.caller.modern("tools/list")
         assert answer.status == 503
@@ -234,7 +234,9 @@ async def test_a_verifier_that_breaks_lets_nobody_in() -> None:
 
 @live
 async def test_one_principal_cannot_take_all_there_is() -> None:
-    async with stand(verify=verify, limits=Limits(max_concurrent_requests_per_principal=1)) as s:
+    async with served_app(
+        verify=verify, limits=Limits(max_concurrent_requests_per_principal=1)
+    ) as s:
         params = {"name": "wait", "arguments": {}}
         first = asyncio.create_task(s.caller.modern("tools/call", params, authorization="ada"))
         await s.service.marks.reached("wait begun")
@@ -248,7 +250,7 @@ async def test_one_principal_cannot_take_all_there_is() -> None:
 
 @live
 async def test_a_service_that_raises_what_it_must_not_harms_itself_alone() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         with Records("colonnade.transport") as records:
             plain = await s.caller.call("crash")
             await s.caller.initialize("2025-11-25")
@@ -267,7 +269,7 @@ async def test_the_gate_comes_before_the_verifier() -> None:
         asked.append(headers)
         return ""
 
-    async with stand(verify=note) as s:
+    async with served_app(verify=note) as s:
         assert (await s.caller.modern("tools/list", host="evil.example")).status == 403
         assert not asked
 
@@ -280,7 +282,7 @@ async def test_the_gate_comes_before_the_verifier() -> None:
 async def test_a_body_may_have_exactly_so_many_bytes(size: int, status: int) -> None:
     params: dict[str, Any] = {"name": "echo", "arguments": {"say": ""}, "_meta": META}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    async with stand(limits=Limits(max_body_bytes=5000)) as s:
+    async with served_app(limits=Limits(max_body_bytes=5000)) as s:
         say = "x" * (5000 + size - len(json.dumps(message)))
         answer = await s.caller.modern("tools/call", {"name": "echo", "arguments": {"say": say}})
         assert answer.status == status
@@ -288,7 +290,7 @@ async def test_a_body_may_have_exactly_so_many_bytes(size: int, status: int) -> 
 
 @live
 async def test_a_body_without_a_length_is_counted_while_it_is_read() -> None:
-    async with stand(limits=Limits(max_body_bytes=1000)) as s:
+    async with served_app(limits=Limits(max_body_bytes=1000)) as s:
         wire = await s.caller.wire()
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
         await wire.send(head.encode() + (b"100\r\n" + b"x" * 256 + b"\r\n") * 8 + b"0\r\n\r\n")
@@ -300,7 +302,7 @@ async def test_a_body_without_a_length_is_counted_while_it_is_read() -> None:
 @pytest.mark.parametrize(("second", "status"), [(20_000, 400), (20_001, 413), (300_000, 413)])
 @live
 async def test_a_body_that_comes_in_parts_is_counted_as_a_whole(second: int, status: int) -> None:
-    async with stand(limits=Limits(max_body_bytes=100_000)) as s:
+    async with served_app(limits=Limits(max_body_bytes=100_000)) as s:
         wire = await s.caller.wire()
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: {80_000 + second}\r\n\r\n"
         await wire.send(head.encode() + b"x" * 80_000)
@@ -312,7 +314,7 @@ async def test_a_body_that_comes_in_parts_is_counted_as_a_whole(second: int, sta
 
 @live
 async def test_a_body_that_is_far_too_large_is_not_read_at_all() -> None:
-    async with stand(limits=Limits(max_body_bytes=1000)) as s:
+    async with served_app(limits=Limits(max_body_bytes=1000)) as s:
         wire = await s.caller.wire()
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 1000000000\r\n\r\n"
         await wire.send(head.encode())
@@ -323,7 +325,7 @@ async def test_a_body_that_is_far_too_large_is_not_read_at_all() -> None:
 
 @live
 async def test_unfinished_bodies_of_all_requests_together_are_bounded() -> None:
-    async with stand(limits=Limits(max_buffered_body_bytes=100_000)) as s:
+    async with served_app(limits=Limits(max_buffered_body_bytes=100_000)) as s:
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 90000\r\n\r\n".encode()
         first, second = await s.caller.wire(), await s.caller.wire()
         await first.send(head + b"x" * 80_000)
@@ -337,31 +339,31 @@ async def test_unfinished_bodies_of_all_requests_together_are_bounded() -> None:
 
 @live
 async def test_a_body_that_does_not_come_is_408_and_leaves_nothing() -> None:
-    async with stand(limits=Limits(body_timeout_s=0.01)) as s:
+    async with served_app(limits=Limits(body_timeout_s=0.01)) as s:
         wire = await s.caller.wire()
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n123"
         await wire.send(head.encode())
         answer = await wire.head()
         assert answer.status == 408
         assert await wire.closed()
-        await s.settled()
+        await s.wait_until_idle()
 
 
 @live
 async def test_who_goes_away_in_the_middle_of_a_body_leaves_nothing() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         wire = await s.caller.wire()
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n123"
         await wire.send(head.encode())
         await until(lambda: len(s.app.reaper) == 1)
         wire.abort()
-        await s.settled()
+        await s.wait_until_idle()
         assert not s.service.turns
 
 
 @live
 async def test_more_requests_than_allowed_are_told_to_come_back() -> None:
-    async with stand(limits=Limits(max_concurrent_requests=1)) as s:
+    async with served_app(limits=Limits(max_concurrent_requests=1)) as s:
         first = asyncio.create_task(s.caller.call("wait"))
         await s.service.marks.reached("wait begun")
         refused = await s.caller.call("echo")
@@ -374,11 +376,11 @@ async def test_more_requests_than_allowed_are_told_to_come_back() -> None:
 
 @live
 async def test_a_reader_that_stops_reading_is_cut() -> None:
-    async with stand(limits=Limits(write_timeout_s=0.01)) as s:
+    async with served_app(limits=Limits(write_timeout_s=0.01)) as s:
         params = {"name": "report", "arguments": {"steps": 1000, "size": 100_000}}
         _, answer = await s.caller.stream("tools/call", params, meta=PROGRESS)
         assert answer.is_stream
-        await s.settled()
+        await s.wait_until_idle()
         assert s.service.marks.log[-1] != "step 1000"
         assert (await s.caller.call("echo")).status == 200
 
@@ -390,7 +392,7 @@ async def test_a_reader_that_stops_reading_is_cut() -> None:
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 @live
 async def test_without_sessions_there_is_only_post(method: str) -> None:
-    async with stand(MODERN_ONLY) as s:
+    async with served_app(MODERN_ONLY) as s:
         answer = await s.caller.request(method, mcp_session_id="x", last_event_id="1")
         assert answer.status == 405
         assert answer.headers["allow"] == "POST"
@@ -399,7 +401,7 @@ async def test_without_sessions_there_is_only_post(method: str) -> None:
 @pytest.mark.spec("R0919", "R0920")
 @live
 async def test_session_headers_are_ignored_and_none_is_made() -> None:
-    async with stand(MODERN_ONLY) as s:
+    async with served_app(MODERN_ONLY) as s:
         answer = await s.caller.modern("tools/list", mcp_session_id="no such", last_event_id="9-9")
         assert answer.status == 200
         assert "mcp-session-id" not in answer.headers
@@ -407,7 +409,7 @@ async def test_session_headers_are_ignored_and_none_is_made() -> None:
 
 @live
 async def test_a_session_header_on_an_enveloped_request_is_ignored_everywhere() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.modern("tools/list", mcp_session_id="unknown")
         assert answer.status == 200
         assert "mcp-session-id" not in answer.headers
@@ -415,7 +417,7 @@ async def test_a_session_header_on_an_enveloped_request_is_ignored_everywhere() 
 
 @live
 async def test_without_handshakes_initialize_is_told_the_versions() -> None:
-    async with stand(MODERN_ONLY) as s:
+    async with served_app(MODERN_ONLY) as s:
         answer = await s.caller.initialize("2025-11-25")
         assert (answer.status, answer.code) == (400, -32022)
         assert answer.json["error"]["data"]["supported"] == ["2026-07-28"]
@@ -426,7 +428,7 @@ async def test_without_handshakes_initialize_is_told_the_versions() -> None:
 @pytest.mark.spec("R0869")
 @live
 async def test_without_older_revisions_the_version_header_is_needed() -> None:
-    async with stand(MODERN_ONLY) as s:
+    async with served_app(MODERN_ONLY) as s:
         answer = await s.caller.modern("tools/list", mcp_protocol_version=None)
         assert (answer.status, answer.code) == (400, -32020)
 
@@ -441,7 +443,7 @@ async def test_a_verifier_that_finds_nobody_lets_nobody_in(found: Any) -> None:
     def verify(headers: Headers) -> Any:
         return found
 
-    async with stand(verify=verify) as s:
+    async with served_app(verify=verify) as s:
         assert (await s.caller.call("echo", say="hi")).status == 401
 
 
@@ -459,7 +461,7 @@ class BrokenGuard:
 
 @live
 async def test_a_guard_that_breaks_is_503_and_its_words_are_told_to_none() -> None:
-    async with stand(guard=BrokenGuard()) as s:
+    async with served_app(guard=BrokenGuard()) as s:
         with Records("colonnade.transport") as records:
             answer = await s.caller.call("echo", say="hi")
             document = await s.caller.request(
@@ -478,5 +480,5 @@ async def test_a_guard_that_breaks_is_503_and_its_words_are_told_to_none() -> No
 
 @live
 async def test_a_verifier_need_not_be_async() -> None:
-    async with stand(verify=lambda headers: "ada") as s:
+    async with served_app(verify=lambda headers: "ada") as s:
         assert (await s.caller.call("echo", say="hi")).status == 200

@@ -17,14 +17,14 @@ from colonnade.transport.http_server.request import Limits
 from colonnade.transport.http_server.streams import QUEUE_BYTES, STREAM_BYTES, Stream
 from http_client import Caller, cancelled, opening
 from http_service import ABLE, FakeService, reporting, waiting
-from live import Records, Stand, live, stand, until
+from live import Records, ServedApp, live, served_app, until
 
 # ---------------------------------------------------------------- limits and ends
 
 
 @live
 async def test_deleting_a_session_answers_what_runs_and_ends_its_streams() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         _, news = await s.caller.get()
         calling = asyncio.create_task(s.caller.ask("tools/call", waiting()))
@@ -36,24 +36,24 @@ async def test_deleting_a_session_answers_what_runs_and_ends_its_streams() -> No
         assert (await stream.message())["error"]["code"] == -32603
         assert all(not event.data for event in await news.rest())
         await s.service.marks.reached("wait cancelled")
-        await s.settled()
+        await s.wait_until_idle()
         assert not s.sessions.shared.tasks
 
 
 @live
 async def test_deleting_a_session_ends_the_questions_that_wait_in_it() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25", ABLE)
         _, stream = await s.caller.asking("tools/call", {"name": "ask"})
         await stream.message()
         assert (await s.caller.request("DELETE")).status == 200
         assert (await stream.message())["error"]["code"] == -32603
-        await s.settled()
+        await s.wait_until_idle()
 
 
 @live
 async def test_the_longest_unused_session_makes_room_for_a_new_one() -> None:
-    async with stand(limits=Limits(max_sessions=2)) as s:
+    async with served_app(limits=Limits(max_sessions=2)) as s:
         callers = [Caller(s.site.port) for _ in range(3)]
         for caller in callers[:2]:
             await caller.initialize("2025-11-25")
@@ -67,7 +67,7 @@ async def test_the_longest_unused_session_makes_room_for_a_new_one() -> None:
 
 @live
 async def test_where_every_session_is_in_use_there_is_no_room() -> None:
-    async with stand(limits=Limits(max_sessions=1)) as s, Caller(s.site.port) as other:
+    async with served_app(limits=Limits(max_sessions=1)) as s, Caller(s.site.port) as other:
         await s.caller.initialize("2025-11-25")
         await s.caller.get()
         answer = await other.initialize("2025-11-25")
@@ -83,7 +83,7 @@ async def verify(headers: Headers) -> str:
 
 @live
 async def test_one_principal_cannot_take_all_places() -> None:
-    async with stand(verify=verify, limits=Limits(max_sessions_per_principal=2)) as s:
+    async with served_app(verify=verify, limits=Limits(max_sessions_per_principal=2)) as s:
         for _ in range(10):
             s.caller.session = None
             message = opening("2025-11-25")
@@ -93,7 +93,7 @@ async def test_one_principal_cannot_take_all_places() -> None:
 
 @live
 async def test_sessions_end_when_they_are_idle_or_old_or_never_used() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         table = s.sessions
         (session,) = table
@@ -119,14 +119,14 @@ async def test_sessions_end_when_they_are_idle_or_old_or_never_used() -> None:
 
 @live
 async def test_the_timer_looks_at_sessions() -> None:
-    async with stand(limits=Limits(session_idle_timeout_s=0)) as s:
+    async with served_app(limits=Limits(session_idle_timeout_s=0)) as s:
         await s.caller.initialize("2025-11-25")
         await until(lambda: len(s.sessions) == 0)
 
 
 @live
 async def test_a_session_with_a_connection_is_not_idle() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         await s.caller.get()
         table = s.sessions
@@ -137,7 +137,7 @@ async def test_a_session_with_a_connection_is_not_idle() -> None:
 
 @live
 async def test_streams_of_one_session_are_bounded() -> None:
-    async with stand(limits=Limits(max_streams_per_session=3)) as s:
+    async with served_app(limits=Limits(max_streams_per_session=3)) as s:
         await s.caller.initialize("2025-11-25")
         for _ in range(3):
             _, stream = await s.caller.get()
@@ -148,7 +148,7 @@ async def test_streams_of_one_session_are_bounded() -> None:
 
 @live
 async def test_what_is_kept_for_those_who_come_back_is_bounded_and_ends() -> None:
-    async with stand(limits=Limits(max_resumable_bytes_per_session=10_000)) as s:
+    async with served_app(limits=Limits(max_resumable_bytes_per_session=10_000)) as s:
         await s.caller.initialize("2025-11-25")
         for id in range(20):
             await s.caller.ask("tools/call", reporting(steps=2, size=1000), id=id)
@@ -162,7 +162,7 @@ async def test_what_is_kept_for_those_who_come_back_is_bounded_and_ends() -> Non
 
 @live
 async def test_what_is_kept_for_all_sessions_together_is_bounded() -> None:
-    async with stand(limits=Limits(max_resumable_bytes=10_000)) as s:
+    async with served_app(limits=Limits(max_resumable_bytes=10_000)) as s:
         for _ in range(10):
             s.caller.session = None
             await s.caller.initialize("2025-11-25")
@@ -176,7 +176,7 @@ async def test_what_is_kept_for_all_sessions_together_is_bounded() -> None:
 
 @live
 async def test_json_answers_are_not_kept() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         for id in range(5):
             await s.caller.ask("tools/list", id=id)
@@ -186,13 +186,13 @@ async def test_json_answers_are_not_kept() -> None:
 
 @live
 async def test_an_unread_stream_that_nobody_reads_forgets_its_oldest_messages() -> None:
-    async with stand(limits=Limits(max_resumable_bytes_per_stream=5_000)) as s:
+    async with served_app(limits=Limits(max_resumable_bytes_per_stream=5_000)) as s:
         await s.caller.initialize("2025-11-25")
         params = reporting(steps=20, size=1000, wait=True)
         wire, stream = await s.caller.asking("tools/call", params)
         event = await stream.numbered()
         wire.abort()
-        await s.lost()
+        await s.wait_for_disconnects()
         for step in range(1, 21):
             s.service.go.mark(f"step {step}")
         await until(lambda: s.service.running == 0)
@@ -204,7 +204,7 @@ async def test_an_unread_stream_that_nobody_reads_forgets_its_oldest_messages() 
 
 @live
 async def test_a_handler_waits_for_a_reader_that_is_behind_and_goes_on_when_it_is_cut() -> None:
-    async with stand(
+    async with served_app(
         limits=Limits(write_timeout_s=0.01, max_resumable_bytes_per_stream=2_000_000)
     ) as s:
         await s.caller.initialize("2025-11-25")
@@ -212,7 +212,7 @@ async def test_a_handler_waits_for_a_reader_that_is_behind_and_goes_on_when_it_i
         wire, stream = await s.caller.asking("tools/call", params)
         wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await until(lambda: s.service.running == 0)
-        await s.settled()
+        await s.wait_until_idle()
         (session,) = s.sessions
         assert session.size < 2_300_000
         assert stream.is_stream
@@ -220,7 +220,7 @@ async def test_a_handler_waits_for_a_reader_that_is_behind_and_goes_on_when_it_i
 
 @live
 async def test_a_handler_waits_for_a_reader_that_is_behind_and_goes_on_when_it_reads() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         params = reporting(steps=200, size=100_000)
         wire, stream = await s.caller.asking("tools/call", params)
@@ -234,7 +234,7 @@ async def test_a_handler_waits_for_a_reader_that_is_behind_and_goes_on_when_it_r
 
 @live
 async def test_nothing_is_lost_between_a_handler_and_a_reader_that_reads() -> None:
-    async with stand(limits=Limits(max_resumable_bytes_per_stream=100_000)) as s:
+    async with served_app(limits=Limits(max_resumable_bytes_per_stream=100_000)) as s:
         await s.caller.initialize("2025-11-25")
         wire, stream = await s.caller.asking("tools/call", reporting(steps=100, size=20_000))
         events = [json.loads(event.data) for event in await stream.rest() if event.data]
@@ -244,21 +244,21 @@ async def test_nothing_is_lost_between_a_handler_and_a_reader_that_reads() -> No
 
 @live
 async def test_what_runs_in_all_sessions_together_is_bounded() -> None:
-    async with stand(limits=Limits(max_concurrent_requests=2)) as s:
+    async with served_app(limits=Limits(max_concurrent_requests=2)) as s:
         await s.caller.initialize("2025-11-25")
         for id in range(2):
             wire, _ = await s.begin_wait(id)
             wire.abort()
-            await s.lost()
+            await s.wait_for_disconnects()
         assert (await s.caller.ask("tools/list", id=9)).status == 503
         s.service.go.mark("wait")
-        await s.settled()
+        await s.wait_until_idle()
         assert (await s.caller.ask("tools/list", id=9)).status == 200
 
 
 @live
 async def test_what_runs_in_batches_is_bounded_too() -> None:
-    async with stand(limits=Limits(max_concurrent_requests=2)) as s:
+    async with served_app(limits=Limits(max_concurrent_requests=2)) as s:
         await s.caller.initialize("2025-03-26")
         batch = [
             {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": waiting()}
@@ -276,7 +276,7 @@ async def test_what_runs_in_batches_is_bounded_too() -> None:
 
 @live
 async def test_a_flood_of_handshakes_ends_none_of_the_sessions_that_are_used() -> None:
-    async with stand(limits=Limits(max_sessions=5)) as s, Caller(s.site.port) as other:
+    async with served_app(limits=Limits(max_sessions=5)) as s, Caller(s.site.port) as other:
         await s.caller.initialize("2025-11-25")
         for _ in range(50):
             assert (await other.post(opening("2025-11-25"))).status == 200
@@ -289,7 +289,7 @@ async def test_a_flood_of_handshakes_ends_none_of_the_sessions_that_are_used() -
 
 @live
 async def test_a_session_that_was_just_opened_keeps_its_place_before_one_that_idles() -> None:
-    async with stand(limits=Limits(max_sessions=2)) as s:
+    async with served_app(limits=Limits(max_sessions=2)) as s:
         callers = [Caller(s.site.port) for _ in range(3)]
         await callers[0].initialize("2025-11-25")
         opened = await callers[1].post(opening("2025-11-25"))
@@ -301,7 +301,7 @@ async def test_a_session_that_was_just_opened_keeps_its_place_before_one_that_id
 
 @live
 async def test_a_header_that_names_another_revision_is_forgiven_and_logged_once() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         with Records("colonnade.transport") as records:
             for id in range(3):
@@ -314,7 +314,7 @@ async def test_a_header_that_names_another_revision_is_forgiven_and_logged_once(
 
 @live
 async def test_a_long_call_becomes_a_stream_that_can_be_resumed() -> None:
-    async with stand(limits=Limits(keep_alive_interval_s=0.01)) as s:
+    async with served_app(limits=Limits(keep_alive_interval_s=0.01)) as s:
         await s.caller.initialize("2025-11-25")
         wire, stream = await s.caller.asking("tools/call", waiting())
         assert stream.is_stream
@@ -328,7 +328,7 @@ async def test_a_long_call_becomes_a_stream_that_can_be_resumed() -> None:
 
 @live
 async def test_a_question_that_nobody_answers_ends() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25", ABLE)
         _, stream = await s.caller.asking("tools/call", {"name": "ask"})
         question = await stream.message()
@@ -341,7 +341,7 @@ async def test_a_question_that_nobody_answers_ends() -> None:
 
 @live
 async def test_sessions_are_left_when_the_server_stops() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         await s.caller.get()
         calling = asyncio.create_task(s.caller.ask("tools/call", waiting()))
@@ -355,7 +355,7 @@ async def test_sessions_are_left_when_the_server_stops() -> None:
 
 @live
 async def test_a_server_of_one_revision_with_sessions_has_no_other() -> None:
-    async with stand(Revisions((JUNE_2025,))) as s:
+    async with served_app(Revisions((JUNE_2025,))) as s:
         assert (await s.caller.modern("tools/list")).status == 400
         await s.caller.initialize("2025-06-18")
         assert (await s.caller.ask("tools/list")).status == 200
@@ -364,18 +364,18 @@ async def test_a_server_of_one_revision_with_sessions_has_no_other() -> None:
 # ---------------------------------------------------------------- streams that were left
 
 
-async def left_stream(s: Stand) -> str:
+async def left_stream(s: ServedApp) -> str:
     """Open a stream by GET and hang up; the id of its first event."""
     wire, stream = await s.caller.get()
     event = await stream.event()
     wire.abort()
-    await s.settled()
+    await s.wait_until_idle()
     return event.id or ""
 
 
 @live
 async def test_streams_that_are_kept_for_a_client_to_come_back_are_bounded() -> None:
-    async with stand(limits=Limits(max_resumable_streams_per_session=3)) as s:
+    async with served_app(limits=Limits(max_resumable_streams_per_session=3)) as s:
         await s.caller.initialize("2025-11-25")
         ids = [await left_stream(s) for _ in range(6)]
         (session,) = s.sessions
@@ -405,7 +405,7 @@ class Untouched(dict[str, Stream]):
 
 @live
 async def test_a_request_does_not_walk_through_the_streams_that_are_kept() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         await left_stream(s)
         (session,) = s.sessions
@@ -422,7 +422,7 @@ async def test_a_request_does_not_walk_through_the_streams_that_are_kept() -> No
 
 @live
 async def test_an_empty_stream_counts_for_what_is_kept() -> None:
-    async with stand(limits=Limits(max_resumable_bytes_per_session=3 * STREAM_BYTES)) as s:
+    async with served_app(limits=Limits(max_resumable_bytes_per_session=3 * STREAM_BYTES)) as s:
         await s.caller.initialize("2025-11-25")
         for _ in range(6):
             await left_stream(s)
@@ -445,7 +445,7 @@ def large(name: str, **arguments: Any) -> dict[str, Any]:
 
 @live
 async def test_bodies_of_running_requests_are_bounded() -> None:
-    async with stand(limits=Limits(max_running_body_bytes=2 * LARGE + 5000)) as s:
+    async with served_app(limits=Limits(max_running_body_bytes=2 * LARGE + 5000)) as s:
         await s.caller.initialize("2025-11-25")
         bodies = s.sessions.shared.bodies
         calls = [
@@ -459,18 +459,18 @@ async def test_bodies_of_running_requests_are_bounded() -> None:
         assert (await s.caller.ask("tools/call", {"name": "echo"}, id=4)).status == 200
         s.service.go.mark("wait")
         assert [(await call).status for call in calls] == [200, 200]
-        await s.settled()
+        await s.wait_until_idle()
         assert bodies.used == 0
         assert (await s.caller.ask("tools/call", large("echo"), id=3)).status == 200
         assert (await s.caller.modern("tools/call", large("echo"))).status == 200
-        await s.settled()
+        await s.wait_until_idle()
         assert bodies.used == 0
 
 
 @live
 async def test_the_bodies_of_one_principal_leave_room_for_others() -> None:
     limits = Limits(max_running_body_bytes_per_principal=LARGE + 5000)
-    async with stand(verify=verify, limits=limits) as s:
+    async with served_app(verify=verify, limits=limits) as s:
         params = large("wait")
         first = asyncio.create_task(s.caller.modern("tools/call", params, authorization="ada"))
         await until(lambda: s.service.running == 1)
@@ -485,7 +485,7 @@ async def test_the_bodies_of_one_principal_leave_room_for_others() -> None:
 
 @live
 async def test_a_call_whose_client_hung_up_makes_room_for_those_who_are_there() -> None:
-    async with stand(limits=Limits(max_running_body_bytes=2 * LARGE + 5000)) as s:
+    async with served_app(limits=Limits(max_running_body_bytes=2 * LARGE + 5000)) as s:
         await s.caller.initialize("2025-11-25", ABLE)
         bodies = s.sessions.shared.bodies
         events: list[str] = []
@@ -493,7 +493,7 @@ async def test_a_call_whose_client_hung_up_makes_room_for_those_who_are_there() 
             wire, stream = await s.caller.asking("tools/call", large("ask"), id=id)
             events.append((await stream.numbered()).id or "")
             wire.abort()
-            await s.lost()
+            await s.wait_for_disconnects()
         # They run on, and may be fetched; so their bodies still count.
         assert (s.service.running, bodies.used > 2 * LARGE) == (2, True)
         assert len(s.sessions.shared.disconnected) == 2
@@ -503,13 +503,13 @@ async def test_a_call_whose_client_hung_up_makes_room_for_those_who_are_there() 
         _, stream = await s.caller.get(last_event_id=events[0])
         assert "disconnected" in (await stream.message())["error"]["message"]
         await s.caller.request("DELETE")
-        await s.settled()
+        await s.wait_until_idle()
         assert (bodies.used, s.sessions.shared.disconnected) == (0, {})
 
 
 @live
 async def test_the_body_of_a_batch_counts_until_its_last_call_is_over() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-03-26")
         batch = [
             {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": large("wait")}
@@ -524,13 +524,13 @@ async def test_the_body_of_a_batch_counts_until_its_last_call_is_over() -> None:
         await until(lambda: len(s.app.reaper) == 0)
         assert (s.service.running, bodies.used > 2 * LARGE) == (2, True)
         s.service.go.mark("wait")
-        await s.settled()
+        await s.wait_until_idle()
         assert (bodies.used, s.sessions.shared.disconnected) == (0, {})
 
 
 @live
 async def test_a_batch_that_cancels_its_own_calls_is_answered_and_leaves_nothing_behind() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-03-26")
         first, second = (
             {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
@@ -539,14 +539,14 @@ async def test_a_batch_that_cancels_its_own_calls_is_answered_and_leaves_nothing
         answer = await s.caller.post([first, second, cancelled(1)])
         assert [one["id"] for one in answer.json] == [2]
         assert (await s.caller.post([first, cancelled(1)])).body == b""
-        await s.settled()
+        await s.wait_until_idle()
         (session,) = s.sessions
         assert (session.busy, s.sessions.shared.bodies.used) == (False, 0)
 
 
 @live
 async def test_a_batch_whose_client_hung_up_makes_room_too() -> None:
-    async with stand(limits=Limits(max_running_body_bytes=2 * LARGE + 5000)) as s:
+    async with served_app(limits=Limits(max_running_body_bytes=2 * LARGE + 5000)) as s:
         await s.caller.initialize("2025-03-26")
         batch = [
             {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
@@ -559,7 +559,7 @@ async def test_a_batch_whose_client_hung_up_makes_room_too() -> None:
         await until(lambda: len(s.app.reaper) == 0)
         second = {"name": "echo", "arguments": {"text": "x" * 2 * LARGE}}
         assert (await s.caller.ask("tools/call", second, id=8)).status == 503
-        await s.settled()
+        await s.wait_until_idle()
         assert s.sessions.shared.bodies.used == 0
         assert (await s.caller.ask("tools/call", second, id=8)).status == 200
 
@@ -569,7 +569,7 @@ async def test_a_batch_whose_client_hung_up_makes_room_too() -> None:
 
 @live
 async def test_what_all_sessions_follow_is_bounded() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         s.sessions.shared.subscribed = ByteBudget(1000, 1000)
         await s.caller.initialize("2025-11-25")
         followed = 0
@@ -608,7 +608,7 @@ def updated(uri: str) -> t.ResourceUpdatedNotificationParams:
 UPDATED = "notifications/resources/updated"
 
 
-async def following(s: Stand, *uris: str) -> None:
+async def following(s: ServedApp, *uris: str) -> None:
     """A session of a caller with all scopes, that follows these."""
     answer = await s.caller.post(opening("2025-11-25"), x_scopes="admin")
     s.caller.session, s.caller.revision = answer.headers["mcp-session-id"], "2025-11-25"
@@ -621,7 +621,7 @@ async def following(s: Stand, *uris: str) -> None:
 
 @live
 async def test_a_session_tells_of_a_resource_only_where_the_reader_may_hear_of_it() -> None:
-    async with stand(verify=scoped) as s:
+    async with served_app(verify=scoped) as s:
         await following(s, "secret:a", "open:b")
         _, narrow = await s.caller.get()
         for uri in ("secret:a", "open:b"):
@@ -639,7 +639,7 @@ async def test_a_session_tells_of_a_resource_only_where_the_reader_may_hear_of_i
 
 @live
 async def test_what_a_reader_may_not_hear_of_keeps_nothing_else_from_it() -> None:
-    async with stand(verify=scoped) as s:
+    async with served_app(verify=scoped) as s:
         await following(s, "secret:", "open:b")
         _, narrow = await s.caller.get()
         for n in range(300):
@@ -652,14 +652,14 @@ async def test_what_a_reader_may_not_hear_of_keeps_nothing_else_from_it() -> Non
 
 @live
 async def test_a_stream_is_not_taken_up_with_fewer_scopes_than_it_was_opened_with() -> None:
-    async with stand(verify=scoped) as s:
+    async with served_app(verify=scoped) as s:
         await following(s, "secret:a")
         wire, wide = await s.caller.get(x_scopes="admin")
         s.service.publish(UPDATED, updated("secret:a"))
         first = await wide.event()
         await wide.message()
         wire.abort()
-        await s.settled()
+        await s.wait_until_idle()
         _, again = await s.caller.get(last_event_id=first.id)
         assert again.status == 403
         assert "more scopes" in json.loads(await again.read())["error"]["message"]

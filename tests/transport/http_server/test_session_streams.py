@@ -17,7 +17,7 @@ from colonnade.protocol.revision import (
 )
 from http_client import Caller, cancelled, opening
 from http_service import ABLE, REPORT, reporting
-from live import live, stand, until
+from live import live, served_app, until
 
 SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
 each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda r: r.date)
@@ -29,7 +29,7 @@ each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda r: r.dat
 @pytest.mark.spec("R0281")
 @live
 async def test_a_lost_stream_goes_on_after_exactly_the_last_event(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         params = reporting(steps=3, wait=True)
         wire, stream = await s.caller.asking("tools/call", params, id=1)
@@ -52,12 +52,12 @@ async def test_a_lost_stream_goes_on_after_exactly_the_last_event(revision: Revi
 
 @live
 async def test_an_answer_that_nobody_was_there_for_waits_on_its_stream() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         wire, stream = await s.caller.asking("tools/call", reporting(steps=1, wait=True))
         event = await stream.numbered()
         wire.abort()
-        await s.lost()
+        await s.wait_for_disconnects()
         s.service.go.mark("step 1")
         await until(lambda: s.service.running == 0)
         _, resumed = await s.caller.get(last_event_id=event.id)
@@ -68,7 +68,7 @@ async def test_an_answer_that_nobody_was_there_for_waits_on_its_stream() -> None
 @pytest.mark.spec("R0489")
 @live
 async def test_a_handler_can_let_the_connection_go_and_the_client_polls_for_the_rest() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         wire, stream = await s.caller.asking("tools/call", {"name": "reconnect"})
         events = await stream.rest()
@@ -85,7 +85,7 @@ async def test_a_handler_can_let_the_connection_go_and_the_client_polls_for_the_
 @pytest.mark.spec("R0259")
 @live
 async def test_revisions_that_know_no_polling_keep_the_connection(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         calling = asyncio.create_task(s.caller.ask("tools/call", {"name": "reconnect"}))
         await s.service.marks.reached("hung up")
@@ -98,7 +98,7 @@ async def test_revisions_that_know_no_polling_keep_the_connection(revision: Revi
 )
 @live
 async def test_an_event_that_is_not_kept_is_400(event: str) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         await s.caller.ask("tools/call", REPORT)
         wire, stream = await s.caller.get(last_event_id=event)
@@ -108,7 +108,7 @@ async def test_an_event_that_is_not_kept_is_400(event: str) -> None:
 
 @live
 async def test_an_event_of_another_session_is_unknown() -> None:
-    async with stand() as s, Caller(s.site.port) as other:
+    async with served_app() as s, Caller(s.site.port) as other:
         await s.caller.initialize("2025-11-25")
         await other.initialize("2025-11-25")
         for caller in (s.caller, other, other, other):
@@ -123,7 +123,7 @@ async def test_an_event_of_another_session_is_unknown() -> None:
 @pytest.mark.spec("R0494")
 @live
 async def test_event_ids_name_their_stream() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         names: list[set[str]] = []
         for id in range(3):
@@ -137,7 +137,7 @@ async def test_event_ids_name_their_stream() -> None:
 @pytest.mark.spec("R0493")
 @live
 async def test_a_stream_of_news_that_is_let_go_is_told_when_to_come_back() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         _, stream = await s.caller.get()
         s.service.publish("notifications/tools/list_changed")
@@ -152,7 +152,7 @@ async def test_a_stream_of_news_that_is_let_go_is_told_when_to_come_back() -> No
 
 @live
 async def test_a_handler_that_lets_go_of_nobody_changes_nothing() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         wire, stream = await s.caller.asking("tools/call", {"name": "reconnect"})
         first = (await stream.rest())[0]
@@ -166,34 +166,34 @@ async def test_a_handler_that_lets_go_of_nobody_changes_nothing() -> None:
 
 @live
 async def test_a_call_whose_client_can_never_come_back_can_ask_nothing() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25", ABLE)
         wire, calling = await s.begin_wait()
         turn = s.service.turns[-1]
         wire.abort()
-        await s.lost()
+        await s.wait_for_disconnects()
         with pytest.raises(ConnectionLost, match="cannot resume"):
             await turn.ask(InputRequest(t.ListRootsRequestParams()))
         await turn.send(b"{}")
         assert not next(iter(s.sessions))._streams
         s.service.go.mark("wait")
-        await s.settled()
+        await s.wait_until_idle()
         calling.cancel()
 
 
 @live
 async def test_a_question_to_a_client_that_cannot_come_back_ends_when_it_goes() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2024-11-05", ABLE)  # its streams are not resumed
         wire, stream = await s.caller.asking("tools/call", {"name": "roots"})
         await stream.message()
         wire.abort()
-        await s.settled()
+        await s.wait_until_idle()
 
 
 @live
 async def test_a_number_that_is_still_to_come_is_unknown() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         _, stream = await s.caller.asking("tools/call", REPORT)
         last = (await stream.rest())[-1]
@@ -206,7 +206,7 @@ async def test_a_number_that_is_still_to_come_is_unknown() -> None:
 
 @live
 async def test_who_comes_back_takes_the_stream_from_a_connection_that_is_dead() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         wire, stream = await s.caller.asking("tools/call", reporting(steps=1, wait=True))
         event = await stream.numbered()
@@ -222,7 +222,7 @@ async def test_who_comes_back_takes_the_stream_from_a_connection_that_is_dead() 
 @pytest.mark.spec("R0244", "R0267")
 @live
 async def test_a_get_is_a_stream_of_news(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         wire, stream = await s.caller.get()
         assert stream.status == 200
@@ -235,7 +235,7 @@ async def test_a_get_is_a_stream_of_news(revision: Revision) -> None:
 @pytest.mark.spec("R0275")
 @live
 async def test_news_is_on_one_stream_only(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         first_wire, first = await s.caller.get()
         second_wire, second = await s.caller.get()
@@ -250,7 +250,7 @@ async def test_news_is_on_one_stream_only(revision: Revision) -> None:
 
 @live
 async def test_news_that_nobody_was_there_for_is_kept_once() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         for _ in range(5):
             s.service.publish("notifications/tools/list_changed")
@@ -262,7 +262,7 @@ async def test_news_that_nobody_was_there_for_is_kept_once() -> None:
 
 @live
 async def test_updates_reach_those_who_subscribed() -> None:
-    async with stand() as s, Caller(s.site.port) as other:
+    async with served_app() as s, Caller(s.site.port) as other:
         await s.caller.initialize("2025-11-25")
         await other.initialize("2025-11-25")
         assert (await s.caller.ask("resources/subscribe", {"uri": "notes://a"})).status == 200
@@ -279,14 +279,14 @@ async def test_updates_reach_those_who_subscribed() -> None:
 
 @live
 async def test_a_lost_stream_of_news_goes_on() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         wire, stream = await s.caller.get()
         s.service.publish("notifications/tools/list_changed")
         event = await stream.numbered()
         s.service.publish("notifications/prompts/list_changed")
         wire.abort()
-        await s.lost()
+        await s.wait_for_disconnects()
         s.service.publish("notifications/resources/list_changed")
         _, resumed = await s.caller.get(last_event_id=event.id)
         assert (await resumed.message())["method"] == "notifications/prompts/list_changed"
@@ -296,7 +296,7 @@ async def test_a_lost_stream_of_news_goes_on() -> None:
 @pytest.mark.spec("R0271")
 @live
 async def test_no_answer_is_ever_on_the_stream_of_news(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         _, stream = await s.caller.get()
         for id in range(5):
@@ -307,7 +307,7 @@ async def test_no_answer_is_ever_on_the_stream_of_news(revision: Revision) -> No
 
 @live
 async def test_what_a_client_may_not_hear_yet_or_at_all_is_no_news() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         message = opening("2025-11-25")
         s.caller.session = (await s.caller.post(message)).headers["mcp-session-id"]
         s.service.publish("notifications/tools/list_changed")  # before initialized
@@ -320,7 +320,7 @@ async def test_what_a_client_may_not_hear_yet_or_at_all_is_no_news() -> None:
 
 @live
 async def test_news_waits_while_its_reader_is_far_behind() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         _, stream = await s.caller.get()
         (session,) = s.sessions
@@ -337,7 +337,7 @@ async def test_news_waits_while_its_reader_is_far_behind() -> None:
 
 @live
 async def test_news_that_nobody_reads_is_bounded() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         (session,) = s.sessions
         session.subscriptions.add("notes://")
@@ -360,7 +360,7 @@ def requests(*names: str) -> list[dict[str, Any]]:
 @pytest.mark.spec("R0234")
 @live
 async def test_a_batch_is_answered_with_one_array() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-03-26")
         batch = [*requests("echo", "broken"), {"jsonrpc": "2.0", "method": "notifications/x"}]
         answer = await s.caller.post([*batch, {"jsonrpc": "2.0", "id": "p", "method": "ping"}])
@@ -370,7 +370,7 @@ async def test_a_batch_is_answered_with_one_array() -> None:
 
 @live
 async def test_a_batch_that_reports_is_a_stream_with_every_answer() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-03-26")
         report = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": REPORT}
         _, stream = await s.caller.begin("POST", json.dumps([*requests("echo"), report]).encode())
@@ -381,7 +381,7 @@ async def test_a_batch_that_reports_is_a_stream_with_every_answer() -> None:
 
 @live
 async def test_a_batch_with_nothing_to_answer_is_202() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-03-26")
         answer = await s.caller.post([{"jsonrpc": "2.0", "method": "notifications/initialized"}])
         assert (answer.status, answer.body) == (202, b"")
@@ -389,7 +389,7 @@ async def test_a_batch_with_nothing_to_answer_is_202() -> None:
 
 @live
 async def test_a_call_of_a_batch_can_be_cancelled_and_the_rest_is_answered() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-03-26")
         calls = requests("echo", "wait")
         posting = asyncio.create_task(s.caller.post(calls))
@@ -402,7 +402,7 @@ async def test_a_call_of_a_batch_can_be_cancelled_and_the_rest_is_answered() -> 
 @pytest.mark.parametrize("revision", [JUNE_2025, NOVEMBER_2025], ids=lambda r: r.date)
 @live
 async def test_where_there_are_no_batches_none_of_it_runs(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         answer = await s.caller.post(requests("echo"))
         assert (answer.status, answer.code) == (400, -32600)
@@ -412,7 +412,7 @@ async def test_where_there_are_no_batches_none_of_it_runs(revision: Revision) ->
 @pytest.mark.spec("R0236")
 @live
 async def test_a_batch_with_initialize_opens_no_session() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         for batch in ([opening("2025-03-26")], [opening("2025-03-26"), *requests("echo")]):
             answer = await s.caller.post(batch)
             assert (answer.status, answer.code) == (400, -32600)
@@ -423,7 +423,7 @@ async def test_a_batch_with_initialize_opens_no_session() -> None:
 @pytest.mark.spec("R0236")
 @live
 async def test_an_initialize_in_a_batch_is_refused_by_itself() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-03-26")
         init = opening("2025-03-26") | {"id": 5}
         answer = await s.caller.post([*requests("echo"), init])

@@ -17,7 +17,7 @@ from colonnade.protocol.revision import (
 )
 from http_client import Caller, cancelled, opening
 from http_service import ABLE, REPORT, waiting
-from live import live, stand
+from live import live, served_app
 
 SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
 each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda r: r.date)
@@ -31,7 +31,7 @@ each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda r: r.dat
 async def test_initialize_opens_a_session_with_a_name_that_nobody_guesses(
     revision: Revision,
 ) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         names: set[str] = set()
         for _ in range(10):
             answer = await s.caller.initialize(revision.date)
@@ -47,7 +47,7 @@ async def test_initialize_opens_a_session_with_a_name_that_nobody_guesses(
 @pytest.mark.parametrize("revision", EVERY.handshakes, ids=lambda r: r.date)
 @live
 async def test_every_revision_with_a_handshake_can_be_spoken_here(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         answer = await s.caller.ask("tools/list")
         assert answer.json["result"]["tools"][0]["name"] == "echo"
@@ -57,7 +57,7 @@ async def test_every_revision_with_a_handshake_can_be_spoken_here(revision: Revi
 @pytest.mark.spec("R0355")
 @live
 async def test_a_batch_in_a_session_is_refused_and_none_of_it_runs(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         answer = await s.caller.post(
             [{"jsonrpc": "2.0", "id": number, "method": "tools/list"} for number in (1, 2)]
@@ -68,7 +68,7 @@ async def test_a_batch_in_a_session_is_refused_and_none_of_it_runs(revision: Rev
 
 @live
 async def test_an_unknown_version_is_answered_with_our_newest_handshake() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.initialize("2099-01-01")
         assert answer.json["result"]["protocolVersion"] == "2025-11-25"
 
@@ -76,7 +76,7 @@ async def test_an_unknown_version_is_answered_with_our_newest_handshake() -> Non
 @pytest.mark.parametrize("params", [{}, {"protocolVersion": 1}, {"protocolVersion": "2025-11-25"}])
 @live
 async def test_a_bad_initialize_opens_nothing(params: dict[str, Any]) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
         answer = await s.caller.post(message)
         assert (answer.status, answer.code) == (400, -32602)
@@ -87,7 +87,7 @@ async def test_a_bad_initialize_opens_nothing(params: dict[str, Any]) -> None:
 
 @live
 async def test_a_name_that_the_client_chose_is_never_taken() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.initialize("2025-11-25", mcp_session_id="chosen")
         assert answer.status == 404
         assert len(s.sessions) == 0
@@ -95,7 +95,7 @@ async def test_a_name_that_the_client_chose_is_never_taken() -> None:
 
 @live
 async def test_a_second_initialize_inside_a_session_is_refused_and_changes_nothing() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-06-18")
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
         message = {"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": params}
@@ -111,7 +111,7 @@ async def test_a_second_initialize_inside_a_session_is_refused_and_changes_nothi
 @pytest.mark.spec("R0286")
 @live
 async def test_without_its_name_a_session_is_not_found(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         s.caller.session = None
         assert (await s.caller.ask("tools/list")).status == 400
@@ -126,7 +126,7 @@ async def test_without_its_name_a_session_is_not_found(revision: Revision) -> No
 @pytest.mark.spec("R0287")
 @live
 async def test_after_its_end_a_session_is_404_for_everything(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         assert (await s.caller.request("DELETE")).status == 200
         assert (await s.caller.ask("tools/list")).status == 404
@@ -146,7 +146,7 @@ async def verify(headers: Headers) -> str:
 
 @live
 async def test_another_principals_session_does_not_exist() -> None:
-    async with stand(verify=verify) as s:
+    async with served_app(verify=verify) as s:
         await s.caller.initialize("2025-11-25", authorization=None)
         s.caller.session = None
         s.caller.revision = None
@@ -171,7 +171,7 @@ async def test_another_principals_session_does_not_exist() -> None:
 @pytest.mark.spec("R0359")
 @live
 async def test_an_unsupported_version_header_is_400(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         answer = await s.caller.ask("tools/list", mcp_protocol_version="1999-01-01")
         assert answer.status == 400
@@ -184,7 +184,7 @@ async def test_an_unsupported_version_header_is_400(revision: Revision) -> None:
 
 @live
 async def test_a_bad_body_inside_a_session_has_the_id_that_its_revision_wants() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-03-26")
         old = await s.caller.request("POST", b"{")
         assert (old.status, old.json["id"]) == (400, None)
@@ -201,7 +201,7 @@ async def test_a_bad_body_inside_a_session_has_the_id_that_its_revision_wants() 
 @pytest.mark.spec("R0249")
 @live
 async def test_what_needs_no_answer_is_202_with_no_body(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         for message in (
             {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"},
@@ -217,7 +217,7 @@ async def test_what_needs_no_answer_is_202_with_no_body(revision: Revision) -> N
 @pytest.mark.spec("R0252")
 @live
 async def test_a_request_is_answered_with_json_or_a_stream(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         plain = await s.caller.ask("tools/call", {"name": "echo"})
         assert plain.headers["content-type"] == "application/json"
@@ -228,7 +228,7 @@ async def test_a_request_is_answered_with_json_or_a_stream(revision: Revision) -
 @pytest.mark.spec("R0254", "R0257", "R0270", "R0278")
 @live
 async def test_reports_come_on_the_stream_of_their_own_request(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         get, listening = await s.caller.get()
         wire, stream = await s.caller.asking("tools/call", REPORT, id=7)
@@ -252,7 +252,7 @@ async def test_reports_come_on_the_stream_of_their_own_request(revision: Revisio
 @pytest.mark.spec("R0486")
 @live
 async def test_a_stream_begins_with_an_event_to_come_back_to() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(NOVEMBER_2025.date)
         stream = await s.caller.ask("tools/call", REPORT)
         first = stream.body.split(b"\n\n")[0]
@@ -264,7 +264,7 @@ async def test_a_stream_begins_with_an_event_to_come_back_to() -> None:
 @pytest.mark.parametrize("revision", [NOVEMBER_2024, MARCH_2025, JUNE_2025], ids=lambda r: r.date)
 @live
 async def test_revisions_that_know_no_empty_event_get_none(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         wire, stream = await s.caller.asking("tools/call", REPORT)
         events = await stream.rest()
@@ -276,7 +276,7 @@ async def test_revisions_that_know_no_empty_event_get_none(revision: Revision) -
 @pytest.mark.spec("R0260", "R0492")
 @live
 async def test_the_stream_of_a_request_ends_after_its_answer(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         wire, stream = await s.caller.asking("tools/call", REPORT)
         events = await stream.rest()
@@ -286,7 +286,7 @@ async def test_the_stream_of_a_request_ends_after_its_answer(revision: Revision)
 
 @live
 async def test_who_takes_no_events_gets_the_answer_alone_and_cannot_be_asked() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25", ABLE)
         answer = await s.caller.ask("tools/call", REPORT, accept="application/json")
         assert answer.text == "done"
@@ -296,7 +296,7 @@ async def test_who_takes_no_events_gets_the_answer_alone_and_cannot_be_asked() -
 
 @live
 async def test_who_takes_events_alone_gets_everything_as_events() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         answer = await s.caller.request(
             "POST",
             json.dumps(opening("2025-11-25")).encode(),
@@ -311,7 +311,7 @@ async def test_who_takes_events_alone_gets_everything_as_events() -> None:
 
 @live
 async def test_an_id_that_is_in_use_is_400_and_the_first_call_goes_on() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         first = asyncio.create_task(s.caller.ask("tools/call", waiting(), id=7))
         await s.service.marks.reached("wait begun")
@@ -325,7 +325,7 @@ async def test_an_id_that_is_in_use_is_400_and_the_first_call_goes_on() -> None:
 
 @live
 async def test_errors_in_a_session_have_200() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         for params in ({"name": "nobody"}, {"name": "broken"}, {"name": "needs_sampling"}):
             answer = await s.caller.ask("tools/call", params)
@@ -337,7 +337,7 @@ async def test_errors_in_a_session_have_200() -> None:
 
 @live
 async def test_an_enveloped_request_beside_a_session_is_answered_in_its_own_way() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         answer = await s.caller.modern("tools/list")
         assert answer.json["result"]["resultType"] == "complete"
@@ -352,7 +352,7 @@ async def test_an_enveloped_request_beside_a_session_is_answered_in_its_own_way(
 async def test_a_question_goes_on_the_stream_of_its_call_and_its_answer_comes_by_post(
     revision: Revision,
 ) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date, ABLE)
         get, listening = await s.caller.get()
         wire, stream = await s.caller.asking("tools/call", {"name": "roots"})
@@ -374,7 +374,7 @@ async def test_a_question_goes_on_the_stream_of_its_call_and_its_answer_comes_by
 
 @live
 async def test_a_question_that_is_refused_or_answered_twice() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25", ABLE)
         _, stream = await s.caller.asking("tools/call", {"name": "ask"})
         question = await stream.message()
@@ -386,7 +386,7 @@ async def test_a_question_that_is_refused_or_answered_twice() -> None:
 
 @live
 async def test_another_session_cannot_answer_a_question() -> None:
-    async with stand() as s, Caller(s.site.port) as other:
+    async with served_app() as s, Caller(s.site.port) as other:
         await s.caller.initialize("2025-11-25", ABLE)
         await other.initialize("2025-11-25", ABLE)
         _, stream = await s.caller.asking("tools/call", {"name": "ask"})
@@ -401,7 +401,7 @@ async def test_another_session_cannot_answer_a_question() -> None:
 
 @live
 async def test_a_cancelled_call_takes_its_question_back() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25", ABLE)
         _, stream = await s.caller.asking("tools/call", {"name": "ask"}, id=7)
         question = await stream.message()
@@ -419,11 +419,11 @@ async def test_a_cancelled_call_takes_its_question_back() -> None:
 @pytest.mark.spec("R0262")
 @live
 async def test_losing_the_connection_is_not_cancelling(revision: Revision) -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize(revision.date)
         wire, _ = await s.begin_wait()
         wire.abort()
-        await s.lost()
+        await s.wait_for_disconnects()
         assert s.service.running == 1
         s.service.go.mark("wait")
         await s.service.marks.reached("wait done")
@@ -432,7 +432,7 @@ async def test_losing_the_connection_is_not_cancelling(revision: Revision) -> No
 
 @live
 async def test_a_notification_cancels_and_the_call_gets_no_answer() -> None:
-    async with stand() as s:
+    async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         calling = asyncio.create_task(s.caller.ask("tools/call", waiting(), id="a"))
         await s.service.marks.reached("wait begun")
@@ -445,7 +445,7 @@ async def test_a_notification_cancels_and_the_call_gets_no_answer() -> None:
 
 @live
 async def test_one_session_cannot_cancel_in_another() -> None:
-    async with stand() as s, Caller(s.site.port) as other:
+    async with served_app() as s, Caller(s.site.port) as other:
         await s.caller.initialize("2025-11-25")
         await other.initialize("2025-11-25")
         calling = asyncio.create_task(s.caller.ask("tools/call", waiting(), id=7))

@@ -9,15 +9,22 @@ from certificates import Authority
 from colonnade.errors import CannotConnect, ConnectionLost
 from colonnade.transport.http_client.pool import HttpPool
 from live import until
-from scripted_http_server import Visitor, by_hand, chunk, either_loop, head, whole
+from scripted_http_server import (
+    AcceptedConnection,
+    chunk,
+    either_loop,
+    http_response,
+    response_head,
+    scripted_http_server,
+)
 
 LIMIT = 64 * 1024 * 1024
 
 
-async def answering(visitor: Visitor) -> None:
+async def answering(connection: AcceptedConnection) -> None:
     while True:
-        await visitor.hears()
-        await visitor.say(whole(200, b"ok"))
+        await connection.receive()
+        await connection.send(http_response(200, b"ok"))
 
 
 async def fetch(pool: HttpPool, url: str) -> bytes:
@@ -29,13 +36,13 @@ async def fetch(pool: HttpPool, url: str) -> bytes:
 async def test_a_server_with_a_trusted_certificate_is_spoken_to(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pool = HttpPool(context=authority.trusting(), environ={})
-    async with by_hand(answering, context=authority.serving("127.0.0.1")) as hand:
-        assert hand.url.startswith("https://")
+    async with scripted_http_server(answering, context=authority.serving("127.0.0.1")) as server:
+        assert server.url.startswith("https://")
         for _ in range(3):
-            assert await fetch(pool, hand.url) == b"ok"
-        assert (hand.visits, pool.idle) == (1, 1)
+            assert await fetch(pool, server.url) == b"ok"
+        assert (server.connection_count, pool.idle) == (1, 1)
         await pool.close()
-        await until(lambda: hand.open == 0)
+        await until(lambda: server.open == 0)
     assert repr(pool) == "HttpPool(0 connections, 0 idle)"
 
 
@@ -44,13 +51,13 @@ async def test_a_file_of_certificates_can_be_named_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path)
-    async with by_hand(answering, context=authority.serving("127.0.0.1")) as hand:
+    async with scripted_http_server(answering, context=authority.serving("127.0.0.1")) as server:
         pool = HttpPool(environ={})
         with pytest.raises(CannotConnect):
-            await fetch(pool, hand.url)
+            await fetch(pool, server.url)
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
         pool = HttpPool(environ={})
-        assert await fetch(pool, hand.url) == b"ok"
+        assert await fetch(pool, server.url) == b"ok"
         await pool.close()
 
 
@@ -59,12 +66,14 @@ async def test_a_certificate_that_nobody_trusts_ends_it_before_anything_is_sent(
     tmp_path: Path,
 ) -> None:
     pool = HttpPool(environ={})
-    async with by_hand(answering, context=Authority(tmp_path).serving("127.0.0.1")) as hand:
+    async with scripted_http_server(
+        answering, context=Authority(tmp_path).serving("127.0.0.1")
+    ) as server:
         words = r"the certificate of 127\.0\.0\.1:\d+ is not trusted: \w+"
         with pytest.raises(CannotConnect, match=words) as raised:
-            await fetch(pool, hand.url)
+            await fetch(pool, server.url)
         assert raised.value.not_sent
-        assert hand.heard == []
+        assert server.received == []
     await pool.close()
 
 
@@ -72,57 +81,57 @@ async def test_a_certificate_that_nobody_trusts_ends_it_before_anything_is_sent(
 async def test_a_certificate_of_somebody_else_is_not_trusted(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pool = HttpPool(context=authority.trusting(), environ={})
-    async with by_hand(answering, context=authority.serving("other.test")) as hand:
+    async with scripted_http_server(answering, context=authority.serving("other.test")) as server:
         with pytest.raises(CannotConnect, match=r"is not trusted: .*not valid for '127"):
-            await fetch(pool, hand.url)
-        assert hand.heard == []
+            await fetch(pool, server.url)
+        assert server.received == []
     await pool.close()
 
 
 @either_loop
 async def test_a_server_without_tls_is_said_to_have_none() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.reader.read(1)
-        await visitor.say(whole(400, b"plain HTTP only"))
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.reader.read(1)
+        await connection.send(http_response(400, b"plain HTTP only"))
 
     pool = HttpPool(environ={})
-    async with by_hand(play) as hand:
+    async with scripted_http_server(handler) as server:
         words = "TLS failed: wrong version number; this port does not speak TLS: use http://"
         with pytest.raises(CannotConnect, match=words):
-            await fetch(pool, hand.url.replace("http:", "https:"))
+            await fetch(pool, server.url.replace("http:", "https:"))
     await pool.close()
 
 
 @either_loop
 async def test_a_server_that_does_not_agree_on_keys_is_waited_for_only_so_long() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.reader.read()
+    async def handler(connection: AcceptedConnection) -> None:
+        await connection.reader.read()
 
     pool = HttpPool(connect_s=0.1, environ={})
-    async with by_hand(play) as hand:
+    async with scripted_http_server(handler) as server:
         with pytest.raises(CannotConnect, match=r"did not answer within 0\.1 s"):
-            await fetch(pool, hand.url.replace("http:", "https:"))
-        await until(lambda: hand.visits == 1 and hand.open == 0)
+            await fetch(pool, server.url.replace("http:", "https:"))
+        await until(lambda: server.connection_count == 1 and server.open == 0)
     await pool.close()
 
 
 @either_loop
 async def test_giving_up_closes_the_connection_under_tls_too(tmp_path: Path) -> None:
-    async def play(visitor: Visitor) -> None:
-        heard = await visitor.hears()
-        if heard.path == "/begun":
-            await visitor.say(head(200, "Transfer-Encoding: chunked"), chunk(b"x"))
-        await visitor.gone()
+    async def handler(connection: AcceptedConnection) -> None:
+        request = await connection.receive()
+        if request.path == "/begun":
+            await connection.send(response_head(200, "Transfer-Encoding: chunked"), chunk(b"x"))
+        await connection.wait_closed()
 
     authority = Authority(tmp_path)
     pool = HttpPool(context=authority.trusting(), environ={})
-    async with by_hand(play, context=authority.serving("127.0.0.1")) as hand:
+    async with scripted_http_server(handler, context=authority.serving("127.0.0.1")) as server:
         for number, path in enumerate(("/silent", "/begun")):
-            calling = asyncio.create_task(fetch(pool, hand.url.replace("/mcp", path)))
-            await hand.hears(number + 1)
+            calling = asyncio.create_task(fetch(pool, server.url.replace("/mcp", path)))
+            await server.wait_for_requests(number + 1)
             calling.cancel()
             await asyncio.wait([calling])
-            await until(lambda: hand.open == 0)
+            await until(lambda: server.open == 0)
             assert pool._all == set()
     await pool.close()
 
@@ -133,21 +142,21 @@ async def test_a_large_answer_arrives_whole_under_tls_and_a_cut_one_does_not(
 ) -> None:
     body = bytes(range(256)) * 20_000
 
-    async def play(visitor: Visitor) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
         while True:
-            heard = await visitor.hears()
-            answer = whole(200, body)
-            await visitor.say(answer if heard.path == "/whole" else answer[:-1])
-            if heard.path == "/cut":
+            request = await connection.receive()
+            answer = http_response(200, body)
+            await connection.send(answer if request.path == "/whole" else answer[:-1])
+            if request.path == "/cut":
                 return
 
     authority = Authority(tmp_path)
     pool = HttpPool(context=authority.trusting(), environ={})
-    async with by_hand(play, context=authority.serving("127.0.0.1")) as hand:
-        url = hand.url.removesuffix("/mcp")
+    async with scripted_http_server(handler, context=authority.serving("127.0.0.1")) as server:
+        url = server.url.removesuffix("/mcp")
         assert await fetch(pool, f"{url}/whole") == body
         assert await fetch(pool, f"{url}/whole") == body
         with pytest.raises(ConnectionLost, match="the response was cut off"):
             await fetch(pool, f"{url}/cut")
-        assert hand.visits == 1
+        assert server.connection_count == 1
     await pool.close()

@@ -26,13 +26,13 @@ from live import Records
 from transport.child_processes import (
     SHORT_S,
     WAIT_S,
-    Stage,
+    ChildConversation,
+    child_conversation,
+    misbehaving_server,
     nothing_left,
     on_asyncio,
     on_both_loops,
-    staged,
     until,
-    zoo,
 )
 
 SERVER = Path(__file__).resolve().parents[2] / "support/transport/stdio_server.py"
@@ -112,8 +112,8 @@ def quietly() -> Records:
 @on_both_loops
 async def test_a_server_that_can_answer_is_heard(mode: str) -> None:
     with quietly():
-        async with staged(mode) as stage:
-            assert await stage.call() == WELL[mode]
+        async with child_conversation(mode) as conversation:
+            assert await conversation.call() == WELL[mode]
 
 
 @pytest.mark.spec("R0039")
@@ -143,7 +143,7 @@ async def test_nothing_but_messages_is_written_to_a_server_in_every_revision(
 ) -> None:
     heard: list[str] = []
     with nothing_left():
-        child = await start_child(zoo("shows_what_it_hears"), on_stderr=heard.append)
+        child = await start_child(misbehaving_server("shows_what_it_hears"), on_stderr=heard.append)
         client = Client(child.open_conversation, info=t.Implementation(name="c", version="1"))
         try:
             await client.open(revision)
@@ -163,8 +163,10 @@ async def test_a_child_gets_a_session_three_streams_and_what_it_is_given(
     monkeypatch.setenv("COLONNADE_CANARY", "canary-5f3e")
     monkeypatch.setenv("LC_TIME", "C.UTF-8")
     before = set(os.environ)
-    async with staged("shows_what_it_was_given", cwd=tmp_path, env={"GIVEN": "yes"}) as stage:
-        given: dict[str, Any] = json.loads(await stage.call())
+    async with child_conversation(
+        "shows_what_it_was_given", cwd=tmp_path, env={"GIVEN": "yes"}
+    ) as conversation:
+        given: dict[str, Any] = json.loads(await conversation.call())
     assert given["cwd"] == str(tmp_path)
     assert given["leads"] == [True, True]
     assert given["open"] == [0, 1, 2, 3]  # the last is the folder that lists them
@@ -180,8 +182,8 @@ async def test_a_child_gets_a_session_three_streams_and_what_it_is_given(
 
 @on_asyncio
 async def test_no_task_and_no_thread_belongs_to_a_child_that_lives() -> None:
-    async with staged("serves") as stage:
-        await stage.call()
+    async with child_conversation("serves") as conversation:
+        await conversation.call()
         assert len(asyncio.all_tasks()) == 1
 
 
@@ -191,8 +193,8 @@ async def test_a_reader_that_stumbles_misses_nothing_after_it() -> None:
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
     loop.set_exception_handler(lambda _, context: unheard.append(context["exception"]))
-    async with staged("answers_twice") as stage:
-        receive, seen = stage.held.receive, list[bytes]()
+    async with child_conversation("answers_twice") as conversation:
+        receive, seen = conversation.duplex.receive, list[bytes]()
 
         def stumble(frame: bytes) -> None:
             seen.append(frame)
@@ -200,8 +202,8 @@ async def test_a_reader_that_stumbles_misses_nothing_after_it() -> None:
                 raise RuntimeError("stumbled")
             receive(frame)
 
-        stage.held.receive = stumble  # type: ignore[method-assign]
-        assert await stage.call() == "again"
+        conversation.duplex.receive = stumble  # type: ignore[method-assign]
+        assert await conversation.call() == "again"
     loop.set_exception_handler(before)
     assert [str(one) for one in unheard] == ["stumbled"]
 
@@ -214,64 +216,64 @@ async def test_a_reader_that_stumbles_misses_nothing_after_it() -> None:
 async def test_a_server_that_misbehaves_is_reported_for_what_it_did(mode: str) -> None:
     kind, words = BADLY[mode]
     with quietly():
-        async with staged(mode, max_line_bytes=LINE_BYTES) as stage:
+        async with child_conversation(mode, max_line_bytes=LINE_BYTES) as conversation:
             with pytest.raises(kind, match=words):
-                await stage.call()
+                await conversation.call()
             if kind is ConnectionLost:
-                assert stage.hearer.ended == 1
-                assert stage.child.lost is not None
+                assert conversation.client.ended == 1
+                assert conversation.child.lost is not None
                 with pytest.raises(ConnectionLost, match=r"server 'git' \(pid \d+\) \w+"):
-                    await stage.child.drain()
+                    await conversation.child.drain()
 
 
 @pytest.mark.parametrize("mode", LATE)
 @on_asyncio
 async def test_a_server_that_never_answers_costs_the_time_out_and_no_more(mode: str) -> None:
-    async with staged(mode) as stage:
+    async with child_conversation(mode) as conversation:
         with pytest.raises(TimedOut, match="no answer to tools/call"):
-            await stage.call(timeout_s=SHORT_S)
-        assert stage.child.lost is None
+            await conversation.call(timeout_s=SHORT_S)
+        assert conversation.child.lost is None
 
 
 @on_asyncio
 async def test_a_server_that_closed_its_input_is_found_out_by_the_next_call() -> None:
-    async with staged("closes_its_input") as stage:
-        await stage.ready()
+    async with child_conversation("closes_its_input") as conversation:
+        await conversation.ready()
         with pytest.raises(
             ConnectionLost, match=r"server 'git' \(pid \d+\) stopped reading \(Broken pipe\) during"
         ):
-            await stage.call()
+            await conversation.call()
 
 
 @on_asyncio
 async def test_a_server_that_died_between_calls_is_known_to_have() -> None:
-    async with staged("answers_and_exits") as stage:
-        assert await stage.call() == "fine"
-        await until(lambda: stage.child.lost is not None)
-        assert "exited with 0" in str(stage.child.lost)
-        assert stage.hearer.ended == 1
+    async with child_conversation("answers_and_exits") as conversation:
+        assert await conversation.call() == "fine"
+        await until(lambda: conversation.child.lost is not None)
+        assert "exited with 0" in str(conversation.child.lost)
+        assert conversation.client.ended == 1
 
 
 @on_asyncio
 async def test_what_is_no_message_is_counted_and_reported_once() -> None:
     with quietly() as records:
-        async with staged("prints_a_banner") as stage:
-            await stage.call()
-            await stage.call()
-            assert stage.child.noise_lines == 3 + 2 * 3
-            assert stage.child.lost is None
-            assert "it printed:" in str(stage.child.output)
+        async with child_conversation("prints_a_banner") as conversation:
+            await conversation.call()
+            await conversation.call()
+            assert conversation.child.noise_lines == 3 + 2 * 3
+            assert conversation.child.lost is None
+            assert "it printed:" in str(conversation.child.output)
     (line,) = [line for line in records.lines if line.startswith("WARNING")]
     assert line.endswith("what is not a message: 'Welcome to 🐙 1.0'")
 
 
 @on_asyncio
 async def test_every_line_of_standard_error_is_handed_on_and_the_last_ones_kept() -> None:
-    async with staged("floods_its_errors") as stage:
-        assert await stage.call() == "fine"
-        await until(lambda: len(stage.heard) == 4096)
-        assert set(stage.heard) == {"x" * 1023}
-        lines = str(stage.child.output).splitlines()
+    async with child_conversation("floods_its_errors") as conversation:
+        assert await conversation.call() == "fine"
+        await until(lambda: len(conversation.stderr_lines) == 4096)
+        assert set(conversation.stderr_lines) == {"x" * 1023}
+        lines = str(conversation.child.output).splitlines()
         assert len("".join(lines)) < 5000
         assert lines[-1].strip() == "and an end without a newline"
 
@@ -282,8 +284,8 @@ async def test_who_listens_to_standard_error_may_stumble() -> None:
         raise RuntimeError(line)
 
     with nothing_left(), quietly() as records:
-        child = await start_child(zoo("exits_with_1"), on_stderr=stumble)
-        Stage(child, [])
+        child = await start_child(misbehaving_server("exits_with_1"), on_stderr=stumble)
+        ChildConversation(child, [])
         await until(lambda: child.lost is not None)
         await child.close()
     assert [line for line in records.lines if "on_stderr raised RuntimeError" in line]
@@ -292,12 +294,12 @@ async def test_who_listens_to_standard_error_may_stumble() -> None:
 @on_asyncio
 async def test_no_error_shows_what_is_secret() -> None:
     env = {"API_KEY": "sk-canary-4711", "HOME_OF_IT": str(Path.cwd())}
-    command = [*zoo("tells_its_secret"), "--token=canary-token-1"]
+    command = [*misbehaving_server("tells_its_secret"), "--token=canary-token-1"]
     with nothing_left():
         child = await start_child(command, name="git", env=env)
-        stage = Stage(child, [])
+        conversation = ChildConversation(child, [])
         with pytest.raises(ConnectionLost) as caught:
-            await stage.call()
+            await conversation.call()
         await child.close()
     said = str(caught.value)
     assert "canary" not in said
@@ -312,10 +314,10 @@ async def test_writing_to_a_child_that_never_reads_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stdio, "MAX_UNREAD_BYTES", 200_000)
-    async with staged("never_reads") as stage:
-        calling = asyncio.ensure_future(stage.call())
-        while stage.child.lost is None:
-            stage.child.write(b'{"jsonrpc":"2.0","method":"notifications/x"}' * 100)
+    async with child_conversation("never_reads") as conversation:
+        calling = asyncio.ensure_future(conversation.call())
+        while conversation.child.lost is None:
+            conversation.child.write(b'{"jsonrpc":"2.0","method":"notifications/x"}' * 100)
             await asyncio.sleep(0)
         with pytest.raises(
             ConnectionLost, match=r"server 'git' \(pid \d+\) left 200000 bytes unread during"
@@ -330,17 +332,17 @@ async def test_whoever_drains_waits_for_a_child_that_reads_and_for_no_other(
     monkeypatch.setattr(stdio, "DRAIN_BYTES", 100_000)
     monkeypatch.setattr(child_file, "STALL_S", SHORT_S)
     line = json.dumps({"jsonrpc": "2.0", "method": "x" * 1000}).encode()
-    async with staged("says_nothing") as stage:
+    async with child_conversation("says_nothing") as conversation:
         for _ in range(20):
             for _ in range(200):
-                stage.child.write(line)
-            await stage.child.drain()
-    async with staged("never_reads") as stage:
+                conversation.child.write(line)
+            await conversation.child.drain()
+    async with child_conversation("never_reads") as conversation:
         for _ in range(400):
-            stage.child.write(line)
+            conversation.child.write(line)
         with pytest.raises(ConnectionLost, match=r"server 'git' .* read nothing for 0.2 s"):
-            await stage.child.drain()
-        assert stage.child.lost is not None
+            await conversation.child.drain()
+        assert conversation.child.lost is not None
 
 
 @on_asyncio
@@ -348,13 +350,13 @@ async def test_a_drain_that_waits_learns_how_the_child_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stdio, "DRAIN_BYTES", 100_000)
-    async with staged("never_reads") as stage:
-        await stage.ready()
+    async with child_conversation("never_reads") as conversation:
+        await conversation.ready()
         for _ in range(400):
-            stage.child.write(b"{}" * 500)
-        draining = asyncio.ensure_future(stage.child.drain())
+            conversation.child.write(b"{}" * 500)
+        draining = asyncio.ensure_future(conversation.child.drain())
         await asyncio.sleep(0)
-        os.kill(stage.child.pid, 9)
+        os.kill(conversation.child.pid, 9)
         with pytest.raises(ConnectionLost, match=r"was killed by SIGKILL; it had sent no message"):
             await draining
 
@@ -369,24 +371,24 @@ async def test_where_no_descriptor_tells_of_an_end_it_is_looked_for(
 ) -> None:
     none: Callable[[int], None] = lambda pid: None  # noqa: E731
     monkeypatch.setattr(child_process, "descriptor_of", none)
-    async with staged(mode) as stage:
+    async with child_conversation(mode) as conversation:
         if mode in BADLY:
             with pytest.raises(ConnectionLost, match=BADLY[mode][1]):
-                await stage.call()
+                await conversation.call()
         else:
-            assert await stage.call() == "fine"
+            assert await conversation.call() == "fine"
 
 
 @on_asyncio
 async def test_who_waits_for_all_processes_takes_nothing_but_the_status() -> None:
-    async with staged("serves") as stage:
-        await stage.call()
-        os.kill(stage.child.pid, 9)
-        os.waitpid(stage.child.pid, 0)  # as some programs do for every child
+    async with child_conversation("serves") as conversation:
+        await conversation.call()
+        os.kill(conversation.child.pid, 9)
+        os.waitpid(conversation.child.pid, 0)  # as some programs do for every child
         with pytest.raises(
             ConnectionLost, match=r"server 'git' \(pid \d+\) ended with an unknown status"
         ):
-            await stage.call()
+            await conversation.call()
 
 
 @on_asyncio
@@ -406,20 +408,20 @@ async def test_lines_that_are_still_in_the_pipe_are_found(tmp_path: Path) -> Non
 
 @on_asyncio
 async def test_a_child_has_one_reader() -> None:
-    async with staged("serves") as stage:
+    async with child_conversation("serves") as conversation:
         with pytest.raises(LocalProtocolError, match="already in use"):
-            Stage(stage.child, [])
+            ChildConversation(conversation.child, [])
 
 
 @on_both_loops
 async def test_a_child_that_ended_before_anybody_listened_is_reported_all_the_same() -> None:
     with nothing_left():
-        child = await start_child(zoo("prints_and_exits"), name="git")
+        child = await start_child(misbehaving_server("prints_and_exits"), name="git")
         await until(lambda: child._process.over)
         assert child.lost is None
         with quietly():
-            stage = Stage(child, [])
+            conversation = ChildConversation(child, [])
             with pytest.raises(ConnectionLost, match=r"exited with 2 .*usage: tool"):
-                await stage.call(timeout_s=WAIT_S)
+                await conversation.call(timeout_s=WAIT_S)
         await child.close()
-        assert stage.hearer.ended == 1
+        assert conversation.client.ended == 1

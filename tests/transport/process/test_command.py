@@ -21,7 +21,7 @@ from colonnade.transport.process.command import (
     minimal_environment,
     refuse_batch,
 )
-from transport.child_processes import nothing_left, on_asyncio, staged
+from transport.child_processes import child_conversation, nothing_left, on_asyncio
 
 SECRET = "canary-4711"
 
@@ -75,8 +75,8 @@ def test_a_child_gets_few_of_our_variables_and_all_of_its_own() -> None:
 def test_what_is_given_comes_last_and_every_child_has_a_mark_of_its_own() -> None:
     one, other = (Command.of(["a"], env={"PATH": "/mine", MARK: "theirs"}) for _ in range(2))
     ours = {"PATH": "/ours", MARK: "outer"}
-    assert one.environment(ours) == {"PATH": "/mine", MARK: f"outer {one.word}"}
-    assert one.word != other.word
+    assert one.environment(ours) == {"PATH": "/mine", MARK: f"outer {one.mark}"}
+    assert one.mark != other.mark
 
 
 def test_what_may_be_secret_is_known(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 @on_asyncio
 async def test_a_program_is_looked_for_in_the_path_of_the_child(tmp_path: Path) -> None:
     script(tmp_path / "own-tool", f"#!{sys.executable}\nraise SystemExit(9)\n")
-    async with staged("serves"):
+    async with child_conversation("serves"):
         child = await start_child(["own-tool"], env={"PATH": str(tmp_path)})
         assert await child._process.wait(60)
         assert child._process.status == 9

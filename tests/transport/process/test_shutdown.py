@@ -40,15 +40,15 @@ from colonnade.transport.process.posix import PosixProcess, entry_of
 from transport.child_processes import (
     SHORT_S,
     WAIT_S,
-    Stage,
+    ChildConversation,
     alive,
+    child_conversation,
+    misbehaving_server,
     nothing_left,
     on_asyncio,
     on_both_loops,
-    staged,
     until,
     wait_until,
-    zoo,
 )
 
 # ---------------------------------------------------------------- the steps
@@ -130,10 +130,10 @@ def test_an_end_has_words() -> None:
 
 @on_both_loops
 async def test_the_end_of_its_input_is_enough_for_a_good_one() -> None:
-    async with staged("serves", grace_s=WAIT_S) as stage:
-        await stage.call()
-        await stage.child.close()
-        assert stage.child._process.status == 0
+    async with child_conversation("serves", grace_s=WAIT_S) as conversation:
+        await conversation.call()
+        await conversation.child.close()
+        assert conversation.child._process.status == 0
 
 
 @pytest.mark.spec("R0021", "R0022", "R0023", "R0028", "R0839", "R0840", "R0841")
@@ -147,7 +147,7 @@ async def test_a_client_closes_the_input_waits_asks_and_kills_in_every_revision(
 ) -> None:
     heard: list[str] = []
     with nothing_left():
-        child = await start_child(zoo(mode), grace_s=grace_s, on_stderr=heard.append)
+        child = await start_child(misbehaving_server(mode), grace_s=grace_s, on_stderr=heard.append)
         client = Client(child.open_conversation, info=t.Implementation(name="c", version="1"))
         await client.open(revision)
         await client.close()
@@ -158,31 +158,31 @@ async def test_a_client_closes_the_input_waits_asks_and_kills_in_every_revision(
 
 @on_both_loops
 async def test_one_that_waits_for_sigterm_hears_it_once_and_may_clean_up() -> None:
-    async with staged("heeds_sigterm", grace_s=WAIT_S) as stage:
-        await stage.call()
-        process = stage.child._process
+    async with child_conversation("heeds_sigterm", grace_s=WAIT_S) as conversation:
+        await conversation.call()
+        process = conversation.child._process
         process.close_input()
         assert not await process.wait(SHORT_S)
         process.kill(force=False)
         assert await process.wait(WAIT_S)
-        await until(lambda: stage.child.lost is not None)
+        await until(lambda: conversation.child.lost is not None)
         assert process.status == 0
-        assert stage.heard == ["ready", "SIGTERM came"]
+        assert conversation.stderr_lines == ["ready", "SIGTERM came"]
 
 
 @pytest.mark.parametrize("mode", ["ignores_the_end", "stops_itself", "never_reads"])
 @on_asyncio
 async def test_one_that_will_not_end_is_killed(mode: str) -> None:
-    async with staged(mode) as stage:
-        calling = asyncio.ensure_future(stage.call())
+    async with child_conversation(mode) as conversation:
+        calling = asyncio.ensure_future(conversation.call())
         if mode == "ignores_the_end":
             assert await calling == "fine"
         elif mode == "stops_itself":
-            await until(lambda: state(stage.child.pid) == "T")
+            await until(lambda: state(conversation.child.pid) == "T")
         else:
-            await stage.ready()
-        await stage.child.close("enough")
-        assert stage.child._process.status in (-9, -15)
+            await conversation.ready()
+        await conversation.child.close("enough")
+        assert conversation.child._process.status in (-9, -15)
         if mode != "ignores_the_end":
             with pytest.raises(ConnectionLost, match="enough during 'git_log'"):
                 await calling
@@ -196,20 +196,20 @@ def state(pid: int) -> str:
 @pytest.mark.parametrize("mode", ["forks", "forks_a_daemon"])
 @on_both_loops
 async def test_what_it_started_ends_with_it(mode: str) -> None:
-    async with staged(mode) as stage:
-        grandchild = int(await stage.call())
-        assert grandchild in alive(stage.child.pid, stage.word)
-        await stage.child.close()
-        assert alive(stage.child.pid, stage.word) == set()
+    async with child_conversation(mode) as conversation:
+        grandchild = int(await conversation.call())
+        assert grandchild in alive(conversation.child.pid, conversation.mark)
+        await conversation.child.close()
+        assert alive(conversation.child.pid, conversation.mark) == set()
 
 
 @on_asyncio
 async def test_what_it_started_ends_with_it_also_where_it_ends_by_itself() -> None:
-    async with staged("forks_a_daemon") as stage:
-        grandchild = int(await stage.call())
-        os.kill(stage.child.pid, signal.SIGKILL)
-        await until(lambda: grandchild not in alive(stage.child.pid, stage.word))
-        assert "was killed by SIGKILL" in str(stage.child.lost)
+    async with child_conversation("forks_a_daemon") as conversation:
+        grandchild = int(await conversation.call())
+        os.kill(conversation.child.pid, signal.SIGKILL)
+        await until(lambda: grandchild not in alive(conversation.child.pid, conversation.mark))
+        assert "was killed by SIGKILL" in str(conversation.child.lost)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /proc")
@@ -218,13 +218,15 @@ async def test_what_it_started_ends_with_it_also_where_it_ends_by_itself() -> No
 async def test_what_has_a_session_and_an_empty_environment_of_its_own_ends_with_it(
     mode: str,
 ) -> None:
-    async with staged(mode) as stage:
-        pids = {int(one) for one in (await stage.call()).split()}
+    async with child_conversation(mode) as conversation:
+        pids = {int(one) for one in (await conversation.call()).split()}
         watched = {pid: os.pidfd_open(pid) for pid in pids}
         try:
             assert len(pids) == (3 if mode == "spawns_apart" else 2)
-            assert not pids & alive(stage.child.pid, stage.word)  # by which it was not known
-            await stage.child.close()
+            assert not pids & alive(
+                conversation.child.pid, conversation.mark
+            )  # by which it was not known
+            await conversation.child.close()
             # They were killed before it was closed; how soon they are gone the system says.
             await until(lambda: all(has_ended(end) for end in watched.values()))
         finally:
@@ -238,9 +240,9 @@ async def test_what_has_a_session_and_an_empty_environment_of_its_own_ends_with_
 @on_asyncio
 async def test_a_number_that_another_process_has_by_now_is_not_signalled() -> None:
     """Its start is compared: numbers of processes are used again."""
-    async with staged("serves") as stage:
-        await stage.call()
-        process = stage.child._process
+    async with child_conversation("serves") as conversation:
+        await conversation.call()
+        process = conversation.child._process
         assert isinstance(process, PosixProcess)
         stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         try:
@@ -269,8 +271,8 @@ async def test_other_children_of_this_process_are_left_alone() -> None:
     ]
     try:
         for mode in ("serves", "spawns_apart_and_ignores_the_end"):
-            async with staged(mode) as stage:
-                await stage.call()
+            async with child_conversation(mode) as conversation:
+                await conversation.call()
         assert [one.poll() for one in others] == [None, None]
     finally:
         for one in others:
@@ -283,32 +285,32 @@ async def test_other_children_of_this_process_are_left_alone() -> None:
 
 @on_both_loops
 async def test_closing_works_from_any_task_in_any_order_and_twice() -> None:
-    async with staged("ignores_the_end") as stage:
-        calling = asyncio.ensure_future(stage.call())
-        await asyncio.gather(*(stage.child.close(f"number {n}") for n in range(5)))
-        await stage.child.close("late")
-        assert str(stage.child.lost) == "number 0"
+    async with child_conversation("ignores_the_end") as conversation:
+        calling = asyncio.ensure_future(conversation.call())
+        await asyncio.gather(*(conversation.child.close(f"number {n}") for n in range(5)))
+        await conversation.child.close("late")
+        assert str(conversation.child.lost) == "number 0"
         with pytest.raises(ConnectionLost, match="number 0 during 'git_log'"):
             await calling
-        assert stage.hearer.ended == 1
+        assert conversation.client.ended == 1
 
 
 @on_asyncio
 async def test_whoever_gives_up_waiting_for_the_end_does_not_stop_it() -> None:
-    async with staged("ignores_the_end") as stage:
-        await stage.ready()
-        closing = asyncio.ensure_future(stage.child.close())
+    async with child_conversation("ignores_the_end") as conversation:
+        await conversation.ready()
+        closing = asyncio.ensure_future(conversation.child.close())
         await asyncio.sleep(0)
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
-        await until(lambda: not alive(stage.child.pid, stage.word))
+        await until(lambda: not alive(conversation.child.pid, conversation.mark))
 
 
 @on_both_loops
 async def test_a_child_that_nobody_listened_to_is_closed_as_well() -> None:
     with nothing_left():
-        child = await start_child(zoo("serves"))
+        child = await start_child(misbehaving_server("serves"))
         await child.close()
         assert alive(child.pid) == set()
 
@@ -316,8 +318,8 @@ async def test_a_child_that_nobody_listened_to_is_closed_as_well() -> None:
 @on_asyncio
 async def test_a_child_that_died_leaves_nothing_though_nobody_closes_it() -> None:
     with nothing_left():
-        child = await start_child(zoo("exits_with_1"))
-        Stage(child, [])
+        child = await start_child(misbehaving_server("exits_with_1"))
+        ChildConversation(child, [])
         await until(lambda: child._ending is not None and child._ending.done())
 
 
@@ -326,10 +328,10 @@ def test_a_loop_that_ends_in_the_middle_of_an_end_kills_at_once(closing: bool) -
     children: list[Child] = []
 
     async def main() -> None:
-        child = await start_child(zoo("ignores_the_end"), grace_s=2 * WAIT_S)
+        child = await start_child(misbehaving_server("ignores_the_end"), grace_s=2 * WAIT_S)
         children.append(child)
-        stage = Stage(child, [])
-        assert await stage.call() == "fine"
+        conversation = ChildConversation(child, [])
+        assert await conversation.call() == "fine"
         task = asyncio.ensure_future(child.close())
         await asyncio.sleep(0)
         if closing:
@@ -347,8 +349,8 @@ def test_a_loop_that_ends_in_the_middle_of_an_end_kills_at_once(closing: bool) -
 
 @on_asyncio
 async def test_a_fork_of_this_process_keeps_no_child_waiting_for_the_end_of_its_input() -> None:
-    async with staged("serves", grace_s=WAIT_S) as stage:
-        await stage.call()
+    async with child_conversation("serves", grace_s=WAIT_S) as conversation:
+        await conversation.call()
         reading, writing = os.pipe()
         fork = os.fork()
         if fork == 0:  # pragma: no cover - as multiprocessing does, where it forks
@@ -356,13 +358,13 @@ async def test_a_fork_of_this_process_keeps_no_child_waiting_for_the_end_of_its_
             os.read(reading, 1)
             os._exit(0)
         began = time.monotonic()
-        await stage.child.close()
+        await conversation.child.close()
         took = time.monotonic() - began
         os.close(writing)
         os.close(reading)
         os.waitpid(fork, 0)
         assert took < WAIT_S / 2
-        assert stage.child._process.status == 0
+        assert conversation.child._process.status == 0
 
 
 # ---------------------------------------------------------------- we are killed

@@ -20,7 +20,7 @@ from colonnade.transport.process.command import Command
 from colonnade.transport.process.output import ProcessCallbacks
 from colonnade.transport.process.posix import members
 from colonnade.transport.process.windows import LoopProcess
-from transport.child_processes import Stage, on_asyncio, until, zoo
+from transport.child_processes import ChildConversation, misbehaving_server, on_asyncio, until
 
 BADLY = {
     "exits_with_1": r"exited with 1 during 'git_log'; .*ModuleNotFoundError",
@@ -52,7 +52,7 @@ class GroupForJob:
         self.closed += 1
 
 
-async def started(mode: str, job: GroupForJob, **options: Any) -> Stage:
+async def started(mode: str, job: GroupForJob, **options: Any) -> ChildConversation:
     async def starter(command: Command, ears: ProcessCallbacks) -> LoopProcess:
         loop = asyncio.get_running_loop()
         execute = loop.subprocess_exec
@@ -67,21 +67,21 @@ async def started(mode: str, job: GroupForJob, **options: Any) -> Stage:
         finally:
             del vars(loop)["subprocess_exec"]
 
-    command = options.pop("command", None) or Command.of(zoo(mode), name="git")
+    command = options.pop("command", None) or Command.of(misbehaving_server(mode), name="git")
     child = Child(command, grace_s=0.3, **options)
     await child.start(starter)
-    return Stage(child, [])
+    return ChildConversation(child, [])
 
 
 @pytest.mark.parametrize("mode", ["serves", "floods_its_errors", "ignores_the_end", "forks"])
 @on_asyncio
 async def test_a_conversation_and_its_end(mode: str) -> None:
     job = GroupForJob()
-    stage = await started(mode, job)
-    assert await stage.call()
-    assert await stage.call()
-    await stage.child.close()
-    await stage.child.close()
+    conversation = await started(mode, job)
+    assert await conversation.call()
+    assert await conversation.call()
+    await conversation.child.close()
+    await conversation.child.close()
     assert job.active == 0
     assert job.closed
 
@@ -90,36 +90,36 @@ async def test_a_conversation_and_its_end(mode: str) -> None:
 @on_asyncio
 async def test_what_it_did_is_reported(mode: str) -> None:
     job = GroupForJob()
-    stage = await started(mode, job)
+    conversation = await started(mode, job)
     with pytest.raises(ConnectionLost, match=BADLY[mode]):
-        await stage.call()
-    await stage.child.close()
+        await conversation.call()
+    await conversation.child.close()
     assert job.active == 0
 
 
 @on_asyncio
 async def test_what_is_not_read_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_windows, "MAX_UNREAD_BYTES", 200_000)
-    stage = await started("never_reads", GroupForJob())
-    calling = asyncio.ensure_future(stage.call())
-    while stage.child.lost is None:
-        stage.child.write(b"{}" * 1000)
+    conversation = await started("never_reads", GroupForJob())
+    calling = asyncio.ensure_future(conversation.call())
+    while conversation.child.lost is None:
+        conversation.child.write(b"{}" * 1000)
         await asyncio.sleep(0)
     with pytest.raises(ConnectionLost, match=r"server 'git' \(pid \d+\) left 200000 bytes unread"):
         await calling
-    await stage.child.close()
+    await conversation.child.close()
 
 
 @on_asyncio
 async def test_whoever_drains_waits_until_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_windows, "DRAIN_BYTES", 100_000)
-    stage = await started("says_nothing", GroupForJob())
+    conversation = await started("says_nothing", GroupForJob())
     for _ in range(10):
         for _ in range(300):
-            stage.child.write(b'{"jsonrpc":"2.0","method":"%s"}' % (b"x" * 1000))
-        await stage.child.drain()
-    await until(lambda: stage.child._process.outlet.flushed > 3_000_000)
-    await stage.child.close()
+            conversation.child.write(b'{"jsonrpc":"2.0","method":"%s"}' % (b"x" * 1000))
+        await conversation.child.drain()
+    await until(lambda: conversation.child._process.outlet.flushed > 3_000_000)
+    await conversation.child.close()
 
 
 @on_asyncio

@@ -349,7 +349,7 @@ def _unfold_struct(obj: ProtocolType) -> dict[str, object]:
         unfolded[config.tag_field] = config.tag
     for field in structs.fields(obj):
         value: object = getattr(obj, field.name)
-        # Where null is a value of its own, an absent member is UNSET.
+        # If null is a value of its own, an absent member is UNSET.
         absent = value is UNSET or value is ABSENT or (value is None and field.default is None)
         if field.required or not absent:
             unfolded[field.encode_name] = _unfold(value)

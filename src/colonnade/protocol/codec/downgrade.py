@@ -93,7 +93,7 @@ def _as_object(keyword: str, schema: Any) -> Any:
 
 # The description of a multi-select in a form that has only strings.
 SELECTION = "one or more of, separated by commas: "
-# The URI of audio where there is no block for it; it names nothing that could be read (D18).
+# The URI of audio in a revision without audio blocks; it names nothing that could be read (D18).
 AUDIO_URI = "audio:content"
 # What is quoted of an unknown block type.
 MAX_TYPE_CHARS = 80

@@ -93,9 +93,9 @@ def _marked(text: str) -> bool:
     return text.startswith(_PREFIX) and text.endswith(_SUFFIX)  # R0890: case counts
 
 
-def _mismatch(header: str, words: str) -> Fault:
+def _mismatch(header: str, problem: str) -> Fault:
     # Without the values: an argument may be a secret, and errors are logged on both sides.
-    return Fault(FaultKind.HEADER_MISMATCH, f"Header mismatch: {header} {words}")
+    return Fault(FaultKind.HEADER_MISMATCH, f"Header mismatch: {header} {problem}")
 
 
 # ---------------------------------------------------------------- x-mcp-header
@@ -218,9 +218,9 @@ def _param(schema: dict[str, Any], path: tuple[str, ...] | None) -> ParamHeader:
     return ParamHeader(name, path, kind, f"mcp-param-{name.lower()}".encode())
 
 
-def _invalid(path: tuple[str, ...] | None, words: str) -> ProtocolError:
+def _invalid(path: tuple[str, ...] | None, problem: str) -> ProtocolError:
     where = f" at {'.'.join(path)[:80]!r}" if path else ""
-    return ProtocolError(f"{ANNOTATION}{where} {words}")
+    return ProtocolError(f"{ANNOTATION}{where} {problem}")
 
 
 # ---------------------------------------------------------------- client

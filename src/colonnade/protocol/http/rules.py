@@ -173,7 +173,7 @@ def admit(
     request: Request,
     headers: Headers,
     detector: PeerDetector,
-    known: Peer | None = None,
+    session_peer: Peer | None = None,
     extensions: frozenset[str] = frozenset(),
 ) -> AdmittedRequest | None:
     """Admit a request, or raise `Fault`; None for a handshake that may now be done.
@@ -183,17 +183,17 @@ def admit(
     peer is not known by then, so they are sent without a revision.
     """
     split = request.split_params or jsonrpc.split_params(request.params)
-    peer = detector.detect(request, split.meta, version_headers(headers), known)
-    if peer is ENDED or (peer is None and known is ENDED):
+    peer = detector.detect(request, split.meta, version_headers(headers), session_peer)
+    if peer is ENDED or (peer is None and session_peer is ENDED):
         raise unknown_session()
     warning = ""
     if peer is None:
         version_header(headers, detector.accepts)
-        if known is not None:
+        if session_peer is not None:
             raise _second_handshake()
         return None
     if (
-        peer is known
+        peer is session_peer
         and _BY_HEADER.get(headers.get(b"mcp-protocol-version", b"")) is not peer.revision
     ):
         warning = session_revision(headers, detector.accepts, peer.revision).warning
@@ -275,7 +275,7 @@ def accept_post(frame: Notification | ResultResponse | ErrorResponse, revision: 
     """The status for a message without a response; raises if it must not be posted (D29)."""
     if isinstance(frame, Notification) or revision.input_requests is InputRequests.AS_REQUEST:
         return ACCEPTED  # R0249, R0852
-    # R0851: where input requests are in results, no response is awaited.
+    # R0851: if input requests are in results, no response is awaited.
     raise Fault(FaultKind.INVALID_REQUEST, "a response cannot be posted; send the request again")
 
 

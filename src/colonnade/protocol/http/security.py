@@ -253,24 +253,24 @@ def is_loopback_host(host: str) -> bool:
         return False
 
 
-def _allowed_host(words: str) -> tuple[str, str]:
-    found = _AUTHORITY.fullmatch(words)
+def _allowed_host(host: str) -> tuple[str, str]:
+    found = _AUTHORITY.fullmatch(host)
     parts = found and _canonical(found[1], found[2])
     if not parts:
         raise InvalidArgument(
-            f"{words!r} is not a host; write 'example.com', 'example.com:8080' or '[::1]:8080', "
+            f"{host!r} is not a host; write 'example.com', 'example.com:8080' or '[::1]:8080', "
             "and other scripts in Punycode",
             argument="hosts",
         )
     return parts
 
 
-def _allowed_origin(words: str) -> str:
-    found = _ORIGIN.fullmatch(words)
+def _allowed_origin(origin: str) -> str:
+    found = _ORIGIN.fullmatch(origin)
     parts = found and _canonical(found[2], found[3])
     if not found or not parts:
         raise InvalidArgument(
-            f"{words!r} is not an origin; write 'https://app.example.com' or "
+            f"{origin!r} is not an origin; write 'https://app.example.com' or "
             "'http://localhost:5173'",
             argument="origins",
         )

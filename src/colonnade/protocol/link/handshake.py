@@ -102,15 +102,15 @@ class Handshake:
 
     # ------------------------------------------------------------ client
 
-    def begin(self, wanted: Revision | None) -> Revision:
+    def begin(self, revision: Revision | None) -> Revision:
         """The revision to request: our newest that has a handshake (R0014), or a chosen one."""
         if self.side is Side.SERVER or not self.may("initialize"):
             raise LocalProtocolError("initialize is sent by a client, first and once")
         if not self.accepts.handshakes:
             raise LocalProtocolError("no accepted revision begins with initialize; call adopt()")
-        if wanted is not None and wanted not in self.accepts.handshakes:
-            raise LocalProtocolError(f"{wanted.date} cannot be requested by initialize here")
-        return wanted or self.accepts.handshakes[0]
+        if revision is not None and revision not in self.accepts.handshakes:
+            raise LocalProtocolError(f"{revision.date} cannot be requested by initialize here")
+        return revision or self.accepts.handshakes[0]
 
     def agree(self, result: "t.InitializeResult") -> Peer:
         """Take the result of `initialize`; raises if its revision is not accepted (D34)."""

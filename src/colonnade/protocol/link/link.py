@@ -497,7 +497,7 @@ class DuplexLink:
         return context
 
     def ping(self, now: float, timeout_s: float = TIMEOUT_S) -> tuple[RequestId, bytes]:
-        """Ping the peer; `server/discover` where there is no ping (D23)."""
+        """Ping the peer; `server/discover` if the revision has no ping (D23)."""
         there = self.peer is None or PING in self.peer.revision.methods
         return self.request(PING if there else DISCOVER, now=now, timeout_s=timeout_s)
 

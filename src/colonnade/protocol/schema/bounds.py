@@ -47,7 +47,7 @@ _ONE_SAID = ("contentSchema",)
 _SINGLE = frozenset((*_ONE_IN_PLACE, *_ONE_MEMBER, *_ONE_ITEM, *_ONE_SAID))
 _LISTS = frozenset((*_MANY_IN_PLACE, *_MANY_ITEMS))
 _MAPS = frozenset((*_MAP_IN_PLACE, "properties", "patternProperties", *_DEFINITIONS))
-# Where `true` and `false` are tried one after the other they cost a step like any subschema.
+# If `true` and `false` are tried one after the other, they cost a step like any subschema.
 _COSTLY_BOOLEANS = frozenset((*_MANY_IN_PLACE, *_MAP_IN_PLACE, "patternProperties"))
 _TRIVIAL: Schema = {}
 # Annotations: keywords that admit or refuse no value.

@@ -159,14 +159,14 @@ class Validator:
             mask="a value",
         )
 
-    def _refusal(self, words: str) -> Exception:
+    def _refusal(self, problem: str) -> Exception:
         if self._ours:
-            return InvalidArgument(f"{self._name}: {words}")
-        return Fault(FaultKind.INVALID_PARAMS, f"{self._name}: {words}")
+            return InvalidArgument(f"{self._name}: {problem}")
+        return Fault(FaultKind.INVALID_PARAMS, f"{self._name}: {problem}")
 
 
 def _explained(errors: list[ValidatorError]) -> list[ValidationProblem]:
-    """The problems; a wrong type is left out where the choices are listed."""
+    """The problems; a wrong type is left out if the choices are listed."""
     listed = [c.instance_path for c in errors if c.kind.name in ("enum", "const")]
     reported = (c for c in errors if c.kind.name != "type" or c.instance_path not in listed)
     return list(islice((problem for one in reported for problem in explain(one)), MAX_PROBLEMS))

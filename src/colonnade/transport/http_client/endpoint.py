@@ -266,25 +266,25 @@ class HttpEndpoint:
         if status in REFUSALS:
             return self._unauthorized(where, response)
         if status == 407:
-            words = f"{where}: the proxy requires other credentials"
-            return CannotConnect(words, server=self.where)
+            message = f"{where}: the proxy requires other credentials"
+            return CannotConnect(message, server=self.where)
         if status >= 500 or status in TRANSIENT_STATUSES:
             pause = response.header("retry-after") or ""
             soon = f"in {pause} s" if pause.isdecimal() and len(pause) < 6 else "later"
             return ConnectionLost(where, server=self.where, hint=f"try again {soon}")
         if status == 202:
-            words = f"{where}, and a request needs a response"
-            return RemoteProtocolError(words, server=self.where)
+            message = f"{where}, and a request needs a response"
+            return RemoteProtocolError(message, server=self.where)
         media = response.media or "no type"
         if status == 200 and media == JSON_TYPE:
             return RemoteProtocolError(f"{self.where}: the body is not a response to {method}")
         is_page = media == PAGE_TYPE
         what = "a web page and not MCP" if is_page else "not MCP"
-        words = f"{where} and {media}, which is {what}; is {self.shown} the endpoint?"
-        words += " Its path is often /mcp." if is_page else ""
+        message = f"{where} and {media}, which is {what}; is {self.shown} the endpoint?"
+        message += " Its path is often /mcp." if is_page else ""
         shown = body[:SHOWN_CHARACTERS].decode("utf-8", "replace").strip()
-        words = f"{words} It begins: {shown!r}" if shown else words
-        return RemoteProtocolError(words, server=self.where)
+        message = f"{message} It begins: {shown!r}" if shown else message
+        return RemoteProtocolError(message, server=self.where)
 
 
 def _describe_refusal(status: int, reason: str, token_sent: bool) -> str:

@@ -555,13 +555,13 @@ class HttpPool:
         except TimeoutError:
             if self._closed:
                 raise ConnectionLost("the client was closed") from None
-            words = f"did not answer within {self._connect_s:g} s"
+            problem = f"did not answer within {self._connect_s:g} s"
         except ssl.SSLCertVerificationError as error:
             raise CannotConnect(
                 f"the certificate of {target.authority} is not trusted: {error.verify_message}"
             ) from None
         except (OSError, UnicodeError) as error:
-            words = f"cannot be reached: {_reason(error)}"
+            problem = f"cannot be reached: {_reason(error)}"
             hint = _hint(error) if target.proxy is None else ""
         else:
             # Not before: a loop may drop what was given up without calling `connection_lost`.
@@ -572,7 +572,7 @@ class HttpPool:
             return connection
         finally:
             self._connecting.discard(limit)
-        raise CannotConnect(f"{target.authority} {words}", server=target.authority, hint=hint)
+        raise CannotConnect(f"{target.authority} {problem}", server=target.authority, hint=hint)
 
     async def _connected(self, target: RequestTarget) -> ClientConnection:
         scheme, _, port = target.origin

@@ -317,9 +317,9 @@ class HttpApp:
             await self._not_found(receive, send, "this resource has no metadata document")
         return path == self._metadata
 
-    async def _not_found(self, receive: Receive, send: Send, words: str) -> None:
+    async def _not_found(self, receive: Receive, send: Send, message: str) -> None:
         await self._refuse(
-            IncomingRequest(receive, send, {}, self.limits), HttpError(NOT_FOUND, words)
+            IncomingRequest(receive, send, {}, self.limits), HttpError(NOT_FOUND, message)
         )
 
     async def _serve(
@@ -448,7 +448,7 @@ class HttpApp:
     async def _post(self, request: HttpRequestContext) -> None:
         headers = request.headers
         session: HttpSession | None = None
-        known: Peer | None = None
+        session_peer: Peer | None = None
         raw_id = b""
         try:
             body = await request.body()
@@ -456,29 +456,31 @@ class HttpApp:
                 self._sessions.shared.hold_body(request, len(body))
             if b"mcp-session-id" in headers and self._has_sessions:
                 session = self._sessions.named(headers, request.principal)
-                known = session.peer if session is not None else rules.ENDED
+                session_peer = session.peer if session is not None else rules.ENDED
             frame = decode(body)
             if not isinstance(frame, Request):
-                await self._post_other(request, frame, session, known)
+                await self._post_other(request, frame, session, session_peer)
                 return
             raw_id = frame.raw_id
             if self._guard is not None:
                 self._guard.check(frame, request.scopes or frozenset(), request.root)
             if self._stateless_peers and frame.method != HANDSHAKE_METHOD:  # nothing of it is kept
-                known = self._stateless_peers.get(headers.get(b"mcp-protocol-version"))
-            admission = rules.admit(frame, headers, self._peer_detector, known, self._extensions)
+                session_peer = self._stateless_peers.get(headers.get(b"mcp-protocol-version"))
+            admission = rules.admit(
+                frame, headers, self._peer_detector, session_peer, self._extensions
+            )
             if admission is None:
                 await self._open(request, frame)
                 return
             peer = admission.peer
-            if session is not None and peer is known:
+            if session is not None and peer is session_peer:
                 if admission.warning:
                     session.note(admission.warning)
                 await session.post(request, frame, admission.params)
                 return
             row, head = admission.method, admission.params
             if (
-                peer is not known
+                peer is not session_peer
                 and row.params is CallToolRequestParams
                 and isinstance(head.name, str)
                 and (params := self.service.param_headers(head.name))
@@ -488,17 +490,19 @@ class HttpApp:
                 require_events(request.accept)
                 request.ends_at = request.token_expires_at
             encoder = self._encoder(peer.revision)
-            logs = self._logs and peer is not known
+            logs = self._logs and peer is not session_peer
             exchange = Exchange(frame, head, row, peer, encoder, request.principal, logs=logs)
             if request.scopes is not None:
                 exchange.scopes = request.scopes
         except Fault as fault:
-            known_revision = known.revision if known not in (None, rules.ENDED) else None
+            known_revision = (
+                session_peer.revision if session_peer not in (None, rules.ENDED) else None
+            )
             await self._refuse(request, fault, fault.raw_id or raw_id, known_revision)
             return
         request.exchange = exchange
         request.handled_here = True
-        if peer is known and row.name == PING:
+        if peer is session_peer and row.name == PING:
             await answer_ping(request, frame)
             return
         # So that what the exchange releases while it is handled is freed.
@@ -546,10 +550,10 @@ class HttpApp:
         request: HttpRequestContext,
         frame: Frame | Batch,
         session: HttpSession | None,
-        known: Peer | None,
+        session_peer: Peer | None,
     ) -> None:
         """A batch, a notification or a response."""
-        if known is rules.ENDED:
+        if session_peer is rules.ENDED:
             raise rules.unknown_session()
         revision = session.peer.revision if session is not None else None
         if isinstance(frame, Batch):

@@ -400,8 +400,8 @@ class RequestCycle:
             self._complete()
 
     def _settle_connection(self, *, closes: bool) -> None:
-        """Close the connection after this response where that is wanted, or where it is unknown
-        what the client sends next: it was not told to send the body (RFC 9110, 10.1.1)."""
+        """Close the connection after this response if the application wants that, or if the
+        client was not told to send its body: what it sends next is unknown (RFC 9110, 10.1.1)."""
         if closes or (self.expects_continue and self.more_body):
             self.keep_alive = False
         self.expects_continue = False

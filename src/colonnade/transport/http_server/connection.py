@@ -310,7 +310,7 @@ class ServerConnection(ConnectionWriter):
 
     def _serve_known(self, known: "KnownHead", data: bytes) -> bool:
         """Serve a request that begins as the last one did, as if the parser had read it; False
-        where it does not."""
+        if it does not."""
         found = known.read(data)
         if found is None:
             return False

@@ -60,17 +60,17 @@ RunSync = Callable[[Callable[[], Any]], Awaitable[Any]]
 class RouteHeaders(Mapping[str, str]):
     """The headers of a request; names are case-insensitive."""
 
-    def __init__(self, found: Mapping[bytes, bytes]) -> None:
-        self._found = found
+    def __init__(self, headers: Mapping[bytes, bytes]) -> None:
+        self._headers = headers
 
     def __getitem__(self, name: str) -> str:
-        return self._found[name.lower().encode("latin-1", "replace")].decode("latin-1")
+        return self._headers[name.lower().encode("latin-1", "replace")].decode("latin-1")
 
     def __iter__(self) -> Iterator[str]:
-        return (name.decode("latin-1") for name in self._found)
+        return (name.decode("latin-1") for name in self._headers)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._headers)
 
 
 class HttpRequest:
@@ -187,24 +187,24 @@ class Route:
             )
         rest = _PARAMETER.sub("", path)
         if set("{}?# ") & set(rest):
-            words = (
+            problem = (
                 f"{called}: the route {path!r} is not a path; write /items/{{id}} for parameters"
             )
-            raise InvalidArgument(words, argument="path")
-        wanted = [methods] if isinstance(methods, str) else list(methods)
-        for method in wanted:
+            raise InvalidArgument(problem, argument="path")
+        verbs = [methods] if isinstance(methods, str) else list(methods)
+        for method in verbs:
             if not _METHOD.fullmatch(method):
                 raise InvalidArgument(
-                    f"{called}: methods={wanted!r}; write ['GET', 'POST']", argument="methods"
+                    f"{called}: methods={verbs!r}; write ['GET', 'POST']", argument="methods"
                 )
-        if not wanted:
+        if not verbs:
             raise InvalidArgument(
                 f"{called}: methods= is empty; write methods=['GET']", argument="methods"
             )
         _check_handler(called, handle)
         self.path: str = path.rstrip("/") or "/"
         self.methods: tuple[str, ...] = tuple(
-            dict.fromkeys([*wanted, *(["HEAD"] if "GET" in wanted else [])])
+            dict.fromkeys([*verbs, *(["HEAD"] if "GET" in verbs else [])])
         )
         self._handle = handle
         self._run = run
@@ -214,8 +214,8 @@ class Route:
             raise InvalidArgument(
                 f"{called}: the route {path!r} has a parameter twice", argument="path"
             )
-        words = [f"(?P<{p}>[^/]+)" if n % 2 else re.escape(p) for n, p in enumerate(parts)]
-        self._pattern = re.compile("".join(words))
+        patterns = [f"(?P<{p}>[^/]+)" if n % 2 else re.escape(p) for n, p in enumerate(parts)]
+        self._pattern = re.compile("".join(patterns))
 
     def __repr__(self) -> str:
         return f"Route({self.path!r})"
@@ -251,32 +251,31 @@ class Route:
                 incoming.state = ENDED
                 return
             status = NO_CONTENT if value is None else OK
-            found = value if isinstance(value, HttpResponse) else HttpResponse(value, status)
+            response = value if isinstance(value, HttpResponse) else HttpResponse(value, status)
         except Fault as fault:
             status = fault.status if isinstance(fault, HttpError) else BAD_REQUEST
-            found = HttpResponse(fault.message, status)
+            response = HttpResponse(fault.message, status)
         except Exception as error:
             log.error("the route %s raised %s", self.path, type(error).__name__, exc_info=error)
             if incoming.has_started:
                 raise
-            found = HttpResponse("the route failed; the server's log says why", FAILED)
-        await _reply(incoming, raw[1], found)
+            response = HttpResponse("the route failed; the server's log says why", FAILED)
+        await _reply(incoming, raw[1], response)
         if access_log:
-            facts = {"method": request.method, "path": path, "status": found.status_code}
+            facts = {"method": request.method, "path": path, "status": response.status_code}
             ms = round((time.monotonic() - began) * 1000, 3)
-            words = "%s %.200s: %d, %g ms"
-            said = (request.method, ascii(path)[1:-1], found.status_code, ms)
-            access.info(words, *said, extra={"request": {**facts, "ms": ms}})
+            shown = (request.method, ascii(path)[1:-1], response.status_code, ms)
+            access.info("%s %.200s: %d, %g ms", *shown, extra={"request": {**facts, "ms": ms}})
 
 
-async def _reply(incoming: IncomingRequest, send: Send, found: HttpResponse) -> None:
-    headers = [(n.lower().encode(), v.encode("latin-1")) for n, v in found.headers.items()]
-    if found.status_code != NO_CONTENT:
-        headers.append((b"content-length", b"%d" % len(found.body)))
+async def _reply(incoming: IncomingRequest, send: Send, response: HttpResponse) -> None:
+    headers = [(n.lower().encode(), v.encode("latin-1")) for n, v in response.headers.items()]
+    if response.status_code != NO_CONTENT:
+        headers.append((b"content-length", b"%d" % len(response.body)))
     headers += incoming.extra_headers or ()
     incoming.state = RESPONDING
-    await send({"type": "http.response.start", "status": found.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": found.body})
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
     incoming.state = ENDED
 
 

@@ -115,7 +115,7 @@ class Lifespan:
         else:
             await self._shut_down(message["type"], message.get("message", ""))
 
-    async def _shut_down(self, type_: str, words: str = "") -> None:
+    async def _shut_down(self, type_: str, message: str = "") -> None:
         self._started = False
         try:
             await self._stop()
@@ -123,8 +123,8 @@ class Lifespan:
             if self._raises:
                 raise
             log.exception("the service could not be stopped")
-            type_, words = type_.replace("complete", "failed"), words or str(error)
-        await self._send({"type": type_, "message": words} if words else {"type": type_})
+            type_, message = type_.replace("complete", "failed"), message or str(error)
+        await self._send({"type": type_, "message": message} if message else {"type": type_})
 
 
 class LifespanRunner:
@@ -137,7 +137,7 @@ class LifespanRunner:
         self._begun: asyncio.Future[None] | None = None
         self._startup_sent = False
         self._over = asyncio.Event()
-        self._words = ""
+        self._failure_message = ""
         self._failure: Exception | None = None
 
     async def enter(self) -> None:
@@ -177,9 +177,9 @@ class LifespanRunner:
             raise
         except Exception as error:
             failure = error
-        if failure is None and (self._words or not begun.done()):
+        if failure is None and (self._failure_message or not begun.done()):
             failure = LocalProtocolError(
-                self._words or "the application returned before its startup was complete"
+                self._failure_message or "the application returned before its startup was complete"
             )
         if begun.done():
             self._failure = failure
@@ -197,6 +197,8 @@ class LifespanRunner:
 
     async def _send(self, message: Message) -> None:
         if message["type"].endswith(".failed"):
-            self._words = self._words or message.get("message") or "the application failed"
+            self._failure_message = (
+                self._failure_message or message.get("message") or "the application failed"
+            )
         elif self._begun is not None and not self._begun.done():
             self._begun.set_result(None)

@@ -173,7 +173,7 @@ class DirectConnection(Protocol):
 
 
 class DisconnectHandler(Protocol):
-    """Takes over where a request is still handled after its client has disconnected (R0487)."""
+    """Takes over a request that is still handled after its client has disconnected (R0487)."""
 
     def on_disconnect(self) -> None:
         """The client has disconnected; called instead of a cancellation."""
@@ -214,7 +214,7 @@ class HttpRequestState(Enum):
     ENDED = "the response is complete, or the client disconnected before it began"
 
 
-# The members as globals: one lookup instead of two where each request passes.
+# The members as globals: one lookup instead of two for each request.
 RECEIVED, READING_BODY = HttpRequestState.RECEIVED, HttpRequestState.READING_BODY
 RESPONDING, DELEGATED = HttpRequestState.RESPONDING, HttpRequestState.DELEGATED
 STREAMING, WRITING = HttpRequestState.STREAMING, HttpRequestState.WRITING
@@ -546,19 +546,19 @@ def unexpected(error: BaseException) -> Fault:
     return Fault(FaultKind.INTERNAL, "the server failed; its log says why")
 
 
-def overload(words: str) -> HttpError:
+def overload(message: str) -> HttpError:
     """503, with Retry-After."""
-    return HttpError(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=(("Retry-After", "1"),))
+    return HttpError(UNAVAILABLE, message, kind=FaultKind.INTERNAL, headers=(("Retry-After", "1"),))
 
 
-def too_slow(words: str) -> HttpError:
+def too_slow(message: str) -> HttpError:
     """408: the body did not arrive in time."""
-    return HttpError(REQUEST_TIMEOUT, words, headers=(("Connection", "close"),))
+    return HttpError(REQUEST_TIMEOUT, message, headers=(("Connection", "close"),))
 
 
-def malformed(words: str) -> HttpError:
+def malformed(message: str) -> HttpError:
     """400: the request itself is wrong."""
-    return HttpError(BAD_REQUEST, words)
+    return HttpError(BAD_REQUEST, message)
 
 
 # ---------------------------------------------------------------- timeouts and keep-alive

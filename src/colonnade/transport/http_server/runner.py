@@ -418,7 +418,7 @@ def run(
     started: Callable[[HttpRunner], None] = announce,
     **settings: Any,
 ) -> bool:
-    """`serve` in a loop of its own, uvloop's where it is installed.
+    """`serve` in a loop of its own, uvloop's if it is installed.
 
     Once it serves, one line on standard output says where, unless `started` does otherwise.
     Returns whether Ctrl-C ended it.

@@ -105,7 +105,7 @@ def with_environment(
 # ---------------------------------------------------------------- limits
 
 
-def read_limits(words: Iterable[str]) -> "tuple[Limits, RunLimits]":
+def read_limits(assignments: Iterable[str]) -> "tuple[Limits, RunLimits]":
     """Limits from strings such as `max_body_bytes=1048576`. Raises `InvalidArgument`."""
     from colonnade.transport.http_server.connection import RunLimits
     from colonnade.transport.http_server.request import Limits
@@ -114,8 +114,8 @@ def read_limits(words: Iterable[str]) -> "tuple[Limits, RunLimits]":
     run: dict[str, Any] = {}
     kinds = {field.name: (app, field) for field in fields(Limits)}
     kinds |= {field.name: (run, field) for field in fields(RunLimits)}
-    for word in words:
-        name, equals, value = word.partition("=")
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
         if name not in kinds:
             near = _similar(name[:40], kinds)
             hint = (

@@ -274,12 +274,12 @@ class Child:
             return Output(stderr=tuple(redact(errors, secrets)))
         return Output(stdout=tuple(redact(self._stdout_filter.kept, secrets)))
 
-    def lines_since(self, words: str) -> list[str]:
-        """The lines of its standard error from the one with these words on, with its secrets
+    def lines_since(self, text: str) -> list[str]:
+        """The lines of its standard error from the one with this text on, with its secrets
         redacted; the last ones if there are many."""
         if not self._process.over:
             self._process.read_errors()
-        return redact(self._stderr_tail.since(words), self._command.secrets())
+        return redact(self._stderr_tail.since(text), self._command.secrets())
 
     # ------------------------------------------------------------ the connection
 

@@ -55,7 +55,7 @@ class Command:
     name: str
     cwd: str | None
     given: Mapping[str, str]
-    word: str = field(default_factory=lambda: secrets.token_hex(16))
+    mark: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @classmethod
     def of(
@@ -91,7 +91,7 @@ class Command:
 
     def environment(self, ours: Mapping[str, str] = os.environ) -> dict[str, str]:
         """The environment of the child."""
-        marks = f"{ours.get(MARK, '')} {self.word}".strip()
+        marks = f"{ours.get(MARK, '')} {self.mark}".strip()
         return {**minimal_environment(ours), **self.given, MARK: marks}
 
     def secrets(self) -> list[str]:
@@ -110,27 +110,27 @@ class Command:
         ]
 
 
-def minimal_environment(ours: Mapping[str, str], platform: str = sys.platform) -> dict[str, str]:
+def minimal_environment(environ: Mapping[str, str], platform: str = sys.platform) -> dict[str, str]:
     """The variables that every child inherits."""
     windows = platform == "win32"
     names = WINDOWS_NAMES if windows else POSIX_NAMES
     return {
         name: value
-        for name, value in ours.items()
+        for name, value in environ.items()
         if ((name.upper() if windows else name) in names or name.startswith(LOCALE))
         and not value.startswith("()")  # a shell function, which another shell would run
     }
 
 
-def refuse_batch(program: str, words: Sequence[str]) -> None:
+def refuse_batch(program: str, arguments: Sequence[str]) -> None:
     """Raise `Refused` for arguments that a batch file on Windows would run."""
     if program.lower().rstrip(" .").endswith(BATCH):
-        for word in words:
-            found = sorted(UNQUOTABLE & set(word))
-            if found:
+        for argument in arguments:
+            unquotable = sorted(UNQUOTABLE & set(argument))
+            if unquotable:
                 raise Refused(
                     f"{os.path.basename(program)} is a batch file, and one of its arguments has "
-                    f"{found[0]!r} in it, which Windows would run; start the program itself"
+                    f"{unquotable[0]!r} in it, which Windows would run; start the program itself"
                 )
 
 

@@ -90,10 +90,10 @@ class StderrTail:
         """The last lines, for display."""
         return self._plain()[-TAIL_LINES:]
 
-    def since(self, words: str) -> list[str]:
-        """The lines from the one with these words on; the last ones if that is not kept."""
+    def since(self, text: str) -> list[str]:
+        """The lines from the one with this text on; the last ones if that is not kept."""
         lines = self._plain()
-        first = next((at for at, line in enumerate(lines) if words in line), None)
+        first = next((at for at, line in enumerate(lines) if text in line), None)
         return lines[-TAIL_LINES:] if first is None else lines[first:]
 
     def _plain(self) -> list[str]:

@@ -182,7 +182,7 @@ class Watchdog:
 def start_watchdog(command: Command) -> Watchdog | None:
     """Start the watchdog of a command that is about to start; None without a shell."""
     try:
-        return Watchdog(command.word, os.environ.get(MARK, ""))
+        return Watchdog(command.mark, os.environ.get(MARK, ""))
     except OSError as error:
         log.debug(
             "%s has no watchdog, and survives if this process is killed: %s", command.label, error
@@ -215,7 +215,7 @@ class PosixProcess:
         assert popen.stdout is not None
         assert popen.stderr is not None
         self.pid: int = popen.pid
-        self._word = command.word.encode()
+        self._mark = command.mark.encode()
         self._callbacks = callbacks
         self._streams = {"input": popen.stdin, "output": popen.stdout, "errors": popen.stderr}
         for stream in self._streams.values():
@@ -354,7 +354,7 @@ class PosixProcess:
 
     def _find_strays(self) -> dict[int, int]:
         """Processes that descend from it, or have its mark, and left its group."""
-        rows = self._find_descendants(marked(self._word))
+        rows = self._find_descendants(marked(self._mark))
         return {
             pid: start for pid, start in self._descendants.items() if rows[pid].group != self.pid
         }
@@ -402,7 +402,7 @@ class PosixProcess:
         else:
             if not os.path.isdir("/proc/self") or any(members(self.pid)):
                 return True
-        return any(map(self._lives, self._descendants)) or any(True for _ in marked(self._word))
+        return any(map(self._lives, self._descendants)) or any(True for _ in marked(self._mark))
 
     def _lives(self, pid: int) -> bool:
         row = entry_of(pid)
@@ -435,10 +435,10 @@ class PosixProcess:
             self._watchdog.close()
 
 
-def marked(word: bytes) -> Iterator[int]:
+def marked(mark: bytes) -> Iterator[int]:
     """The running processes with this token in their environment, from /proc."""
     for pid, entry in _entries("environ"):
-        if word in entry:
+        if mark in entry:
             yield pid
 
 
