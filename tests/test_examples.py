@@ -43,10 +43,10 @@ def run(name: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.parametrize("name", PLAYS)
 def test_the_example_plays_itself_through(name: str) -> None:
-    played = run(name)
-    assert played.returncode == 0, played.stderr
-    assert played.stdout
-    assert played.stderr == ""
+    done = run(name)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -64,8 +64,8 @@ def test_every_example_has_tests_of_what_it_does() -> None:
 
 
 def test_the_host_shows_what_it_promises() -> None:
-    played = run("hosting").stdout
-    assert "\033" not in played  # no colours where there is no terminal
+    done = run("hosting").stdout
+    assert "\033" not in done  # no colours where there is no terminal
     for words in (
         "  weather  2025-06-18  a process (stdio)",
         "  travel   2025-11-25  http://127.0.0.1:",
@@ -84,13 +84,13 @@ def test_the_host_shows_what_it_promises() -> None:
         "\nThe code\n",
         '  examples/booking.py  seat: Annotated[Seat, Ask("Which seat on {flight}?")],\n',
     ):
-        assert words in played
-    assert played.splitlines()[-1].startswith("  examples/hosting.py  async with Host(servers, ")
+        assert words in done
+    assert done.splitlines()[-1].startswith("  examples/hosting.py  async with Host(servers, ")
     # The picture shows the same, whatever the numbers, and whichever call is over first.
     command, *drawn = said((ROOT / "docs" / "demo.svg").read_text("utf-8"))
     assert command == "$ scripts/demo"
     renew = "scripts/demo | .venv/bin/python tests/support/pictures.py scripts/demo docs/demo.svg"
-    assert sorted(map(_plain, drawn)) == sorted(map(_plain, played.strip().splitlines())), renew
+    assert sorted(map(_plain, drawn)) == sorted(map(_plain, done.strip().splitlines())), renew
 
 
 def _demo() -> PseudoTerminal:

@@ -1,6 +1,6 @@
-"""The next revision, rehearsed: one `replace`, and the rest of the package takes it as it comes.
+"""A made-up next revision: one `replace`, and the rest of the package supports it.
 
-`tests/support/future_revision.py` makes it up. Here it negotiates, talks, is shaped and checked; at the end the
+`tests/support/future_revision.py` defines it. Here it is negotiated, encoded and checked; at the end the
 whole suite runs over it in a process of its own, where six revisions are published.
 """
 
@@ -148,8 +148,8 @@ def test_it_is_shaped_by_what_it_says_and_knows_what_the_newest_knows() -> None:
     assert writer.wraps(ADD)
     assert not newest.wraps(ADD)
     asking = t.InputRequiredResult(request_state="s")
-    for noun in (asking, t.ListPromptsResult(prompts=[t.Prompt(name="p", title="T")])):
-        assert writer.result(noun) == newest.result(noun)
+    for instance in (asking, t.ListPromptsResult(prompts=[t.Prompt(name="p", title="T")])):
+        assert writer.result(instance) == newest.result(instance)
     older = t.ClientCapabilities(roots=t.RootsCapability(list_changed=True))
     assert writer.downgrade(older) == newest.downgrade(older)
 
@@ -180,8 +180,8 @@ def prove(definition: str, drawn: Any, write: Any) -> None:
 
     @settings(max_examples=15, derandomize=True, suppress_health_check=checks)
     @given(drawn)
-    def run(noun: Any) -> None:
-        assert official.problems(JULY_2026.date, definition, json.loads(write(noun))) == []
+    def run(instance: Any) -> None:
+        assert official.problems(JULY_2026.date, definition, json.loads(write(instance))) == []
 
     run()
 

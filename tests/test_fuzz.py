@@ -74,7 +74,7 @@ def test_the_targets_share_exactly_two_hundred_thousand_inputs() -> None:
 @pytest.mark.parametrize(
     ("name", "case"), [(name, case) for _, name, case in KEPT], ids=[words for words, _, _ in KEPT]
 )
-def test_what_was_found_once_stays_mended(name: str, case: Case) -> None:
+def test_what_was_found_once_stays_fixed(name: str, case: Case) -> None:
     target, _ = TARGETS[name]
     attempt(target, case)
 
@@ -350,11 +350,11 @@ class TrustsHeaders(EndpointChecks):
         (TrustsHeaders, "UnicodeDecodeError was let out"),
     ],
 )
-def test_a_broken_gate_is_found(broken: type[EndpointChecks], words: str) -> None:
+def test_a_broken_check_of_origins_is_found(broken: type[EndpointChecks], words: str) -> None:
     _finds(Posts(broken), words)
 
 
-def test_a_broken_reader_of_nouns_is_found() -> None:
+def test_a_broken_decoder_of_types_is_found() -> None:
     def trusts_types(kind: type[t.ProtocolType], body: bytes) -> t.ProtocolType:
         return msgspec.json.decode(body, type=kind)
 

@@ -51,7 +51,7 @@ def test_the_rows_on_the_architecture_page_are_the_rows_that_are_checked() -> No
     assert said == [ROWS, PROTOCOL_ROWS]
 
 
-def test_the_tree_on_the_architecture_page_has_every_noun_of_the_protocol() -> None:
+def test_the_tree_on_the_architecture_page_has_every_type_of_the_protocol() -> None:
     folder = ARCHITECTURE.partition("\n  protocol/")[2].partition("\n  signatures/")[0]
     listed = re.findall(r"^    ([a-z_]+)(?:\.py|/) ", folder, re.MULTILINE)
     assert frozenset(listed) == frozenset[str]().union(*PROTOCOL_ROWS)

@@ -216,7 +216,7 @@ async def test_without_a_principal_a_pipe_is_counted_by_itself_where_it_is_known
 
 
 @live
-async def test_layers_add_up_so_that_all_together_are_limited_too(revision: Revision) -> None:
+async def test_limits_of_several_middlewares_add_up(revision: Revision) -> None:
     clock = Clock()
     server = serving(rate_limit(2, each=by_server, clock=clock), rate_limit(1, clock=clock))
     async with (
@@ -596,7 +596,7 @@ async def test_one_record_says_who_what_how_long_and_what_became_of_it(revision:
         return await handler(request)
 
     server = serving(log(clock=clock), later)
-    info = {"io.modelcontextprotocol/clientInfo": {"name": "talk", "version": "1"}}
+    info = {"io.modelcontextprotocol/clientInfo": {"name": "client", "version": "1"}}
     meta = {} if revision.handshake else info
     with Log() as found:
         async with raw_client(server, revision, principal="ada", meta=meta) as client:
@@ -660,7 +660,7 @@ async def test_every_outcome_has_its_word_and_no_argument_is_ever_logged(
 
 
 @live
-async def test_what_a_layer_inside_refuses_is_logged_with_its_code() -> None:
+async def test_what_inner_middleware_refuses_is_logged_with_its_code() -> None:
     server = serving(log(), rate_limit(0.001, clock=Clock()))
     with Log() as found:
         async with raw_client(server, JULY_2026) as client:
@@ -731,7 +731,7 @@ async def test_who_the_client_says_it_is_changes_nothing_but_the_log() -> None:
     server = serving(log(), rate_limit(100))
     found: list[Any] = []
     with Log() as logged:
-        for name in ("talk", "claude-desktop", "../../etc/passwd\r\n", "x" * 5000):
+        for name in ("client", "claude-desktop", "../../etc/passwd\r\n", "x" * 5000):
             info = {"io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}
             async with raw_client(server, JULY_2026, meta=info) as client:
                 found.append(

@@ -27,13 +27,15 @@ VALUES: dict[str, Any] = json.loads((FOLDER / "values.json").read_text("utf-8"))
 SCRIPTS = [
     parse(path.stem, path.read_text("utf-8")) for path in sorted((FOLDER / "scripts").glob("*.txt"))
 ]
-PLAYS = [(script, revision) for script in SCRIPTS for revision in ALL if script.holds_in(revision)]
+RUNS = [(script, revision) for script in SCRIPTS for revision in ALL if script.holds_in(revision)]
 DECISIONS = [f"D{number}" for number in range(1, 36)]
 
-by_play = pytest.mark.parametrize(
-    ("script", "played_in"), PLAYS, ids=[f"{script.name}-{date.date}" for script, date in PLAYS]
+by_script = pytest.mark.parametrize(
+    ("script", "tested_revision"), RUNS, ids=[f"{script.name}-{date.date}" for script, date in RUNS]
 )
-by_revision = pytest.mark.parametrize("played_in", ALL, ids=[revision.date for revision in ALL])
+by_revision = pytest.mark.parametrize(
+    "tested_revision", ALL, ids=[revision.date for revision in ALL]
+)
 
 
 def golden(script: Script, revision: Revision) -> Path:
@@ -41,35 +43,35 @@ def golden(script: Script, revision: Revision) -> Path:
 
 
 @cache
-def play(script: Script, revision: Revision) -> tuple[str, list[Message]]:
+def run_script(script: Script, revision: Revision) -> tuple[str, list[Message]]:
     """The text of a conversation, and the messages of ours in it."""
     if not script.ours:
         http = HttpScriptRunner(script, revision, VALUES)
         return http.run(), http.emitted
-    stage = ScriptRunner(script, revision, VALUES)
-    return stage.run(ScriptActions(stage).act), stage.emitted
+    runner = ScriptRunner(script, revision, VALUES)
+    return runner.run(ScriptActions(runner).act), runner.emitted
 
 
-@by_play
+@by_script
 def test_a_conversation_is_what_it_was_when_it_was_read(
-    script: Script, played_in: Revision, rewrite_transcripts: bool
+    script: Script, tested_revision: Revision, rewrite_transcripts: bool
 ) -> None:
-    text, _ = play(script, played_in)
-    path = golden(script, played_in)
+    text, _ = run_script(script, tested_revision)
+    path = golden(script, tested_revision)
     if rewrite_transcripts:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, "utf-8")
     assert text == path.read_text("utf-8")
 
 
-@by_play
+@by_script
 def test_every_message_of_ours_is_one_that_the_official_schema_allows(
-    script: Script, played_in: Revision
+    script: Script, tested_revision: Revision
 ) -> None:
     if not official.available():
         print(f"no official schemas at {official.ROOT}: only the golden text was compared")
         return
-    _, messages = play(script, played_in)
+    _, messages = run_script(script, tested_revision)
     for message in messages:
         assert complaints(message) == [], message.members
 
@@ -89,9 +91,9 @@ def test_a_member_that_a_revision_does_not_know_is_complained_of() -> None:
     assert any("title" in words for words in found["2024-11-05"])
 
 
-def test_there_is_a_golden_file_for_every_play_and_no_other() -> None:
+def test_there_is_a_golden_file_for_every_script_and_no_other() -> None:
     found = {path for revision in ALL for path in (FOLDER / revision.date).glob("*")}
-    assert found == {golden(script, revision) for script, revision in PLAYS}
+    assert found == {golden(script, revision) for script, revision in RUNS}
 
 
 def test_every_decision_is_shown_or_carried_by_a_part_that_the_readme_names() -> None:
@@ -105,8 +107,8 @@ def test_every_decision_is_shown_or_carried_by_a_part_that_the_readme_names() ->
 def said_in(revision: Revision) -> set[tuple[Side, str]]:
     """The methods in the golden files of a revision, each with the side that said it."""
     found: set[tuple[Side, str]] = set()
-    for script, played_in in PLAYS:
-        if played_in is revision and script.ours:
+    for script, tested_revision in RUNS:
+        if tested_revision is revision and script.ours:
             for line in golden(script, revision).read_text("utf-8").splitlines():
                 for side, arrow in ARROWS.items():
                     if line.startswith(arrow):
@@ -117,12 +119,12 @@ def said_in(revision: Revision) -> set[tuple[Side, str]]:
 
 @by_revision
 def test_every_method_is_said_in_each_revision_by_each_side_that_may_say_it(
-    played_in: Revision,
+    tested_revision: Revision,
 ) -> None:
-    rows = [*played_in.methods.values()]
-    rows += [row for extension in played_in.extensions.values() for row in extension.values()]
+    rows = [*tested_revision.methods.values()]
+    rows += [row for extension in tested_revision.extensions.values() for row in extension.values()]
     wanted = {(side, row.name) for row in rows for side in row.senders}
-    assert wanted - said_in(played_in) == set()
+    assert wanted - said_in(tested_revision) == set()
 
 
 def test_every_value_has_a_use() -> None:

@@ -30,8 +30,8 @@ LARGE = b'{"answers":"' + os.urandom(MAX_SECRET_BYTES).hex().encode() + b'"}'
 TTL_S = 600.0
 
 
-def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(scene(), 60))
+def run_on_store(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(body(), 60))
 
 
 def depot(store: Store, *keys: bytes, audience: str = "s") -> RequestStateStorage:
@@ -48,7 +48,7 @@ async def refused(one: RequestStateStorage, text: str, principal: str = "ada") -
 
 @pytest.mark.parametrize("size", [0, 1, MAX_SECRET_BYTES])
 def test_what_may_travel_never_sees_the_store(size: int) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         def nowhere() -> Store:
             raise AssertionError("nobody needs the store")
 
@@ -57,12 +57,12 @@ def test_what_may_travel_never_sees_the_store(size: int) -> None:
         secret = b"x" * size
         assert await one.load(await one.save(secret, "ada", TTL_S), "ada") == secret
 
-    play(scene)
+    run_on_store(body)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_what_may_not_travel_waits_and_its_name_is_short(kind: str, tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         shared = MemoryStore()
         stores: list[Store] = [shared, shared]
         if kind == "sqlite":
@@ -76,11 +76,11 @@ def test_what_may_not_travel_waits_and_its_name_is_short(kind: str, tmp_path: Pa
         for store in stores:
             await store.close()
 
-    play(scene)
+    run_on_store(body)
 
 
 def test_only_its_own_caller_server_and_ring_gets_it() -> None:
-    async def scene() -> None:
+    async def body() -> None:
         store = MemoryStore()
         one = depot(store)
         text = await one.save(LARGE, "ada", TTL_S)
@@ -92,11 +92,11 @@ def test_only_its_own_caller_server_and_ring_gets_it() -> None:
         await refused(one, text[:-1] + ("A" if text[-1] != "A" else "B"))
         assert await one.load(text, "ada") == LARGE
 
-    play(scene)
+    run_on_store(body)
 
 
 def test_it_is_forgotten_when_it_could_no_longer_be_opened() -> None:
-    async def scene() -> None:
+    async def body() -> None:
         clock = [0.0]
         store = MemoryStore(clock=lambda: clock[0])
         one = depot(store)
@@ -106,11 +106,11 @@ def test_it_is_forgotten_when_it_could_no_longer_be_opened() -> None:
         clock[0] += 0.002
         await refused(one, text)
 
-    play(scene)
+    run_on_store(body)
 
 
 def test_the_store_holds_nothing_legible_and_nothing_that_can_be_exchanged() -> None:
-    async def scene() -> None:
+    async def body() -> None:
         store = MemoryStore()
         one = depot(store)
         first = await one.save(LARGE, "ada", TTL_S)
@@ -129,11 +129,11 @@ def test_the_store_holds_nothing_legible_and_nothing_that_can_be_exchanged() -> 
         b.value = b"rubbish"  # type: ignore[union-attr]
         await refused(one, first)
 
-    play(scene)
+    run_on_store(body)
 
 
 def test_far_too_much_and_a_full_store_are_said_in_words() -> None:
-    async def scene() -> None:
+    async def body() -> None:
         with pytest.raises(Fault, match=f"the maximum is {MAX_STORED_BYTES}") as caught:
             await depot(MemoryStore()).save(b"x" * (MAX_STORED_BYTES + 1), "ada", TTL_S)
         assert caught.value.kind is FaultKind.INTERNAL
@@ -143,7 +143,7 @@ def test_far_too_much_and_a_full_store_are_said_in_words() -> None:
         assert caught.value.kind is FaultKind.INTERNAL
         assert not full._things
 
-    play(scene)
+    run_on_store(body)
 
 
 # ---------------------------------------------------------------- keys that nobody else has

@@ -120,8 +120,8 @@ def test_answers_that_are_too_large_to_travel_end_the_call_in_words(revision: Re
 # ---------------------------------------------------------------- single use
 
 
-def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(scene(), 60))
+def run_on_store(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(body(), 60))
 
 
 async def spends(once: SingleUse, state: str, ring: KeyRing, **changed: Any) -> bool:
@@ -147,7 +147,7 @@ def test_of_a_hundred_replays_at_once_exactly_one_has_an_effect(
 ) -> None:
     """RQ-05, in both stores."""
 
-    async def scene() -> None:
+    async def body() -> None:
         def make() -> Store:
             return SqliteStore(tmp_path / "store.db") if kind == "sqlite" else shared
 
@@ -164,12 +164,12 @@ def test_of_a_hundred_replays_at_once_exactly_one_has_an_effect(
         for store in stores:
             await store.close()
 
-    play(scene)
+    run_on_store(body)
 
 
 @pytest.mark.parametrize("revision", [JULY_2026], ids=["2026-07-28"])
 def test_another_spelling_of_a_spent_state_is_refused_too(revision: Revision) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         ring, once = KeyRing([KEY]), SingleUse(MemoryStore())
         state = first_round(revision, ring)
         assert await spends(once, state, ring)
@@ -179,14 +179,14 @@ def test_another_spelling_of_a_spent_state_is_refused_too(revision: Revision) ->
         for letter in set(letters) - {state[-1]}:  # the last one has bits that mean nothing
             refused(state[:-1] + letter, ring)
 
-    play(scene)
+    run_on_store(body)
 
 
 @pytest.mark.parametrize("revision", [JULY_2026], ids=["2026-07-28"])
 def test_a_spent_state_is_remembered_for_longer_than_it_could_be_opened(
     revision: Revision,
 ) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         clock = [0.0]
         store = MemoryStore(clock=lambda: clock[0])
         ring, once = KeyRing([KEY]), SingleUse(store)
@@ -201,28 +201,28 @@ def test_a_spent_state_is_remembered_for_longer_than_it_could_be_opened(
         assert await store.get("ada", "k") is None
         assert len(store._things) == 1  # and then it is forgotten
 
-    play(scene)
+    run_on_store(body)
 
 
 @pytest.mark.parametrize("revision", [JULY_2026], ids=["2026-07-28"])
 def test_other_states_and_callers_are_not_concerned(revision: Revision) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         ring, once = KeyRing([KEY]), SingleUse(MemoryStore())
         one, two = first_round(revision, ring), first_round(revision, ring)
         assert await spends(once, one, ring)
         assert await spends(once, two, ring)
         assert not await spends(once, one, ring)
 
-    play(scene)
+    run_on_store(body)
 
 
 @pytest.mark.parametrize("revision", [JULY_2026], ids=["2026-07-28"])
 def test_where_the_store_cannot_say_the_state_does_not_pass(revision: Revision) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         ring, store = KeyRing([KEY]), MemoryStore(limits=StoreLimits(principal_entries=1))
         once = SingleUse(store)
         assert await spends(once, first_round(revision, ring), ring)
         with pytest.raises(Refused):
             await spends(once, first_round(revision, ring), ring)
 
-    play(scene)
+    run_on_store(body)

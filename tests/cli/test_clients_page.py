@@ -53,14 +53,14 @@ def test_the_page_on_clients_shows_what_is_said(tmp_path: Path, rewrite_transcri
     (tools / "uvx").write_text("#!/bin/sh\n")
     (tools / "uvx").chmod(0o755)
 
-    def played(block: "re.Match[str]") -> str:
+    def done(block: "re.Match[str]") -> str:
         lines = [line for line in block[1].splitlines() if line.startswith("$ ")]
         texts = [f"{line}\n{said(line[2:], folder, tools)}" for line in lines]
         return "```\n" + "\n".join(texts) + "```"
 
     page = PAGE.read_text("utf-8")
     assert len(BLOCK.findall(page)) > 10
-    new = BLOCK.sub(played, page)
+    new = BLOCK.sub(done, page)
     if rewrite_transcripts:
         PAGE.write_text(new, "utf-8")
     assert new == PAGE.read_text("utf-8")

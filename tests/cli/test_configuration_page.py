@@ -27,14 +27,14 @@ def test_the_page_shows_what_is_said(tmp_path: Path, rewrite_transcripts: bool) 
     for name, text in files:
         (folder / name).write_text(text, "utf-8")
 
-    def played(block: "re.Match[str]") -> str:
+    def output(block: "re.Match[str]") -> str:
         typed = block[1].splitlines()[0]
         given = {"HOME": str(tmp_path), "COLONNADE_HOME": str(tmp_path / "kept"), "TOKEN": "s3cret"}
         done = command(folder, *shlex.split(typed[2:])[1:], **given)
         text = (done.stdout + done.stderr).replace(str(tmp_path), "/home/you")
         return f"```\n{typed}\n{text}```"
 
-    new = BLOCK.sub(played, page)
+    new = BLOCK.sub(output, page)
     if rewrite_transcripts:
         PAGE.write_text(new, "utf-8")
     assert new == PAGE.read_text("utf-8")

@@ -161,7 +161,7 @@ def test_a_loop_that_is_stuck_begins_again_too(folder: Path) -> None:
         assert said(process) == "one free"
 
 
-def test_what_no_change_mends_is_not_waited_for(folder: Path) -> None:
+def test_what_no_change_fixes_is_not_waited_for(folder: Path) -> None:
     with Process(folder, *SERVE, "--path", "mcp") as process:
         assert process.end() == 2
         assert process.err.rest() == ["colonnade: 'mcp' is not a path; begin it with a slash"]

@@ -235,7 +235,7 @@ async def test_nobody_can_change_what_is_kept() -> None:
 # ---------------------------------------------------------------- pages
 
 
-class Shelf:
+class TwoPages:
     """A list of two pages, each with its own time."""
 
     def __init__(self, first_ms: int, second_ms: int) -> None:
@@ -260,13 +260,13 @@ def cursors(transport: ScriptedTransport) -> list[str | None]:
 @pytest.mark.spec("R1024")
 @played
 async def test_a_page_that_is_stale_is_fetched_by_its_cursor_and_no_other_one() -> None:
-    clock, shelf = Clock(), Shelf(100_000, 10_000)
-    transport = ScriptedTransport(NEWEST, {"prompts/list": shelf.answer})
+    clock, two_pages = Clock(), TwoPages(100_000, 10_000)
+    transport = ScriptedTransport(NEWEST, {"prompts/list": two_pages.answer})
     with clock:
         async with connected_client(transport) as client:
             assert [one.name for one in await client.list_prompts()] == ["a", "b"]
             await clock.advance(50)
-            shelf.names["two"] = "c"
+            two_pages.names["two"] = "c"
             assert [one.name for one in await client.list_prompts()] == ["a", "c"]
             assert cursors(transport) == [None, "two", "two"]
 
@@ -274,8 +274,8 @@ async def test_a_page_that_is_stale_is_fetched_by_its_cursor_and_no_other_one() 
 @pytest.mark.spec("R1025")
 @live
 async def test_who_wants_one_picture_of_it_all_begins_with_the_first_page() -> None:
-    shelf = Shelf(100_000, 100_000)
-    transport = ScriptedTransport(NEWEST, {"prompts/list": shelf.answer})
+    two_pages = TwoPages(100_000, 100_000)
+    transport = ScriptedTransport(NEWEST, {"prompts/list": two_pages.answer})
     async with connected_client(transport) as client:
         await client.list_prompts()
         await client.list_prompts(fresh=True)
@@ -285,16 +285,16 @@ async def test_who_wants_one_picture_of_it_all_begins_with_the_first_page() -> N
 @pytest.mark.spec("R1026")
 @live
 async def test_a_cursor_that_is_none_any_more_drops_every_page_that_was_kept() -> None:
-    shelf = Shelf(100_000, 0)
-    transport = ScriptedTransport(NEWEST, {"prompts/list": shelf.answer})
+    two_pages = TwoPages(100_000, 0)
+    transport = ScriptedTransport(NEWEST, {"prompts/list": two_pages.answer})
     async with connected_client(transport) as client:
         await client.list_prompts()
-        shelf.bad, shelf.next = {"two"}, "three"
-        shelf.names["three"], shelf.times["three"] = "c", 0
+        two_pages.bad, two_pages.next = {"two"}, "three"
+        two_pages.names["three"], two_pages.times["three"] = "c", 0
         assert [one.name for one in await client.list_prompts()] == ["a", "c"]
         assert cursors(transport) == [None, "two", "two", None, "three"]
-        shelf.bad = {"three"}
-        shelf.times[None] = 0
+        two_pages.bad = {"three"}
+        two_pages.times[None] = 0
         with pytest.raises(RemoteError, match="no such page"):
             await client.list_prompts(fresh=True)
 
@@ -303,7 +303,7 @@ async def test_a_cursor_that_is_none_any_more_drops_every_page_that_was_kept() -
 
 
 @live
-async def test_news_makes_stale_what_it_is_about() -> None:
+async def test_a_notification_makes_stale_what_it_is_about() -> None:
     server = Server("s", ttl_s=3600)
 
     @server.tool
@@ -327,7 +327,7 @@ async def test_news_makes_stale_what_it_is_about() -> None:
 
 
 @played
-async def test_an_answer_that_is_older_than_the_last_news_is_not_kept() -> None:
+async def test_a_result_that_is_older_than_the_last_notification_is_not_cached() -> None:
     transport = keeping(3_600_000)
     async with connected_client(transport) as client:
         answer = transport.replies["tools/list"]

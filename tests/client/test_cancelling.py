@@ -55,7 +55,7 @@ Awaits = dict[tuple[str, str], int]
 Stop = Callable[[Awaitable[Any], int], Awaitable[CancelledRun]]
 
 
-class Way(NamedTuple):
+class TransportCase(NamedTuple):
     """A transport, and the revision that is spoken on it."""
 
     transport: str
@@ -65,28 +65,35 @@ class Way(NamedTuple):
         return f"{self.transport} {self.revision.date}"
 
 
-FAST = [Way("memory", ALL[0]), Way("memory", NEWEST)]
+FAST = [TransportCase("memory", ALL[0]), TransportCase("memory", NEWEST)]
 SLOW = [
-    Way("sse", ALL[0]),
-    Way("http", NOVEMBER_2025),
-    Way("http", JULY_2026),
-    Way("child", NOVEMBER_2025),
-    Way("child", JULY_2026),
+    TransportCase("sse", ALL[0]),
+    TransportCase("http", NOVEMBER_2025),
+    TransportCase("http", JULY_2026),
+    TransportCase("child", NOVEMBER_2025),
+    TransportCase("child", JULY_2026),
 ]
-EVERY_WAY = [*FAST, *(pytest.param(way, marks=pytest.mark.slow) for way in SLOW)]
-# A child takes as many turns of our loop as it likes.
-EVERY_WAY_IN_THIS_LOOP = [
+EVERY_TRANSPORT = [
     *FAST,
-    *(pytest.param(way, marks=pytest.mark.slow) for way in SLOW if way.transport != "child"),
+    *(pytest.param(transport_case, marks=pytest.mark.slow) for transport_case in SLOW),
+]
+# A child takes as many turns of our loop as it likes.
+EVERY_TRANSPORT_IN_THIS_LOOP = [
+    *FAST,
+    *(
+        pytest.param(transport_case, marks=pytest.mark.slow)
+        for transport_case in SLOW
+        if transport_case.transport != "child"
+    ),
 ]
 
 
-class Scene:
+class ClientSetup:
     """A client of the bench, and what an operation needs beside it."""
 
-    def __init__(self, target: Any, way: Way, client: Client) -> None:
+    def __init__(self, target: Any, transport_case: TransportCase, client: Client) -> None:
         self.target = target
-        self.revision = way.revision
+        self.revision = transport_case.revision
         self.client = client
         self.other: Any = None
         self.changes: Any = None
@@ -96,21 +103,21 @@ class Scene:
         return joining(self.target, self.revision)
 
 
-async def _nothing(scene: Scene) -> None:
+async def _nothing(setup: ClientSetup) -> None:
     pass
 
 
-async def _no_look(scene: Scene, walked: CancelledRun) -> None:
+async def _no_check(setup: ClientSetup, cancelled: CancelledRun) -> None:
     pass
 
 
 class Operation(NamedTuple):
     """What is done; what must be there before, and what is looked at after it."""
 
-    run: Callable[[Scene], Awaitable[Any]]
+    run: Callable[[ClientSetup], Awaitable[Any]]
     of: str
-    before: Callable[[Scene], Awaitable[None]] = _nothing
-    after: Callable[[Scene, CancelledRun], Awaitable[None]] = _no_look
+    before: Callable[[ClientSetup], Awaitable[None]] = _nothing
+    after: Callable[[ClientSetup, CancelledRun], Awaitable[None]] = _no_check
     exists: Callable[[Revision], bool] = lambda revision: True
     result: Any = None
     # It waits for a clock, and so for as many turns of the loop as fit.
@@ -128,100 +135,100 @@ def has_forms(revision: Revision) -> bool:
 # ---------------------------------------------------------------- beside the operations
 
 
-async def invalidate(scene: Scene) -> None:
+async def invalidate(setup: ClientSetup) -> None:
     """How servers want to be spoken to, which is remembered."""
     ERA_CACHE._known.clear()
 
 
-async def fall_over(scene: Scene) -> None:
+async def fall_over(setup: ClientSetup) -> None:
     """The conversation ends; whoever asks next begins another one."""
-    await scene.client.conversation.aclose("it fell over")
+    await setup.client.conversation.aclose("it fell over")
 
 
-async def begin_joining(scene: Scene) -> None:
-    scene.other = scene.joining()
+async def begin_joining(setup: ClientSetup) -> None:
+    setup.other = setup.joining()
 
 
-async def join_other(scene: Scene) -> None:
-    scene.other = await scene.joining()
+async def join_other(setup: ClientSetup) -> None:
+    setup.other = await setup.joining()
 
 
-async def leave_result(scene: Scene, walked: CancelledRun) -> None:
-    if walked.result is not None:
-        await walked.result.close()
+async def leave_result(setup: ClientSetup, cancelled: CancelledRun) -> None:
+    if cancelled.result is not None:
+        await cancelled.result.close()
 
 
-async def leave_other(scene: Scene, walked: CancelledRun) -> None:
-    await scene.other.close()
-    scene.other = None
+async def leave_other(setup: ClientSetup, cancelled: CancelledRun) -> None:
+    await setup.other.close()
+    setup.other = None
 
 
-async def enter_other(scene: Scene) -> None:
-    scene.other = scene.joining()
-    await scene.other.__aenter__()
+async def enter_other(setup: ClientSetup) -> None:
+    setup.other = setup.joining()
+    await setup.other.__aenter__()
 
 
-async def left_other(scene: Scene, walked: CancelledRun) -> None:
-    await scene.other.__aexit__(None, None, None)
-    scene.other = None
+async def left_other(setup: ClientSetup, cancelled: CancelledRun) -> None:
+    await setup.other.__aexit__(None, None, None)
+    setup.other = None
 
 
-def listening(scene: Scene) -> Any:
-    return scene.client.listen(tools=True, resources=[RESOURCE])
+def listening(setup: ClientSetup) -> Any:
+    return setup.client.listen(tools=True, resources=[RESOURCE])
 
 
-async def begin_listening(scene: Scene) -> None:
-    scene.other = listening(scene)
+async def begin_listening(setup: ClientSetup) -> None:
+    setup.other = listening(setup)
 
 
-async def listen(scene: Scene) -> None:
-    scene.other = listening(scene)
-    scene.changes = await scene.other.__aenter__()
+async def listen(setup: ClientSetup) -> None:
+    setup.other = listening(setup)
+    setup.changes = await setup.other.__aenter__()
 
 
-async def leave_listening(scene: Scene, walked: CancelledRun) -> None:
-    if not walked.given_up:
-        await scene.other.__aexit__(None, None, None)
+async def leave_listening(setup: ClientSetup, cancelled: CancelledRun) -> None:
+    if not cancelled.given_up:
+        await setup.other.__aexit__(None, None, None)
 
 
-async def listen_and_touch(scene: Scene) -> None:
-    await listen(scene)
-    scene.touching = asyncio.ensure_future(scene.client.call_tool("touch"))
+async def listen_and_touch(setup: ClientSetup) -> None:
+    await listen(setup)
+    setup.touching = asyncio.ensure_future(setup.client.call_tool("touch"))
 
 
-async def no_change_is_lost(scene: Scene, walked: CancelledRun) -> None:
+async def no_change_is_lost(setup: ClientSetup, cancelled: CancelledRun) -> None:
     async with asyncio.timeout(REST_S):
-        change = await anext(scene.changes) if walked.result is None else walked.result
+        change = await anext(setup.changes) if cancelled.result is None else cancelled.result
     assert change == Change("resource", RESOURCE)
-    assert scene.touching is not None
-    await scene.touching
-    await scene.other.__aexit__(None, None, None)
+    assert setup.touching is not None
+    await setup.touching
+    await setup.other.__aexit__(None, None, None)
 
 
-async def left_listening(scene: Scene, walked: CancelledRun) -> None:
-    assert not scene.client._change_streams.subscribed_uris - {RESOURCE}
+async def left_listening(setup: ClientSetup, cancelled: CancelledRun) -> None:
+    assert not setup.client._change_streams.subscribed_uris - {RESOURCE}
 
 
-async def subscribe(scene: Scene) -> None:
-    await scene.client.subscribe(RESOURCE)
+async def subscribe(setup: ClientSetup) -> None:
+    await setup.client.subscribe(RESOURCE)
 
 
-async def unsubscribe(scene: Scene, walked: CancelledRun) -> None:
-    await scene.client.unsubscribe(RESOURCE)
+async def unsubscribe(setup: ClientSetup, cancelled: CancelledRun) -> None:
+    await setup.client.unsubscribe(RESOURCE)
 
 
-async def count_apart(scene: Scene) -> None:
+async def count_apart(setup: ClientSetup) -> None:
     """Progress that its handler has not seen yet."""
-    await scene.client.call_tool("count", {"to": 3})
+    await setup.client.call_tool("count", {"to": 3})
 
 
-def completing(scene: Scene) -> Awaitable[Any]:
-    return scene.client.completer("stone", prompt="sharpen")("f")
+def completing(setup: ClientSetup) -> Awaitable[Any]:
+    return setup.client.completer("stone", prompt="sharpen")("f")
 
 
-def tool(name: str, returns: Any, **arguments: Any) -> Callable[[Scene], Awaitable[Any]]:
-    async def call(scene: Scene) -> Any:
-        return (await scene.client.call_tool(name, arguments, returns=returns)).data
+def tool(name: str, returns: Any, **arguments: Any) -> Callable[[ClientSetup], Awaitable[Any]]:
+    async def call(setup: ClientSetup) -> Any:
+        return (await setup.client.call_tool(name, arguments, returns=returns)).data
 
     return call
 
@@ -233,37 +240,37 @@ ANTHROPIC = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1, "b"
 ADD = t.CallToolRequestParams(name="add", arguments=Raw(b'{"a":1,"b":2}'))
 
 OPERATIONS: dict[str, Operation] = {
-    "connect": Operation(lambda scene: scene.joining(), "connect", after=leave_result),
+    "connect": Operation(lambda setup: setup.joining(), "connect", after=leave_result),
     "connect, and find out": Operation(
-        lambda scene: joining(scene.target, None), "connect", before=invalidate, after=leave_result
+        lambda setup: joining(setup.target, None), "connect", before=invalidate, after=leave_result
     ),
     "async with connect": Operation(
-        lambda scene: scene.other.__aenter__(),
+        lambda setup: setup.other.__aenter__(),
         "connect",
         before=begin_joining,
         after=left_other,
     ),
     "leave async with": Operation(
-        lambda scene: scene.other.__aexit__(None, None, None),
+        lambda setup: setup.other.__aexit__(None, None, None),
         "connect",
         before=enter_other,
         after=left_other,
     ),
     "close": Operation(
-        lambda scene: scene.other.close(), "close", before=join_other, after=leave_other
+        lambda setup: setup.other.close(), "close", before=join_other, after=leave_other
     ),
-    "list_tools": Operation(lambda scene: scene.client.list_tools(fresh=True), "list_tools"),
+    "list_tools": Operation(lambda setup: setup.client.list_tools(fresh=True), "list_tools"),
     "list_tools, begun anew": Operation(
-        lambda scene: scene.client.list_tools(fresh=True), "list_tools", before=fall_over
+        lambda setup: setup.client.list_tools(fresh=True), "list_tools", before=fall_over
     ),
     "list_resources": Operation(
-        lambda scene: scene.client.list_resources(fresh=True), "list_resources"
+        lambda setup: setup.client.list_resources(fresh=True), "list_resources"
     ),
     "list_resource_templates": Operation(
-        lambda scene: scene.client.list_resource_templates(fresh=True), "list_resource_templates"
+        lambda setup: setup.client.list_resource_templates(fresh=True), "list_resource_templates"
     ),
-    "list_prompts": Operation(lambda scene: scene.client.list_prompts(fresh=True), "list_prompts"),
-    "ask": Operation(lambda scene: scene.client.ask("tools/call", ADD), "ask"),
+    "list_prompts": Operation(lambda setup: setup.client.list_prompts(fresh=True), "list_prompts"),
+    "ask": Operation(lambda setup: setup.client.ask("tools/call", ADD), "ask"),
     "call_tool": Operation(tool("add", int, a=1, b=2), "call_tool", result=3),
     "call_tool with progress": Operation(tool("count", str, to=3), "call_tool", result="counted"),
     "call_tool asking for roots": Operation(
@@ -272,53 +279,53 @@ OPERATIONS: dict[str, Operation] = {
     "call_tool asking a form": Operation(
         tool("ask_colour", str), "call_tool", exists=has_forms, result="red"
     ),
-    "call_openai": Operation(lambda scene: scene.client.call_openai(OPENAI), "call_openai"),
+    "call_openai": Operation(lambda setup: setup.client.call_openai(OPENAI), "call_openai"),
     "call_anthropic": Operation(
-        lambda scene: scene.client.call_anthropic(ANTHROPIC), "call_anthropic"
+        lambda setup: setup.client.call_anthropic(ANTHROPIC), "call_anthropic"
     ),
     "read_resource": Operation(
-        lambda scene: scene.client.read_resource(RESOURCE, fresh=True), "read_resource"
+        lambda setup: setup.client.read_resource(RESOURCE, fresh=True), "read_resource"
     ),
     "subscribe": Operation(
-        lambda scene: scene.client.subscribe(RESOURCE),
+        lambda setup: setup.client.subscribe(RESOURCE),
         "subscribe",
         after=unsubscribe,
         exists=in_session,
     ),
     "unsubscribe": Operation(
-        lambda scene: scene.client.unsubscribe(RESOURCE),
+        lambda setup: setup.client.unsubscribe(RESOURCE),
         "unsubscribe",
         before=subscribe,
         exists=in_session,
     ),
     "get_prompt": Operation(
-        lambda scene: scene.client.get_prompt("sharpen", {"angle": "30"}), "get_prompt"
+        lambda setup: setup.client.get_prompt("sharpen", {"angle": "30"}), "get_prompt"
     ),
     "complete": Operation(
-        lambda scene: scene.client.complete("stone", "f", prompt="sharpen"), "complete"
+        lambda setup: setup.client.complete("stone", "f", prompt="sharpen"), "complete"
     ),
     "completer": Operation(completing, "complete", by_clock=True),
-    "ping": Operation(lambda scene: scene.client.ping(), "ping"),
-    "set_log_level": Operation(lambda scene: scene.client.set_log_level("info"), "set_log_level"),
-    "roots_changed": Operation(lambda scene: scene.client.roots_changed(), "roots_changed"),
+    "ping": Operation(lambda setup: setup.client.ping(), "ping"),
+    "set_log_level": Operation(lambda setup: setup.client.set_log_level("info"), "set_log_level"),
+    "roots_changed": Operation(lambda setup: setup.client.roots_changed(), "roots_changed"),
     "wait_for_callbacks": Operation(
-        lambda scene: scene.client.wait_for_callbacks(), "wait_for_callbacks", before=count_apart
+        lambda setup: setup.client.wait_for_callbacks(), "wait_for_callbacks", before=count_apart
     ),
     "listen, enter": Operation(
-        lambda scene: scene.other.__aenter__(),
+        lambda setup: setup.other.__aenter__(),
         "listen",
         before=begin_listening,
         after=leave_listening,
     ),
     "listen, next": Operation(
-        lambda scene: anext(scene.changes),
+        lambda setup: anext(setup.changes),
         "listen",
         before=listen_and_touch,
         after=no_change_is_lost,
         result=Change("resource", RESOURCE),
     ),
     "listen, leave": Operation(
-        lambda scene: scene.other.__aexit__(None, None, None),
+        lambda setup: setup.other.__aexit__(None, None, None),
         "listen",
         before=listen,
         after=left_listening,
@@ -334,29 +341,29 @@ async def is_well(client: Client) -> None:
     await client.wait_for_callbacks()
 
 
-async def walk_through(scene: Scene, operation: Operation, stop: Stop, most: int) -> int:
+async def cancel_everywhere(setup: ClientSetup, operation: Operation, stop: Stop, most: int) -> int:
     """Give the operation up at one stop after the other; how many there are."""
-    client = scene.client
+    client = setup.client
     for _ in range(WARM):
-        await operation.before(scene)
-        await operation.after(scene, await cancel_at_await(operation.run(scene), 0, Moment.BEFORE))
+        await operation.before(setup)
+        await operation.after(setup, await cancel_at_await(operation.run(setup), 0, Moment.BEFORE))
         await is_well(client)
     before = await settled_counts(lambda: client_resources(client))
     for at in range(1, most):
-        await operation.before(scene)
-        walked = await stop(operation.run(scene), at)
-        await operation.after(scene, walked)
+        await operation.before(setup)
+        cancelled = await stop(operation.run(setup), at)
+        await operation.after(setup, cancelled)
         await is_well(client)
         await wait_until_released(lambda: client_resources(client), before)
-        if not walked.given_up:
-            assert operation.result is None or walked.result == operation.result
+        if not cancelled.given_up:
+            assert operation.result is None or cancelled.result == operation.result
             return at - 1
     raise AssertionError(f"it can be given up at {most} places and more")
 
 
 @pytest.fixture(scope="module")
 def awaits(pytestconfig: pytest.Config) -> Generator[Awaits]:
-    """How many were reached, by operation and way; shown in the end."""
+    """How many were reached, by operation and transport_case; shown in the end."""
     reached: Awaits = {}
     yield reached
     capture: Any = pytestconfig.pluginmanager.getplugin("capturemanager")
@@ -365,49 +372,66 @@ def awaits(pytestconfig: pytest.Config) -> Generator[Awaits]:
 
 
 def table(reached: Awaits) -> list[str]:
-    ways = list(dict.fromkeys(way for _, way in reached))
+    transport_cases = list(dict.fromkeys(transport_case for _, transport_case in reached))
     names = list(dict.fromkeys(name for name, _ in reached))
-    lines = [" ".join([f"{'awaits given up at':26}", *(f"{way:>17}" for way in ways)])]
+    lines = [
+        " ".join(
+            [
+                f"{'awaits given up at':26}",
+                *(f"{transport_case:>17}" for transport_case in transport_cases),
+            ]
+        )
+    ]
     for name in names:
-        cells = [f"{reached.get((name, way), '-'):>17}" for way in ways]
+        cells = [
+            f"{reached.get((name, transport_case), '-'):>17}" for transport_case in transport_cases
+        ]
         lines.append(" ".join([f"{name:26}", *cells]))
     total = sum(reached.values())
-    lines.append(f"{len(names)} operations on {len(ways)} ways: {total} awaits, each in 2 moments")
+    lines.append(
+        f"{len(names)} operations on {len(transport_cases)} transport_cases: {total} awaits, each in 2 moments"
+    )
     return lines
 
 
 @live_for(TEST_S)
 async def given_up_everywhere(
-    way: Way, operation: Operation, stops: dict[Stop, int], most: int
+    transport_case: TransportCase, operation: Operation, stops: dict[Stop, int], most: int
 ) -> None:
     """Fills in how often each kind of stop was reached."""
     before = process_resources()
     async with AsyncExitStack() as stack:
-        target = await stack.enter_async_context(reachable(way.transport, way.revision))
-        client = await stack.enter_async_context(joining(target, way.revision))
-        assert client.revision == way.revision.date
-        scene = Scene(target, way, client)
+        target = await stack.enter_async_context(
+            reachable(transport_case.transport, transport_case.revision)
+        )
+        client = await stack.enter_async_context(joining(target, transport_case.revision))
+        assert client.revision == transport_case.revision.date
+        setup = ClientSetup(target, transport_case, client)
         for stop in stops:
-            stops[stop] = await walk_through(scene, operation, stop, most)
+            stops[stop] = await cancel_everywhere(setup, operation, stop, most)
     await wait_until_released(process_resources, before)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("way", EVERY_WAY, ids=str)
-def test_an_operation_is_given_up_at_every_await(way: Way, name: str, awaits: Awaits) -> None:
+@pytest.mark.parametrize("transport_case", EVERY_TRANSPORT, ids=str)
+def test_an_operation_is_given_up_at_every_await(
+    transport_case: TransportCase, name: str, awaits: Awaits
+) -> None:
     operation = OPERATIONS[name]
-    if operation.exists(way.revision):
+    if operation.exists(transport_case.revision):
         stops: dict[Stop, int] = {partial(cancel_at_await, moment=moment): 0 for moment in Moment}
-        given_up_everywhere(way, operation, stops, MAX_AWAITS)
-        awaits[name, str(way)] = max(stops.values())
+        given_up_everywhere(transport_case, operation, stops, MAX_AWAITS)
+        awaits[name, str(transport_case)] = max(stops.values())
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("way", EVERY_WAY_IN_THIS_LOOP, ids=str)
-def test_an_operation_is_given_up_at_every_turn_of_the_loop(way: Way, name: str) -> None:
+@pytest.mark.parametrize("transport_case", EVERY_TRANSPORT_IN_THIS_LOOP, ids=str)
+def test_an_operation_is_given_up_at_every_turn_of_the_loop(
+    transport_case: TransportCase, name: str
+) -> None:
     operation = OPERATIONS[name]
-    if operation.exists(way.revision) and not operation.by_clock:
-        given_up_everywhere(way, operation, {cancel_after: 0}, MAX_TURNS)
+    if operation.exists(transport_case.revision) and not operation.by_clock:
+        given_up_everywhere(transport_case, operation, {cancel_after: 0}, MAX_TURNS)
 
 
 def test_every_public_operation_is_among_them() -> None:

@@ -342,7 +342,7 @@ async def test_a_list_of_more_bytes_than_its_limit_is_not_read_to_its_end(
             await client.list_resources()
         assert len(server.requests("resources/list")) == 16
     words = str(raised.value)
-    assert "server 'hand': resources/list has more than 16777216 bytes" in words
+    assert "server 'scripted': resources/list has more than 16777216 bytes" in words
     assert "raise max_list_bytes (an argument of connect" in words
 
 
@@ -455,7 +455,9 @@ async def test_a_resource_that_is_missing_is_known_by_the_old_code_and_the_new(
         raise Refusal(code, "Resource not found")
 
     async with scripted_server(revision, {"resources/read": missing}) as (client, _):
-        with pytest.raises(RemoteError, match="hand has no resource 'a://b': Resource") as caught:
+        with pytest.raises(
+            RemoteError, match="scripted has no resource 'a://b': Resource"
+        ) as caught:
             await client.read_resource("a://b")
         assert caught.value.code == code
 
@@ -466,7 +468,7 @@ async def test_what_a_server_calls_itself_changes_nothing_but_what_is_shown(
     revision: Revision,
 ) -> None:
     said: list[list[JSON]] = []
-    for name in ("hand", "Trusted Official Server"):
+    for name in ("scripted", "Trusted Official Server"):
         key = "io.modelcontextprotocol/serverInfo"
         meta = {key: {"name": name, "version": "9"}}
         kept = {"ttlMs": 0, "cacheScope": "private", "_meta": meta}

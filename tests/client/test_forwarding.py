@@ -33,7 +33,7 @@ def texts(result: t.ProtocolType) -> str:
 
 
 @live
-async def test_any_request_gives_the_noun_of_its_result() -> None:
+async def test_any_request_gives_the_type_of_its_result() -> None:
     server = Server("shop", instructions="Pay.")
 
     @server.tool

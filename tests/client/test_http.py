@@ -26,7 +26,7 @@ INFO = t.Implementation(name="battery", version="1")
 BIG = 1024 * 1024
 
 
-class Way(NamedTuple):
+class TransportCase(NamedTuple):
     """A transport, and a revision that it can carry (D8)."""
 
     transport: str
@@ -36,8 +36,10 @@ class Way(NamedTuple):
         return f"{self.transport}-{self.revision.date}"
 
 
-WAYS = [Way("http", one) for one in ALL] + [Way("sse", one) for one in EVERY.handshakes]
-each_way = pytest.mark.parametrize("way", WAYS, ids=str)
+TRANSPORT_CASES = [TransportCase("http", one) for one in ALL] + [
+    TransportCase("sse", one) for one in EVERY.handshakes
+]
+each_transport = pytest.mark.parametrize("transport_case", TRANSPORT_CASES, ids=str)
 
 
 class Shop:
@@ -135,18 +137,23 @@ async def stall() -> AsyncGenerator[Stall]:
 
 @asynccontextmanager
 async def client_of(
-    stall: Stall, way: Way, answers: InputCallbacks | None = None, **options: Any
+    stall: Stall,
+    transport_case: TransportCase,
+    answers: InputCallbacks | None = None,
+    **options: Any,
 ) -> AsyncGenerator[Client]:
     """A client that is open; nothing of it is left when it is over."""
     pool = HttpPool(environ={})
     url = stall.site.url
     options.setdefault("timeout_s", 15.0)
     carry: Callable[..., Any] = lambda link, hearer: HttpConversation(link, hearer, pool, url)  # noqa: E731
-    if way.transport == "sse":
+    if transport_case.transport == "sse":
         carry = (await SseStream.open(pool, url.replace("/mcp", "/sse"))).open_conversation
-    client = Client(carry, answers, info=INFO, accepts=Revisions([way.revision]), **options)
+    client = Client(
+        carry, answers, info=INFO, accepts=Revisions([transport_case.revision]), **options
+    )
     try:
-        await client.open(way.revision)
+        await client.open(transport_case.revision)
         yield client
     finally:
         await client.close()
@@ -157,11 +164,11 @@ async def client_of(
 # ---------------------------------------------------------------- asking
 
 
-@each_way
+@each_transport
 @live
-async def test_everything_can_be_listed_read_and_called(way: Way) -> None:
-    async with stall() as s, client_of(s, way) as client:
-        assert client.revision == way.revision.date
+async def test_everything_can_be_listed_read_and_called(transport_case: TransportCase) -> None:
+    async with stall() as s, client_of(s, transport_case) as client:
+        assert client.revision == transport_case.revision.date
         assert client.instructions == "be kind"
         names = {tool.name for tool in await client.list_tools()}
         assert {"echo", "big", "steps", "wait", "fail"} < names
@@ -180,10 +187,10 @@ async def test_everything_can_be_listed_read_and_called(way: Way) -> None:
         await client.ping()
 
 
-@each_way
+@each_transport
 @live
-async def test_progress_arrives_in_its_order(way: Way) -> None:
-    async with stall() as s, client_of(s, way) as client:
+async def test_progress_arrives_in_its_order(transport_case: TransportCase) -> None:
+    async with stall() as s, client_of(s, transport_case) as client:
         seen: list[tuple[float, float | None]] = []
         result = await client.call_tool(
             "steps", on_progress=lambda done, total, words: seen.append((done, total))
@@ -192,37 +199,39 @@ async def test_progress_arrives_in_its_order(way: Way) -> None:
         assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
-@each_way
+@each_transport
 @live
-async def test_what_a_tool_logs_arrives(way: Way) -> None:
+async def test_what_a_tool_logs_arrives(transport_case: TransportCase) -> None:
     said: list[Any] = []
     async with (
         stall() as s,
-        client_of(s, way, on_log=lambda params: said.append(params.data)) as client,
+        client_of(s, transport_case, on_log=lambda params: said.append(params.data)) as client,
     ):
         assert (await client.call_tool("log")).text == "logged"
         await until(lambda: said == ["hello from the shop"])
 
 
-@each_way
+@each_transport
 @live
-async def test_questions_are_answered_in_the_way_of_the_revision(way: Way) -> None:
+async def test_questions_are_answered_in_the_way_of_the_revision(
+    transport_case: TransportCase,
+) -> None:
     answers = InputCallbacks(
         on_elicit=lambda asked: "12A", on_sample=lambda asked: "roses", roots=["/tmp"]
     )
-    async with stall() as s, client_of(s, way, answers) as client:
+    async with stall() as s, client_of(s, transport_case, answers) as client:
         assert (await client.call_tool("poem")).text == "it says: roses"
         assert (await client.call_tool("where")).text == "file:///tmp"
         seat = await client.call_tool("seat")
-        if way.revision.elicitation.modes:
+        if transport_case.revision.elicitation.modes:
             assert seat.text == "seat 12A"
         else:
             assert seat.is_error
 
 
-@each_way
+@each_transport
 @live
-async def test_several_questions_at_once_do_not_mix(way: Way) -> None:
+async def test_several_questions_at_once_do_not_mix(transport_case: TransportCase) -> None:
     going = 0
 
     async def sample(asked: t.CreateMessageRequestParams) -> str:
@@ -232,15 +241,20 @@ async def test_several_questions_at_once_do_not_mix(way: Way) -> None:
         await asyncio.sleep(0)
         return mine
 
-    async with stall() as s, client_of(s, way, InputCallbacks(on_sample=sample)) as client:
+    async with (
+        stall() as s,
+        client_of(s, transport_case, InputCallbacks(on_sample=sample)) as client,
+    ):
         results = await asyncio.gather(*(client.call_tool("poem") for _ in range(10)))
         assert sorted(int(one.text.rpartition(" ")[2]) for one in results) == list(range(1, 11))
 
 
-@each_way
+@each_transport
 @live
-async def test_news_is_heard_from_the_moment_it_is_asked_for(way: Way) -> None:
-    async with stall() as s, client_of(s, way) as client:
+async def test_a_notification_is_heard_from_the_moment_it_is_asked_for(
+    transport_case: TransportCase,
+) -> None:
+    async with stall() as s, client_of(s, transport_case) as client:
         async with client.listen(tools=True, resources=["shop://list"]) as changes:
             s.shop.server.updated("shop://list")
             change = await asyncio.wait_for(anext(changes), 60)
@@ -258,10 +272,10 @@ async def test_news_is_heard_from_the_moment_it_is_asked_for(way: Way) -> None:
 # ---------------------------------------------------------------- giving up
 
 
-@each_way
+@each_transport
 @either_loop
-async def test_giving_up_reaches_the_handler(way: Way) -> None:
-    async with stall() as s, client_of(s, way) as client:
+async def test_giving_up_reaches_the_handler(transport_case: TransportCase) -> None:
+    async with stall() as s, client_of(s, transport_case) as client:
         calling = asyncio.create_task(client.call_tool("wait"))
         await s.shop.started.wait()
         calling.cancel()
@@ -271,21 +285,21 @@ async def test_giving_up_reaches_the_handler(way: Way) -> None:
         assert (await client.call_tool("echo", {"say": "on"})).text == "on"
 
 
-@each_way
+@each_transport
 @live
-async def test_a_time_out_reaches_the_handler(way: Way) -> None:
-    async with stall() as s, client_of(s, way) as client:
+async def test_a_time_out_reaches_the_handler(transport_case: TransportCase) -> None:
+    async with stall() as s, client_of(s, transport_case) as client:
         with pytest.raises(TimedOut, match="no answer to tools/call within 2 s"):
             await client.call_tool("wait", timeout_s=2)
         await asyncio.wait_for(s.shop.stopped.wait(), 60)
         assert (await client.call_tool("echo", {"say": "on"})).text == "on"
 
 
-@each_way
+@each_transport
 @live
-async def test_leaving_reaches_the_handlers(way: Way) -> None:
+async def test_leaving_reaches_the_handlers(transport_case: TransportCase) -> None:
     async with stall() as s:
-        async with client_of(s, way) as client:
+        async with client_of(s, transport_case) as client:
             calls = [asyncio.create_task(client.call_tool("wait")) for _ in range(3)]
             await until(lambda: s.shop.running == 3)
             await client.close()
@@ -298,20 +312,22 @@ async def test_leaving_reaches_the_handlers(way: Way) -> None:
 # ---------------------------------------------------------------- much
 
 
-@each_way
+@each_transport
 @live
-async def test_a_result_of_a_mebibyte_arrives_whole(way: Way) -> None:
-    async with stall() as s, client_of(s, way) as client:
+async def test_a_result_of_a_mebibyte_arrives_whole(transport_case: TransportCase) -> None:
+    async with stall() as s, client_of(s, transport_case) as client:
         assert (await client.call_tool("big")).text == "x" * BIG
         assert (await client.call_tool("echo", {"say": "y" * BIG})).text == "y" * BIG
 
 
-@each_way
+@each_transport
 @either_loop
-async def test_256_calls_at_once_are_each_answered_with_their_own(way: Way) -> None:
+async def test_256_calls_at_once_are_each_answered_with_their_own(
+    transport_case: TransportCase,
+) -> None:
     async with stall() as s:
         before = descriptors()
-        async with client_of(s, way) as client:
+        async with client_of(s, transport_case) as client:
             said = [str(number) for number in range(256)]
             results = await asyncio.gather(
                 *(client.call_tool("echo", {"say": one}) for one in said)
@@ -323,10 +339,12 @@ async def test_256_calls_at_once_are_each_answered_with_their_own(way: Way) -> N
 # ---------------------------------------------------------------- the server goes away
 
 
-@each_way
+@each_transport
 @live
-async def test_a_server_that_restarts_ends_what_ran_and_is_spoken_to_again(way: Way) -> None:
-    async with stall() as s, client_of(s, way) as client:
+async def test_a_server_that_restarts_ends_what_ran_and_is_spoken_to_again(
+    transport_case: TransportCase,
+) -> None:
+    async with stall() as s, client_of(s, transport_case) as client:
         assert (await client.call_tool("echo", {"say": "before"})).text == "before"
         calling = asyncio.create_task(client.call_tool("wait"))
         await s.shop.started.wait()
@@ -336,9 +354,9 @@ async def test_a_server_that_restarts_ends_what_ran_and_is_spoken_to_again(way: 
         # A server that stops says that the call was cancelled, or closes the connection.
         error = calling.exception()
         assert isinstance(error, ChannelError | RemoteError) or calling.result().is_error
-        if not way.revision.handshake:
+        if not transport_case.revision.handshake:
             assert (await client.call_tool("echo", {"say": "after"})).text == "after"
-        elif way.transport == "http" and way.revision.http.sessions:
+        elif transport_case.transport == "http" and transport_case.revision.http.sessions:
             with pytest.raises((SessionEnded, ConnectionLost)):
                 await client.call_tool("echo", {"say": "after"})
         else:
@@ -351,7 +369,7 @@ async def test_a_server_that_restarts_ends_what_ran_and_is_spoken_to_again(way: 
 )
 @live
 async def test_a_server_that_is_gone_is_said_to_be(revision: Revision) -> None:
-    async with stall() as s, client_of(s, Way("http", revision)) as client:
+    async with stall() as s, client_of(s, TransportCase("http", revision)) as client:
         await s.site.stop(0.0)
         with pytest.raises(CannotConnect, match="cannot be reached: Connection refused"):
             await client.call_tool("echo", {"say": "x"})

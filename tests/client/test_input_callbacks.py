@@ -116,7 +116,7 @@ async def test_a_user_may_decline_or_go_away(revision: Revision) -> None:
 
 @pytest.mark.parametrize("revision", URLS, ids=lambda one: one.date)
 @live
-async def test_a_visit_is_consented_to_or_not(revision: Revision) -> None:
+async def test_a_url_elicitation_is_consented_to_or_not(revision: Revision) -> None:
     shown: list[str | None] = []
 
     def consent(asked: t.ElicitRequestParams) -> bool:

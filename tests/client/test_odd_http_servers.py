@@ -64,7 +64,7 @@ class Animal(NamedTuple):
     status: int | None = None
 
 
-ZOO: dict[str, Animal] = {}
+MISBEHAVING: dict[str, Animal] = {}
 
 
 def animal(
@@ -74,7 +74,7 @@ def animal(
 
     def caged(does: Responder) -> Responder:
         name = getattr(does, "__name__", "").replace("_", " ")
-        ZOO[name] = Animal(does, error, words, timeout_s, status)
+        MISBEHAVING[name] = Animal(does, error, words, timeout_s, status)
         return does
 
     return caged
@@ -114,14 +114,14 @@ async def an_endless_stream_of_comments(
 
 
 @animal(TimedOut, "no answer to tools/call", SOON_S)
-async def an_endless_stream_of_news(
+async def an_endless_stream_of_notifications(
     connection: AcceptedConnection, request: ReceivedRequest
 ) -> None:
     await connection.send(stream())
-    news = {"jsonrpc": "2.0", "method": "notifications/message"}
-    news |= {"params": {"level": "info", "data": "still here"}}
+    notification = {"jsonrpc": "2.0", "method": "notifications/message"}
+    notification |= {"params": {"level": "info", "data": "still here"}}
     while True:
-        await connection.send(chunk(events(news)))
+        await connection.send(chunk(events(notification)))
         await asyncio.sleep(0.001)
 
 
@@ -152,8 +152,8 @@ async def progress_of_another_call(
     while True:
         number += 1
         params = {"progressToken": 999, "progress": number}
-        news = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
-        await connection.send(chunk(events(news)))
+        notification = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+        await connection.send(chunk(events(notification)))
         await asyncio.sleep(0.001)
 
 
@@ -520,11 +520,11 @@ async def a_plain_refusal(connection: AcceptedConnection, request: ReceivedReque
 # ---------------------------------------------------------------- the cages
 
 
-@pytest.mark.parametrize("name", list(ZOO))
+@pytest.mark.parametrize("name", list(MISBEHAVING))
 @both
 @live
 async def test_each_server_of_the_zoo_ends_in_its_error(revision: Revision, name: str) -> None:
-    one = ZOO[name]
+    one = MISBEHAVING[name]
     async with misbehaving_server(revision, one.does) as (client, server):
         began = asyncio.get_running_loop().time()
         error = await outcome(client.call_tool("t", timeout_s=one.timeout_s))
@@ -543,14 +543,14 @@ async def test_each_server_of_the_zoo_ends_in_its_error(revision: Revision, name
 
 
 def test_the_zoo_is_large_enough() -> None:
-    assert len(ZOO) >= 14
+    assert len(MISBEHAVING) >= 14
 
 
 @both
 @live
 async def test_a_client_goes_on_after_each_of_them(revision: Revision) -> None:
     """Whatever one call met, the next one is answered."""
-    left = [one for one in ZOO.values() if one.timeout_s == PATIENT_S]
+    left = [one for one in MISBEHAVING.values() if one.timeout_s == PATIENT_S]
 
     async def handler(connection: AcceptedConnection, request: ReceivedRequest) -> None:
         number = request.message["params"]["arguments"]["number"]

@@ -63,7 +63,7 @@ def no(code: int, message: str = "no") -> Callable[[JSON], JSON]:
 async def met(
     spoken: Revision, replies: Replies | None = None, **options: Any
 ) -> AsyncGenerator[tuple[Client, ScriptedServer]]:
-    """A client that found its way to a server in memory that is written by hand."""
+    """A client that is connected to a scripted server in memory."""
     near, far = connected_pair()
     server = ScriptedServer(far, spoken, replies or {}, ALL_OF_IT)
     far.join(server)

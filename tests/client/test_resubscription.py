@@ -46,12 +46,12 @@ def silence(params: JSON) -> None:
     """It stays open."""
 
 
-def door_of(revision: Revision) -> ScriptedTransport:
+def transport_of(revision: Revision) -> ScriptedTransport:
     return ScriptedTransport(revision, {LISTEN: silence, "resources/subscribe": lambda params: {}})
 
 
 async def agree(transport: ScriptedTransport, times: int = 1, filter: JSON | None = None) -> None:
-    """The one at the door acknowledges the subscription, where it is one."""
+    """The scripted server acknowledges the subscription, if it is one."""
     if transport.revision.change_notifications is ChangeNotifications.LISTEN:
         id = (await transport.server.wait_for(LISTEN, times))["id"]
         told = {"notifications": ALL_OF_IT if filter is None else filter, "_meta": {TAG: id}}
@@ -86,7 +86,7 @@ class Listener:
 async def test_who_listens_is_told_of_everything_after_a_gap_and_goes_on(
     revision: Revision,
 ) -> None:
-    transport = door_of(revision)
+    transport = transport_of(revision)
     async with connected_client(transport) as client:
         listener = Listener(client)
         await agree(transport)
@@ -109,7 +109,7 @@ async def test_who_listens_is_told_of_everything_after_a_gap_and_goes_on(
 async def test_a_call_that_begins_anew_first_does_so_for_who_listens_too(
     revision: Revision,
 ) -> None:
-    transport = door_of(revision)
+    transport = transport_of(revision)
     async with connected_client(transport) as client:
         listener = Listener(client)
         await agree(transport)
@@ -130,7 +130,7 @@ async def test_a_server_that_does_not_come_back_is_given_up(
     revision: Revision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "MAX_TRIES", 3)
-    transport = door_of(revision)
+    transport = transport_of(revision)
     async with connected_client(transport) as client:
         listener = Listener(client)
         await agree(transport)
@@ -143,7 +143,7 @@ async def test_a_server_that_does_not_come_back_is_given_up(
 
 @live
 async def test_a_server_that_refuses_afterwards_is_an_error_at_once() -> None:
-    transport = door_of(NEWEST)
+    transport = transport_of(NEWEST)
     async with connected_client(transport) as client:
         listener = Listener(client)
         await agree(transport)
@@ -163,7 +163,7 @@ async def test_a_subscription_that_never_holds_is_given_up_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(following, "MAX_TRIES", 3)
-    transport = door_of(NEWEST)
+    transport = transport_of(NEWEST)
     async with connected_client(transport) as client:
         listener = Listener(client)
         for times in range(1, 10):
@@ -182,7 +182,7 @@ async def test_a_subscription_that_never_holds_is_given_up_in_the_end(
 @SESSIONS
 @live
 async def test_a_server_that_speaks_another_way_now_ends_what_listened(revision: Revision) -> None:
-    transport = door_of(revision)
+    transport = transport_of(revision)
     async with connected_client(transport) as client:
         listener = Listener(client)
         await agree(transport)
@@ -197,7 +197,7 @@ async def test_a_server_that_speaks_another_way_now_ends_what_listened(revision:
 @pytest.mark.spec("R0820")
 @live
 async def test_what_the_server_does_not_agree_to_tell_is_known() -> None:
-    transport = door_of(NEWEST)
+    transport = transport_of(NEWEST)
     with Records("colonnade.client") as log:
         logging.getLogger("colonnade.client").setLevel(logging.INFO)
         try:
@@ -250,7 +250,7 @@ async def test_a_stream_over_http_that_was_cut_is_opened_again() -> None:
 
 @live
 async def test_who_leaves_does_not_begin_anew_to_say_goodbye() -> None:
-    transport = door_of(NOVEMBER_2025)
+    transport = transport_of(NOVEMBER_2025)
 
     def fall(params: JSON) -> None:
         transport.drop()

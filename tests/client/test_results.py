@@ -26,8 +26,8 @@ def result(
     *texts: str, data: Any = UNSET, returns: Any = None, is_error: bool | None = None
 ) -> ToolResult[Any]:
     content: list[Any] = [t.TextContent(text=text) for text in texts]
-    noun = t.CallToolResult(content=content, structured_content=data, is_error=is_error)
-    return ToolResult("tool", noun, returns)
+    instance = t.CallToolResult(content=content, structured_content=data, is_error=is_error)
+    return ToolResult("tool", instance, returns)
 
 
 @pytest.mark.parametrize("value", [5, "5", None, [1, 2], {"a": 1}, {}, True, {"result": 1, "b": 2}])
@@ -108,17 +108,17 @@ def test_an_error_has_words_and_no_data() -> None:
 
 def test_a_picture_has_no_words_and_no_data() -> None:
     picture = t.ImageContent(data="aGk=", mime_type="image/png")
-    noun = t.CallToolResult(content=[picture], meta={"a": 1})
-    found: ToolResult[Any] = ToolResult("draw", noun)
+    instance = t.CallToolResult(content=[picture], meta={"a": 1})
+    found: ToolResult[Any] = ToolResult("draw", instance)
     assert found.content == [picture]
     assert (found.text, found.data, found.meta) == ("", None, {"a": 1})
 
 
 def test_where_nothing_is_wrapped_an_object_with_a_result_in_it_is_that_object() -> None:
-    noun = t.CallToolResult(content=[], structured_content={"result": {"result": 5}})
+    instance = t.CallToolResult(content=[], structured_content={"result": {"result": 5}})
 
     def read(returns: Any = None) -> Any:
-        return ToolResult[Any]("tool", noun, returns, wrapped=False).data
+        return ToolResult[Any]("tool", instance, returns, wrapped=False).data
 
     assert read() == {"result": {"result": 5}}
     assert read(dict[str, dict[str, int]]) == {"result": {"result": 5}}

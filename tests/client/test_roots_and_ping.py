@@ -139,7 +139,7 @@ async def test_changed_roots_are_announced(revision: str, tmp_path: Path) -> Non
 
 
 @live
-async def test_where_that_is_no_news_it_is_not_told(revision: Revision) -> None:
+async def test_where_that_is_no_change_it_is_not_told(revision: Revision) -> None:
     transport = ScriptedTransport(revision)
     async with connected_client(transport, answers=InputCallbacks(roots=[])) as client:
         await client.roots_changed([])

@@ -253,7 +253,9 @@ async def test_where_the_list_cannot_be_read_a_result_is_there_all_the_same(
 
 @WITH_OUTPUT
 @live
-async def test_a_list_that_news_has_overtaken_promises_nothing(revision: Revision) -> None:
+async def test_a_list_that_a_notification_has_overtaken_promises_nothing(
+    revision: Revision,
+) -> None:
     """Somebody has changed it since: what it said of a tool is not held against the server."""
     transport = ScriptedTransport(revision)
 

@@ -88,7 +88,7 @@ async def test_a_user_who_does_not_want_to_is_not_asked_again(revision: Revision
 
 @pytest.mark.spec("R0605")
 @live
-async def test_a_visit_that_is_not_over_is_waited_for_and_strange_notices_are_ignored(
+async def test_a_url_elicitation_that_is_not_over_is_waited_for_and_strange_notices_are_ignored(
     revision: Revision,
 ) -> None:
     seen: list[str] = []

@@ -155,31 +155,31 @@ def read_run(folder: Path, ended: int) -> ScenarioRun | None:
     return ScenarioRun(ended, checks, said.read_text("utf-8"), complained.read_text("utf-8"))
 
 
-def judge(scenario: str, played: ScenarioRun | None) -> Verdict:
+def judge(scenario: str, run: ScenarioRun | None) -> Verdict:
     """The verdict on a scenario; None is for one that did not run."""
-    if played is None:
+    if run is None:
         return Verdict(scenario, {}, ["did not run"])
     reasons = [
         f"{check.status} {check.id}: {check.error_message or ''}"
-        for check in played.checks
+        for check in run.checks
         if check.status in ("FAILURE", "WARNING")
     ]
-    counts = Counter(check.status for check in played.checks)
+    counts = Counter(check.status for check in run.checks)
     if counts["SKIPPED"] > SKIPPED.get(scenario, 0):
         reasons.append(f"{counts['SKIPPED']} checks were skipped")
-    done = Counter(check.id for check in played.checks if check.status == "SUCCESS")
+    done = Counter(check.id for check in run.checks if check.status == "SUCCESS")
     wanted = CHECKS.get(scenario)
     if wanted is None:
         reasons.append("nobody has said here what is in it")
     for id, times in (wanted or {}).items():
         if done[id] < times:
             reasons.append(f"{id} succeeded {done[id]} times, and {times} are in it")
-    if played.ended:
-        reasons.append(f"the suite ended with {played.ended}")
-    if played.said.strip() != FINISHED:
-        reasons.append(f"the client did not finish: {played.said.strip()}")
-    if played.complained.strip():
-        reasons.append(f"the client complained: {played.complained.strip().splitlines()[-1]}")
+    if run.ended:
+        reasons.append(f"the suite ended with {run.ended}")
+    if run.said.strip() != FINISHED:
+        reasons.append(f"the client did not finish: {run.said.strip()}")
+    if run.complained.strip():
+        reasons.append(f"the client complained: {run.complained.strip().splitlines()[-1]}")
     return Verdict(scenario, counts, [reason[:MAX_REASON_CHARACTERS] for reason in reasons])
 
 

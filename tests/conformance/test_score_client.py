@@ -52,14 +52,14 @@ def succeeded(scenario: str) -> list[Check]:
     ]
 
 
-def played(scenario: str, *more: str) -> ScenarioRun:
+def scenario_run(scenario: str, *more: str) -> ScenarioRun:
     others = [Check(id="other", status=status) for status in more]
     return ScenarioRun(0, [*succeeded(scenario), *others], f"{FINISHED}\n", "")
 
 
 @pytest.mark.parametrize("scenario", CHECKS)
 def test_a_client_that_does_everything_passes(scenario: str) -> None:
-    assert judge(scenario, played(scenario, "INFO")).reasons == []
+    assert judge(scenario, scenario_run(scenario, "INFO")).reasons == []
 
 
 @pytest.mark.parametrize("scenario", CHECKS)
@@ -81,15 +81,17 @@ def test_each_check_that_is_missing_once_is_named(scenario: str) -> None:
 
 @pytest.mark.parametrize("bad", ["FAILURE", "WARNING", "SKIPPED"])
 def test_what_failed_warned_or_was_skipped_fails(bad: str) -> None:
-    assert len(judge("tools_call", played("tools_call", bad)).reasons) == 1
+    assert len(judge("tools_call", scenario_run("tools_call", bad)).reasons) == 1
 
 
 def test_only_the_two_messages_of_a_handshake_may_be_skipped() -> None:
     assert SKIPPED == {"http-standard-headers": 2}
     skips = ("SKIPPED",) * 2
-    assert judge("http-standard-headers", played("http-standard-headers", *skips)).reasons == []
+    assert (
+        judge("http-standard-headers", scenario_run("http-standard-headers", *skips)).reasons == []
+    )
     assert judge(
-        "http-standard-headers", played("http-standard-headers", *skips, "SKIPPED")
+        "http-standard-headers", scenario_run("http-standard-headers", *skips, "SKIPPED")
     ).reasons
 
 
@@ -98,7 +100,7 @@ def test_only_the_two_messages_of_a_handshake_may_be_skipped() -> None:
     [{"ended": 1}, {"said": ""}, {"said": "finished\nnot quite"}, {"complained": "Warning: x"}],
 )
 def test_a_client_that_did_not_end_in_silence_fails(change: dict[str, object]) -> None:
-    fine = played("tools_call")
+    fine = scenario_run("tools_call")
     assert len(judge("tools_call", fine._replace(**change)).reasons) == 1
 
 
@@ -112,7 +114,7 @@ def test_a_folder_without_results_is_no_result(tmp_path: Path) -> None:
     assert read_run(tmp_path, 0) is None
 
 
-def test_every_scenario_that_is_scored_is_played_by_our_client() -> None:
+def test_every_scenario_that_is_scored_is_run_by_our_client() -> None:
     assert SCENARIOS.keys() | AUTH_CHECKS.keys() == CHECKS.keys()
     assert STOPS.keys() | {*EXTENSIONS, *OLDER} < AUTH_CHECKS.keys()
 
@@ -174,7 +176,7 @@ def suite(tmp_path: Path) -> Suite:
     return Suite(tmp_path)
 
 
-def test_all_that_a_revision_requires_is_played_and_the_extensions_beside_it(
+def test_all_that_a_revision_requires_is_run_and_the_extensions_beside_it(
     suite: Suite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert suite.score() == 0

@@ -81,23 +81,23 @@ async def behind(
     )
     try:
         site = await asyncio.wait_for(started, START_S)
-        async with nginx_proxy(site.port, folder, **changed) as front:
-            yield front
+        async with nginx_proxy(site.port, folder, **changed) as proxy:
+            yield proxy
     finally:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
-async def visited(
-    front: NginxProxy, revision: str, patch: pytest.MonkeyPatch, url: str = URL, **options: Any
+async def client_through(
+    nginx: NginxProxy, revision: str, patch: pytest.MonkeyPatch, url: str = URL, **options: Any
 ) -> AsyncGenerator[Client]:
     """A client that knows nothing but the public address."""
-    async with tunnel(front) as proxy:
+    async with tunnel(nginx) as proxy:
         for other in ("https_proxy", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
             patch.delenv(other, raising=False)
         patch.setenv("HTTPS_PROXY", proxy)
-        patch.setenv("SSL_CERT_FILE", str(front.authority.file))
+        patch.setenv("SSL_CERT_FILE", str(nginx.authority.file))
         async with connect(url, revision=revision, **options) as client:
             assert client.revision == revision
             yield client
@@ -116,8 +116,8 @@ def test_every_revision_is_spoken_through_it(
         first = revision == ALL[0].date
         url = f"https://{NAME}/sse" if first else URL
         async with (
-            behind(tmp_path, things) as front,
-            visited(front, revision, monkeypatch, url) as client,
+            behind(tmp_path, things) as proxy,
+            client_through(proxy, revision, monkeypatch, url) as client,
         ):
             assert (await client.call_tool("echo", {"text": "pear"}, returns=int)).data == 4
             read = await client.read_resource("weather://today")
@@ -137,8 +137,8 @@ async def reported(
         begun.set()
 
     async with (
-        behind(folder, things, KEEP_ALIVE_S, **changed) as front,
-        visited(front, revision, patch) as client,
+        behind(folder, things, KEEP_ALIVE_S, **changed) as proxy,
+        client_through(proxy, revision, patch) as client,
     ):
         call = asyncio.create_task(client.call_tool("steps", on_progress=step))
         with contextlib.suppress(TimeoutError):
@@ -168,8 +168,8 @@ def test_a_silent_call_outlives_the_time_out_of_nginx(
     async def test() -> None:
         things = Things()
         async with (
-            behind(tmp_path, things, proxy_read_timeout="2s") as front,
-            visited(front, revision, monkeypatch) as client,
+            behind(tmp_path, things, proxy_read_timeout="2s") as proxy,
+            client_through(proxy, revision, monkeypatch) as client,
         ):
             assert (await client.call_tool("silent", {"seconds": SILENCE_S})).text == "after all"
 
@@ -182,8 +182,8 @@ def test_a_server_that_keeps_nothing_alive_is_given_up(
     async def test() -> None:
         things = Things()
         async with (
-            behind(tmp_path, things, 3600.0, proxy_read_timeout="2s") as front,
-            visited(front, JULY_2026.date, monkeypatch) as client,
+            behind(tmp_path, things, 3600.0, proxy_read_timeout="2s") as proxy,
+            client_through(proxy, JULY_2026.date, monkeypatch) as client,
         ):
             with pytest.raises(ColonnadeError, match="504"):
                 await client.call_tool("silent", {"seconds": SILENCE_S})
@@ -198,8 +198,8 @@ def test_a_question_goes_through_and_its_answer_comes_back(
     async def test() -> None:
         things = Things()
         async with (
-            behind(tmp_path, things) as front,
-            visited(front, revision, monkeypatch, on_elicit=lambda _: "Oslo") as client,
+            behind(tmp_path, things) as proxy,
+            client_through(proxy, revision, monkeypatch, on_elicit=lambda _: "Oslo") as client,
         ):
             assert (await client.call_tool("ask")).text == "Oslo"
 
@@ -213,8 +213,8 @@ def test_whoever_gives_up_is_noticed_by_the_server(
     async def test() -> None:
         things, begun = Things(), asyncio.Event()
         async with (
-            behind(tmp_path, things) as front,
-            visited(front, revision, monkeypatch) as client,
+            behind(tmp_path, things) as proxy,
+            client_through(proxy, revision, monkeypatch) as client,
         ):
             call = asyncio.create_task(
                 client.call_tool("endless", on_progress=lambda *_: begun.set())
@@ -227,12 +227,14 @@ def test_whoever_gives_up_is_noticed_by_the_server(
 
 
 @pytest.mark.parametrize("revision", BOTH)
-def test_news_arrives(revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notification_arrives(
+    revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
         things = Things()
         async with (
-            behind(tmp_path, things) as front,
-            visited(front, revision, monkeypatch) as client,
+            behind(tmp_path, things) as proxy,
+            client_through(proxy, revision, monkeypatch) as client,
             client.listen(resources=["weather://today"]) as changes,
         ):
             things.server.updated("weather://today")
@@ -302,8 +304,8 @@ def posted(host: str, text: str = "pear", **headers: str) -> bytes:
 )
 def test_what_gets_through(request_: bytes, status: int, words: bytes, tmp_path: Path) -> None:
     async def test() -> None:
-        async with behind(tmp_path, Things()) as front:
-            said = await front.said(request_)
+        async with behind(tmp_path, Things()) as proxy:
+            said = await proxy.said(request_)
         assert said.split(b" ", 2)[1] == str(status).encode(), said[:400]
         assert words in said
 
@@ -312,8 +314,8 @@ def test_what_gets_through(request_: bytes, status: int, words: bytes, tmp_path:
 
 def test_plain_http_is_sent_to_tls(tmp_path: Path) -> None:
     async def test() -> None:
-        async with behind(tmp_path, Things()) as front:
-            said = await front.said(posted(NAME), tls=False)
+        async with behind(tmp_path, Things()) as proxy:
+            said = await proxy.said(posted(NAME), tls=False)
         assert said.startswith(b"HTTP/1.1 308 ")
         assert f"Location: {URL}".encode() in said
 
@@ -325,8 +327,8 @@ def test_plain_http_is_sent_to_tls(tmp_path: Path) -> None:
 
 def test_without_its_body_size_nginx_refuses_what_the_server_takes(tmp_path: Path) -> None:
     async def test() -> None:
-        async with behind(tmp_path, Things(), client_max_body_size="1m") as front:
-            said = await front.said(posted(NAME, "a" * (2 * 1024 * 1024)))
+        async with behind(tmp_path, Things(), client_max_body_size="1m") as proxy:
+            said = await proxy.said(posted(NAME, "a" * (2 * 1024 * 1024)))
         assert said.startswith(b"HTTP/1.1 413 ")
         assert b"<html>" in said
 
@@ -339,8 +341,8 @@ def test_without_the_name_nothing_gets_through(tmp_path: Path) -> None:
     async def test() -> None:
         async with behind(
             tmp_path, Things(), KEEP_ALIVE_S, **{"proxy_set_header Host": "$proxy_host"}
-        ) as front:
-            said = await front.said(posted(NAME))
+        ) as proxy:
+            said = await proxy.said(posted(NAME))
         assert said.startswith(b"HTTP/1.1 403 ")
 
     play(test())

@@ -147,14 +147,14 @@ async def _answers(process: "subprocess.Popen[bytes]", port: int) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def tunnel(front: NginxProxy) -> AsyncGenerator[str]:
+async def tunnel(proxy: NginxProxy) -> AsyncGenerator[str]:
     """A proxy that leads whoever asks for the public name to nginx here; its address."""
     pipes: set[asyncio.Task[None]] = set()
 
     async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(f"CONNECT {NAME}:443 ".encode()), head
-        there, back = await asyncio.open_connection("127.0.0.1", front.tls)
+        there, back = await asyncio.open_connection("127.0.0.1", proxy.tls)
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         both = [asyncio.create_task(_pipe(reader, back)), asyncio.create_task(_pipe(there, writer))]
         pipes.update(both)

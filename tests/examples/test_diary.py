@@ -54,5 +54,5 @@ async def test_each_person_has_a_diary_and_only_who_may_write_writes() -> None:
         refused = await call("bob", "diary:read", "write", entry="x")
         assert refused.status == 403
         assert challenge(refused)[1]["scope"] == "diary:read diary:write"
-        async with Bearer(port, None) as stranger:
-            assert (await stranger.modern("tools/list")).status == 401
+        async with Bearer(port, None) as unknown:
+            assert (await unknown.modern("tools/list")).status == 401

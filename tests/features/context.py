@@ -148,7 +148,7 @@ async def caller(revision: Revision) -> Verdict:
         name = ctx.client.name if ctx.client is not None else None
         return f"{ctx.principal} {name} {ctx.capabilities.roots is not None} {ctx.revision}"
 
-    info = {"name": "talk", "version": "1"}
+    info = {"name": "client", "version": "1"}
     meta = {} if revision.handshake else {"io.modelcontextprotocol/clientInfo": info}
     async with raw_client(server, revision, principal="ann", meta=meta) as client:
         assert await client.text("who") == f"ann talk True {revision.date}"

@@ -1,6 +1,6 @@
 """HTTP clients on real sockets, one per revision.
 
-    async with website(server) as port, visitor(port, revision) as client:
+    async with serving(server) as port, http_client(port, revision) as client:
         result = await client.call("forecast", city="Oslo")
 
 2024-11-05 has one SSE stream and POST requests beside it; revisions with sessions have POST requests

@@ -1,7 +1,7 @@
 """Input requests in handlers of every form: the same code as a request or an `input_required` result.
 
 Sampling is used here, because every revision has it; the response is the prompt in brackets, so that
-a response to another request is noticed. Elicitation is in `asking`.
+a response to another request is noticed. Elicitation is in `input_requests`.
 """
 
 import asyncio

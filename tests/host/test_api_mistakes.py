@@ -58,13 +58,13 @@ def test_an_option_of_run_that_is_none_is_refused_with_the_one_that_is_near(
     name: str, words: str
 ) -> None:
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         options: Any = {name: 1}
         async with Host({"hello": hello()}) as host:
             with pytest.raises(TypeError, match=re.escape(words)):
                 await host.run(lambda messages, tools: "done", "Hello.", **options)
 
-    play()
+    exercise()
 
 
 def test_help_shows_every_option_of_run() -> None:
@@ -160,7 +160,7 @@ async def honest(request: RequestContext, handler: Handler) -> ProtocolType:
 @pytest.mark.parametrize("middleware", [forgetful, hasty])
 def test_a_middleware_that_returns_no_result_is_named(middleware: Any) -> None:
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         async with Host({"hello": hello()}, middleware=[honest, middleware]) as host:
             with pytest.raises(
                 LocalProtocolError, match=f"the middleware {middleware.__name__} returned no result"
@@ -171,7 +171,7 @@ def test_a_middleware_that_returns_no_result_is_named(middleware: Any) -> None:
             ):
                 await host.call_tool("hello__greet")
 
-    play()
+    exercise()
 
 
 @live

@@ -1,4 +1,4 @@
-"""Mistakes in files of servers, and what is said about them: file, line, column, key, and words.
+"""Error messages for mistakes in configuration files: file, line, column, key, and the problem.
 
     pytest tests/host/test_error_messages.py --rewrite-transcripts
 
@@ -17,9 +17,9 @@ from host.configured import Place
 
 GOLDEN = Path(__file__).with_name("mistakes.md")
 HEAD = """\
-# Mistakes in files of servers, and what is said about them
+# Mistakes in configuration files and their error messages
 
-Written by `test_mistakes.py`, and read by a person. Every line says where: file, line, column, key.
+Written by `test_error_messages.py`, and reviewed. Every line says where: file, line, column, key.
 A server with a mistake is not used, and the others are.
 """
 CANARY = "canary-value"
@@ -35,26 +35,28 @@ class Mistake(NamedTuple):
 
 MISTAKES = [
     Mistake(
-        "A comma at the end",
+        "A trailing comma",
         "claude_desktop_config.json",
         '{"mcpServers": {\n  "a": {"command": "run"},\n}}',
     ),
-    Mistake("A comment where none may be", ".mcp.json", '{\n  // mine\n  "mcpServers": {}\n}'),
+    Mistake("A comment in plain JSON", ".mcp.json", '{\n  // mine\n  "mcpServers": {}\n}'),
     Mistake(
-        "A comma that is missing",
+        "A missing comma",
         ".vscode/mcp.json",
         '{"servers": {\n  "a": {"command": "run"}\n  "b": {"command": "run"}\n}}',
     ),
-    Mistake("A text without an end", "mcp.json", '{"mcpServers": {\n  "a": {"command": "run}\n}}'),
-    Mistake("An end that is missing", "mcp.json", '{"mcpServers": {"a": {"command": "run"}'),
-    Mistake("TOML that is none", ".codex/config.toml", "[mcp_servers.a]\ncommand = run\n"),
+    Mistake("An unterminated string", "mcp.json", '{"mcpServers": {\n  "a": {"command": "run}\n}}'),
+    Mistake("A missing bracket", "mcp.json", '{"mcpServers": {"a": {"command": "run"}'),
+    Mistake("Invalid TOML", ".codex/config.toml", "[mcp_servers.a]\ncommand = run\n"),
     Mistake(
-        "A key twice in TOML", "colonnade.toml", '[servers.a]\ncommand = "run"\ncommand = "walk"\n'
+        "A duplicate key in TOML",
+        "colonnade.toml",
+        '[servers.a]\ncommand = "run"\ncommand = "walk"\n',
     ),
-    Mistake("A file that is no text", "mcp.json", "\udcff\udcfe"),
-    Mistake("A file with something else in it", "mcp.json", '{"name": "package"}'),
-    Mistake("A list instead of an object", "mcp.json", '["mcpServers"]'),
-    Mistake("Servers as a list", "mcp.json", '{"mcpServers": [{"name": "a", "command": "run"}]}'),
+    Mistake("A file that is not UTF-8", "mcp.json", "\udcff\udcfe"),
+    Mistake("A file without servers", "mcp.json", '{"name": "package"}'),
+    Mistake("An array instead of an object", "mcp.json", '["mcpServers"]'),
+    Mistake("Servers as an array", "mcp.json", '{"mcpServers": [{"name": "a", "command": "run"}]}'),
     Mistake(
         "The key of another program",
         ".vscode/mcp.json",
@@ -63,23 +65,23 @@ MISTAKES = [
     Mistake(
         "The key of VS Code elsewhere", ".cursor/mcp.json", '{"servers": {"a": {"command": "run"}}}'
     ),
-    Mistake("A server that is none", "mcp.json", '{"mcpServers": {"a": "run --now"}}'),
+    Mistake("A server that is not an object", "mcp.json", '{"mcpServers": {"a": "run --now"}}'),
     Mistake(
         "Neither a command nor a url", ".mcp.json", '{"mcpServers": {\n  "a": {"args": ["x"]}\n}}'
     ),
     Mistake(
-        "Both",
+        "Both a command and a url",
         "mcp.json",
         '{"mcpServers": {"a": {\n  "command": "run",\n  "url": "https://example.com"\n}}}',
     ),
     Mistake(
-        "A whole line as the command",
+        "A whole command line as the command",
         "mcp.json",
         '{"mcpServers": {"a": {"command": ["uvx", "server"]}}}',
     ),
     Mistake("An empty command", "mcp.json", '{"mcpServers": {"a": {"command": " "}}}'),
     Mistake(
-        "Arguments as one text",
+        "Arguments as one string",
         "mcp.json",
         '{"mcpServers": {"a": {"command": "run", "args": "--port 80"}}}',
     ),
@@ -89,65 +91,67 @@ MISTAKES = [
         '{"mcpServers": {"a": {"command": "run", "args": ["--port", 80]}}}',
     ),
     Mistake(
-        "A number as a variable",
+        "A number as an environment variable",
         ".mcp.json",
         '{"mcpServers": {"a": {"command": "run", "env": {"PORT": 80}}}}',
     ),
     Mistake(
-        "Variables as a list",
+        "Environment variables as an array",
         "mcp.json",
         '{"mcpServers": {"a": {"command": "run", "env": ["A=canary-value"]}}}',
     ),
     Mistake(
-        "A name that no variable has",
+        "An invalid name of an environment variable",
         "mcp.json",
         '{"mcpServers": {"a": {"command": "run", "env": {"A=B": "canary-value"}}}}',
     ),
     Mistake(
-        "A type that there is not",
+        "An unknown type",
         "mcp.json",
         '{"mcpServers": {"a": {"type": "websocket", "url": "https://example.com"}}}',
     ),
     Mistake(
-        "A type that does not fit",
+        "A type that contradicts the keys",
         "mcp.json",
         '{"mcpServers": {"a": {"type": "stdio", "url": "https://example.com"}, "b": {"type": "http", "command": "run"}}}',
     ),
     Mistake(
-        "An address without its beginning",
+        "A URL without its scheme",
         "mcp.json",
         '{"mcpServers": {"a": {"url": "example.com/mcp"}}}',
     ),
     Mistake(
-        "An address of another kind",
+        "A URL with another scheme",
         ".vscode/mcp.json",
         '{"servers": {"a": {"url": "unix:///run/a.sock"}}}',
     ),
     Mistake(
-        "An address for Claude Desktop",
+        "A URL for Claude Desktop",
         "claude_desktop_config.json",
         '{"mcpServers": {"a": {"url": "https://example.com"}}}',
     ),
     Mistake(
-        "A key of another server's kind",
+        "A key of another type of server",
         "mcp.json",
         '{"mcpServers": {"a": {"url": "https://example.com", "args": ["x"]}}}',
     ),
     Mistake(
-        "Unknown keys, with what was meant",
+        "Unknown keys, with suggestions",
         "mcp.json",
         '{"mcpServers": {"a": {"command": "run", "arguments": [], "enviroment": {}, "disabled": true, "autoApprove": []}}}',
     ),
     Mistake(
-        "A key twice", "mcp.json", '{"mcpServers": {"a": {"command": "run",\n "command": "walk"}}}'
+        "A duplicate key",
+        "mcp.json",
+        '{"mcpServers": {"a": {"command": "run",\n "command": "walk"}}}',
     ),
     Mistake(
-        "A server twice",
+        "A duplicate server",
         "mcp.json",
         '{"mcpServers": {"a": {"command": "run"},\n "a": {"command": "walk"},\n "b": {"command": "run"}}}',
     ),
     Mistake(
-        "A variable twice",
+        "A duplicate environment variable",
         "mcp.json",
         '{"mcpServers": {"a": {"command": "run", "env": {"A": "1",\n "A": "2"}}}}',
     ),
@@ -167,32 +171,32 @@ MISTAKES = [
         '{"mcpServers": {"a": {"command": "run", "args": ["${SET}"]}}}',
     ),
     Mistake(
-        "An input that there is not",
+        "An unknown input",
         ".vscode/mcp.json",
         '{"inputs": [{"id": "key", "type": "promptString"}], "servers": {"a": {"command": "run", "args": ["${input:kye}"]}}}',
     ),
     Mistake(
-        "Inputs that are none",
+        "Invalid inputs",
         ".vscode/mcp.json",
         '{"inputs": [\n {"id": "a"},\n {"type": "promptString"},\n {"id": "b", "type": "command", "command": "x"},\n {"id": "c", "type": "pickString"},\n 5], "servers": {}}',
     ),
     Mistake(
-        "A file of variables that is not there",
+        "A missing env file",
         ".vscode/mcp.json",
         '{"servers": {"a": {"command": "run", "envFile": "${workspaceFolder}/.env"}}}',
     ),
     Mistake(
-        "A line in it that is none",
+        "An invalid line in an env file",
         ".vscode/mcp.json",
         '{"servers": {"a": {"command": "run", "envFile": "${workspaceFolder}/odd.env"}}}',
     ),
     Mistake(
-        "A login that is none",
+        "An invalid login",
         ".mcp.json",
         '{"mcpServers": {"a": {"type": "http", "url": "https://example.com", "oauth": {"clientId": 5, "callbackPort": 99999, "scopes": [1], "other": 1}}}}',
     ),
     Mistake(
-        "Times of Codex",
+        "Timeouts of Codex",
         ".codex/config.toml",
         '[mcp_servers.a]\ncommand = "run"\nstartup_timeout_sec = -1\ntool_timeout_sec = "60"\nenabled = "yes"\n',
     ),
@@ -202,25 +206,25 @@ MISTAKES = [
         '[mcp_servers.a]\nurl = "https://example.com"\nheaders = { A = "canary-value" }\nhttp_headers = { B = 1 }\n',
     ),
     Mistake(
-        "Settings of ours",
+        "Settings of Colonnade",
         "colonnade.toml",
         '[servers.a]\ncommand = "run"\ntimeout_s = 0\nidle_s = "never"\nsharing = "everybody"\nmax_sessions = 1.5\nrevision = "2024-01-01"\nonly = "read_*"\nsampling = 1\naliases = ["x"]\ntimout_s = 5\n',
     ),
     Mistake(
-        "References of ours",
+        "References of Colonnade",
         "colonnade.toml",
         '[servers.a]\ncommand = "run"\n[servers.a.env]\nA = "${TOKEN}"\nB = "${keyring:only-one-part}"\nC = "${file:not-there}"\nD = "${env:NOBODY_SET_THIS}"\nE = "${oops"\nF = { command = "op read canary-value" }\nG = { run = ["x"] }\n',
     ),
     Mistake(
-        "Tables of ours",
+        "Tables of Colonnade",
         "colonnade.toml",
         'include = "a.json"\n[server.a]\ncommand = "run"\n[defaults]\nnamespace = "x"\ncommand = "run"\n',
     ),
     Mistake(
-        "A file that is included and not there", "colonnade.toml", 'include = ["not-there.json"]\n'
+        "An included file that does not exist", "colonnade.toml", 'include = ["not-there.json"]\n'
     ),
     Mistake(
-        "Settings for a server that there is not",
+        "Settings for an unknown server",
         "colonnade.toml",
         "[servers.gti]\ntimeout_s = 5\n",
     ),

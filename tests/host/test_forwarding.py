@@ -74,7 +74,7 @@ def recorded() -> Recorded:
 @pytest.mark.parametrize("revision", [OLD, NEW])
 def test_trace_context_passes_and_what_belongs_to_a_hop_is_made_anew(revision: str) -> None:
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         server = recorded()
         heard: list[Any] = []
         async with Host({"s": entry_of("s", server, Settings(revision=revision))}) as host:
@@ -88,11 +88,11 @@ def test_trace_context_passes_and_what_belongs_to_a_hop_is_made_anew(revision: s
                 "progressToken": "forged",
             }
             result = await host.call_tool(
-                "s__work", meta=mine, on_progress=lambda *news: heard.append(news)
+                "s__work", meta=mine, on_progress=lambda *change: heard.append(change)
             )
             assert result.text == "worked"
             assert not any("modelcontextprotocol" in key for key in result.meta)
-        assert [news[2] for news in heard] == ["half", "done"]
+        assert [change[2] for change in heard] == ["half", "done"]
         (params,) = server.params
         assert params["name"] == "work"
         meta = params["_meta"]
@@ -105,19 +105,19 @@ def test_trace_context_passes_and_what_belongs_to_a_hop_is_made_anew(revision: s
         assert version == (revision if revision == NEW else None)
         assert "io.modelcontextprotocol/logLevel" not in meta
 
-    play()
+    exercise()
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])
 def test_a_log_reaches_who_called_and_nobody_else(revision: str) -> None:
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         async with Host({"s": entry_of("s", recorded(), Settings(revision=revision))}) as host:
             ada: list[Any] = []
             await host.call_tool("s__work", caller="ada", on_log=ada.append)
             assert [said.data for said in ada] == ["working"]
 
-    play()
+    exercise()
 
 
 @live
@@ -134,7 +134,7 @@ async def test_a_call_ends_after_the_time_it_was_given_and_is_given_up_with_its_
 
 
 @live
-async def test_layers_are_around_everything_and_what_they_refuse_never_reaches_a_server() -> None:
+async def test_middleware_is_around_everything_and_what_it_refuses_never_reaches_a_server() -> None:
     server = recorded()
     seen: list[tuple[str, Any, str]] = []
 
@@ -167,7 +167,7 @@ async def test_layers_are_around_everything_and_what_they_refuse_never_reaches_a
 
 
 @live
-async def test_a_layer_may_change_what_is_said_of_a_tool() -> None:
+async def test_middleware_may_change_the_description_of_a_tool() -> None:
     async def louder(request: RequestContext, handler: Handler) -> t.ProtocolType:
         result = await handler(request)
         if not isinstance(result, t.ListToolsResult):
@@ -206,7 +206,7 @@ def stocked() -> Server:
 @pytest.mark.parametrize("revision", [OLD, "2025-11-25", NEW])
 def test_middleware_that_wraps_a_turn_changes_nothing_that_a_program_sees(revision: str) -> None:
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         for middleware in ([], [wrapping], [wrapping, wrapping]):
             entries = {
                 key: entry_of(key, stocked(), Settings(revision=revision)) for key in ("a", "b")
@@ -227,7 +227,7 @@ def test_middleware_that_wraps_a_turn_changes_nothing_that_a_program_sees(revisi
                 with pytest.raises(TimedOut):
                     await host.call_tool("a__rest", timeout_s=0.05)
 
-    play()
+    exercise()
 
 
 @live
@@ -275,11 +275,11 @@ async def test_models_are_told_of_all_tools_and_what_they_call_leads_back() -> N
 @pytest.mark.parametrize("revision", [OLD, NEW])
 def test_a_value_is_plain_also_where_its_revision_wraps_it(revision: str) -> None:
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         async with Host({"s": entry_of("s", recorded(), Settings(revision=revision))}) as host:
             assert (await host.call_tool("s__number", returns=int)).data == 5
 
-    play()
+    exercise()
 
 
 class Front(Server):
@@ -304,7 +304,7 @@ def _nothing() -> None: ...
 @pytest.mark.parametrize("before", [OLD, NEW])
 def test_a_stranger_who_connects_comes_through_the_same_handler(before: str, behind: str) -> None:
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         server, heard, logged = recorded(), list[Any](), list[Any]()
         entry = entry_of("s", server, Settings(revision=behind))
         async with (
@@ -317,7 +317,7 @@ def test_a_stranger_who_connects_comes_through_the_same_handler(before: str, beh
                 "s__number",
             ]
             result = await client.call_tool(
-                "s__work", on_progress=lambda *news: heard.append(news[2])
+                "s__work", on_progress=lambda *change: heard.append(change[2])
             )
             assert result.text == "worked"
             await client.wait_for_callbacks()
@@ -326,7 +326,7 @@ def test_a_stranger_who_connects_comes_through_the_same_handler(before: str, beh
             assert info["name"] == "front"
             assert (await client.call_tool("s__number")).text == "5"
 
-    play()
+    exercise()
 
 
 @live

@@ -143,7 +143,7 @@ async def test_progress_reaches_who_called() -> None:
     heard: list[Any] = []
     async with Host({"w": weather()}) as host:
         result = await host.call_tool(
-            "w__walk", on_progress=lambda *news: heard.append(news), returns=int
+            "w__walk", on_progress=lambda *change: heard.append(change), returns=int
         )
         assert result.data == 7
         assert heard == [(1, 2, "half"), (2, 2, "done")]

@@ -127,14 +127,14 @@ def test_a_question_says_who_asks_for_which_call(revision: str) -> None:
         return "12A" if question.kind == "elicit" else "I have thought."
 
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         settings = Settings(revision=revision, sampling=True)
         entry = entry_of("desk", asking(), settings)
         async with Host({"desk": entry}, on_input_request=on_input_request) as host:
             await host.call_tool("desk__book", {"who": "Ada"}, caller="ada")
             assert (await host.call_tool("desk__think")).text == "I have thought."
 
-    play()
+    exercise()
     book, think = asked
     assert (book.server, book.kind, told(book)) == ("desk", "elicit", "Which seat for Ada?")
     assert book.calls[0][:3] == ("desk__book", {"who": "Ada"}, "ada")
@@ -144,13 +144,13 @@ def test_a_question_says_who_asks_for_which_call(revision: str) -> None:
 @pytest.mark.parametrize("revision", [OLD, NEW])
 def test_with_nobody_to_ask_everything_is_refused_at_once(revision: str) -> None:
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         settings = Settings(revision=revision, sampling=True)
         async with Host({"desk": entry_of("desk", asking(), settings)}) as host:
             assert await refused(host, "desk__book", {"who": "Ada"})
             assert await refused(host, "desk__think")
 
-    play()
+    exercise()
 
 
 @live
@@ -188,14 +188,14 @@ async def test_who_gave_nobody_to_ask_is_told_so_by_a_prompt_of_an_older_server_
 @pytest.mark.parametrize("middleware", [(), (wrapping,)])
 def test_the_remedy_is_told_whatever_middleware_passes_on(middleware: Sequence[Middleware]) -> None:
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         entry = entry_of("desk", asking(), Settings(revision=NEW))
         async with Host({"desk": entry}, middleware=middleware) as host:
             with pytest.raises(RemoteError, match=r"pass Host\(on_input_request=…\)") as raised:
                 await host.call_tool("desk__book", {"who": "Ada"})
             assert raised.value.server == "desk"
 
-    play()
+    exercise()
 
 
 @pytest.mark.parametrize("data", [None, "elicitation", {"requiredCapabilities": ["elicitation"]}])
@@ -204,7 +204,7 @@ def test_capabilities_are_not_guessed_from_the_message_of_an_error(data: Any) ->
     passed on as the server wrote it."""
 
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         server = Server("prose")
         words = "this needs elicitation, which the client does not support"
 
@@ -218,7 +218,7 @@ def test_capabilities_are_not_guessed_from_the_message_of_an_error(data: Any) ->
                 await host.get_prompt("desk__plan")
             assert (raised.value.message, raised.value.server) == (words, "desk")
 
-    play()
+    exercise()
 
 
 async def refused(host: Host, tool: str, arguments: dict[str, Any] | None = None) -> bool:
@@ -232,12 +232,12 @@ async def refused(host: Host, tool: str, arguments: dict[str, Any] | None = None
 @pytest.mark.parametrize("revision", [OLD, NEW])
 def test_a_model_is_asked_only_for_a_server_that_may(revision: str) -> None:
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         entry = entry_of("desk", asking(), Settings(revision=revision))
         async with Host({"desk": entry}, on_input_request=lambda _: "words") as host:
             assert await refused(host, "desk__think")
 
-    play()
+    exercise()
 
 
 @live
@@ -265,7 +265,7 @@ def test_a_handler_that_fails_has_refused_and_nothing_else_happens(revision: str
         raise KeyError("a secret of this program")
 
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         entry = entry_of("desk", asking(), Settings(revision=revision, sampling=True))
         with Records("colonnade.host", "colonnade.client"):
             async with Host({"desk": entry}, on_input_request=on_input_request) as host:
@@ -275,7 +275,7 @@ def test_a_handler_that_fails_has_refused_and_nothing_else_happens(revision: str
                 assert await refused(host, "desk__think")
                 assert await refused(host, "desk__book", {"who": "Bob"})
 
-    play()
+    exercise()
 
 
 @pytest.mark.spec("R0363")
@@ -287,7 +287,7 @@ def test_a_person_may_say_no_or_go_away(revision: str) -> None:
         raise Declined("no")
 
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         entry = entry_of("desk", asking(), Settings(revision=revision, sampling=True))
         async with Host({"desk": entry}, on_input_request=on_input_request) as host:
             result = await host.call_tool("desk__book", {"who": "Ada"})
@@ -298,7 +298,7 @@ def test_a_person_may_say_no_or_go_away(revision: str) -> None:
             assert "cancelled the request" in result.text
             assert await refused(host, "desk__think")
 
-    play()
+    exercise()
 
 
 @live

@@ -120,10 +120,10 @@ def test_a_server_sees_nothing_of_another(tmp_path: Path, monkeypatch: pytest.Mo
     seen: Any = {}
 
     @live_for(600)
-    async def play() -> None:
+    async def exercise() -> None:
         seen.update(await everything(tmp_path))
 
-    play()
+    exercise()
     for key, bytes_seen in seen.items():
         assert secret_of(key).encode() in bytes_seen  # or nothing was written down
         assert b"canary-of-the-host" not in bytes_seen

@@ -191,7 +191,7 @@ async def test_a_server_that_comes_late_is_told_of_and_is_no_problem_any_more(
 @pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
 def test_a_list_is_kept_until_its_server_says_that_it_has_changed(revision: str) -> None:
     @live
-    async def play() -> None:
+    async def exercise() -> None:
         server = counted()
         told: list[ListChanges] = []
         entry = entry_of("c", server, Settings(revision=revision))
@@ -219,7 +219,7 @@ def test_a_list_is_kept_until_its_server_says_that_it_has_changed(revision: str)
             assert server.listed == 3
             assert len(told) == 1
 
-    play()
+    exercise()
 
 
 async def settled() -> None:

@@ -188,7 +188,7 @@ async def test_among_a_thousand_servers_an_error_is_still_a_sentence() -> None:
 
 
 @live
-async def test_what_several_callers_saw_before_it_was_mended_is_told_no_more(
+async def test_what_several_callers_saw_before_it_was_fixed_is_told_no_more(
     tmp_path: Path,
 ) -> None:
     mended = tmp_path / "mended"

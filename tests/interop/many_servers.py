@@ -1,7 +1,7 @@
 """Many servers in one host: those that we did not write, ours, and some that are broken.
 
 Rules: real processes and sockets, each server in a folder of its own. A call that fails does not
-end the stay; it is a failure of it. Nothing that was started outlives the stay.
+end the run; it is a failure of it. Nothing that was started outlives the run.
 """
 
 import asyncio
@@ -130,7 +130,7 @@ def unlisted(run: HostRun) -> dict[str, str]:
     """Servers that could not be listed, but for those that cannot be."""
     strange = {key: words for key, words in run.problems.items() if key not in BROKEN}
     for key in BROKEN.keys() & set(run.keys) - run.problems.keys():
-        strange[key] = "it is broken, and nobody says so"
+        strange[key] = "it is broken, and not reported"
     return strange
 
 

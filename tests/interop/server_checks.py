@@ -1,7 +1,7 @@
 """What our client must see at a server of tests/interop/servers, whichever SDK it is made with.
 
-Rules: one check for a scene, for every SDK, transport and era; where an SDK or a revision has no
-such thing, `absent` says why. A check makes real calls, and raises `AssertionError`.
+Rules: one check by name, for every SDK, transport and era; if an SDK or a revision has no such
+thing, `absent` says why. A check makes real calls, and raises `AssertionError`.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ AT_ONCE = 20
 ALONGSIDE = {"progress", "logging", "cancel"}
 SESSION = {"news of a list", "news of a resource", "cancel"}
 QUESTIONS = {"elicit", "sample", "roots"}
-# Tools that only one scene calls.
+# Tools that only one check calls.
 CALLED_IN = {
     "touch": "news of a resource",
     "drop": "reconnect",
@@ -59,7 +59,7 @@ CALLED_IN = {
 
 
 def absent(name: str, server: ThirdPartyServer, revision: Revision, transport: str) -> str | None:
-    """Why there is nothing to see of a scene here, if there is not."""
+    """Why a check cannot be made here, if it cannot."""
     if name == "news of a resource":
         if server is FASTMCP:
             return "FastMCP has no subscriptions to resources"
@@ -81,7 +81,7 @@ def absent(name: str, server: ThirdPartyServer, revision: Revision, transport: s
 
 
 def check(name: str) -> Callable[[Check], Check]:
-    """The name of a scene."""
+    """Add a check by its name."""
 
     def kept(check: Check) -> Check:
         CHECKS[name] = check
@@ -91,7 +91,7 @@ def check(name: str) -> Callable[[Check], Check]:
 
 
 async def plan(run: ServerRun) -> None:
-    """Every scene that there is, one after the other, and then: was every tool called?"""
+    """Every check, one after the other, and then: was every tool called?"""
     for name, check in CHECKS.items():
         why = absent(name, run.server, run.revision, run.transport)
         if why is not None:

@@ -1,4 +1,4 @@
-"""A visit to a server that we did not write: our client lists all, calls all, and keeps count.
+"""A run of our client against a third-party server: it lists all, calls all, and keeps count.
 
 Rules: every tool that is listed is called, or named with the reason why not. Every wait ends. A
 call that fails does not end the visit; it is a failure of it.

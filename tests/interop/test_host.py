@@ -30,7 +30,7 @@ from interop.many_servers import (
 from interop.third_party_servers import GIT, MCP_1, MCP_2, TIME
 
 SAFE = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
-GUESTS = (
+HOSTED = (
     HostedServer("time", TIME),
     HostedServer("git", GIT),
     HostedServer("sdk", MCP_2, "http"),
@@ -45,7 +45,7 @@ SEARCH = "what time is it in another timezone"
 @cache
 def published_run() -> HostRun:
     """One run, for all the tests that look at it."""
-    with TemporaryDirectory() as name, hosted_targets(GUESTS, Path(name).resolve()) as targets:
+    with TemporaryDirectory() as name, hosted_targets(HOSTED, Path(name).resolve()) as targets:
         calls = [
             Call("weather__forecast", {"city": "Oslo", "days": 1}, "Oslo"),
             Call("notes__write", {"name": "new", "text": "Hello"}, "notes://new"),
@@ -134,5 +134,5 @@ def test_one_failure_in_the_host_is_the_exit_code_of_the_table(
 
 
 def test_a_broken_server_that_nobody_reports_is_a_failure() -> None:
-    assert unlisted(HostRun(["ends"])) == {"ends": "it is broken, and nobody says so"}
+    assert unlisted(HostRun(["ends"])) == {"ends": "it is broken, and not reported"}
     assert unlisted(HostRun(["git"], problems={"git": "why"})) == {"git": "why"}

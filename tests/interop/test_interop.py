@@ -55,7 +55,7 @@ def test_the_official_client_sees_what_it_should(
 
 
 @WAYS
-def test_no_scenario_is_played_that_nobody_checks(era: Revision, transport: str) -> None:
+def test_no_scenario_is_run_without_a_check(era: Revision, transport: str) -> None:
     assert run_driver(MCP_2, era, transport).lines.keys() <= CHECKS.keys()
 
 
@@ -95,7 +95,7 @@ def test_a_counterpart_whose_tools_are_missing_is_skipped_and_named(
     assert main("cobol") == 1
 
 
-def test_what_an_sdk_cannot_play_is_left_out_with_the_reason() -> None:
+def test_what_an_sdk_cannot_run_is_left_out_with_the_reason() -> None:
     url = "Rust 3.8.0: it demands an elicitationId, which 2026-07-28 has no more"
     assert RUST.absent("elicit, url", JULY_2026, "stdio") == url
     assert RUST.absent("elicit, url", NOVEMBER_2025, "stdio") is None

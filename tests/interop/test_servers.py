@@ -135,7 +135,7 @@ def test_the_data_of_a_scalar_tool_is_the_plain_value(
 # ---------------------------------------------------------------- the runs themselves
 
 
-def test_what_fails_is_named_and_the_visit_goes_on(tmp_path: Path) -> None:
+def test_what_fails_is_named_and_the_run_goes_on(tmp_path: Path) -> None:
     async def wrong() -> None:
         raise AssertionError("not so")
 

@@ -1,8 +1,8 @@
 """Servers that we did not write: how each is installed, started and reached.
 
 Rules: each lives in an environment of its own that `scripts/_peers` makes; nothing of it is
-imported here. Whatever was started over HTTP is ended before its visit is over; a child of stdio is
-the client's own to end.
+imported here. A server that was started over HTTP is stopped when its run is over; a child of stdio
+is stopped by the client.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
 from interop.peers import HERE, START_S, STOP_S, counterpart, installed, missing_tool
 
 SERVERS = HERE / "servers"
-# What a stranger needs before it can be visited: a folder, a repository. It says with what to start.
+# Prepares what a server needs, such as a folder or a repository; returns its arguments.
 Arranged = Callable[[Path], list[str]]
 
 
@@ -31,7 +31,7 @@ def node() -> str:
 
 
 def nothing(folder: Path) -> list[str]:
-    """A stranger that needs nothing."""
+    """For a server that needs nothing."""
     return []
 
 

@@ -222,7 +222,7 @@ def test_choices_that_were_typed_are_a_list_again() -> None:
     assert split_selections(asked, kept) == kept
 
 
-def test_a_visit_goes_to_a_host_on_the_web() -> None:
+def test_a_url_elicitation_goes_to_a_host_on_the_web() -> None:
     for good in ("https://example.com", "http://127.0.0.1:8080/a", "https://ünicode.example/ö"):
         assert is_url(good)
     for bad in (

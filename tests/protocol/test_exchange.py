@@ -334,8 +334,8 @@ def test_a_reserved_key_that_we_do_not_know_may_hold_anything(revision: Revision
 
 
 def test_data_of_an_error_fits_the_revision(revision: Revision) -> None:
-    noun = t.Tool(name="n", input_schema={"type": "object"}, title="N")
-    error = decoded(running(revision).fail(Fault(FaultKind.INTERNAL, "no", noun)))["error"]
+    instance = t.Tool(name="n", input_schema={"type": "object"}, title="N")
+    error = decoded(running(revision).fail(Fault(FaultKind.INTERNAL, "no", instance)))["error"]
     titled = {"title": "N"} if revision.knows("2025-06-18", None) else {}
     assert error["data"].items() >= titled.items()
     assert ("title" in error["data"]) is bool(titled)

@@ -46,12 +46,16 @@ def test_a_result_type_is_one_of_the_core_or_of_a_declared_extension(revision: R
     task = {"resultType": "task", "taskId": "t1", "status": "working", "ttlMs": None}
     task |= {"createdAt": "x", "lastUpdatedAt": "y"}
     declared = frozenset({t.TASKS_EXTENSION_ID})
-    assert isinstance(outcome(CALL_TOOL, revision, task, ours=declared), t.ExtCreateTaskResult)
+    assert isinstance(
+        outcome(CALL_TOOL, revision, task, own_extensions=declared), t.ExtCreateTaskResult
+    )
     with pytest.raises(Fault, match="not recognised"):
         outcome(CALL_TOOL, revision, task)
     for kind in ("", "Complete", "partial", 7, ["complete"], {}, True):
         with pytest.raises(Fault, match="not recognised"):
-            outcome(CALL_TOOL, revision, {"resultType": kind, "content": []}, ours=declared)
+            outcome(
+                CALL_TOOL, revision, {"resultType": kind, "content": []}, own_extensions=declared
+            )
 
 
 def test_where_results_have_no_type_a_member_of_that_name_means_nothing(revision: Revision) -> None:
@@ -134,18 +138,20 @@ def test_each_result_without_a_type_is_complete_and_one_of_an_unknown_type_is_no
         row = revision.method(name, DECLARED)
         assert row is not None
         assert row.result is not None
-        bare = outcome(row, revision, SMALLEST[name], ours=DECLARED)
+        bare = outcome(row, revision, SMALLEST[name], own_extensions=DECLARED)
         assert type(bare) is row.result
         complete = outcome(row, revision, SMALLEST[name] | {"resultType": "complete"})
         assert type(complete) is row.result
         for older in (older for older in ALL if not older.typed_results):
             before = older.methods.get(name)
             if before is not None and before.result is row.result:
-                found = outcome(before, older, SMALLEST[name], ours=DECLARED)
+                found = outcome(before, older, SMALLEST[name], own_extensions=DECLARED)
                 assert type(found) is row.result
         for kind in ("done", "", 1):
             with pytest.raises(Fault, match="not recognised"):
-                outcome(row, revision, SMALLEST[name] | {"resultType": kind}, ours=DECLARED)
+                outcome(
+                    row, revision, SMALLEST[name] | {"resultType": kind}, own_extensions=DECLARED
+                )
 
 
 @pytest.mark.spec("R1074")

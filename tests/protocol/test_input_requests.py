@@ -412,7 +412,7 @@ def test_a_url_that_is_none_is_neither_sent_nor_accepted(revision: Revision, url
 
 
 @pytest.mark.spec("R0600")
-def test_a_visit_has_its_id_where_the_revision_has_ids(revision: Revision) -> None:
+def test_a_url_elicitation_has_its_id_where_the_revision_has_ids(revision: Revision) -> None:
     question = url_elicitation(id=None)
     if revision.elicitation.url_required_error:
         with pytest.raises(LocalProtocolError, match="elicitationId"):

@@ -169,7 +169,9 @@ def test_several_choices_come_back_as_a_list_where_they_were_asked_in_words(
 
 
 @pytest.mark.spec("R0609", "R0610", "R0611")
-def test_an_error_asks_for_visits_with_their_ids_and_for_nothing_else(revision: Revision) -> None:
+def test_an_error_asks_for_url_elicitations_with_their_ids_and_for_nothing_else(
+    revision: Revision,
+) -> None:
     peer = Peer(revision, ABLE_CLIENT)
     fault = url_elicitation_required(
         [url_elicitation(), url_elicitation("https://example.com/2", "e2")], peer

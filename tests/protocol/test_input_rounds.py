@@ -95,37 +95,39 @@ def table(
 
 
 def test_one_handler_gets_the_same_answers_in_every_revision(revision: Revision) -> None:
-    talk = table(revision, two_at_once_then_one)
-    assert texts(talk.call("tools/call", BOOK)) == "<colour> file:///home <now <colour>>"
+    conversation = table(revision, two_at_once_then_one)
+    assert texts(conversation.call("tools/call", BOOK)) == "<colour> file:///home <now <colour>>"
 
 
 def test_a_handler_runs_once_by_request_and_once_a_round_by_result(revision: Revision) -> None:
-    talk = table(revision, two_at_once_then_one)
-    talk.call("tools/call", BOOK)
+    conversation = table(revision, two_at_once_then_one)
+    conversation.call("tools/call", BOOK)
     asked = [
-        line["method"] for side, line in talk.lines if side is Side.SERVER and "method" in line
+        line["method"]
+        for side, line in conversation.lines
+        if side is Side.SERVER and "method" in line
     ]
     demands = [
         line["result"]["inputRequests"]
-        for side, line in talk.lines
+        for side, line in conversation.lines
         if side is Side.SERVER and line.get("result", {}).get("resultType") == "input_required"
     ]
     if revision.input_requests is InputRequests.AS_REQUEST:
         assert asked == ["sampling/createMessage", "roots/list", "sampling/createMessage"]
-        assert (talk.runs, demands) == (1, [])
+        assert (conversation.runs, demands) == (1, [])
     else:
         assert [[q["method"] for q in round.values()] for round in demands] == [
             ["sampling/createMessage", "roots/list"],
             ["sampling/createMessage"],
         ]
-        assert (talk.runs, asked) == (3, [])
+        assert (conversation.runs, asked) == (3, [])
 
 
 @pytest.mark.spec("R0781", "R0836", "R0858")
 def test_where_a_server_sends_no_requests_its_questions_go_by_result(revision: Revision) -> None:
-    talk = table(revision, two_at_once_then_one)
-    talk.call("tools/call", BOOK)
-    from_server = [line for side, line in talk.lines if side is Side.SERVER]
+    conversation = table(revision, two_at_once_then_one)
+    conversation.call("tools/call", BOOK)
+    from_server = [line for side, line in conversation.lines if side is Side.SERVER]
     assert not any("method" in line and "id" in line for line in from_server)
     rounds = [line["result"].get("inputRequests", {}) for line in from_server]
     assert [[asked["method"] for asked in each.values()] for each in rounds] == [
@@ -136,16 +138,16 @@ def test_where_a_server_sends_no_requests_its_questions_go_by_result(revision: R
     for question in (ROOTS, sample("colour"), SEAT):
         assert question.kind.method not in revision.methods
         with pytest.raises(LocalProtocolError):
-            talk.server.request(question.kind.method, question.params, now=0.0)
+            conversation.server.request(question.kind.method, question.params, now=0.0)
 
 
 @pytest.mark.spec("R0737", "R0782", "R0760", "R0807", "R0979")
 def test_each_round_is_a_request_of_its_own_with_all_that_a_request_must_say(
     revision: Revision,
 ) -> None:
-    talk = table(revision, two_at_once_then_one)
-    talk.call("tools/call", BOOK)
-    rounds = [line for side, line in talk.lines if side is Side.CLIENT]
+    conversation = table(revision, two_at_once_then_one)
+    conversation.call("tools/call", BOOK)
+    rounds = [line for side, line in conversation.lines if side is Side.CLIENT]
     assert len({line["id"] for line in rounds}) == len(rounds) == 3
     for line in rounds:
         meta = line["params"]["_meta"]
@@ -286,8 +288,8 @@ def asking_and_reading(exchange: Exchange) -> Asked:
 @pytest.mark.spec("R0938")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_a_user_who_says_no_gives_no_value(revision: Revision, action: t.ElicitAction) -> None:
-    talk = table(revision, asking_and_reading, lambda q: t.ElicitResult(action=action))
-    outcome = talk.call("tools/call", BOOK)
+    conversation = table(revision, asking_and_reading, lambda q: t.ElicitResult(action=action))
+    outcome = conversation.call("tools/call", BOOK)
     assert isinstance(outcome, t.CallToolResult)
     assert outcome.is_error is True
     assert "user" in texts(outcome)
@@ -302,8 +304,8 @@ def test_a_refusal_by_error_is_the_user_s_no(revision: Revision) -> None:
             return text("no colour")
         raise AssertionError
 
-    talk = table(revision, handler, lambda q: RemoteError(-1, "rejected"))
-    assert texts(talk.call("tools/call", BOOK)) == "no colour"
+    conversation = table(revision, handler, lambda q: RemoteError(-1, "rejected"))
+    assert texts(conversation.call("tools/call", BOOK)) == "no colour"
 
 
 @BY_REQUEST
@@ -315,8 +317,8 @@ def test_a_client_that_fails_to_answer_is_reported_as_it_failed(revision: Revisi
             return text(error.message)
         raise AssertionError
 
-    talk = table(revision, handler, lambda q: RemoteError(-32603, "no model"))
-    assert texts(talk.call("tools/call", BOOK)) == "no model"
+    conversation = table(revision, handler, lambda q: RemoteError(-32603, "no model"))
+    assert texts(conversation.call("tools/call", BOOK)) == "no model"
 
 
 def unable(revision: Revision, row: Method = CALL_TOOL) -> InputRounds:
@@ -345,12 +347,12 @@ def test_a_question_that_nobody_declared_ends_the_request_and_names_what_is_miss
 
     client = client_of(revision, t.ClientCapabilities())
     open_both(client, server)
-    talk = Table(client, server, handler, reply)
-    outcome = talk.call("tools/call", BOOK)
+    conversation = Table(client, server, handler, reply)
+    outcome = conversation.call("tools/call", BOOK)
     assert isinstance(outcome, RemoteError)
     assert outcome.code == -32021
     assert outcome.data == {"requiredCapabilities": needed}
-    assert not any("inputRequests" in json.dumps(line) for _, line in talk.lines)
+    assert not any("inputRequests" in json.dumps(line) for _, line in conversation.lines)
 
 
 @BY_REQUEST
@@ -371,8 +373,8 @@ def test_a_handler_may_do_without_an_answer_that_it_cannot_have(revision: Revisi
             return text("at home")
         raise AssertionError
 
-    talk = table(revision, handler, can=t.ClientCapabilities())
-    assert texts(talk.call("tools/call", BOOK)) == "at home"
+    conversation = table(revision, handler, can=t.ClientCapabilities())
+    assert texts(conversation.call("tools/call", BOOK)) == "at home"
 
 
 # ---------------------------------------------------------------- what may ask at all
@@ -455,10 +457,10 @@ def test_a_question_that_changes_from_run_to_run_ends_after_some_rounds(revision
         yield [sample(f"the time is {next(runs)}")]
         raise AssertionError
 
-    talk = table(revision, handler)
-    outcome = talk.call("tools/call", BOOK)
+    conversation = table(revision, handler)
+    outcome = conversation.call("tools/call", BOOK)
     assert isinstance(outcome, RemoteError)
-    assert (outcome.code, talk.runs) == (-32603, MAX_ROUNDS + 1)
+    assert (outcome.code, conversation.runs) == (-32603, MAX_ROUNDS + 1)
     assert "must not change" in outcome.message
 
 
@@ -470,9 +472,9 @@ def test_an_answer_never_reaches_a_question_with_other_words(revision: Revision)
         (answer,) = yield [sample(next(words))]
         return text(text_of(answer))
 
-    talk = table(revision, handler)
-    assert texts(talk.call("tools/call", BOOK)) == "<delete b?>"
-    assert len(talk.unused) == 1
+    conversation = table(revision, handler)
+    assert texts(conversation.call("tools/call", BOOK)) == "<delete b?>"
+    assert len(conversation.unused) == 1
 
 
 def test_a_side_effect_is_kept_for_the_next_round(revision: Revision) -> None:
@@ -514,7 +516,7 @@ def test_a_round_without_questions_has_no_end_by_result(revision: Revision) -> N
         interview.result(str, principal="p", subject="s", expires_at=9.0)
 
 
-def test_a_consent_to_a_visit_comes_back_on_replay_and_says_nothing_of_its_end() -> None:
+def test_a_consent_to_a_url_elicitation_comes_back_on_replay_and_says_nothing_of_its_end() -> None:
     """D25: what is recorded is that the user agreed, so whether they are done is asked elsewhere."""
     visit = InputRequest(
         t.ElicitRequestParams(
@@ -529,8 +531,8 @@ def test_a_consent_to_a_visit_comes_back_on_replay_and_says_nothing_of_its_end()
             asked.append(consent)
             return text("consented")
 
-        talk = table(revision, handler, lambda q: t.ElicitResult(action="accept"))
-        assert texts(talk.call("tools/call", BOOK)) == "consented"
+        conversation = table(revision, handler, lambda q: t.ElicitResult(action="accept"))
+        assert texts(conversation.call("tools/call", BOOK)) == "consented"
         assert asked == [t.ElicitResult(action="accept")]
 
 

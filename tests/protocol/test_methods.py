@@ -82,7 +82,7 @@ def test_a_row_carries_the_params_that_the_schema_names(kind: str, side: str, da
     for name, message in messages(f"{side}{kind}", date):
         row = TABLES[date][method_of(message)]
         named = reference(message["properties"].get("params", {}))
-        ours = {noun.__name__ for noun in row.params.__mro__}
+        ours = {instance.__name__ for instance in row.params.__mro__}
         assert named in ours or (not named and ours & {f"{name}Params", *GENERIC})
 
 

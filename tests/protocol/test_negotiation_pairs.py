@@ -176,14 +176,14 @@ def test_versions_are_told_and_a_subscription_is_spoken_beside_calls(revision: R
     pair.send(Side.CLIENT, data)
     opened = [event for _, event in pair.events if isinstance(event, RequestReceived)][-1]
     subscription = Subscription(opened.exchange, wanted)
-    news = "notifications/tools/list_changed"
+    notification = "notifications/tools/list_changed"
     pair.send(Side.SERVER, subscription.acknowledge())
-    pair.send(Side.SERVER, subscription.notification(news, t.NotificationParams()))
+    pair.send(Side.SERVER, subscription.notification(notification, t.NotificationParams()))
     assert pair.ask("tools/list")["tools"]
     told = [event for _, event in pair.events if isinstance(event, NotificationReceived)]
     assert [(event.method.name, event.subscription) for event in told] == [
         ("notifications/subscriptions/acknowledged", id),
-        (news, id),
+        (notification, id),
     ]
     for last in subscription.end():
         pair.send(Side.SERVER, last)

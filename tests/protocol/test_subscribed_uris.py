@@ -27,7 +27,7 @@ class Counted(Set[str]):
 
 
 @pytest.mark.parametrize("deeper", ["", "/x" * 500], ids=["a short address", "a deep one"])
-def test_what_is_below_a_resource_is_news_of_it(deeper: str) -> None:
+def test_what_is_below_a_resource_is_a_change_of_it(deeper: str) -> None:
     own = {"a://b", "a://folder/"}
     for uri in ("a://b/c", "a://b/", "a://folder/c", "a://folder/c/d"):
         assert is_covered(uri + deeper, own), uri

@@ -120,7 +120,9 @@ def test_a_subscription_looks_up_an_address_of_many_slashes_a_few_times_only() -
 
 
 @pytest.mark.spec("R0817", "R1140", "R1144")
-def test_news_of_other_resources_and_of_other_kinds_is_not_sent(revision: Revision) -> None:
+def test_a_notification_of_other_resources_and_of_other_kinds_is_not_sent(
+    revision: Revision,
+) -> None:
     subscription = listening(
         {"resourceSubscriptions": ["file:///a", "file:///d/", "x:y"]}, revision=revision
     )
@@ -157,12 +159,12 @@ def test_the_acknowledgement_is_the_first_thing_that_a_subscription_says(
     ]
 
 
-def test_news_keeps_what_it_says_besides() -> None:
+def test_a_notification_keeps_what_it_says_besides() -> None:
     subscription = listening(EVERYTHING)
-    news = subscription.notification(
+    notification = subscription.notification(
         LISTS["toolsListChanged"], t.NotificationParams(meta={"a/b": 1})
     )
-    assert decoded(news)["params"]["_meta"] == {"a/b": 1, t.SUBSCRIPTION_ID_KEY: 1}
+    assert decoded(notification)["params"]["_meta"] == {"a/b": 1, t.SUBSCRIPTION_ID_KEY: 1}
 
 
 def test_what_is_not_offered_is_left_out_of_the_agreement() -> None:
@@ -206,7 +208,7 @@ def test_a_subscription_that_its_client_ended_says_nothing_more(revision: Revisi
 
 
 @pytest.mark.spec("R1197", "R1206")
-def test_news_of_tasks_needs_the_extension() -> None:
+def test_a_notification_of_tasks_needs_the_extension() -> None:
     asked = {"taskIds": ["t1", "t2"], "toolsListChanged": True}
     with pytest.raises(Fault) as caught:
         listening(asked)
@@ -215,7 +217,7 @@ def test_news_of_tasks_needs_the_extension() -> None:
 
 
 @pytest.mark.spec("R1144")
-def test_news_of_tasks_is_of_those_that_were_agreed_to() -> None:
+def test_a_notification_of_tasks_is_of_those_that_were_agreed_to() -> None:
     def status(id: str) -> t.ExtTaskStatusNotificationParams:
         return t.ExtTaskStatusNotificationParams(
             task_id=id, status="working", created_at="x", last_updated_at="y", ttl_ms=None
@@ -223,8 +225,8 @@ def test_news_of_tasks_is_of_those_that_were_agreed_to() -> None:
 
     asked = {"taskIds": ["t1"]}
     subscription = listening(asked, can=TASKS)
-    news = decoded(subscription.notification("notifications/tasks", status("t1")))["params"]
-    assert (news["taskId"], news["_meta"][t.SUBSCRIPTION_ID_KEY]) == ("t1", 1)
+    notification = decoded(subscription.notification("notifications/tasks", status("t1")))["params"]
+    assert (notification["taskId"], notification["_meta"][t.SUBSCRIPTION_ID_KEY]) == ("t1", 1)
     assert subscription.notification("notifications/tasks", status("t2")) is None
     assert listening({}, can=TASKS).notification("notifications/tasks", status("t1")) is None
     unable = listening(asked, t.SubscriptionFilter(), can=TASKS)
@@ -291,7 +293,7 @@ def subscribed(revision: Revision = LISTENING) -> tuple[Any, Any, Subscription]:
 
 
 @pytest.mark.spec("R0821", "R0835")
-def test_a_client_finds_the_subscription_of_news_by_its_id(revision: Revision) -> None:
+def test_a_client_finds_the_subscription_of_a_notification_by_its_id(revision: Revision) -> None:
     client, id, subscription = subscribed(revision)
     other, _ = client.request("tools/list", now=0.0)
     (told,) = client.receive(subscription.acknowledge() or b"", 0.0)

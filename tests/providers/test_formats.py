@@ -193,7 +193,7 @@ async def _gone() -> None:
     await client.call_openai(chat_call("show"))
 
 
-def test_what_a_model_cannot_mend_is_raised() -> None:
+def test_what_a_model_cannot_correct_is_raised() -> None:
     with pytest.raises(ConnectionLost):
         asyncio.run(_gone())
 
@@ -221,7 +221,7 @@ def test_a_conversation_in_responses_has_its_pictures() -> None:
     assert kinds[:2] == ["input_text", "input_image"]
 
 
-def test_a_listed_tool_is_the_noun_that_was_sent() -> None:
+def test_a_listed_tool_is_the_type_that_was_sent() -> None:
     with connect_sync(server) as client:
         listed = client.list_tools()[0]
     plain = t.Tool(**msgspec.structs.asdict(listed))

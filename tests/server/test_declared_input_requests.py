@@ -49,7 +49,7 @@ def check(message: JSON, records: Records) -> None:
     assert records.lines == []  # it is the client's mistake, and no crash
 
 
-class Ear:
+class MessageCollector:
     """Keeps what the server says."""
 
     def __init__(self) -> None:
@@ -72,15 +72,15 @@ async def test_sampling_before_the_client_is_ready_is_an_error_and_no_crash(
     await server.start()
     near, far = connected_pair()
     serve_end(far, server)
-    ear = Ear()
-    near.join(ear)
+    collector = MessageCollector()
+    near.join(collector)
     try:
         with Records("colonnade.server") as records:
             near.write(request(1, "initialize", opening(revision)))
-            await until(lambda: len(ear.heard) == 1)
+            await until(lambda: len(collector.heard) == 1)
             near.write(request(2, "tools/call", CALL))
-            await until(lambda: len(ear.heard) == 2)
-        check(ear.heard[1], records)
+            await until(lambda: len(collector.heard) == 2)
+        check(collector.heard[1], records)
     finally:
         await near.close("over")
         await server.stop()

@@ -387,7 +387,9 @@ async def test_a_user_is_sent_to_an_address(revision: Revision) -> None:
 
 @VISITING
 @live
-async def test_a_visit_is_asked_by_error_where_the_revision_has_that(revision: Revision) -> None:
+async def test_a_url_elicitation_is_asked_by_error_where_the_revision_has_that(
+    revision: Revision,
+) -> None:
     async with raw_client(visiting(), revision, answer=agree) as client:
         for tool in ("log_in", "log_in_in_a_thread"):
             if not revision.elicitation.url_required_error:

@@ -1,4 +1,4 @@
-"""What is said about mistakes: an author's when something is registered, a caller's in each revision.
+"""Error messages for mistakes of authors, when something is registered, and of callers, by revision.
 
     pytest tests/server/test_error_messages.py --rewrite-transcripts
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).with_name("mistakes.md")
 HEAD = """\
-# Mistakes, and what is said about them
+# Mistakes and their error messages
 
-Written by `test_mistakes.py`, and read by a person. Each text says who made the mistake, where, what
+Written by `test_error_messages.py`, and reviewed. Each text says who made the mistake, where, what
 came and what is wanted.
 """
 
@@ -80,13 +80,13 @@ get_user.__annotations__["session"] = Annotated[str, Depends(get_session)]
 
 
 @mistake("send", "'to'", "socket", "Depends")
-def a_type_that_json_cannot_be(server: Server) -> None:
+def a_type_without_a_json_form(server: Server) -> None:
     @server.tool
     def send(to: socket.socket) -> None: ...
 
 
 @mistake("total", "'numbers'", "list")
-def arguments_without_a_name(server: Server) -> None:
+def positional_arguments(server: Server) -> None:
     @server.tool
     def total(*numbers: int) -> int: ...
 
@@ -99,7 +99,7 @@ def a_generator(server: Server) -> None:
 
 
 @mistake("price", "Shop", "'self'", "server.tool(shop.price)")
-def a_method_of_a_class(server: Server) -> None:
+def an_unbound_method(server: Server) -> None:
     class Shop:
         @server.tool
         def price(self, item: str) -> int: ...
@@ -108,7 +108,7 @@ def a_method_of_a_class(server: Server) -> None:
 
 
 @mistake("page", "{path*}", "{+path}", "list[str]")
-def a_list_for_a_text_in_an_address(server: Server) -> None:
+def a_list_expression_for_a_string_in_a_uri_template(server: Server) -> None:
     @server.resource("docs://{path*}")
     def page(path: str) -> str: ...
 
@@ -137,7 +137,7 @@ def a_default_of_another_type(server: Server) -> None:
 
 
 @mistake("forecast", "'town'", "'city'")
-def a_docstring_about_another_argument(server: Server) -> None:
+def a_docstring_that_describes_an_unknown_argument(server: Server) -> None:
     @server.tool
     def forecast(city: str) -> str:
         """Forecast for a city.
@@ -149,7 +149,7 @@ def a_docstring_about_another_argument(server: Server) -> None:
 
 
 @mistake("'forecast'", "twice", "rename")
-def two_tools_of_one_name(server: Server) -> None:
+def two_tools_with_the_same_name(server: Server) -> None:
     @server.tool
     def forecast(city: str) -> str: ...
 
@@ -158,24 +158,24 @@ def two_tools_of_one_name(server: Server) -> None:
 
 
 @mistake("'get forecast'", "A-Z a-z 0-9 _ . -", "'get_forecast'")
-def a_name_that_clients_hide(server: Server) -> None:
+def a_tool_name_that_some_clients_hide(server: Server) -> None:
     @server.tool(name="get forecast")
     def forecast(city: str) -> str: ...
 
 
 @mistake("@server.tool", "name='forecast'")
-def a_name_without_its_keyword(server: Server) -> None:
+def a_tool_name_without_its_keyword(server: Server) -> None:
     server.tool("forecast")  # type: ignore[call-overload]
 
 
 @mistake("search", "input_schema", "'array'", "'object'")
-def a_schema_that_is_no_object(server: Server) -> None:
+def an_input_schema_whose_type_is_not_object(server: Server) -> None:
     @server.tool(input_schema={"type": "array", "items": {"type": "string"}})
     def search(**arguments: Any) -> str: ...
 
 
 @mistake("note", "'folder'", "'name'", "notes://{folder}/{name}")
-def a_variable_that_the_function_does_not_take(server: Server) -> None:
+def a_uri_template_variable_that_the_function_does_not_take(server: Server) -> None:
     @server.resource("notes://{folder}/{name}")
     def note(name: str) -> str: ...
 
@@ -190,31 +190,31 @@ def a_completion_of_an_unknown_argument(server: Server) -> None:
 
 
 @mistake("book", "'leg'", "'stops'", "flat")
-def a_question_for_more_than_a_form_can_ask(server: Server) -> None:
+def an_ask_for_a_type_that_a_form_cannot_have(server: Server) -> None:
     @server.tool
     def book(flight: str, leg: Annotated[Leg, Ask("Which leg of {flight}?")]) -> str: ...
 
 
 @mistake("book", "'seat'", "'plane'", "'flight'")
-def a_question_about_an_argument_that_is_not_there(server: Server) -> None:
+def an_ask_that_names_an_unknown_argument(server: Server) -> None:
     @server.tool
     def book(flight: str, seat: Annotated[str, Ask("Which seat on {plane}?")]) -> str: ...
 
 
 @mistake("book", "'seats'", "Ask", "Annotated")
-def a_question_inside_of_a_type(server: Server) -> None:
+def an_ask_inside_of_a_type(server: Server) -> None:
     @server.tool
     def book(seats: list[Annotated[str, Ask("Which seat?")]]) -> str: ...
 
 
 @mistake("whoami", "get_user", "get_session")
-def dependencies_in_a_circle(server: Server) -> None:
+def circular_dependencies(server: Server) -> None:
     @server.tool
     def whoami(user: Annotated[str, Depends(get_user)]) -> str: ...
 
 
 @mistake("weather", "open_db", "asynccontextmanager")
-def a_lifespan_that_is_no_context_manager(server: Server) -> None:
+def a_lifespan_that_is_not_a_context_manager(server: Server) -> None:
     async def open_db(server: Server) -> AsyncGenerator[None]:
         yield
 
@@ -227,7 +227,7 @@ def a_revision_that_does_not_exist(server: Server) -> None:
 
 
 @mistake("loop", "await server.serve('http')")
-def running_in_a_loop_that_runs(server: Server) -> None:
+def running_in_a_running_event_loop(server: Server) -> None:
     async def main() -> None:
         server.run("http", port=8000)
 
@@ -273,7 +273,9 @@ def _shown(source: str) -> str:
 
 
 def _heading(make: Any) -> str:
-    return make.__name__.replace("_", " ").capitalize().replace("json", "JSON")
+    title: str = make.__name__.capitalize()
+    names = {"json": "JSON", "uri": "URI", "ask": "Ask"}
+    return " ".join(names.get(word, word) for word in title.split("_"))
 
 
 # ---------------------------------------------------------------- a caller's
@@ -331,39 +333,57 @@ FUTURE: JSON = {
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 CALLERS = [
-    call("Text for a number", {"city": "Oslo", "days": "many"}, "days", "integer", "a string"),
+    call("A string for a number", {"city": "Oslo", "days": "many"}, "days", "integer", "a string"),
     call("A missing argument", {"days": 3}, "'city'", "missing"),
     call("Null for an argument", {"city": None}, "city", "a string", "null"),
     call("A misspelt argument", {"city": "Oslo", "dyas": 3}, "'dyas'", "'days'"),
-    call("An argument that is not there", {"city": "Oslo", "colour": "red"}, "'colour'", "'unit'"),
+    call("An unknown argument", {"city": "Oslo", "colour": "red"}, "'colour'", "'unit'"),
     call("A number out of its range", {"city": "Oslo", "days": 12}, "days", "at most 10", "12"),
-    call("None of the choices", {"city": "Oslo", "unit": "celcius"}, "unit", "'celsius'", "string"),
-    call("Text that is no date", {"city": "Oslo", "since": "May"}, "since", "2026-01-31", "string"),
     call(
-        "A bad field far inside",
+        "A value that is not one of the choices",
+        {"city": "Oslo", "unit": "celcius"},
+        "unit",
+        "'celsius'",
+        "string",
+    ),
+    call(
+        "A string that is not a date",
+        {"city": "Oslo", "since": "May"},
+        "since",
+        "2026-01-31",
+        "string",
+    ),
+    call(
+        "An invalid nested field",
         {"city": "Oslo", "places": [{"city": "Oslo", "zip": 1}, {"city": "Bergen", "zip": "x"}]},
         *("places[1].zip", "an integer", "a string"),
     ),
     call("Several mistakes at once", {"days": 0, "unit": 5}, "'city'", "days", "unit", "5"),
-    call("A list of arguments", ["Oslo", 3], "an object", "an array"),
-    ask("No name of a tool", "tools/call", {"arguments": {}}, "CallToolRequestParams", "`name`"),
+    call("Arguments as an array", ["Oslo", 3], "an object", "an array"),
+    ask(
+        "A call without the name of a tool",
+        "tools/call",
+        {"arguments": {}},
+        "CallToolRequestParams",
+        "`name`",
+    ),
     ask("An unknown tool", "tools/call", {"name": "forcast"}, "'forcast'", "'forecast'"),
     ask("An unknown prompt", "prompts/get", {"name": "summary"}, "'summary'", "list the prompts"),
     ask("A prompt without its argument", "prompts/get", {"name": "review"}, "review", "'code'"),
     ask(
-        "A prompt with a wrong argument",
+        "A prompt with an invalid argument",
         "prompts/get",
         {"name": "review", "arguments": {"code": "x", "language": "pyton"}},
         *("review", "language", "'python'"),
     ),
     ask(
-        "A resource that is not there",
+        "An unknown resource",
         "resources/read",
         {"uri": "notes://olso"},
         *("notes://olso", "list the resources"),
     ),
-    ask("An address that is no text", "resources/read", {"uri": 5}, "`uri`", "str", "int"),
-    ask("A cursor of somebody else", "tools/list", {"cursor": "page2"}, "cursor", "without one"),
+    ask("A URI that is not a string", "resources/read", {"uri": 5}, "`uri`", "str", "int"),
+    ask("An unknown cursor", "tools/list", {"cursor": "page2"}, "cursor", "without one"),
     ask(
         "A completion of an unknown argument",
         "completion/complete",
@@ -374,9 +394,11 @@ CALLERS = [
         *("review", "'lang'", "'language'"),
     ),
     ask("A misspelt method", "tools/cal", {}, "tools/cal"),
-    CallersMistake("No JSON", b'{"jsonrpc": "2.0", "id": 1, "method": }', ("JSON",)),
     CallersMistake(
-        "A revision that we do not know",
+        "A message that is not JSON", b'{"jsonrpc": "2.0", "id": 1, "method": }', ("JSON",)
+    ),
+    CallersMistake(
+        "An unknown revision",
         json.dumps(
             {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": FUTURE}}
         ).encode(),
@@ -446,9 +468,9 @@ async def every_answer() -> list[dict[str, str]]:
 
 
 def test_the_texts_are_what_they_were_when_they_were_read(rewrite_transcripts: bool) -> None:
-    parts = [HEAD, "## An author's\n", *map(shown_to_an_author, AUTHORS)]
+    parts = [HEAD, "## Mistakes of server authors\n", *map(shown_to_an_author, AUTHORS)]
     source = textwrap.dedent("".join(inspect.getsourcelines(weather)[0][3:-2])).rstrip()
-    parts += [f"## A caller's\n\n```python\n{_shown(source)}\n```\n"]
+    parts += [f"## Mistakes of callers\n\n```python\n{_shown(source)}\n```\n"]
     said = asyncio.run(every_answer())
     parts += [shown_to_a_caller(case, one) for case, one in zip(CALLERS, said, strict=True)]
     text = "\n".join(parts)

@@ -337,7 +337,7 @@ async def test_a_cancelled_call_stops_its_function_and_its_reason_is_logged(
 
 @pytest.mark.spec("R0603")
 @live
-async def test_only_who_was_sent_to_an_address_hears_that_the_visit_is_over(
+async def test_only_who_was_sent_to_an_address_hears_that_the_url_elicitation_is_over(
     revision: Revision,
 ) -> None:
     server = Server("s")

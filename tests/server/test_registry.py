@@ -153,7 +153,9 @@ async def test_a_subscription_is_acknowledged_before_any_notification_on_it(
 
 @pytest.mark.spec("R0809")
 @live
-async def test_draining_ends_what_waits_for_news_with_its_result(revision: Revision) -> None:
+async def test_draining_ends_what_waits_for_notifications_with_its_result(
+    revision: Revision,
+) -> None:
     if revision.change_notifications is not ChangeNotifications.LISTEN:
         return
     server = Server("s")
@@ -343,7 +345,7 @@ def noting(
 
 
 @live
-async def test_layers_stand_around_every_handler_the_first_outermost(revision: Revision) -> None:
+async def test_middleware_is_around_every_handler_the_first_outermost(revision: Revision) -> None:
     server, other, seen = Server("s"), Server("o"), list[str]()
     add_tools(server, "a")
     add_tools(other, "b")
@@ -372,7 +374,7 @@ async def test_layers_stand_around_every_handler_the_first_outermost(revision: R
 
 
 @live
-async def test_the_words_of_a_layer_reach_whoever_asked(revision: Revision) -> None:
+async def test_the_message_of_middleware_reaches_the_caller(revision: Revision) -> None:
     server = Server("s")
     add_tools(server, "a")
     server.prompt(name="p")(lambda: "x")

@@ -217,7 +217,7 @@ async def test_what_is_hidden_is_refused_on_every_way_to_it(revision: Revision) 
 
 
 @live
-async def test_a_mistyped_name_is_not_mended_to_one_that_is_hidden(revision: Revision) -> None:
+async def test_a_mistyped_name_is_not_corrected_to_one_that_is_hidden(revision: Revision) -> None:
     async with as_caller(guarded(), revision, NONE, "ann") as client:
         for method in ("tools/call", "prompts/get"):
             with pytest.raises(Rejected) as caught:
@@ -230,7 +230,7 @@ async def test_a_mistyped_name_is_not_mended_to_one_that_is_hidden(revision: Rev
 
 
 @live
-async def test_news_of_what_is_hidden_reaches_nobody_who_listens() -> None:
+async def test_a_notification_of_what_is_hidden_reaches_nobody_who_listens() -> None:
     server = guarded()
     wanted = {"resourceSubscriptions": ["a://shut", "a://open", "b://shut/true", "a:"]}
     async with as_caller(server, JULY_2026, NONE, "ann") as client:

@@ -54,11 +54,11 @@ def fault(form: ElicitationForm, content: Any) -> str:
     return caught.value.message
 
 
-def as_noun(form: ElicitationForm) -> ElicitSchema:
+def as_type(form: ElicitationForm) -> ElicitSchema:
     """The form as it travels: it is one, by the rules of both sides."""
-    noun = msgspec.convert(form.schema, ElicitSchema)
-    forms.check_form(noun)
-    return noun
+    instance = msgspec.convert(form.schema, ElicitSchema)
+    forms.check_form(instance)
+    return instance
 
 
 def test_a_dataclass_becomes_a_flat_form_with_titles_for_what_needs_them() -> None:
@@ -86,13 +86,13 @@ def test_a_dataclass_becomes_a_flat_form_with_titles_for_what_needs_them() -> No
         },
         "required": ["row", "letter", "color"],
     }  # fmt: skip
-    as_noun(form)
+    as_type(form)
 
 
 @pytest.mark.spec("R0366", "R0641")
 def test_an_answer_becomes_a_value_of_the_type() -> None:
     content = {"row": 1, "letter": "A", "color": "#f00", "colors": ["#00f"], "when": "2026-01-31"}
-    forms.check_content(as_noun(ElicitationForm(Seat)), content)
+    forms.check_content(as_type(ElicitationForm(Seat)), content)
     assert ElicitationForm(Seat).decode(json.dumps(content).encode()) == Seat(
         1, "A", Color.RED, None, when=date(2026, 1, 31), colors=[Color.DARK_BLUE]
     )
@@ -136,7 +136,7 @@ def test_a_plain_type_is_asked_for_under_one_name(
         "properties": {"value": field_schema},
         "required": ["value"],
     }
-    as_noun(form)
+    as_type(form)
     assert form.decode(json.dumps({"value": content}).encode()) == value
 
 
@@ -173,7 +173,7 @@ def test_models_typed_dicts_and_structs_are_forms_too() -> None:
         },
         "required": ["name", "age"],
     }
-    as_noun(person)
+    as_type(person)
     assert person.decode(b'{"name":"A","age":18}') == Person(name="A", age=18)
     assert ElicitationForm(Contact).schema["properties"]["email"] == {
         "type": "string",

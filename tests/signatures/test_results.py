@@ -188,11 +188,11 @@ from collections.abc import Iterable  # noqa: E402
 def test_a_named_zone_or_metadata_of_strangers_is_refused_for_pydantic_too() -> None:
     def zone(x: Annotated[Path | int, annotated_types.Timezone(None)]) -> None: ...
     def meta(x: Annotated[Path | int, Meta(tz=True)]) -> None: ...
-    def stranger(x: Annotated[Path, object()]) -> None: ...
+    def unknown(x: Annotated[Path, object()]) -> None: ...
 
     assert "AwareDatetime" in refusal(zone)
     assert "AwareDatetime" in refusal(meta)
-    assert "'object' in Annotated is not supported" in refusal(stranger)
+    assert "'object' in Annotated is not supported" in refusal(unknown)
 
 
 def test_words_on_any_annotation_of_pydantics_reach_the_schema() -> None:

@@ -1,4 +1,4 @@
-"""The stage on which the contract is played, once with each store."""
+"""The fixture `stores`: each test of the contract runs once with each kind of store."""
 
 from pathlib import Path
 

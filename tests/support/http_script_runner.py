@@ -1,4 +1,4 @@
-"""Plays HTTP requests to a small server that is made of the rules, and writes down each answer.
+"""Runs a script of HTTP requests against a small server that applies the rules, and writes its transcript.
 
     --> POST /mcp                 a request: its headers, a blank line, its body
     <-- 200 application/json      its answer in the same way; events stand one below the other

@@ -94,7 +94,7 @@ WORLDLY_PARTS = frozenset({"urllib.request", "http.client", "http.server", "impo
 
 DATE = re.compile(r"20\d\d-\d\d-\d\d")
 REVISION_NAME = re.compile(r"[A-Z]+_20\d\d")
-# Where the dates of revisions may be written: the values, and the since and until beside a noun.
+# Where the dates of revisions may be written: the values, and the since and until beside a type.
 DATED = frozenset({"revision", "types", "methods"})
 # The one function that gives dates an order: it answers whether a since and an until include it.
 ORDERED = ("protocol.revision", "knows")
@@ -142,9 +142,9 @@ class Module:
         return self.name.split(".")[0]
 
     @property
-    def noun(self) -> str:
+    def protocol_unit(self) -> str:
         """In protocol/, the file or folder; elsewhere nothing."""
-        return type_module(self.name)
+        return protocol_unit_of(self.name)
 
     def within(self, *homes: str) -> bool:
         return any(home in ("", self.name) or self.name.startswith(home + ".") for home in homes)
@@ -153,7 +153,7 @@ class Module:
         return f"{self.name or '__init__'}:{line}"
 
 
-def type_module(name: str) -> str:
+def protocol_unit_of(name: str) -> str:
     unit, _, rest = name.partition(".")
     return rest.split(".")[0] if unit == "protocol" else ""
 
@@ -229,9 +229,11 @@ def upward(modules: dict[str, Module]) -> Iterator[str]:
             yield f"{module.name}: has no row; decide who may import it"
         for target, line in own(module, modules):
             yield from _judge(module, line, module.unit, target.split(".")[0], ROWS)
-            if module.noun and type_module(target):
-                yield from _judge(module, line, module.noun, type_module(target), PROTOCOL_ROWS)
-        if module.noun and rank(module.noun, PROTOCOL_ROWS) is None:
+            if module.protocol_unit and protocol_unit_of(target):
+                yield from _judge(
+                    module, line, module.protocol_unit, protocol_unit_of(target), PROTOCOL_ROWS
+                )
+        if module.protocol_unit and rank(module.protocol_unit, PROTOCOL_ROWS) is None:
             yield f"{module.name}: has no place in the order of protocol/; give it one"
 
 
@@ -429,7 +431,11 @@ def dates(modules: dict[str, Module]) -> Iterator[str]:
     """Revisions told apart by their dates or names instead of by a question."""
     for module in modules.values():
         for node in _outside(module.tree, ORDERED[1] if module.name == ORDERED[0] else ""):
-            if isinstance(node, ast.Constant) and _is_date(node) and module.noun not in DATED:
+            if (
+                isinstance(node, ast.Constant)
+                and _is_date(node)
+                and module.protocol_unit not in DATED
+            ):
                 yield f"{module.at(node.lineno)}: writes the date {node.value!r}"
             elif isinstance(node, ast.Compare):
                 yield from _compared(module, node)

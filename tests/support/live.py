@@ -1,4 +1,4 @@
-"""Tests with a loop and real sockets: `live` runs one, `stand` serves a service for it.
+"""Tests with a loop and real sockets: `live` runs one, `served_app` serves a service for it.
 
 Rules: a test that leaves a task behind, or lets an exception go unheard, has failed.
 """
@@ -109,7 +109,7 @@ async def served_app(
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Wait for something that nobody announces; the loop turns as often as it must."""
+    """Wait until this is true, by looking again and again."""
     async with asyncio.timeout(WAIT_S):
         while not true():
             await asyncio.sleep(0.005)

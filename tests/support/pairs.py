@@ -161,5 +161,5 @@ class Pair:
 
 
 def result_of(kind: type[t.ProtocolType], value: Any) -> t.ProtocolType:
-    """A result that was asked for, as its noun."""
+    """A result that was asked for, as its protocol type."""
     return decode_as(kind, encode(value))

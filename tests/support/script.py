@@ -1,6 +1,6 @@
 """The files of `transcripts/scripts`: what each shows, where it holds, and what happens in it.
 
-Rules: reading only; nothing is played here. A script that cannot be read fails at once.
+Rules: reading only; nothing is run here. A script that cannot be read fails at once.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""The applications on a stage: what they do with their links, in a few verbs.
+"""What the applications of a script do with their links, in a few verbs.
 
     open                                     a handshake, or asking the server what it is
     client can {...} · is {...} · accepts DATE ...      before anything is said
@@ -117,8 +117,8 @@ class ScriptActions:
             stage.receive_foreign(Side.SERVER, f'{{"jsonrpc":"2.0","id":1,"result":{body}}}')
 
     def do_can(self, side: Side, value: str) -> None:
-        noun = t.ClientCapabilities if side is Side.CLIENT else t.ServerCapabilities
-        self.runner.can[side] = decode_as(noun, self.runner.value(value))
+        instance = t.ClientCapabilities if side is Side.CLIENT else t.ServerCapabilities
+        self.runner.can[side] = decode_as(instance, self.runner.value(value))
 
     def do_is(self, side: Side, value: str) -> None:
         self.runner.info[side] = decode_as(t.Implementation, self.runner.value(value))
@@ -165,8 +165,8 @@ class ScriptActions:
 
     def do_notify(self, side: Side, method: str, *rest: str) -> None:
         row = self.runner.revision.method(method, frozenset({t.TASKS_EXTENSION_ID}))
-        noun = row.params if row else t.NotificationParams
-        params = cast("t.NotificationParams", decode_as(noun, self._split(rest)[0]))
+        instance = row.params if row else t.NotificationParams
+        params = cast("t.NotificationParams", decode_as(instance, self._split(rest)[0]))
         self.runner.send(side, self.runner.link(side).notify(method, params))
 
     def do_cancel(self, side: Side, id: str, reason: str = "null") -> None:

@@ -1,4 +1,4 @@
-"""Plays a conversation between links: what a script makes happen, and all that comes of it.
+"""Runs a script of a conversation between links, and writes its transcript.
 
     -->  bytes from the client to the server        .  what an application does
     <--  bytes from the server to the client        !  what a link reports to its application
@@ -77,7 +77,7 @@ class ScriptRunner:
         self.on_answer: Callable[[Side, RequestFinished], None] | None = None
 
     def _reset(self) -> None:
-        """Two that never spoke before."""
+        """Begin a new conversation."""
         self.now = 0.0
         self.exchanges: dict[tuple[Side, RequestId], Exchange] = {}
         self._asked: dict[tuple[Side, str], tuple[str, Revision]] = {}
@@ -104,7 +104,7 @@ class ScriptRunner:
         link = self.link(side)
         self._links[side] = DuplexLink.restore(link.snapshot(), link.identity, link.accepts)
 
-    # ------------------------------------------------------------ what is said and heard
+    # ------------------------------------------------------------ messages
 
     def note(self, sign: str, text: str) -> None:
         self.text.append(f"{sign:>3} {text}")
@@ -253,7 +253,7 @@ class ScriptRunner:
                 return type(decode_as(t.CreateTaskResult, outcome)).__name__
             return f"unreadable, {fault.message}"
 
-    # ------------------------------------------------------------ the play
+    # ------------------------------------------------------------ the run
 
     def run(self, verbs: Callable[[list[str]], None]) -> str:
         """The whole conversation. `verbs` does what the applications do."""

@@ -1,10 +1,10 @@
-"""An HTTP server that is written by hand: what it says, and when it is silent, is up to the test.
+"""An HTTP server for tests of clients: a function of the test decides what each connection is sent.
 
-    async with by_hand(play) as hand:               # `play` runs once for each connection
-        await pool.send("GET", hand.url, [])
+    async with scripted_http_server(handler) as server:     # `handler` runs once per connection
+        await pool.send("GET", server.url, [])
 
-Rules: plain sockets on the loopback, no HTTP library. A `play` that raises has failed its test; one
-whose client goes away just ends. When a test is over, whatever its client left open is a failure.
+Rules: plain sockets on the loopback, no HTTP library. A handler that raises fails its test; one
+whose client disconnects just ends. What a client left open when a test ends is a failure.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ LIMIT = 64 * 1024 * 1024
 
 
 class ReceivedRequest(NamedTuple):
-    """A request as it arrived; the names of headers in small letters."""
+    """A request as it arrived; header names are lower case."""
 
     method: str
     path: str
@@ -44,12 +44,12 @@ class ReceivedRequest(NamedTuple):
 
 
 def response_head(status: int, *lines: str) -> bytes:
-    """The head of an answer."""
+    """The status line and the headers of a response."""
     return "\r\n".join([f"HTTP/1.1 {status} Said", *lines, "", ""]).encode("latin-1")
 
 
 def http_response(status: int, body: bytes = b"", kind: str = JSON_TYPE, *lines: str) -> bytes:
-    """An answer in one piece."""
+    """A response with a content length."""
     typed = [f"Content-Type: {kind}"] if kind else []
     return response_head(status, f"Content-Length: {len(body)}", *typed, *lines) + body
 
@@ -58,7 +58,7 @@ OK = http_response(200, b"ok", "text/plain")
 
 
 def chunk(data: bytes) -> bytes:
-    """A piece of a body without a length."""
+    """One chunk of a chunked body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -76,7 +76,7 @@ class AcceptedConnection:
         self.writer = writer
 
     async def receive(self) -> ReceivedRequest:
-        """The next request, whole. Raises `EOFError` where there is none."""
+        """The next request, with its body. Raises `EOFError` if there is none."""
         text = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = text.removesuffix("\r\n\r\n").split("\r\n")
         method, path, _ = first.split(" ")
@@ -95,7 +95,7 @@ class AcceptedConnection:
         await self.writer.drain()
 
     async def wait_closed(self) -> None:
-        """Wait until the client has closed the connection, and has said nothing more."""
+        """Wait until the client has closed the connection without sending anything more."""
         async with asyncio.timeout(WAIT_S):
             with suppress(ConnectionError):
                 assert await self.reader.read() == b""
@@ -109,7 +109,7 @@ ConnectionHandler = Callable[[AcceptedConnection], Awaitable[None]]
 
 
 class ScriptedHttpServer:
-    """The server: every request that it heard, and how many connections there were and are."""
+    """The server: the requests it received, and how many connections there were and are."""
 
     def __init__(self, scheme: str) -> None:
         self.scheme = scheme
@@ -119,7 +119,7 @@ class ScriptedHttpServer:
         self.connection_count = 0
         self.tasks: set[asyncio.Task[None]] = set()
         self.failures: list[BaseException] = []
-        # Set when a visitor that waited for it has seen its client go.
+        # Set when `AcceptedConnection.wait_closed` has seen its client disconnect.
         self.client_closed = asyncio.Event()
 
     @property
@@ -129,7 +129,7 @@ class ScriptedHttpServer:
 
     @property
     def open(self) -> int:
-        """The connections that nobody has closed yet."""
+        """The number of connections that are still open."""
         return len(self.tasks)
 
     async def wait_for_requests(self, times: int) -> None:
@@ -147,39 +147,39 @@ async def scripted_http_server(
     handler: ConnectionHandler, *, context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
 ) -> AsyncGenerator[ScriptedHttpServer]:
     """Serve for as long as this is entered."""
-    hand = ScriptedHttpServer("https" if context else "http")
-    hand.host = host
+    scripted = ScriptedHttpServer("https" if context else "http")
+    scripted.host = host
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        hand.connection_count += 1
-        hand.tasks.add(task)
+        scripted.connection_count += 1
+        scripted.tasks.add(task)
         try:
-            await handler(AcceptedConnection(hand, reader, writer))
+            await handler(AcceptedConnection(scripted, reader, writer))
             writer.close()
             await writer.wait_closed()
         except (EOFError, ConnectionError, asyncio.CancelledError):
             pass  # asyncio would complain of a cancelled task of its own
         except Exception as error:
-            hand.failures.append(error)
+            scripted.failures.append(error)
         finally:
-            hand.tasks.discard(task)
+            scripted.tasks.discard(task)
             _drop(writer.transport)
 
     server = await asyncio.start_server(serve, host, 0, ssl=context, limit=1024 * 1024)
-    hand.port = server.sockets[0].getsockname()[1]
+    scripted.port = server.sockets[0].getsockname()[1]
     try:
-        yield hand
+        yield scripted
     finally:
         server.close()
-        tasks = list(hand.tasks)
+        tasks = list(scripted.tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.wait_closed()
         await until(lambda: not any(map(_accepting, asyncio.all_tasks())))
-    assert not hand.failures, hand.failures
+    assert not scripted.failures, scripted.failures
 
 
 def _drop(transport: asyncio.WriteTransport) -> None:
@@ -213,7 +213,7 @@ async def fetch(pool: HttpPool, url: str) -> tuple[int, bytes]:
 
 
 async def answer_every_request(visitor: AcceptedConnection) -> None:
-    """A server that is well."""
+    """Respond to every request with 200."""
     while True:
         await visitor.receive()
         await visitor.send(OK)

@@ -1,4 +1,4 @@
-"""Nouns at random: hypothesis strategies from our own types.
+"""Hypothesis strategies for instances of the protocol types.
 
 Rules: what is drawn is what a careful application could build; the shape does the rest. Fractions
 and nulls inside any-JSON values are left out here: `tests/support/exceptions.py` says why, and has tests
@@ -183,7 +183,7 @@ class Presence:
 
 @cache
 def instances(kind: type[t.ProtocolType]) -> st.SearchStrategy[Any]:
-    """Nouns of this kind, each optional field there half of the time."""
+    """Protocol types of this kind, each optional field there half of the time."""
     if kind in BY_TYPE:
         return BY_TYPE[kind]
     if kind is t.ElicitRequestParams:

@@ -39,7 +39,7 @@ class Clock:
         return self.now
 
 
-class Talk:
+class MemoryDuplex:
     """A duplex over memory: `wrote` is what it wrote, decoded."""
 
     def __init__(
@@ -112,30 +112,32 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(
+async def open_memory_duplex(
     revision: Revision,
     clock: Callable[[], float] | None = None,
     service: FakeService | None = None,
-) -> AsyncGenerator[Talk]:
-    talk = Talk(revision, service or FakeService(), clock or asyncio.get_running_loop().time)
-    talk.open()
+) -> AsyncGenerator[MemoryDuplex]:
+    memory_duplex = MemoryDuplex(
+        revision, service or FakeService(), clock or asyncio.get_running_loop().time
+    )
+    memory_duplex.open()
     try:
-        yield talk
+        yield memory_duplex
     finally:
-        talk.duplex.close("the test is over")
-        await talk.duplex.ended(5)
+        memory_duplex.duplex.close("the test is over")
+        await memory_duplex.duplex.ended(5)
 
 
 @live
 async def test_calls_are_answered_side_by_side(revision: Revision) -> None:
-    async with talking(revision) as talk:
-        talk.say(talk.call(1, "wait", name="slow"))
-        await talk.service.marks.reached("slow begun")
-        talk.say(talk.call("1", "echo", say="quick"))
-        assert (await talk.answer("1"))["result"]["content"][0]["text"] == "quick"
-        talk.service.go.mark("slow")
-        assert (await talk.answer(1))["result"]["content"][0]["text"] == "waited"
-        assert bool(talk.opened) is revision.handshake
+    async with open_memory_duplex(revision) as memory_duplex:
+        memory_duplex.say(memory_duplex.call(1, "wait", name="slow"))
+        await memory_duplex.service.marks.reached("slow begun")
+        memory_duplex.say(memory_duplex.call("1", "echo", say="quick"))
+        assert (await memory_duplex.answer("1"))["result"]["content"][0]["text"] == "quick"
+        memory_duplex.service.go.mark("slow")
+        assert (await memory_duplex.answer(1))["result"]["content"][0]["text"] == "waited"
+        assert bool(memory_duplex.opened) is revision.handshake
 
 
 # ---------------------------------------------------------------- a task for each call
@@ -222,13 +224,13 @@ async def test_each_call_has_a_task_of_its_own_and_answers_keep_their_order(
     revision: Revision,
 ) -> None:
     service = Taskmaster()
-    async with talking(revision, service=service) as talk:
+    async with open_memory_duplex(revision, service=service) as memory_duplex:
         own = asyncio.current_task()
         for id in range(1, 17):
-            talk.say(talk.call(id, "task"))
+            memory_duplex.say(memory_duplex.call(id, "task"))
         assert asyncio.current_task() is own
-        await talk.answer(16)
-        results = [one for one in talk.wrote if one.get("id")]
+        await memory_duplex.answer(16)
+        results = [one for one in memory_duplex.wrote if one.get("id")]
         assert [one["id"] for one in results] == list(range(1, 17))
         assert {words(one) for one in results} == {"nothing"}
         assert len({*service.tasks, own}) == 17
@@ -238,11 +240,11 @@ async def test_each_call_has_a_task_of_its_own_and_answers_keep_their_order(
 async def test_a_call_that_never_waits_is_answered_at_once_where_python_can(
     revision: Revision,
 ) -> None:
-    async with talking(revision, service=Taskmaster()) as talk:
-        talk.say(talk.call(1, "task"))
-        assert (talk.wrote[-1:] != [] and talk.wrote[-1]["id"] == 1) is EAGER
-        await talk.answer(1)
-        assert not talk.duplex._tasks
+    async with open_memory_duplex(revision, service=Taskmaster()) as memory_duplex:
+        memory_duplex.say(memory_duplex.call(1, "task"))
+        assert (memory_duplex.wrote[-1:] != [] and memory_duplex.wrote[-1]["id"] == 1) is EAGER
+        await memory_duplex.answer(1)
+        assert not memory_duplex.duplex._tasks
 
 
 @live
@@ -255,15 +257,15 @@ async def test_a_loop_with_a_task_factory_makes_the_tasks(revision: Revision) ->
         return task
 
     loop = asyncio.get_running_loop()
-    async with talking(revision, service=Taskmaster()) as talk:
+    async with open_memory_duplex(revision, service=Taskmaster()) as memory_duplex:
         # Python 3.11 has no eager tasks, and takes None for its own.
         for id, chosen in ((1, factory), (3, getattr(asyncio, "eager_task_factory", None))):
             loop.set_task_factory(chosen)
-            talk.say(talk.call(id, "task"))
-            talk.say(talk.call(id + 1, "later"))
-            await talk.answer(id + 1)
+            memory_duplex.say(memory_duplex.call(id, "task"))
+            memory_duplex.say(memory_duplex.call(id + 1, "later"))
+            await memory_duplex.answer(id + 1)
             loop.set_task_factory(None)
-            assert [one["id"] for one in talk.wrote[-2:]] == [id, id + 1]
+            assert [one["id"] for one in memory_duplex.wrote[-2:]] == [id, id + 1]
     assert len(made) > 1
 
 
@@ -272,12 +274,12 @@ async def test_what_a_call_waits_for_and_how_long_concerns_its_own_task(
     revision: Revision,
 ) -> None:
     service = Taskmaster()
-    async with talking(revision, service=service) as talk:
+    async with open_memory_duplex(revision, service=service) as memory_duplex:
         for id in (1, 2):
-            talk.say(talk.call(id, "later"))
-        talk.say(talk.call(3, "task"))
+            memory_duplex.say(memory_duplex.call(id, "later"))
+        memory_duplex.say(memory_duplex.call(3, "task"))
         for id in (1, 2, 3):
-            assert words(await talk.answer(id)) == "nothing"
+            assert words(await memory_duplex.answer(id)) == "nothing"
         assert len(set(service.tasks)) == 3
 
 
@@ -286,34 +288,34 @@ async def test_what_a_call_waits_for_and_how_long_concerns_its_own_task(
 async def test_a_handler_that_cancels_its_own_task_ends_that_alone(
     revision: Revision, wait: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with talking(revision, service=Taskmaster()) as talk:
-        talk.say(talk.call(1, "cancel_itself", wait=wait))
-        talk.say(talk.call(2, "task"))
-        answer = await talk.answer(1)
+    async with open_memory_duplex(revision, service=Taskmaster()) as memory_duplex:
+        memory_duplex.say(memory_duplex.call(1, "cancel_itself", wait=wait))
+        memory_duplex.say(memory_duplex.call(2, "task"))
+        answer = await memory_duplex.answer(1)
         assert ("error" in answer) is wait
         assert ("CancelledError" in caplog.text) is wait
-        assert words(await talk.answer(2)) == "nothing"
+        assert words(await memory_duplex.answer(2)) == "nothing"
 
 
 @live
 async def test_a_handler_that_crashes_after_a_while_is_answered_and_logged(
     revision: Revision, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with talking(revision, service=Taskmaster()) as talk:
-        talk.say(talk.call(1, "crash_later"))
-        assert "secret" not in (await talk.answer(1))["error"]["message"]
+    async with open_memory_duplex(revision, service=Taskmaster()) as memory_duplex:
+        memory_duplex.say(memory_duplex.call(1, "crash_later"))
+        assert "secret" not in (await memory_duplex.answer(1))["error"]["message"]
         assert "KeyError" in caplog.text
 
 
 @live
 async def test_each_call_sees_the_context_in_which_it_was_read(revision: Revision) -> None:
-    async with talking(revision, service=Taskmaster()) as talk:
+    async with open_memory_duplex(revision, service=Taskmaster()) as memory_duplex:
         for id, note in enumerate(("a", "b", "b", "c"), 1):
             context = contextvars.copy_context()
             context.run(SEEN.set, note)
-            context.run(talk.say, talk.call(id, "task"))
-            context.run(talk.say, talk.call(10 * id, "later"))
-        found = [words(await talk.answer(id)) for id in (1, 2, 3, 4, 10, 20, 30, 40)]
+            context.run(memory_duplex.say, memory_duplex.call(id, "task"))
+            context.run(memory_duplex.say, memory_duplex.call(10 * id, "later"))
+        found = [words(await memory_duplex.answer(id)) for id in (1, 2, 3, 4, 10, 20, 30, 40)]
         assert found == ["a", "b", "b", "c"] * 2
 
 
@@ -322,21 +324,21 @@ async def test_one_that_waits_holds_up_nobody_even_if_it_waits_for_a_later_one(
     revision: Revision,
 ) -> None:
     service = Taskmaster()
-    async with talking(revision, service=service) as talk:
+    async with open_memory_duplex(revision, service=service) as memory_duplex:
         for id, tool in ((1, "rest"), (2, "rest"), (3, "wake"), (4, "task")):
-            talk.say(talk.call(id, tool))
+            memory_duplex.say(memory_duplex.call(id, tool))
         for id in (1, 2, 3, 4):
-            await talk.answer(id)
+            await memory_duplex.answer(id)
 
 
 @live
 async def test_no_call_sees_what_another_left_in_its_context(revision: Revision) -> None:
     service = Taskmaster()
-    async with talking(revision, service=service) as talk:
+    async with open_memory_duplex(revision, service=service) as memory_duplex:
         for id, tool in ((1, "task"), (2, "leave"), (3, "task")):
-            talk.say(talk.call(id, tool))
-        assert words(await talk.answer(2)) == "what another one left"
-        assert words(await talk.answer(3)) == "nothing"
+            memory_duplex.say(memory_duplex.call(id, tool))
+        assert words(await memory_duplex.answer(2)) == "what another one left"
+        assert words(await memory_duplex.answer(3)) == "nothing"
 
 
 @live
@@ -344,19 +346,19 @@ async def test_a_cancellation_that_a_handler_swallowed_does_not_reach_the_next(
     revision: Revision,
 ) -> None:
     service = Taskmaster()
-    async with talking(revision, service=service) as talk:
-        talk.say(talk.call(1, "stubborn"))
-        talk.say(talk.call(2, "task"))
-        await talk.answer(2)
-        talk.say(talk.call(3, "stubborn"))
-        talk.say(talk.call(4, "rest"))
+    async with open_memory_duplex(revision, service=service) as memory_duplex:
+        memory_duplex.say(memory_duplex.call(1, "stubborn"))
+        memory_duplex.say(memory_duplex.call(2, "task"))
+        await memory_duplex.answer(2)
+        memory_duplex.say(memory_duplex.call(3, "stubborn"))
+        memory_duplex.say(memory_duplex.call(4, "rest"))
         await service.marks.reached("stubborn begun")
         for id in (1, 3):
-            talk.say(cancelling(id))
-        talk.say(talk.call(5, "wake"))
+            memory_duplex.say(cancelling(id))
+        memory_duplex.say(memory_duplex.call(5, "wake"))
         for id in (4, 5):
-            await talk.answer(id)
-        assert [one.get("id") for one in talk.wrote if one.get("id") in (1, 3)] == []
+            await memory_duplex.answer(id)
+        assert [one.get("id") for one in memory_duplex.wrote if one.get("id") in (1, 3)] == []
 
 
 @live
@@ -364,11 +366,11 @@ async def test_at_the_end_of_the_input_those_are_answered_who_came_behind_one_th
     revision: Revision,
 ) -> None:
     service = Taskmaster()
-    async with talking(revision, service=service) as talk:
+    async with open_memory_duplex(revision, service=service) as memory_duplex:
         for id, tool in ((1, "rest"), (2, "task"), (3, "rest"), (4, "wake")):
-            talk.say(talk.call(id, tool))
-        await talk.duplex.finish("the input ended", 5)
-        answered = {one["id"] for one in talk.wrote if "result" in one}
+            memory_duplex.say(memory_duplex.call(id, tool))
+        await memory_duplex.duplex.finish("the input ended", 5)
+        answered = {one["id"] for one in memory_duplex.wrote if "result" in one}
         assert answered >= {1, 2, 3, 4}
 
 
@@ -380,13 +382,13 @@ async def test_a_call_that_is_cancelled_before_its_task_begins_never_begins(
     loop = asyncio.get_running_loop()
     # Tasks that begin in a later turn of the loop, in every Python.
     loop.set_task_factory(lambda loop, work, **more: asyncio.Task(work, loop=loop, **more))
-    async with talking(revision, service=service) as talk:
-        talk.say(talk.call(1, "task"))
-        talk.say(talk.call(2, "task"))
-        talk.say(cancelling(2))
-        await talk.answer(1)
-        talk.say(talk.call(3, "task"))
-        await talk.answer(3)
+    async with open_memory_duplex(revision, service=service) as memory_duplex:
+        memory_duplex.say(memory_duplex.call(1, "task"))
+        memory_duplex.say(memory_duplex.call(2, "task"))
+        memory_duplex.say(cancelling(2))
+        await memory_duplex.answer(1)
+        memory_duplex.say(memory_duplex.call(3, "task"))
+        await memory_duplex.answer(3)
         assert len(service.tasks) == 2
     loop.set_task_factory(None)
 
@@ -394,13 +396,13 @@ async def test_a_call_that_is_cancelled_before_its_task_begins_never_begins(
 @live
 async def test_a_subscription_does_not_hold_up_the_end_of_the_input() -> None:
     listening = {"notifications": {"toolsListChanged": True}}
-    async with talking(NEWEST) as talk:
-        talk.say(talk.request(1, "subscriptions/listen", **listening))
-        await talk.said("notifications/subscriptions/acknowledged")
-        talk.say(talk.call(2, "echo"))
+    async with open_memory_duplex(NEWEST) as memory_duplex:
+        memory_duplex.say(memory_duplex.request(1, "subscriptions/listen", **listening))
+        await memory_duplex.said("notifications/subscriptions/acknowledged")
+        memory_duplex.say(memory_duplex.call(2, "echo"))
         async with asyncio.timeout(30):
-            await talk.duplex.finish("the input ended", 60)
-        assert words(await talk.answer(2)) == "hello"
+            await memory_duplex.duplex.finish("the input ended", 60)
+        assert words(await memory_duplex.answer(2)) == "hello"
 
 
 def cancelling(id: int) -> dict[str, Any]:
@@ -410,80 +412,86 @@ def cancelling(id: int) -> dict[str, Any]:
 
 @live
 async def test_a_cancelled_call_is_stopped_and_not_answered(revision: Revision) -> None:
-    async with talking(revision) as talk:
-        talk.say(talk.call(1, "wait", name="w"))
-        await talk.service.marks.reached("w begun")
+    async with open_memory_duplex(revision) as memory_duplex:
+        memory_duplex.say(memory_duplex.call(1, "wait", name="w"))
+        await memory_duplex.service.marks.reached("w begun")
         params = {"requestId": 1}
-        talk.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
-        await talk.service.marks.reached("w cancelled")
-        talk.say(talk.call(1, "echo"))  # the id is free again
-        assert (await talk.answer(1))["result"]["content"][0]["text"] == "hello"
+        memory_duplex.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        await memory_duplex.service.marks.reached("w cancelled")
+        memory_duplex.say(memory_duplex.call(1, "echo"))  # the id is free again
+        assert (await memory_duplex.answer(1))["result"]["content"][0]["text"] == "hello"
 
 
 @live
 async def test_a_batch_is_answered_in_one_piece_also_if_part_of_it_is_cancelled() -> None:
     (revision,) = [one for one in ALL if one.batches]
-    async with talking(revision) as talk:
-        talk.say([talk.call(1, "echo"), talk.call(2, "wait", name="w"), talk.call(3, "echo")])
-        await talk.service.marks.reached("w begun")
+    async with open_memory_duplex(revision) as memory_duplex:
+        memory_duplex.say(
+            [
+                memory_duplex.call(1, "echo"),
+                memory_duplex.call(2, "wait", name="w"),
+                memory_duplex.call(3, "echo"),
+            ]
+        )
+        await memory_duplex.service.marks.reached("w begun")
         params = {"requestId": 2}
-        talk.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
-        await until(lambda: isinstance(talk.wrote[-1], list))
-        assert sorted(one["id"] for one in talk.wrote[-1]) == [1, 3]
+        memory_duplex.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        await until(lambda: isinstance(memory_duplex.wrote[-1], list))
+        assert sorted(one["id"] for one in memory_duplex.wrote[-1]) == [1, 3]
 
 
 @live
 async def test_who_reports_waits_for_a_slow_reader(revision: Revision) -> None:
-    async with talking(revision) as talk:
-        talk.drained.clear()
-        call = talk.call(1, "report", steps=2)
+    async with open_memory_duplex(revision) as memory_duplex:
+        memory_duplex.drained.clear()
+        call = memory_duplex.call(1, "report", steps=2)
         call["params"].setdefault("_meta", {})["progressToken"] = 7
-        talk.say(call)
-        await talk.said("notifications/progress")
-        assert "step 1" not in talk.service.marks.log
-        talk.drained.set()
-        await talk.answer(1)
+        memory_duplex.say(call)
+        await memory_duplex.said("notifications/progress")
+        assert "step 1" not in memory_duplex.service.marks.log
+        memory_duplex.drained.set()
+        await memory_duplex.answer(1)
 
 
 @live
-async def test_news_reaches_who_opened_a_session_and_follows(revision: Revision) -> None:
-    async with talking(revision) as talk:
+async def test_a_notification_reaches_who_opened_a_session_and_follows(revision: Revision) -> None:
+    async with open_memory_duplex(revision) as memory_duplex:
         changed = t.NotificationParams()
-        talk.duplex.notify_change("notifications/tools/list_changed", changed)
+        memory_duplex.duplex.notify_change("notifications/tools/list_changed", changed)
         updated = t.ResourceUpdatedNotificationParams(uri="a://b/c")
-        talk.duplex.notify_change("notifications/resources/updated", updated)
+        memory_duplex.duplex.notify_change("notifications/resources/updated", updated)
         if revision.handshake:
-            talk.say(talk.request(1, "resources/subscribe", uri="a://b"))
-            await talk.answer(1)
-        talk.duplex.notify_change("notifications/resources/updated", updated)
-        methods = [one["method"] for one in talk.wrote if "method" in one]
-        news = ["notifications/tools/list_changed", "notifications/resources/updated"]
-        assert methods == (news if revision.handshake else [])
+            memory_duplex.say(memory_duplex.request(1, "resources/subscribe", uri="a://b"))
+            await memory_duplex.answer(1)
+        memory_duplex.duplex.notify_change("notifications/resources/updated", updated)
+        methods = [one["method"] for one in memory_duplex.wrote if "method" in one]
+        notification = ["notifications/tools/list_changed", "notifications/resources/updated"]
+        assert methods == (notification if revision.handshake else [])
 
 
 @live
 async def test_other_notifications_are_passed_on(revision: Revision) -> None:
-    async with talking(revision) as talk:
-        talk.say({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})
+    async with open_memory_duplex(revision) as memory_duplex:
+        memory_duplex.say({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})
         wanted = ["notifications/roots/list_changed"] if revision.handshake else []
-        assert [name for name in talk.told if "roots" in name] == wanted
+        assert [name for name in memory_duplex.told if "roots" in name] == wanted
 
 
 @BY_REQUEST
 @live
 async def test_a_question_waits_for_its_answer_or_its_error(revision: Revision) -> None:
-    async with talking(revision) as talk:
-        talk.say(talk.call("good", "roots"))
-        asked = await talk.said("roots/list")
+    async with open_memory_duplex(revision) as memory_duplex:
+        memory_duplex.say(memory_duplex.call("good", "roots"))
+        asked = await memory_duplex.said("roots/list")
         result = {"roots": [{"uri": "file:///a"}]}
-        talk.say({"jsonrpc": "2.0", "id": asked["id"], "result": result})
-        assert (await talk.answer("good"))["result"]["content"][0]["text"] == "1 roots"
-        talk.say(talk.call("bad", "roots"))
-        asked = await talk.said("roots/list")
+        memory_duplex.say({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        assert (await memory_duplex.answer("good"))["result"]["content"][0]["text"] == "1 roots"
+        memory_duplex.say(memory_duplex.call("bad", "roots"))
+        asked = await memory_duplex.said("roots/list")
         error = {"code": -32603, "message": "no"}
-        talk.say({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+        memory_duplex.say({"jsonrpc": "2.0", "id": asked["id"], "error": error})
         # A service that lets it pass has failed, and its caller is told.
-        assert (await talk.answer("bad"))["error"]["code"] == -32603
+        assert (await memory_duplex.answer("bad"))["error"]["code"] == -32603
 
 
 @BY_REQUEST
@@ -492,32 +500,34 @@ async def test_a_question_that_nobody_answers_ends_in_time_and_is_called_off(
     revision: Revision,
 ) -> None:
     clock = Clock()
-    async with talking(revision, clock) as talk:
+    async with open_memory_duplex(revision, clock) as memory_duplex:
         asking = asyncio.ensure_future(
-            talk.duplex.request("roots/list", t.ListRootsRequestParams(), INPUT_TIMEOUT_S)
+            memory_duplex.duplex.request("roots/list", t.ListRootsRequestParams(), INPUT_TIMEOUT_S)
         )
-        await talk.said("roots/list")
+        await memory_duplex.said("roots/list")
         clock.now = INPUT_TIMEOUT_S - 1
-        talk.duplex._on_timer()
+        memory_duplex.duplex._on_timer()
         assert not asking.done()
         clock.now = INPUT_TIMEOUT_S
-        talk.duplex._on_timer()
+        memory_duplex.duplex._on_timer()
         with pytest.raises(TimedOut):
             await asking
-        assert talk.wrote[-1]["method"] == "notifications/cancelled"
+        assert memory_duplex.wrote[-1]["method"] == "notifications/cancelled"
 
 
 @BY_REQUEST
 @live
 async def test_a_question_that_is_no_longer_wanted_is_called_off(revision: Revision) -> None:
-    async with talking(revision) as talk:
-        asking = asyncio.ensure_future(talk.duplex.request("ping", t.RequestParams()))
-        await talk.said("ping")
-        id = talk.wrote[-1]["id"]
+    async with open_memory_duplex(revision) as memory_duplex:
+        asking = asyncio.ensure_future(memory_duplex.duplex.request("ping", t.RequestParams()))
+        await memory_duplex.said("ping")
+        id = memory_duplex.wrote[-1]["id"]
         asking.cancel()
         await asyncio.wait([asking])
-        assert talk.wrote[-1]["params"]["requestId"] == id
-        talk.say({"jsonrpc": "2.0", "id": id, "result": {}})  # too late, and nothing to anybody
+        assert memory_duplex.wrote[-1]["params"]["requestId"] == id
+        memory_duplex.say(
+            {"jsonrpc": "2.0", "id": id, "result": {}}
+        )  # too late, and nothing to anybody
 
 
 @BY_REQUEST
@@ -525,19 +535,19 @@ async def test_a_question_that_is_no_longer_wanted_is_called_off(revision: Revis
 async def test_after_the_end_of_the_input_calls_finish_and_questions_fail(
     revision: Revision,
 ) -> None:
-    async with talking(revision) as talk:
-        talk.say(talk.call(1, "wait", name="w"))
-        await talk.service.marks.reached("w begun")
-        asking = asyncio.ensure_future(talk.duplex.request("ping", t.RequestParams()))
-        await talk.said("ping")
-        finishing = asyncio.ensure_future(talk.duplex.finish("the input ended", 5))
+    async with open_memory_duplex(revision) as memory_duplex:
+        memory_duplex.say(memory_duplex.call(1, "wait", name="w"))
+        await memory_duplex.service.marks.reached("w begun")
+        asking = asyncio.ensure_future(memory_duplex.duplex.request("ping", t.RequestParams()))
+        await memory_duplex.said("ping")
+        finishing = asyncio.ensure_future(memory_duplex.duplex.finish("the input ended", 5))
         with pytest.raises(ConnectionLost, match="the input ended"):
             await asking
         with pytest.raises(ConnectionLost, match="the input ended"):
-            await talk.duplex.request("ping", t.RequestParams())
-        talk.service.go.mark("w")
+            await memory_duplex.duplex.request("ping", t.RequestParams())
+        memory_duplex.service.go.mark("w")
         await finishing
-        assert (await talk.answer(1))["result"]["content"][0]["text"] == "waited"
+        assert (await memory_duplex.answer(1))["result"]["content"][0]["text"] == "waited"
 
 
 @live
@@ -556,14 +566,14 @@ async def test_at_the_end_everything_is_stopped_and_what_does_not_stop_is_left(
                     continue
             raise ConnectionLost("gone")
 
-    talk = Talk(revision, Stubborn(), asyncio.get_running_loop().time)
-    talk.open()
-    talk.say(talk.call(1, "echo"))
+    memory_duplex = MemoryDuplex(revision, Stubborn(), asyncio.get_running_loop().time)
+    memory_duplex.open()
+    memory_duplex.say(memory_duplex.call(1, "echo"))
     await begun.wait()
-    talk.duplex.close("the test is over")
-    await talk.duplex.ended(0.01)
+    memory_duplex.duplex.close("the test is over")
+    await memory_duplex.duplex.ended(0.01)
     assert "ignored their cancellation" in caplog.text
     gate.set()
-    await talk.duplex.ended(5)
-    talk.say(talk.call(2, "echo"))
-    assert not [one for one in talk.wrote if one.get("id") in (1, 2)]
+    await memory_duplex.duplex.ended(5)
+    memory_duplex.say(memory_duplex.call(2, "echo"))
+    assert not [one for one in memory_duplex.wrote if one.get("id") in (1, 2)]

@@ -323,15 +323,15 @@ async def test_what_crashed_is_shown_to_the_connection_that_wants_it_and_to_no_o
         return found
 
     await server.start()
-    insider, stranger = await connect(debug=True), await connect(debug=False)
+    insider, unknown = await connect(debug=True), await connect(debug=False)
     for said in await words(insider):
         assert "KeyError('secret')" in said
-    for said in await words(stranger):
+    for said in await words(unknown):
         assert "failed (id " in said
         assert "secret" not in said
         assert "KeyError" not in said
     await insider.close()
-    await stranger.close()
+    await unknown.close()
     await server.stop()
 
 

@@ -177,7 +177,7 @@ async def verify(headers: Headers) -> str:
     return headers.get(b"authorization", b"").decode()
 
 
-def test_layers_and_applications_are_typed() -> None:
+def test_middleware_and_applications_are_typed() -> None:
     other = Server("layers")
     typed: Middleware = layer
     other.add_middleware(typed)

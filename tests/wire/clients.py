@@ -1,9 +1,9 @@
 """Clients that speak raw frames: one conversation on one wire, and everything on it written down.
 
-    talk = await Pipe.start(transcript, revision, can)
-    await talk.ask("tools/call", {"name": "order"}, answers={"order": accept(name="Ada")})
+    client = await Pipe.start(transcript, revision, can)
+    await client.ask("tools/call", {"name": "order"}, answers={"order": accept(name="Ada")})
 
-Rules: no rule of the protocol is decided here: the scenes say what is sent, and what comes is kept
+Rules: no rule of the protocol is decided here: the script says what is sent, and what comes is kept
 as it came. Every wait ends.
 """
 
@@ -186,7 +186,7 @@ class WireClient(ABC):
         found = (key for key, answer in left.items() if fits in answer or "code" in answer)
         key = next(found, None)
         if key is None:
-            return  # nobody is at home
+            return  # no response
         answer = left.pop(key)
         outcome = {"error": answer} if "code" in answer else {"result": answer}
         await self.send({"jsonrpc": "2.0", "id": question["id"], **outcome})

@@ -1,6 +1,6 @@
 """The same conversations over HTTP: sessions, streams beside posts, and posts that say it all.
 
-Rules: as in `talks`. What is on the socket is what is written down: heads, and events line by line.
+Rules: as in `clients`. What is on the socket is what is written down: heads, and events line by line.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Every play: a revision on a wire, from the first word to the last, and its golden transcript.
+"""Every conversation: a revision on a wire, from beginning to end, and its golden transcript.
 
-Rules: a play is played once, by whoever asks first; the server over HTTP is one for all of them.
+Rules: a conversation is recorded once, when it is first needed; all of HTTP share one server.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from wire.transcript import JSON, Transcript
 
 FOLDER = Path(__file__).resolve().parent / "goldens"
 CONVERSATION_S = 120.0
-# What is shown of a play that failed.
+# What is shown of a conversation that failed.
 LAST_LINES = 60
 
 
@@ -67,14 +67,14 @@ CONVERSATIONS = _conversations()
 
 @dataclass
 class Recording:
-    """What came of a play, and what the server wrote into its log meanwhile."""
+    """The transcript of a conversation, and what the server logged meanwhile."""
 
     transcript: Transcript
     log: str
 
 
 class WireServer:
-    """The process that serves every play over HTTP, and what was played on it."""
+    """The process that serves every conversation over HTTP, and their recordings."""
 
     def __init__(self, port: int, process: subprocess.Popen[str], log: Path) -> None:
         self.port = port
@@ -83,7 +83,7 @@ class WireServer:
         self._recordings: dict[Conversation, Recording] = {}
 
     def recording(self, conversation: Conversation) -> Recording:
-        """A play, played."""
+        """The recording of a conversation."""
         if conversation not in self._recordings:
             self._recordings[conversation] = asyncio.run(self._record(conversation))
         return self._recordings[conversation]
@@ -116,7 +116,7 @@ class WireServer:
     async def http_client(
         self, conversation: Conversation, transcript: Transcript, can: JSON
     ) -> HttpClient:
-        """A client over HTTP, in the way of the play."""
+        """A client over HTTP, as the conversation needs it."""
         if conversation.wire == "sse":
             return await Events.start(transcript, conversation.revision, can, self.port)
         return Posts(transcript, conversation.revision, can, self.port)
@@ -149,7 +149,7 @@ def serving(folder: Path) -> Generator[WireServer]:
             process.stdout.close()
 
 
-# ---------------------------------------------------------------- one play
+# ---------------------------------------------------------------- one conversation
 
 
 async def _run(

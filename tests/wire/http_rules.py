@@ -146,7 +146,7 @@ def _order(date: str, exchange: HttpExchange) -> Iterator[str]:
         messages += found if isinstance(found, list) else [found]
     answers = [one for one in messages if "method" not in one]
     if exchange.method == "GET" and answers and "last-event-id" not in exchange.said:
-        yield "an answer on a stream for news"
+        yield "an answer on a stream for notifications"
     if exchange.method == "POST":
         sent: Any = exchange.sent
         asked = {one["id"] for one in (sent if isinstance(sent, list) else [sent])}

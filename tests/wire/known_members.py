@@ -15,9 +15,9 @@ from official import DATES
 
 JSON = dict[str, Any]
 
-# A noun and its members. `member:noun` holds one, `member:noun*` a list, `member:noun%` an object
+# A protocol type and its members. `member:protocol type` holds one, `member:protocol type*` a list, `member:protocol type%` an object
 # of them by name, `member:=text` a constant; without, it may be anything. `@` and a date: since;
-# `~` and a date: the last to have it. What a noun says of itself stands first, before the bar.
+# `~` and a date: the last to have it. What a protocol type says of itself stands first, before the bar.
 TYPES = """
 initialize           ~2025-11-25 | protocolVersion capabilities:server-can serverInfo:implementation instructions _meta:meta
 server/discover      @2026-07-28 | supportedVersions capabilities:server-can instructions
@@ -123,7 +123,7 @@ META = {
 
 
 class Member(NamedTuple):
-    """A member of a noun: what it holds, and who knows it."""
+    """A member of a protocol type: what it holds, and who knows it."""
 
     name: str
     holds: str | None
@@ -183,7 +183,7 @@ def knows(date: str, since: str | None, until: str | None) -> bool:
 class Reader:
     """Reads messages as a client of one revision, and complains of all that it cannot know.
 
-    `seen` is what it did know and met: a noun and a member of it.
+    `seen` is what it did know and met: a protocol type and a member of it.
     """
 
     def __init__(self, date: str) -> None:
@@ -216,7 +216,7 @@ class Reader:
             return
         self.seen.add(("error", str(code)))
         if f"error {code}" in TABLE:
-            yield from self._noun(f"error {code}", error["data"], f"error {code}")
+            yield from self._type(f"error {code}", error["data"], f"error {code}")
 
     def _said(self, message: JSON) -> Iterator[str]:
         method = message["method"]
@@ -226,7 +226,7 @@ class Reader:
             yield f"a request of {method}"
         if not is_request and not method.startswith("notifications/"):
             yield f"a notification of {method}"
-        yield from self._noun(method, message.get("params", {}), method)
+        yield from self._type(method, message.get("params", {}), method)
 
     def _result(self, message: JSON, method: str) -> Iterator[str]:
         yield from self._frame(message, "id", "result")
@@ -240,11 +240,11 @@ class Reader:
             structured = result["structuredContent"]
             if not isinstance(structured, dict) and not knows(self.date, "2026-07-28", None):
                 yield f"structured content that is no object: {structured!r}"
-        yield from self._noun(name, result, method)
+        yield from self._type(name, result, method)
 
-    # ------------------------------------------------------------ nouns
+    # ------------------------------------------------------------ protocol types
 
-    def _noun(self, name: str, value: Any, place: str) -> Iterator[str]:
+    def _type(self, name: str, value: Any, place: str) -> Iterator[str]:
         if name == "meta":
             yield from self._meta(value, place)
             return
@@ -270,22 +270,22 @@ class Reader:
                 yield from self._member(member, item, name, place)
         yield from self._narrow(name, value, place)
 
-    def _member(self, member: Member, value: Any, noun: str, place: str) -> Iterator[str]:
+    def _member(self, member: Member, value: Any, kind: str, place: str) -> Iterator[str]:
         if not knows(self.date, member.since, member.until):
-            yield f"{place}: {member.name} of {noun}"
+            yield f"{place}: {member.name} of {kind}"
             return
-        self.seen.add((noun, member.name))
+        self.seen.add((kind, member.name))
         if member.holds is None:
             return
         place = f"{place}.{member.name}"
         if member.many == "%":
             for item in value.values():
-                yield from self._noun(member.holds, item, place)
+                yield from self._type(member.holds, item, place)
         elif member.many == "*" or (member.holds == "said" and self._is_turns(value)):
             for item in value:
-                yield from self._noun(member.holds, item, place)
+                yield from self._type(member.holds, item, place)
         else:
-            yield from self._noun(member.holds, value, place)
+            yield from self._type(member.holds, value, place)
 
     def _is_turns(self, value: Any) -> bool:
         """Several blocks in one message to a model came with its tools."""
@@ -300,7 +300,7 @@ class Reader:
                 yield f"{place}: {key}"
             elif holds is not None:
                 self.seen.add(("meta", key))
-                yield from self._noun(holds, item, place)
+                yield from self._type(holds, item, place)
             else:
                 self.seen.add(("meta", key))
 

@@ -1,9 +1,9 @@
 """The script: what a client says to a server that offers everything, on every wire alike.
 
-One talk goes through all scenes in order. The docstring of a scene is its title in the transcript.
+One client goes through all steps in order. The docstring of a step is its title in the transcript.
 What is sent depends on what the client's revision can say; what comes back is never judged here.
 
-Rules: no waits but for messages. A scene leaves the server as it found it.
+Rules: no waits but for messages. A step leaves the server as it found it.
 """
 
 import json

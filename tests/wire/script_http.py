@@ -1,6 +1,6 @@
 """The part of the script that only HTTP has: sessions, streams that break, headers, refusals.
 
-Rules: as in `scenes`.
+Rules: as in `script`.
 """
 
 import json

@@ -20,7 +20,7 @@ OLDEST, MARCH, JUNE, NOVEMBER, NEWEST = (revision.date for revision in ALL)
 
 # ---------------------------------------------------------------- the table by hand
 
-NOUNS: dict[str, type[t.ProtocolType]] = {
+TYPES: dict[str, type[t.ProtocolType]] = {
     "initialize": t.InitializeResult,
     "server/discover": t.DiscoverResult,
     "tools/list": t.ListToolsResult,
@@ -85,39 +85,39 @@ TASKS = {"task", "tasks", "execution", "taskIds"}
 
 
 def by_hand(name: str, date: str) -> set[str]:
-    """The members that a noun has in a revision, as the table says."""
+    """The members that a protocol type has in a revision, as the table says."""
     line = TABLE[name]
     members: list[Member] = list(line.members.values())
-    if issubclass(NOUNS[name], t.Result):
+    if issubclass(TYPES[name], t.Result):
         members += map(member, EVERY_RESULT.split() + (CACHED.split() if name in CACHEABLE else []))
     if not knows(date, line.since, line.until):
         return set()
     return {one.name for one in members if knows(date, one.since, one.until)}
 
 
-def by_marks(noun: type[t.ProtocolType], revision: Revision) -> set[str]:
-    """The same, as the marks beside our nouns say."""
-    if not revision.knows(*noun.available):
+def by_marks(kind: type[t.ProtocolType], revision: Revision) -> set[str]:
+    """The same, as the marks beside our protocol types say."""
+    if not revision.knows(*kind.available):
         return set()
-    marks = t.field_ranges(noun)
-    tag = noun.__struct_config__.tag_field
+    marks = t.field_ranges(kind)
+    tag = kind.__struct_config__.tag_field
     return {tag} - {None} | {
         one.encode_name
-        for one in fields(noun)
+        for one in fields(kind)
         if one.encode_name not in TASKS and revision.knows(*marks.get(one.name, t.RevisionRange()))
     }  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("name", NOUNS)
+@pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("played_in", ALL, ids=[revision.date for revision in ALL])
-def test_the_table_by_hand_and_the_marks_beside_our_nouns_agree(
+def test_the_table_by_hand_and_the_marks_beside_our_types_agree(
     name: str, played_in: Revision
 ) -> None:
-    assert by_hand(name, played_in.date) == by_marks(NOUNS[name], played_in)
+    assert by_hand(name, played_in.date) == by_marks(TYPES[name], played_in)
 
 
 def test_every_line_of_the_table_is_compared_or_has_nothing_of_its_own() -> None:
-    rest = {name for name in TABLE.keys() - NOUNS.keys() if TABLE[name].members}
+    rest = {name for name in TABLE.keys() - TYPES.keys() if TABLE[name].members}
     # The same members as its neighbours, and the requests inside a result.
     alike = {name for name in rest if name.endswith("list_changed") or name.startswith("question.")}
     assert rest - alike == set()

@@ -67,7 +67,7 @@ def test_a_conversation_is_what_it_was_when_it_was_read(
     assert text == conversation.golden.read_text("utf-8")
 
 
-def test_there_is_a_golden_file_for_every_play_and_no_other() -> None:
+def test_there_is_a_golden_file_for_every_script_and_no_other() -> None:
     assert set(FOLDER.glob("*")) == {conversation.golden for conversation in CONVERSATIONS}
 
 

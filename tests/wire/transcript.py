@@ -1,6 +1,6 @@
-"""What was said in one play, as people read it, and as it was for whoever checks it.
+"""The messages of one conversation: as text to read, and as values to check.
 
-    === A scene: what happens in it
+    === A step: what happens in it
     --> {"jsonrpc":"2.0","id":2,"method":"ping"}        from the client
     <-- {"jsonrpc":"2.0","id":2,"result":{}}            from the server
     <== {"jsonrpc":"2.0","method":"notifications/…"}    from the server, on a stream of its own

@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from importlib import import_module
 from typing import Any, ClassVar, TypeAlias, cast
 
 import msgspec
@@ -25,20 +26,109 @@ from colonnade.protocol.schema.validate import Schema, Validator, inline_referen
 from colonnade.signatures.coerce import parse
 from colonnade.signatures.json_schema import schema_of
 from colonnade.signatures.type_hints import (
-    CHECKS,
+    TEXT_FORMATS,
     MsgspecVisitor,
     Namespace,
     UnsupportedByMsgspec,
-    has_endless_decimal,
-    read_text,
-    with_texts,
-    write_text,
+    Utf8,
+    text_format,
 )
 
 ENDLESS = "NaN and Infinity are not JSON; return None or a string for them"
 
 # The names of the members of an Enum, by their values.
 Titles: TypeAlias = dict[tuple[Any, ...], list[str]]
+
+
+# ---------------------------------------------------------------- types that are strings in JSON
+
+
+def read_text(cls: Any, value: Any) -> Any:
+    """Decode a value of such a type from its string. Raises `ValueError` without the string."""
+    try:
+        if cls is Utf8:
+            return value.encode()
+        if isinstance(value, str):
+            return re.compile(value) if cls.__module__ == "re" else cls(value)
+    except Exception:
+        pass
+    raise ValueError(f"no a string of the format {text_format(cls)}")
+
+
+def write_text(value: Any) -> str | None:
+    """The string of a value of such a type; None for all other values."""
+    found = next(filter(None, map(text_format, type(value).__mro__)), None)
+    if found is None:
+        return None
+    return str(value.pattern) if found == "regex" else str(value)
+
+
+def with_texts(value: Any) -> Any:
+    """Builtin values with strings for bytes. Raises `ValueError` for bytes that are not UTF-8."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            words = "bytes that are not UTF-8; return them as File(...), or as base64 in a str"
+            raise ValueError(words) from None
+    if isinstance(value, dict):
+        members = cast("dict[Any, Any]", value).items()
+        return {with_texts(name): with_texts(one) for name, one in members}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [with_texts(one) for one in cast("list[Any]", value)]
+    return value
+
+
+def has_endless_decimal(value: Any) -> bool:
+    """Whether there is a NaN or an Infinity among the decimals in builtin values."""
+    waiting = [value]
+    for one in waiting:
+        if isinstance(one, dict):
+            members = cast("dict[Any, Any]", one)
+            waiting += [*members.keys(), *members.values()]
+        elif isinstance(one, list | tuple | set | frozenset):
+            waiting += cast("list[Any]", one)
+        elif hasattr(one, "is_finite") and not one.is_finite():
+            return True
+    return False
+
+
+# ---------------------------------------------------------------- format checks for a validator
+
+
+def _is_converted(kind: Callable[[], Any]) -> Callable[[str], bool]:
+    def fits(text: str) -> bool:
+        try:
+            msgspec.convert(text, kind(), dec_hook=read_text)
+        except Exception:
+            return False
+        return True
+
+    return fits
+
+
+def _of(module: str, name: str) -> Callable[[], Any]:
+    return lambda: getattr(import_module(module), name)
+
+
+# How a string of each format is checked: a validator reports all problems at once, where a decoder
+# stops at the first.
+CHECKS: dict[str, Callable[[str], bool]] = {
+    "date-time": _is_converted(_of("datetime", "datetime")),
+    "date": _is_converted(_of("datetime", "date")),
+    "time": _is_converted(_of("datetime", "time")),
+    "duration": _is_converted(_of("datetime", "timedelta")),
+    "uuid": _is_converted(_of("uuid", "UUID")),
+    **{
+        format: _is_converted(_of(module, name))
+        for module, kinds in TEXT_FORMATS.items()
+        for name, format in kinds.items()
+        if format != "path"
+    },
+}
+
+
+# ---------------------------------------------------------------- codecs
 
 
 class Codec(ABC):

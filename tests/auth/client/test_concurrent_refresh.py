@@ -37,12 +37,12 @@ async def crowded(issuer: Issuer, home: Path) -> None:
         script = Path(__file__).resolve().parents[2] / "support/auth/login_process.py"
         command = [sys.executable, "-W", "error", str(script), url, str(home), str(CALLS)]
         pipe = asyncio.subprocess.PIPE
-        crowd = [
+        callers = [
             await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
             for _ in range(PROCESSES)
         ]
         try:
-            for one in crowd:
+            for one in callers:
                 assert one.stdout is not None
                 assert await one.stdout.readline() == b"ready\n"
             storage = FileTokenStorage("")
@@ -51,18 +51,18 @@ async def crowded(issuer: Issuer, home: Path) -> None:
             await storage.close()
             assert issuer.count("refresh_token") == 0
             issuer.tell("hold")
-            for one in crowd:
+            for one in callers:
                 assert one.stdin is not None
                 one.stdin.write(b"go\n")
             waiting = 0
-            for one in crowd:
+            for one in callers:
                 assert one.stdout is not None
                 waiting += int((await one.stdout.readline()).removeprefix(b"waiting "))
             assert waiting == PROCESSES * CALLS == 1000  # all in flight, before anything is new
             issuer.tell("release")
-            said = [await one.communicate() for one in crowd]
+            said = [await one.communicate() for one in callers]
         finally:
-            for one in crowd:
+            for one in callers:
                 if one.returncode is None:
                     one.kill()
                     await one.wait()

@@ -257,7 +257,7 @@ def test_cl_07_the_issuer_that_is_wanted_is_chosen_among_several() -> None:
     second = network.run(discover(SERVER, NONE, ["https://gone.example", "https://other.example"]))
     assert (first.issuer.issuer, second.issuer.issuer) == (ISSUER, "https://other.example")
     # D42: as the program writes it, with one slash more.
-    third = world.run(discover(SERVER, NONE, ["https://other.example/"]))
+    third = network.run(discover(SERVER, NONE, ["https://other.example/"]))
     assert third.issuer.issuer == "https://other.example"
 
 

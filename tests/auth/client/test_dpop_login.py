@@ -28,7 +28,7 @@ def issuer() -> Generator[Issuer]:
         yield one
 
 
-def passport_of(client: Client) -> ServerCredentials:
+def credentials_of(client: Client) -> ServerCredentials:
     way: Any = client._connection.transport
     return way._credentials
 
@@ -41,12 +41,12 @@ async def who(client: Client) -> str:
 async def test_tokens_are_bound_and_both_sides_get_the_nonce_that_they_want(
     issuer: Issuer,
 ) -> None:
-    async with serving(issuer, door=REQUIRED) as url:
+    async with serving(issuer, protection_options=REQUIRED) as url:
         browser = Browser()
         async with connect(url, auth=person(browser)) as client:
             for _ in range(3):
                 assert await who(client) == "ann"
-            credentials = passport_of(client)
+            credentials = credentials_of(client)
             held = credentials._login
             assert held is not None
             assert held.tokens.token_type == "dpop"
@@ -61,11 +61,11 @@ async def test_tokens_are_bound_and_both_sides_get_the_nonce_that_they_want(
 async def test_bound_tokens_are_renewed_with_the_same_key_and_the_nonce_of_the_day(
     issuer: Issuer,
 ) -> None:
-    async with serving(issuer, door=REQUIRED) as url:
+    async with serving(issuer, protection_options=REQUIRED) as url:
         browser = Browser()
         async with connect(url, auth=person(browser)) as client:
             assert await who(client) == "ann"
-            credentials = passport_of(client)
+            credentials = credentials_of(client)
             for renewal in (1, 2):
                 issuer.tell("nonce")  # the last one is worth nothing any more
                 before = credentials._login
@@ -85,11 +85,11 @@ async def test_bound_tokens_are_renewed_with_the_same_key_and_the_nonce_of_the_d
 @live
 async def test_with_another_key_a_refresh_token_is_worth_nothing(issuer: Issuer) -> None:
     """What makes a stolen one useless; here the one who lost the key logs in again."""
-    async with serving(issuer, door=REQUIRED) as url:
+    async with serving(issuer, protection_options=REQUIRED) as url:
         browser = Browser()
         async with connect(url, auth=person(browser)) as client:
             assert await who(client) == "ann"
-            credentials = passport_of(client)
+            credentials = credentials_of(client)
             held = credentials._login
             assert held is not None
             stolen = replace(held, tokens=replace(held.tokens, key=generate_key().pem()))
@@ -104,11 +104,11 @@ async def test_with_another_key_a_refresh_token_is_worth_nothing(issuer: Issuer)
 async def test_a_server_whose_nonces_are_over_gives_another_and_nobody_notices(
     issuer: Issuer,
 ) -> None:
-    async with serving(issuer, door=REQUIRED) as url:
+    async with serving(issuer, protection_options=REQUIRED) as url:
         browser = Browser()
         async with connect(url, auth=person(browser)) as client:
             assert await who(client) == "ann"
-            credentials = passport_of(client)
+            credentials = credentials_of(client)
             first = credentials._nonce
             for nonce in ("", "made up", first[:-2]):
                 credentials._nonce = nonce
@@ -122,14 +122,14 @@ async def test_a_server_whose_nonces_are_over_gives_another_and_nobody_notices(
 async def test_a_program_binds_its_tokens_where_it_wants_that_or_the_server_does(
     issuer: Issuer,
 ) -> None:
-    for wanted, door in ((True, {}), (False, REQUIRED)):
-        async with serving(issuer, door=door) as url:
+    for wanted, protection_options in ((True, {}), (False, REQUIRED)):
+        async with serving(issuer, protection_options=protection_options) as url:
             auth = ClientCredentials(
                 issuer=issuer.url, client_id="robot", client_secret="robot-secret", dpop=wanted
             )
             async with connect(url, auth=auth) as client:
                 assert await who(client) == "robot"
-                held = passport_of(client)._login
+                held = credentials_of(client)._login
                 assert held is not None
                 assert held.tokens.token_type == "dpop"
     assert issuer.count("keys") == 2
@@ -137,11 +137,11 @@ async def test_a_program_binds_its_tokens_where_it_wants_that_or_the_server_does
 
 @live
 async def test_a_bound_token_without_its_key_lets_nobody_in(issuer: Issuer) -> None:
-    async with serving(issuer, door=REQUIRED) as url:
+    async with serving(issuer, protection_options=REQUIRED) as url:
         auth = person(Browser())
         async with connect(url, auth=auth) as client:
             assert await who(client) == "ann"
-            held = passport_of(client)._login
+            held = credentials_of(client)._login
             assert held is not None
             token = held.tokens.access_token
         for scheme in ("Bearer", "DPoP"):

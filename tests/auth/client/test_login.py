@@ -89,12 +89,12 @@ def notes(auth: Protection) -> Server:
 async def serving(
     issuer: Issuer,
     *,
-    door: dict[str, Any] | None = None,
+    protection_options: dict[str, Any] | None = None,
     asks: bool = False,
     make: Callable[[Protection], Server] = notes,
     **options: Any,
 ) -> AsyncGenerator[str]:
-    """A server that believes the issuer, at its own address; `door` is more for `Protection`. Where
+    """A server that believes the issuer, at its own address; `protection_options` is more for `Protection`. Where
     it asks the issuer about tokens, it learns within a minute what was revoked."""
     # The port is known when it is served, and the resource is its URL.
     import socket
@@ -106,7 +106,7 @@ async def serving(
     trust: Jwt | Introspection = Jwt(issuer.url, **options)
     if asks:
         trust = Introspection(issuer.url, "robot", "robot-secret", **options)
-    protection = Protection(url, trust, **(door or {}))
+    protection = Protection(url, trust, **(protection_options or {}))
     site = HttpRunner(make(protection).asgi(), port=port)
     await site.start()
     try:
@@ -152,7 +152,7 @@ async def test_tokens_are_renewed_before_they_end_and_nobody_logs_in_again(issue
     async with serving(issuer, skew_s=0) as url:
         browser, clock = Browser(), Clock()
         auth = person(browser)
-        async with passport(auth, url, clock) as shown:
+        async with server_credentials(auth, url, clock) as shown:
             first = await shown.obtain("POST", url)
             assert first.headers == ()
             assert await shown.handle_rejection([first], 401, [challenge(url)], "")
@@ -173,7 +173,7 @@ async def test_tokens_are_renewed_before_they_end_and_nobody_logs_in_again(issue
 @live
 async def test_what_was_revoked_means_that_somebody_logs_in_again(issuer: Issuer) -> None:
     clock = Clock()
-    async with serving(issuer, asks=True, door={"clock": clock}) as url:
+    async with serving(issuer, asks=True, protection_options={"clock": clock}) as url:
         browser = Browser()
         auth = person(browser)
         async with connect(url, auth=auth) as client:
@@ -251,7 +251,7 @@ async def test_a_login_is_kept_for_the_next_program_and_given_back(
 @live_for(600)
 async def test_a_thousand_calls_whose_token_was_revoked_make_one_login(issuer: Issuer) -> None:
     clock = Clock()
-    async with serving(issuer, asks=True, door={"clock": clock}) as url:
+    async with serving(issuer, asks=True, protection_options={"clock": clock}) as url:
         browser = Browser()
         auth = person(browser)
         async with connect(url, auth=auth) as client:
@@ -276,7 +276,7 @@ async def test_a_login_that_nobody_makes_is_asked_for_once_by_all(issuer: Issuer
         return f"http://127.0.0.1:1/callback?{where}"
 
     auth = Login(on_redirect=declined, redirect_uri="http://127.0.0.1:1/callback")
-    async with serving(issuer) as url, passport(auth, url, Clock()) as shown:
+    async with serving(issuer) as url, server_credentials(auth, url, Clock()) as shown:
         nothing = await shown.obtain("POST", url)
         tries = [shown.handle_rejection([nothing], 401, [challenge(url)], "") for _ in range(100)]
         ends = await asyncio.gather(*tries, return_exceptions=True)
@@ -295,7 +295,7 @@ async def test_whoever_gives_up_stops_nobody_else(issuer: Issuer) -> None:
         threading.Thread(target=lambda: (go.wait(60), browser(url))).start()
 
     auth = Login(browser=False, on_show=slow)
-    async with serving(issuer) as url, passport(auth, url, Clock()) as shown:
+    async with serving(issuer) as url, server_credentials(auth, url, Clock()) as shown:
         nothing = await shown.obtain("POST", url)
         first = asyncio.ensure_future(shown.handle_rejection([nothing], 401, [challenge(url)], ""))
         second = asyncio.ensure_future(shown.handle_rejection([nothing], 401, [challenge(url)], ""))
@@ -309,7 +309,7 @@ async def test_whoever_gives_up_stops_nobody_else(issuer: Issuer) -> None:
 @live
 async def test_a_step_up_that_is_not_enough_is_an_error_and_not_a_loop(issuer: Issuer) -> None:
     browser = Browser()
-    async with serving(issuer) as url, passport(person(browser), url, Clock()) as shown:
+    async with serving(issuer) as url, server_credentials(person(browser), url, Clock()) as shown:
         so_far = [await shown.obtain("POST", url)]
         assert await shown.handle_rejection(so_far, 401, [challenge(url)], "")
         for nth in range(2):
@@ -329,7 +329,7 @@ async def test_cl_27_cl_28_a_token_goes_to_the_server_it_was_got_for_and_nowhere
     issuer: Issuer,
 ) -> None:
     browser = Browser()
-    async with serving(issuer) as url, passport(person(browser), url, Clock()) as shown:
+    async with serving(issuer) as url, server_credentials(person(browser), url, Clock()) as shown:
         assert await shown.handle_rejection(
             [await shown.obtain("POST", url)], 401, [challenge(url)], ""
         )
@@ -396,7 +396,7 @@ async def test_every_request_of_a_client_carries_its_token(
 
 
 class Careless:
-    """A passport that shows its token to whomever; what is sent where is not up to it."""
+    """A server_credentials that shows its token to whomever; what is sent where is not up to it."""
 
     def cached(self, method: str, url: str) -> RequestCredentials:
         return RequestCredentials("1", (("authorization", "Bearer canary"),))
@@ -442,7 +442,7 @@ async def test_cl_27_no_redirect_takes_a_token_to_another_origin(status: int) ->
         assert other.connection_count == 0
 
 
-# ---------------------------------------------------------------- a passport by itself
+# ---------------------------------------------------------------- a server_credentials by itself
 
 
 class Clock:
@@ -463,7 +463,7 @@ def challenge(url: str) -> str:
 
 
 @asynccontextmanager
-async def passport(
+async def server_credentials(
     auth: Auth, url: str, clock: Callable[[], float]
 ) -> AsyncGenerator[ServerCredentials]:
     pool = HttpPool()

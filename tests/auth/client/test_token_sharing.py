@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 TEST_S = 600.0
 ROBOT, SHOP = "robot-secret", "shop-secret"
 # Tokens are bound to a key, so that there is a key to look for, too.
-DOOR = {"dpop": "required"}
+PROTECTION_OPTIONS = {"dpop": "required"}
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_nothing_of_a_login_is_in_the_environment_or_the_arguments_of_a_pr
     pipe = asyncio.subprocess.PIPE
     script = str(Path(__file__).resolve().parents[2] / "support/auth/two_logins.py")
     given = surroundings(COLONNADE_HOME=str(home), ROBOT_SECRET=ROBOT)
-    async with serving(issuer, door=DOOR) as url:
+    async with serving(issuer, protection_options=PROTECTION_OPTIONS) as url:
         process = await asyncio.create_subprocess_exec(
             sys.executable, script, url, issuer.url, stdin=pipe, stdout=pipe, env=given
         )
@@ -123,7 +123,7 @@ async def test_a_browser_learns_where_to_go_and_nothing_else(
     monkeypatch.setenv("COLONNADE_HOME", str(home))
     opener.write_text(OPENER.format(python=sys.executable, seen=str(seen)))
     opener.chmod(0o700)
-    async with serving(issuer, door=DOOR) as url:
+    async with serving(issuer, protection_options=PROTECTION_OPTIONS) as url:
         words = ("--client-id", "shop", "--issuer", issuer.url, "--client-secret-env", "SHOP")
         process = await asyncio.create_subprocess_exec(
             *COMMAND,
@@ -163,7 +163,7 @@ async def test_a_command_that_uses_a_login_shows_nothing_of_it(
 
         return server
 
-    async with serving(issuer, door=DOOR, make=slow) as url:
+    async with serving(issuer, protection_options=PROTECTION_OPTIONS, make=slow) as url:
         assert (await shell.colonnade("login", url, "--no-browser"))[0] == 0
         process = await asyncio.create_subprocess_exec(
             *COMMAND,

@@ -34,8 +34,8 @@ from scripted_http_server import pooled
 NOW = int(time.time())
 
 
-async def sent(stage: ProtectedSetup, token: str) -> Response:
-    return await stage.caller(token).modern("tools/list")
+async def sent(setup: ProtectedSetup, token: str) -> Response:
+    return await setup.caller(token).modern("tools/list")
 
 
 # ---------------------------------------------------------------- what is good
@@ -45,11 +45,11 @@ async def sent(stage: ProtectedSetup, token: str) -> Response:
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA"])
 @live
 async def test_a_token_signed_by_its_issuer_is_believed(algorithm: str) -> None:
-    async with protected() as stage:
-        stage.issuer.signing_keys[:] = [SigningKey(algorithm)]
-        caller = stage.caller(stage.token())
+    async with protected() as setup:
+        setup.issuer.signing_keys[:] = [SigningKey(algorithm)]
+        caller = setup.caller(setup.token())
         answer = await caller.modern("tools/call", {"name": "whoami"})
-        assert answer.text == f"{stage.issuer.url}#ann"
+        assert answer.text == f"{setup.issuer.url}#ann"
 
 
 @pytest.mark.parametrize("algorithm", ["RS384", "RS512", "PS384", "PS512", "ES384", "ES512"])
@@ -58,12 +58,12 @@ async def test_other_algorithms_are_believed_where_they_were_asked_for(algorithm
     def trust(issuer: Issuer) -> Jwt:
         return Jwt(issuer.url, algorithms=[algorithm])
 
-    async with protected(trust=trust) as stage:
-        stage.issuer.signing_keys[:] = [SigningKey(algorithm)]
-        assert await stage.status(stage.token()) == 200
-    async with protected() as stage:
-        stage.issuer.signing_keys[:] = [SigningKey(algorithm)]
-        assert await stage.status(stage.token()) == 401
+    async with protected(trust=trust) as setup:
+        setup.issuer.signing_keys[:] = [SigningKey(algorithm)]
+        assert await setup.status(setup.token()) == 200
+    async with protected() as setup:
+        setup.issuer.signing_keys[:] = [SigningKey(algorithm)]
+        assert await setup.status(setup.token()) == 401
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ async def test_other_algorithms_are_believed_where_they_were_asked_for(algorithm
 @pytest.mark.spec("R0316")
 @live
 async def test_what_issuers_write_differently_is_read(more: dict[str, Any]) -> None:
-    async with protected(scopes=[READ]) as stage:
-        assert await stage.status(stage.token(**more)) == 200
+    async with protected(scopes=[READ]) as setup:
+        assert await setup.status(setup.token(**more)) == 200
 
 
 @live
@@ -97,11 +97,11 @@ async def test_clocks_may_differ_by_so_much_and_no_more() -> None:
     """RS-03."""
     assert SKEW_S <= MAX_SKEW_S <= 60
     now = time.time()
-    async with protected(clock=lambda: now) as stage:
-        assert await stage.status(stage.token(exp=now - SKEW_S + 1)) == 200
-        assert await stage.status(stage.token(exp=now - SKEW_S - 1)) == 401
-        assert await stage.status(stage.token(nbf=now + SKEW_S - 1)) == 200
-        assert await stage.status(stage.token(nbf=now + SKEW_S + 1)) == 401
+    async with protected(clock=lambda: now) as setup:
+        assert await setup.status(setup.token(exp=now - SKEW_S + 1)) == 200
+        assert await setup.status(setup.token(exp=now - SKEW_S - 1)) == 401
+        assert await setup.status(setup.token(nbf=now + SKEW_S - 1)) == 200
+        assert await setup.status(setup.token(nbf=now + SKEW_S + 1)) == 401
 
 
 # ---------------------------------------------------------------- what is not
@@ -172,13 +172,13 @@ CLAIMS: dict[str, dict[str, Any]] = {
 async def test_a_token_whose_claims_are_not_right_is_not_believed(name: str) -> None:
     """RS-03, RS-05, RS-14."""
     more = CLAIMS[name]
-    async with protected() as stage:
+    async with protected() as setup:
         if more == {"iss": "slash"}:
-            more = {"iss": f"{stage.issuer.url}//"}  # one is D42
-        answer = await sent(stage, stage.token(**more))
+            more = {"iss": f"{setup.issuer.url}//"}  # one is D42
+        answer = await sent(setup, setup.token(**more))
         assert answer.status == 401
         assert challenge(answer)[1]["error"] == "invalid_token"
-        assert await stage.status(stage.token()) == 200
+        assert await setup.status(setup.token()) == 200
 
 
 @pytest.mark.parametrize("sub", [7, "", {"id": "ann"}, "a" * 256, None], ids=repr)
@@ -188,10 +188,10 @@ async def test_a_subject_that_cannot_be_used_is_refused_and_never_becomes_its_cl
     sub: Any, asked_about: bool
 ) -> None:
     """RS-03: all users of one client would share their handles, sessions and state."""
-    async with protected(trust=introspected if asked_about else None) as stage:
-        claims = {**stage.claims(client_id="app"), "sub": sub}
-        stage.issuer.introspection_results["t"] = {"active": True, **claims}
-        answer = await sent(stage, "t" if asked_about else stage.signing_key.sign(claims))
+    async with protected(trust=introspected if asked_about else None) as setup:
+        claims = {**setup.claims(client_id="app"), "sub": sub}
+        setup.issuer.introspection_results["t"] = {"active": True, **claims}
+        answer = await sent(setup, "t" if asked_about else setup.signing_key.sign(claims))
         assert answer.status == 401
         said = challenge(answer)[1]
         assert said["error"] == "invalid_token"
@@ -202,88 +202,88 @@ async def test_a_subject_that_cannot_be_used_is_refused_and_never_becomes_its_cl
 @live
 async def test_a_client_is_never_the_user_whose_subject_equals_its_id() -> None:
     """RS-03, RFC 9068, 5: an attacker may choose a client_id that is the subject of a user."""
-    async with protected() as stage:
-        user = stage.token(sub="ann")
-        client = stage.token(sub=None, client_id="ann")
+    async with protected() as setup:
+        user = setup.token(sub="ann")
+        client = setup.token(sub=None, client_id="ann")
         names = [
-            (await stage.caller(token).modern("tools/call", {"name": "whoami"})).text
+            (await setup.caller(token).modern("tools/call", {"name": "whoami"})).text
             for token in (user, client)
         ]
-        assert names == [f"{stage.issuer.url}#ann", f"{stage.issuer.url} client ann"]
+        assert names == [f"{setup.issuer.url}#ann", f"{setup.issuer.url} client ann"]
 
 
 Forge = Callable[[ProtectedSetup], str]
 
 
 def _header(**header: Any) -> Forge:
-    return lambda stage: stage.token(header=header)
+    return lambda setup: setup.token(header=header)
 
 
-def _unsigned(stage: ProtectedSetup) -> str:
-    return f"{packed({'alg': 'none', 'typ': 'at+jwt'})}.{packed(stage.claims())}."
+def _unsigned(setup: ProtectedSetup) -> str:
+    return f"{packed({'alg': 'none', 'typ': 'at+jwt'})}.{packed(setup.claims())}."
 
 
-def _unsigned_with_something(stage: ProtectedSetup) -> str:
-    return f"{packed({'alg': 'none'})}.{packed(stage.claims())}.AAAA"
+def _unsigned_with_something(setup: ProtectedSetup) -> str:
+    return f"{packed({'alg': 'none'})}.{packed(setup.claims())}.AAAA"
 
 
-def _confused(stage: ProtectedSetup) -> str:
+def _confused(setup: ProtectedSetup) -> str:
     """HS256, with the published key as the secret."""
-    text = f"{packed({'alg': 'HS256', 'typ': 'at+jwt', 'kid': 'one'})}.{packed(stage.claims())}"
-    secret = json.dumps(stage.signing_key.jwk).encode()
+    text = f"{packed({'alg': 'HS256', 'typ': 'at+jwt', 'kid': 'one'})}.{packed(setup.claims())}"
+    secret = json.dumps(setup.signing_key.jwk).encode()
     return f"{text}.{b64(hmac.digest(secret, text.encode(), hashlib.sha256))}"
 
 
 def _by_stranger(**header: Any) -> Forge:
     """Signed by a key of the attacker's own, which the token offers."""
 
-    def forge(stage: ProtectedSetup) -> str:
+    def forge(setup: ProtectedSetup) -> str:
         key = SigningKey()
         said = {name: key.jwk if value == "own" else value for name, value in header.items()}
-        return key.sign(stage.claims(), **said)
+        return key.sign(setup.claims(), **said)
 
     return forge
 
 
-def _altered(stage: ProtectedSetup) -> str:
-    head, _, signature = stage.token().split(".")
-    return f"{head}.{packed(stage.claims(sub='root'))}.{signature}"
+def _altered(setup: ProtectedSetup) -> str:
+    head, _, signature = setup.token().split(".")
+    return f"{head}.{packed(setup.claims(sub='root'))}.{signature}"
 
 
-def _cut(stage: ProtectedSetup) -> str:
-    return stage.token()[:-4]
+def _cut(setup: ProtectedSetup) -> str:
+    return setup.token()[:-4]
 
 
-def _respelled(stage: ProtectedSetup) -> str:
+def _respelled(setup: ProtectedSetup) -> str:
     """The same bytes with other last bits."""
-    token = stage.token()
+    token = setup.token()
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     return token[:-1] + alphabet[alphabet.index(token[-1]) + 1]
 
 
-def _zero(stage: ProtectedSetup) -> str:
+def _zero(setup: ProtectedSetup) -> str:
     """CVE-2022-21449: a signature of zeros."""
-    return ".".join(stage.token().split(".")[:2]) + f".{b64(bytes(64))}"
+    return ".".join(setup.token().split(".")[:2]) + f".{b64(bytes(64))}"
 
 
-def _padded(stage: ProtectedSetup) -> str:
-    return stage.token() + "="
+def _padded(setup: ProtectedSetup) -> str:
+    return setup.token() + "="
 
 
-def _twice(stage: ProtectedSetup) -> str:
+def _twice(setup: ProtectedSetup) -> str:
     """A member that is there twice: which one would count?"""
-    claims = json.dumps(stage.claims())
-    return stage.signing_key.sign(
+    claims = json.dumps(setup.claims())
+    return setup.signing_key.sign(
         claims.replace("{", '{"aud": "https://other.example", ', 1).encode()
     )
 
 
-def _deep(stage: ProtectedSetup) -> str:
-    return stage.signing_key.sign(b"[" * 5000)
+def _deep(setup: ProtectedSetup) -> str:
+    return setup.signing_key.sign(b"[" * 5000)
 
 
-def _large(stage: ProtectedSetup) -> str:
-    return stage.token(more="x" * MAX_TOKEN_CHARACTERS)
+def _large(setup: ProtectedSetup) -> str:
+    return setup.token(more="x" * MAX_TOKEN_CHARACTERS)
 
 
 FORGED: dict[str, Forge] = {
@@ -319,12 +319,12 @@ FORGED: dict[str, Forge] = {
     "an algorithm that is none": _header(alg=None),
     "an algorithm in capitals": _header(alg="NONE"),
     "an algorithm that is a list": _header(alg=["ES256"]),
-    "two parts": lambda stage: "a.b",
-    "four parts": lambda stage: stage.token() + ".x",
-    "five parts": lambda stage: "a.b.c.d.e",
-    "no JSON": lambda stage: stage.signing_key.sign(b"rubbish"),
-    "a list": lambda stage: stage.signing_key.sign(["x"]),
-    "a word": lambda stage: "rubbish",
+    "two parts": lambda setup: "a.b",
+    "four parts": lambda setup: setup.token() + ".x",
+    "five parts": lambda setup: "a.b.c.d.e",
+    "no JSON": lambda setup: setup.signing_key.sign(b"rubbish"),
+    "a list": lambda setup: setup.signing_key.sign(["x"]),
+    "a word": lambda setup: "rubbish",
 }
 
 
@@ -333,9 +333,9 @@ FORGED: dict[str, Forge] = {
 @live
 async def test_a_forged_token_is_not_believed(name: str) -> None:
     """RS-14, and none of it makes us ask anybody but the issuer."""
-    async with protected() as stage:
-        token = FORGED[name](stage)
-        answer = await sent(stage, token)
+    async with protected() as setup:
+        token = FORGED[name](setup)
+        answer = await sent(setup, token)
         if len(token) > MAX_TOKEN_CHARACTERS:
             assert answer.status in (400, 431)
         elif not token.rstrip("="):
@@ -343,8 +343,8 @@ async def test_a_forged_token_is_not_believed(name: str) -> None:
         else:
             assert answer.status == 401
             assert challenge(answer)[1]["error"] == "invalid_token"
-        assert set(stage.issuer.requested_paths) <= {stage.issuer.place, "/keys"}
-        assert await stage.status(stage.token()) == 200
+        assert set(setup.issuer.requested_paths) <= {setup.issuer.place, "/keys"}
+        assert await setup.status(setup.token()) == 200
 
 
 def test_a_token_beyond_its_limit_is_not_even_decoded() -> None:
@@ -363,18 +363,18 @@ async def test_each_issuer_signs_for_itself_alone() -> None:
     """A key of one proves nothing about the other, and the same name at two is two people."""
     async with (
         issuing() as other,
-        protected(trust=lambda issuer: (Jwt(issuer.url), Jwt(other.url))) as stage,
+        protected(trust=lambda issuer: (Jwt(issuer.url), Jwt(other.url))) as setup,
     ):
-        assert stage.protection.issuers == [stage.issuer.url, other.url]
-        mine = stage.signing_key.sign(stage.claims())
+        assert setup.protection.issuers == [setup.issuer.url, other.url]
+        mine = setup.signing_key.sign(setup.claims())
         theirs = other.signing_keys[0].sign(other.claims(RESOURCE))
         names = [
-            (await stage.caller(token).modern("tools/call", {"name": "whoami"})).text
+            (await setup.caller(token).modern("tools/call", {"name": "whoami"})).text
             for token in (mine, theirs)
         ]
-        assert names == [f"{stage.issuer.url}#ann", f"{other.url}#ann"]
-        assert await stage.status(other.signing_keys[0].sign(stage.claims())) == 401
-        assert await stage.status(stage.signing_key.sign(other.claims(RESOURCE))) == 401
+        assert names == [f"{setup.issuer.url}#ann", f"{other.url}#ann"]
+        assert await setup.status(other.signing_keys[0].sign(setup.claims())) == 401
+        assert await setup.status(setup.signing_key.sign(other.claims(RESOURCE))) == 401
 
 
 # ---------------------------------------------------------------- asked about (RFC 7662)
@@ -386,17 +386,17 @@ def introspected(issuer: Issuer) -> Introspection:
 
 @live
 async def test_an_issuer_is_asked_about_a_token_that_only_it_can_read() -> None:
-    async with protected(trust=introspected) as stage:
-        stage.issuer.introspection_results["opaque"] = {
+    async with protected(trust=introspected) as setup:
+        setup.issuer.introspection_results["opaque"] = {
             "active": True,
             "token_type": "Bearer",
-            **stage.claims(),
+            **setup.claims(),
         }
-        answer = await stage.caller("opaque").modern("tools/call", {"name": "whoami"})
-        assert answer.text == f"{stage.issuer.url}#ann"
-        assert stage.issuer.secret == "Basic bWU6czNjcmV0JTJGJUMzJUE0"
-        assert await stage.status("unknown") == 401
-        posted = next(one for one in stage.issuer.server.received if one.path == "/introspect")
+        answer = await setup.caller("opaque").modern("tools/call", {"name": "whoami"})
+        assert answer.text == f"{setup.issuer.url}#ann"
+        assert setup.issuer.secret == "Basic bWU6czNjcmV0JTJGJUMzJUE0"
+        assert await setup.status("unknown") == 401
+        posted = next(one for one in setup.issuer.server.received if one.path == "/introspect")
         assert posted.body == b"token=opaque&token_type_hint=access_token"
 
 
@@ -434,29 +434,29 @@ SAID: dict[str, dict[str, Any]] = {
 @live
 async def test_what_an_issuer_says_of_a_token_must_be_right_as_well(name: str) -> None:
     """RS-03, RS-05: the audience is looked at here, too."""
-    async with protected(trust=introspected) as stage:
-        said = {"active": True, **stage.claims(), **SAID[name]}
-        stage.issuer.introspection_results["t"] = {
+    async with protected(trust=introspected) as setup:
+        said = {"active": True, **setup.claims(), **SAID[name]}
+        setup.issuer.introspection_results["t"] = {
             key: value for key, value in said.items() if value is not None
         }
-        assert await stage.status("t") == 401
+        assert await setup.status("t") == 401
 
 
 @live
 async def test_a_token_that_was_taken_back_is_refused_within_a_minute() -> None:
     """RS-16: and until then the issuer is asked once."""
     now = [time.time()]
-    async with protected(trust=introspected, clock=lambda: now[0]) as stage:
-        stage.issuer.introspection_results["t"] = {
+    async with protected(trust=introspected, clock=lambda: now[0]) as setup:
+        setup.issuer.introspection_results["t"] = {
             "active": True,
-            **stage.claims(exp=now[0] + 3600),
+            **setup.claims(exp=now[0] + 3600),
         }
-        assert await stage.status("t") == 200
-        assert await stage.status("t") == 200
-        assert stage.issuer.requested_paths.count("/introspect") == 1
-        stage.issuer.introspection_results.clear()
+        assert await setup.status("t") == 200
+        assert await setup.status("t") == 200
+        assert setup.issuer.requested_paths.count("/introspect") == 1
+        setup.issuer.introspection_results.clear()
         now[0] += 59
-        assert await stage.status("t") == 401
+        assert await setup.status("t") == 401
 
 
 @pytest.mark.parametrize(("down", "status"), [(False, 401), (True, 503)])
@@ -465,28 +465,28 @@ async def test_of_many_who_show_one_bad_token_at_once_the_issuer_hears_once(
     down: bool, status: int
 ) -> None:
     """RS-16: nor does anybody wait for all who came before to be refused."""
-    async with protected(trust=introspected) as stage:
-        assert await stage.status("x") == 401  # by now its document is known
-        stage.issuer.down = down
-        before = stage.issuer.requested_paths.count("/introspect")
-        answers = await asyncio.gather(*(stage.status("t") for _ in range(20)))
+    async with protected(trust=introspected) as setup:
+        assert await setup.status("x") == 401  # by now its document is known
+        setup.issuer.down = down
+        before = setup.issuer.requested_paths.count("/introspect")
+        answers = await asyncio.gather(*(setup.status("t") for _ in range(20)))
         assert answers == [status] * 20
-        asked = stage.issuer.requested_paths.count("/introspect") - before
+        asked = setup.issuer.requested_paths.count("/introspect") - before
         assert asked < 20 / 2  # most come while the first is being asked about
-        stage.issuer.down = False
-        stage.issuer.introspection_results["t"] = {"active": True, **stage.claims()}
-        assert await stage.status("t") == 200  # and it is not held against anybody later
+        setup.issuer.down = False
+        setup.issuer.introspection_results["t"] = {"active": True, **setup.claims()}
+        assert await setup.status("t") == 200  # and it is not held against anybody later
 
 
 @live
 async def test_a_token_is_not_remembered_beyond_its_end() -> None:
     """RS-16."""
     now = [time.time()]
-    async with protected(clock=lambda: now[0]) as stage:
-        token = stage.token(exp=now[0] + 10)
-        assert await stage.status(token) == 200
+    async with protected(clock=lambda: now[0]) as setup:
+        token = setup.token(exp=now[0] + 10)
+        assert await setup.status(token) == 200
         now[0] += 10 + SKEW_S + 1
-        assert await stage.status(token) == 401
+        assert await setup.status(token) == 401
 
 
 @live
@@ -495,13 +495,13 @@ async def test_no_token_and_no_secret_is_kept_or_logged() -> None:
     with Records(
         "colonnade", "colonnade.auth", "colonnade.server", "colonnade.transport"
     ) as records:
-        async with protected(trust=introspected) as stage:
-            stage.issuer.introspection_results["opaque-word"] = {"active": True, **stage.claims()}
-            assert await stage.status("opaque-word") == 200
-            assert await stage.status("other-word") == 401
-            stage.issuer.down = True
-            assert await stage.status("third-word") == 503
-            protection = stage.protection
+        async with protected(trust=introspected) as setup:
+            setup.issuer.introspection_results["opaque-word"] = {"active": True, **setup.claims()}
+            assert await setup.status("opaque-word") == 200
+            assert await setup.status("other-word") == 401
+            setup.issuer.down = True
+            assert await setup.status("third-word") == 503
+            protection = setup.protection
             kept = repr(protection) + repr(protection._verified) + repr(protection.verifiers)
     said = kept + "".join(records.lines)
     for secret in ("opaque-word", "other-word", "third-word", "s3cret", "bWU6"):
@@ -513,15 +513,15 @@ async def test_no_token_and_no_secret_is_kept_or_logged() -> None:
 async def test_the_token_does_not_reach_those_who_work_for_its_bearer() -> None:
     """RS-06: what a handler does not have, it cannot pass on."""
     seen: list[Any] = []
-    async with protected() as stage:
+    async with protected() as setup:
 
         async def layer(turn: Any, handler: Any) -> Any:
             seen.append(dict(turn.headers))
             return await handler(turn)
 
-        stage.server.add_middleware(layer)
-        token = stage.token()
-        assert await stage.status(token) == 200
+        setup.server.add_middleware(layer)
+        token = setup.token()
+        assert await setup.status(token) == 200
     assert len(seen) == 1
     assert b"host" in seen[0]
     assert token.encode() not in repr(seen).encode()
@@ -531,14 +531,14 @@ async def test_the_token_does_not_reach_those_who_work_for_its_bearer() -> None:
 @live
 async def test_what_a_verified_token_says_reaches_middleware_and_tools_as_claims() -> None:
     seen: list[Any] = []
-    async with protected() as stage:
+    async with protected() as setup:
 
         async def look(request: Any, call_next: Any) -> Any:
             seen.append(dict(request.claims))
             return await call_next(request)
 
-        stage.server.add_middleware(look)
-        assert await stage.status(stage.token(email="ann@example.com")) == 200
+        setup.server.add_middleware(look)
+        assert await setup.status(setup.token(email="ann@example.com")) == 200
     assert seen[0]["email"] == "ann@example.com"
     assert seen[0]["sub"] == "ann"
 
@@ -573,8 +573,8 @@ async def test_no_character_of_a_token_can_be_another_one() -> None:
 @live
 async def test_an_issuer_is_asked_once_about_a_token_that_many_show_at_once() -> None:
     """RS-16."""
-    async with protected(trust=introspected) as stage:
-        stage.issuer.introspection_results["t"] = {"active": True, **stage.claims()}
-        statuses = await asyncio.gather(*(stage.status("t") for _ in range(40)))
+    async with protected(trust=introspected) as setup:
+        setup.issuer.introspection_results["t"] = {"active": True, **setup.claims()}
+        statuses = await asyncio.gather(*(setup.status("t") for _ in range(40)))
         assert set(statuses) == {200}
-        assert stage.issuer.requested_paths.count("/introspect") == 1
+        assert setup.issuer.requested_paths.count("/introspect") == 1

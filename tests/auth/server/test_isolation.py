@@ -125,7 +125,7 @@ async def test_a_cursor_of_one_shows_another_nothing_that_is_closed() -> None:
 
 
 @live
-async def test_news_of_what_is_closed_reach_only_who_may_read_it() -> None:
+async def test_notifications_of_what_is_closed_reach_only_who_may_read_it() -> None:
     async with protected() as setup:
         ann, _ = people(setup)
         wanted = {"resourceSubscriptions": ["notes://open", "notes://shut"]}

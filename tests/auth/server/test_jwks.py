@@ -25,7 +25,7 @@ from scripted_http_server import pooled
 US = "https://notes.example/mcp"
 
 
-class Bench:
+class JwksSetup:
     """An issuer, somebody who trusts it, and a clock."""
 
     def __init__(self, issuer: Issuer, fetcher: Fetcher) -> None:
@@ -48,15 +48,15 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(path: str = "") -> AsyncGenerator[Bench]:
+async def jwks_setup(path: str = "") -> AsyncGenerator[JwksSetup]:
     async with issuing(path) as issuer, pooled() as pool:
-        yield Bench(issuer, Fetcher(pool.send))
+        yield JwksSetup(issuer, Fetcher(pool.send))
 
 
 @live
 async def test_keys_are_fetched_once_for_all_who_come_at_once() -> None:
     """RS-15."""
-    async with bench() as b:
+    async with jwks_setup() as b:
         await asyncio.gather(*(b.verify() for _ in range(50)))
         assert b.fetches == 1
         b.now += FRESH_S - 1
@@ -70,7 +70,7 @@ async def test_keys_are_fetched_once_for_all_who_come_at_once() -> None:
 @live
 async def test_a_new_key_is_found_and_an_old_one_forgotten() -> None:
     """Rotation: the new key is beside the old one, then alone."""
-    async with bench() as b:
+    async with jwks_setup() as b:
         await b.verify()
         old, new = b.issuer.signing_keys[0], SigningKey(id="two")
         b.issuer.signing_keys.append(new)
@@ -88,7 +88,7 @@ async def test_a_new_key_is_found_and_an_old_one_forgotten() -> None:
 @live
 async def test_tokens_with_made_up_keys_make_us_ask_only_so_often() -> None:
     """RS-15."""
-    async with bench() as b:
+    async with jwks_setup() as b:
         await b.verify()
         for minute in range(10):
             before = b.fetches
@@ -103,7 +103,7 @@ async def test_tokens_with_made_up_keys_make_us_ask_only_so_often() -> None:
 @live
 async def test_keys_that_cannot_be_fetched_anew_are_used_for_a_while_and_then_no_more() -> None:
     """RS-15."""
-    async with bench() as b:
+    async with jwks_setup() as b:
         await b.verify()
         b.issuer.down = True
         b.now += FRESH_S + 1
@@ -119,7 +119,7 @@ async def test_keys_that_cannot_be_fetched_anew_are_used_for_a_while_and_then_no
 @live
 async def test_an_issuer_that_fails_is_not_asked_by_everybody() -> None:
     """RS-15."""
-    async with bench() as b:
+    async with jwks_setup() as b:
         b.issuer.down = True
         for _ in range(20):
             with pytest.raises(ChannelError):
@@ -133,7 +133,7 @@ async def test_an_issuer_that_fails_is_not_asked_by_everybody() -> None:
 @live
 async def test_keys_that_are_not_for_us_are_passed_over() -> None:
     """RS-15."""
-    async with bench() as b:
+    async with jwks_setup() as b:
         key = b.issuer.signing_keys[0]
         small = SigningKey("RS256", "small", 1024).jwk
         b.issuer.extra_keys = [
@@ -164,7 +164,7 @@ async def test_keys_that_are_not_for_us_are_passed_over() -> None:
 
 @live
 async def test_the_right_key_is_found_among_many_without_a_name() -> None:
-    async with bench() as b:
+    async with jwks_setup() as b:
         pens = [SigningKey(id=str(number)) for number in range(4)]
         b.issuer.signing_keys[:] = pens
         await b.verify(pens[3], kid=None)
@@ -175,7 +175,7 @@ async def test_the_right_key_is_found_among_many_without_a_name() -> None:
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
 @live
 async def test_keys_are_found_by_each_document_in_its_place(place: int) -> None:
-    async with bench("/tenant") as b:
+    async with jwks_setup("/tenant") as b:
         b.issuer.place = issuer_metadata_urls(b.issuer.url)[place].partition(
             str(b.issuer.server.port)
         )[2]
@@ -187,7 +187,7 @@ async def test_keys_are_found_by_each_document_in_its_place(place: int) -> None:
 
 @live
 async def test_a_document_that_names_another_issuer_is_not_used() -> None:
-    async with bench() as b:
+    async with jwks_setup() as b:
         b.issuer.metadata["issuer"] = f"{b.issuer.url}//"
         with pytest.raises(ChannelError):
             await b.verify()
@@ -197,7 +197,7 @@ async def test_a_document_that_names_another_issuer_is_not_used() -> None:
 @live
 async def test_a_document_and_a_token_may_have_one_slash_more_and_name_the_same_person() -> None:
     """D42."""
-    async with bench() as b:
+    async with jwks_setup() as b:
         plain = await b.verify()
         b.issuer.metadata["issuer"] = f"{b.issuer.url}/"
         b.trust = Jwt(b.issuer.url)  # which has not read the metadata yet
@@ -216,7 +216,7 @@ async def test_no_document_of_an_issuer_leads_to_a_denied_place(
     dns(monkeypatch, lambda name: ["10.0.0.1"])
     forms = [url for url in dict.fromkeys(urls(1)) if "127." not in url and "::1" not in url][::7]
     assert len(forms) > 250
-    async with bench() as b:
+    async with jwks_setup() as b:
         for url in forms:
             b.issuer.metadata["jwks_uri"] = b.issuer.metadata["introspection_endpoint"] = url
             b.trust = Jwt(b.issuer.url)

@@ -36,7 +36,7 @@ from colonnade.protocol.http.security import HttpError
 from colonnade.store.memory import MemoryStore
 
 ISSUER, RESOURCE = "https://login.example", "https://notes.example/mcp"
-PEN = SigningKey("EdDSA")
+SIGNING_KEY = SigningKey("EdDSA")
 HOLDER = SigningKey("EdDSA", id="")
 NOW = time.time()
 TOKEN = "token"
@@ -105,7 +105,7 @@ class FixedKeys:
     """The keys of an issuer that need not be fetched."""
 
     async def matching(self, *given: Any) -> list[JsonWebKey]:
-        found = parse_jwk(PEN.jwk)
+        found = parse_jwk(SIGNING_KEY.jwk)
         assert found is not None
         return [found]
 
@@ -143,7 +143,7 @@ def proof_claims(token: str, **more: Any) -> dict[str, Any]:
 
 PROOF_HEADER = {"typ": "dpop+jwt", "alg": "EdDSA", "jwk": HOLDER.jwk}
 BOUND = signed(
-    PEN,
+    SIGNING_KEY,
     {"alg": "EdDSA", "typ": "at+jwt", "kid": "one"},
     claims(cnf={"jkt": HOLDER.thumbprint}),
 )
@@ -178,7 +178,7 @@ def test_a_token_with_any_claims_is_believed_or_refused(
     said: dict[str, Any], head: dict[str, Any]
 ) -> None:
     header = {"alg": "EdDSA", "typ": "at+jwt", "kid": "one", **head}
-    found = admitted(f"Bearer {signed(PEN, header, claims(**said))}")
+    found = admitted(f"Bearer {signed(SIGNING_KEY, header, claims(**said))}")
     if isinstance(found, Caller):
         assert found.principal.startswith(ISSUER)
         found.principal.encode()

@@ -110,10 +110,10 @@ async def test_every_request_needs_its_token_whatever_came_before_it(revision: R
         for method in ("GET", "POST", "DELETE"):
             for path in ("/mcp", "/mcp/", "/sse", "/messages/?session_id=x", "/messages/"):
                 for token in (None, "rubbish", setup.token(exp=1)):
-                    stranger = Bearer(setup.site.port, token)
-                    async with stranger:
+                    unknown = Bearer(setup.site.port, token)
+                    async with unknown:
                         body = json.dumps(opening(revision.date)).encode()
-                        answer = await stranger.request(
+                        answer = await unknown.request(
                             method, body if method == "POST" else b"", path, **headers
                         )
                     assert answer.status in (401, 404, 405), (method, path)

@@ -58,7 +58,7 @@ async def test_a_model_is_shown_the_tools_calls_them_and_says_what_it_read() -> 
 
 @pytest.mark.spec("R0664")
 @live
-async def test_an_error_of_a_tool_is_told_to_the_model_which_mends_it() -> None:
+async def test_an_error_of_a_tool_is_told_to_the_model_which_corrects_it() -> None:
     def fix(messages: list[JSON]) -> Any:
         assert messages[-1]["content"] == "Error: No 'kiwi'; there is pear, plum."
         return calls(("shop__price", {"fruit": "pear"}))
@@ -231,7 +231,7 @@ async def test_what_a_model_or_a_callback_raises_is_raised_as_it_is() -> None:
 
 
 @live
-async def test_giving_up_gives_up_the_calls_and_the_conversation_can_be_mended() -> None:
+async def test_giving_up_gives_up_the_calls_and_the_conversation_can_be_repaired() -> None:
     server = Server("slow")
     begun, ended = asyncio.Event(), asyncio.Event()
 
@@ -489,7 +489,7 @@ async def test_how_a_call_is_getting_on_is_told_with_the_call() -> None:
 
 
 @live
-async def test_what_a_layer_refuses_is_told_to_the_model() -> None:
+async def test_what_middleware_refuses_is_told_to_the_model() -> None:
     async def never(request: RequestContext, handler: Handler) -> ProtocolType:
         if request.exchange.method.name == "tools/call":
             raise Refused("not on Sundays")

@@ -74,7 +74,7 @@ CONVERSATION = st.lists(
 
 
 @given(CONVERSATION)
-def test_a_conversation_that_was_mended_has_an_answer_for_every_call(messages: list[Any]) -> None:
+def test_a_conversation_that_was_repaired_has_an_answer_for_every_call(messages: list[Any]) -> None:
     waiting: list[str] = []
     for message in with_tool_results(messages, "nobody"):
         if message["role"] == "tool":

@@ -77,9 +77,9 @@ async def test_over_tls_with_somebody_who_is_trusted_and_with_nobody_else(
 ) -> None:
     authority = Authority(tmp_path)
     with Endpoint([(200, {}, said("Hi."))] * 3, authority.serving("127.0.0.1")) as endpoint:
-        stranger = OpenAICompatible(endpoint.url, model="tiny", key=KEY)
+        unknown = OpenAICompatible(endpoint.url, model="tiny", key=KEY)
         with pytest.raises(CannotConnect, match="is not trusted"):
-            await stranger(HELLO, [])
+            await unknown(HELLO, [])
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
         model = OpenAICompatible(endpoint.url, model="tiny", key=KEY)
         for _ in range(2):

@@ -54,12 +54,12 @@ def yes(_: TrustRequest) -> bool:
 def tools(folder: Path, trust: Trust = None) -> tuple[list[str], list[str]]:
     """The tools that a host finds, and the servers with a problem."""
 
-    async def played() -> tuple[list[str], list[str]]:
+    async def done() -> tuple[list[str], list[str]]:
         async with Host.from_config(folder / ".mcp.json", trust=trust) as host:
             names = [tool.name for tool in await host.list_tools()]
             return names, [problem.server for problem in host.problems]
 
-    return asyncio.run(played())
+    return asyncio.run(done())
 
 
 def test_a_changed_file_is_not_started_before_it_is_trusted_again(project: Path) -> None:
@@ -75,17 +75,17 @@ def test_a_changed_file_is_not_started_before_it_is_trusted_again(project: Path)
 
 
 def test_a_file_that_is_not_there_is_a_problem_of_the_host(tmp_path: Path) -> None:
-    async def played() -> list[str]:
+    async def done() -> list[str]:
         async with Host.from_config(tmp_path / "mcp.json") as host:
             return [str(problem) for problem in host.problems]
 
-    assert asyncio.run(played()) == [f"{tmp_path / 'mcp.json'}:1:1: file not found"]
+    assert asyncio.run(done()) == [f"{tmp_path / 'mcp.json'}:1:1: file not found"]
 
 
 def test_what_is_wrong_with_files_is_logged_once(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
 
-    async def played() -> list[str]:
+    async def done() -> list[str]:
         with Records("colonnade.host") as records:
             async with Host.from_config(file) as host:
                 await host.reload()
@@ -94,7 +94,7 @@ def test_what_is_wrong_with_files_is_logged_once(tmp_path: Path) -> None:
                 await host.reload()
             return records.lines
 
-    missing, broken = asyncio.run(played())
+    missing, broken = asyncio.run(done())
     assert missing == f"WARNING {file}:1:1: file not found"
     assert broken.endswith("mcpServers.broken.command: expected a string")
 
@@ -103,11 +103,11 @@ def test_a_server_that_cannot_be_looked_up_is_a_problem_and_no_crash(tmp_path: P
     text = '[servers.a]\ncommand = "x"\nenv = { A = { command = ["no-such-program"] } }\n'
     (tmp_path / "colonnade.toml").write_text(text)
 
-    async def played() -> None:
+    async def done() -> None:
         async with Host.from_config(tmp_path / "colonnade.toml") as host:
             assert await host.list_tools() == []
             (problem,) = host.problems
             assert "'no-such-program' cannot be started" in problem.message
             assert [status.crashes for status in host.status()] == [0]
 
-    asyncio.run(played())
+    asyncio.run(done())

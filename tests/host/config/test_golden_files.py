@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).with_name("golden")
 CASES = sorted(case.parent.name for case in GOLDEN.glob("*/case.json"))
 
 
-class Stage:
+class GoldenCase:
     """A case in a folder of its own."""
 
     def __init__(self, case: str, root: Path) -> None:
@@ -85,9 +85,11 @@ class Stage:
 def test_a_file_is_read_as_its_program_reads_it(
     case: str, tmp_path: Path, rewrite_transcripts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Stage(case, tmp_path)
-    monkeypatch.setitem(scopes.MANAGED_FOLDERS, scopes.platform(), str(stage.folder / "managed"))
-    told = stage.told(stage.read())
+    golden_case = GoldenCase(case, tmp_path)
+    monkeypatch.setitem(
+        scopes.MANAGED_FOLDERS, scopes.platform(), str(golden_case.folder / "managed")
+    )
+    told = golden_case.told(golden_case.read())
     expected = GOLDEN / case / "expected.txt"
     if rewrite_transcripts:
         expected.write_text(told, "utf-8")

@@ -76,7 +76,7 @@ async def test_one_that_is_pooled_is_not_handed_on_after_a_call_without_an_answe
 @pytest.mark.spec("R0754")
 @pytest.mark.parametrize("sharing", ["caller", "pooled", "shared"])
 @live
-async def test_a_server_whose_requests_stand_for_themselves_has_one_seat_for_all(
+async def test_a_server_whose_requests_stand_for_themselves_has_one_session_for_all(
     sharing: str,
 ) -> None:
     async with supervised("modern", sharing=sharing) as server:
@@ -87,7 +87,7 @@ async def test_a_server_whose_requests_stand_for_themselves_has_one_seat_for_all
 
 
 @live
-async def test_who_comes_while_nobody_knows_what_it_speaks_gets_a_seat_of_their_own() -> None:
+async def test_who_comes_while_nobody_knows_what_it_speaks_gets_a_session_of_their_own() -> None:
     async with supervised(revision=None) as server:
         pids = await asyncio.gather(*(server.call("who", caller) for caller in ("a", "b", "c")))
         assert len(set(pids)) == 3
@@ -98,7 +98,7 @@ async def test_who_comes_while_nobody_knows_what_it_speaks_gets_a_seat_of_their_
 
 
 @live
-async def test_the_seat_that_was_idle_longest_makes_room_for_another_caller() -> None:
+async def test_the_session_that_was_idle_longest_makes_room_for_another_caller() -> None:
     async with supervised(max_sessions=2) as server:
         alice, bob = await server.call("who", "alice"), await server.call("who", "bob")
         assert await server.call("who", "alice") == alice
@@ -109,7 +109,7 @@ async def test_the_seat_that_was_idle_longest_makes_room_for_another_caller() ->
 
 
 @live
-async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None:
+async def test_where_all_sessions_are_taken_the_wait_ends_with_what_to_do() -> None:
     async with supervised(max_sessions=1, timeout_s=0.3) as server:
         waiting = asyncio.create_task(server.call("wait", "alice", timeout_s=60.0))
         await until(lambda: server.in_flight == 1)
@@ -123,7 +123,7 @@ async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None
 
 
 @live
-async def test_who_waits_for_a_seat_gets_it_when_it_is_free() -> None:
+async def test_who_waits_for_a_session_gets_it_when_it_is_free() -> None:
     async with supervised(max_sessions=1) as server:
         waiting = asyncio.create_task(server.call("wait", "alice"))
         await until(lambda: "waiting" in server.supervisor.status.stderr)
@@ -222,7 +222,7 @@ def asking_server() -> Server:
 
 
 @live
-async def test_questions_by_result_go_to_the_very_call_on_a_seat_that_all_share() -> None:
+async def test_questions_by_result_go_to_the_very_call_on_a_session_that_all_share() -> None:
     async with supervised("modern", target=asking_server()) as server:
 
         def answer(question: InputRequest) -> Any:
@@ -344,7 +344,7 @@ async def test_who_was_asked_and_has_gone_is_no_answer_and_no_accident() -> None
 
 
 @live
-async def test_a_log_is_for_the_caller_whose_seat_it_is() -> None:
+async def test_a_log_is_for_the_caller_whose_session_it_is() -> None:
     async with supervised() as server:
         await asyncio.gather(
             server.call("say", "alice", text="alice's canary"),
@@ -369,7 +369,7 @@ def chatty() -> Server:
 
 
 @live
-async def test_a_log_of_a_seat_for_everybody_is_for_its_only_caller_or_for_nobody() -> None:
+async def test_a_log_of_a_session_for_everybody_is_for_its_only_caller_or_for_nobody() -> None:
     async with supervised("modern", target=chatty()) as server:
         await server.call("chat", "alice", words="hers")
         await server.call("chat", "bob", words="his")

@@ -319,7 +319,7 @@ async def test_a_restart_lets_calls_finish_and_starts_anew_for_the_next() -> Non
 
 
 @live
-async def test_closing_ends_many_seats_at_the_same_time() -> None:
+async def test_closing_ends_many_sessions_at_the_same_time() -> None:
     argv = ["sh", "-c", SHELL_SERVER + "; trap '' TERM; while :; do sleep 1; done"]
     async with supervised(target=argv) as server:
         for caller in "abcdefgh":

@@ -36,7 +36,7 @@ def sessions(here: HttpRunner) -> int:
 
 
 @live
-async def test_a_modern_server_at_an_address_has_one_seat_and_no_session() -> None:
+async def test_a_modern_server_at_an_address_has_one_connection_and_no_session_id() -> None:
     async with site() as here, supervised("modern", target=url(here)) as server:
         sums = [server.call("add", caller, a=1, b=2) for caller in ("alice", "bob", "carol")]
         assert await asyncio.gather(*sums) == ["3"] * 3

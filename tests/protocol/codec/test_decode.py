@@ -1,4 +1,4 @@
-"""Bytes to nouns and back: what is mended, what is refused, and in which words."""
+"""Bytes to protocol types and back: what is mended, what is refused, and in which words."""
 
 from typing import Any
 
@@ -21,13 +21,13 @@ from colonnade.protocol.codec.decode import (
 )
 from colonnade.protocol.revision import Revision, error_code
 
-NOUNS = sorted(
+TYPES = sorted(
     {
-        noun
-        for noun in (getattr(t, name) for name in t.__all__)
-        if isinstance(noun, type) and issubclass(noun, t.ProtocolType)
+        struct
+        for struct in (getattr(t, name) for name in t.__all__)
+        if isinstance(struct, type) and issubclass(struct, t.ProtocolType)
     },
-    key=lambda noun: noun.__name__,
+    key=lambda struct: struct.__name__,
 )
 
 SECRET = "hunter2"
@@ -73,15 +73,15 @@ def sample(shape: inspect.Type, full: bool) -> Any:
             return {"any": ["thing", 1, None]}
 
 
-def with_its_promise(noun: type, members: dict[str, Any]) -> dict[str, Any]:
-    """The members, and what the noun insists on beyond its required ones."""
-    if noun is t.ResourceContents:
+def with_its_promise(struct: type, members: dict[str, Any]) -> dict[str, Any]:
+    """The members, and what the protocol type insists on beyond its required ones."""
+    if struct is t.ResourceContents:
         return {**members, "text": "word"} if "blob" not in members else drop(members, "blob")
-    if noun is t.ElicitRequestParams:
+    if struct is t.ElicitRequestParams:
         return {"requestedSchema": {"type": "object", "properties": {}}, **members}
-    if noun is t.InputRequiredResult:
+    if struct is t.InputRequiredResult:
         return {"requestState": "word", **members}
-    if members.get("status") == "cancelled" and issubclass(noun, t.ExtTask | t.ExtGetTaskResult):
+    if members.get("status") == "cancelled" and issubclass(struct, t.ExtTask | t.ExtGetTaskResult):
         return {**members, "status": "working"}
     return members
 
@@ -94,13 +94,15 @@ def drop(members: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("full", [True, False], ids=["full", "bare"])
-@pytest.mark.parametrize("noun", [noun for noun in NOUNS if noun is not t.UnknownContent])
-def test_what_a_noun_was_read_from_it_is_written_as(noun: type[t.ProtocolType], full: bool) -> None:
-    members = sample(inspect.type_info(noun), full)
-    read_once = decode_as(noun, msgspec.json.encode(members))
+@pytest.mark.parametrize("struct", [struct for struct in TYPES if struct is not t.UnknownContent])
+def test_what_a_type_was_read_from_it_is_written_as(
+    struct: type[t.ProtocolType], full: bool
+) -> None:
+    members = sample(inspect.type_info(struct), full)
+    read_once = decode_as(struct, msgspec.json.encode(members))
     assert to_builtins(read_once) == members
     assert msgspec.json.decode(encode_any(read_once)) == members
-    assert to_builtins(decode_as(noun, encode_any(read_once))) == members
+    assert to_builtins(decode_as(struct, encode_any(read_once))) == members
 
 
 def test_absent_params_are_read_as_an_empty_object() -> None:
@@ -144,7 +146,7 @@ def test_a_number_leaves_as_it_came() -> None:
         assert encode_any(decode_as(t.ProgressNotificationParams, raw)) == raw
 
 
-def test_a_decoded_value_can_be_read_as_a_noun() -> None:
+def test_a_decoded_value_can_be_read_as_a_type() -> None:
     meta = {t.SERVER_INFO_KEY: {"name": "a", "version": "1"}, "com.example/x": 1}
     server = decode_as(t.EmptyResult, encode_any({"_meta": meta})).meta
     assert convert_to(t.ResultMeta, server).server_info == t.Implementation(name="a", version="1")
@@ -210,10 +212,10 @@ def test_an_unknown_block_is_kept_whole_among_known_ones() -> None:
 def test_an_unknown_block_is_kept_wherever_blocks_may_stand(
     kind: type[t.ProtocolType], raw: bytes
 ) -> None:
-    noun = decode_as(kind, raw)
-    assert "UnknownContent" in repr(noun)
-    assert to_builtins(noun) == msgspec.json.decode(raw)
-    assert msgspec.json.decode(encode_any(noun)) == msgspec.json.decode(raw)
+    struct = decode_as(kind, raw)
+    assert "UnknownContent" in repr(struct)
+    assert to_builtins(struct) == msgspec.json.decode(raw)
+    assert msgspec.json.decode(encode_any(struct)) == msgspec.json.decode(raw)
 
 
 def test_a_block_that_may_not_stand_here_is_as_unknown_as_a_new_one() -> None:
@@ -288,7 +290,7 @@ def test_what_is_not_surely_an_integer_is_refused(text: bytes) -> None:
     assert "at `ttlMs`: expected `int | null`" in message
 
 
-def test_an_integral_float_deep_inside_is_mended_and_raw_members_are_not_touched() -> None:
+def test_an_integral_float_deep_inside_is_corrected_and_raw_members_are_not_touched() -> None:
     task = decode_as(
         t.ExtGetTaskResult,
         b'{"taskId":"a","status":"completed","createdAt":"","lastUpdatedAt":"","ttlMs":5.0,'
@@ -310,7 +312,7 @@ def test_a_float_stays_one_where_a_float_may_stand() -> None:
     assert isinstance(params.temperature, float)
 
 
-def test_a_form_is_mended_in_each_of_its_fields() -> None:
+def test_a_form_is_corrected_in_each_of_its_fields() -> None:
     form = b'{"type":"object","properties":{"a":{"type":"string","maxLength":3.0}}}'
     assert decode_as(t.ElicitSchema, form).properties["a"].max_length == 3
 
@@ -509,25 +511,29 @@ JSON = st.recursive(
 )
 
 
-def noun_or_fault(noun: type[t.ProtocolType], raw: bytes) -> t.ProtocolType | Fault:
+def value_or_fault(struct: type[t.ProtocolType], raw: bytes) -> t.ProtocolType | Fault:
     try:
-        return decode_as(noun, raw)
+        return decode_as(struct, raw)
     except Fault as fault:
         return fault
 
 
-@given(value=JSON, noun=st.sampled_from(NOUNS))
-def test_whatever_comes_is_a_noun_or_a_refusal(value: object, noun: type[t.ProtocolType]) -> None:
-    found = noun_or_fault(noun, msgspec.json.encode(value))
+@given(value=JSON, struct=st.sampled_from(TYPES))
+def test_whatever_comes_is_a_value_or_a_refusal(
+    value: object, struct: type[t.ProtocolType]
+) -> None:
+    found = value_or_fault(struct, msgspec.json.encode(value))
     if isinstance(found, Fault):
         assert found.kind is FaultKind.INVALID_PARAMS
     else:
-        assert to_builtins(decode_as(noun, encode_any(found))) == to_builtins(found)
+        assert to_builtins(decode_as(struct, encode_any(found))) == to_builtins(found)
 
 
-@given(raw=st.binary(max_size=40), noun=st.sampled_from(NOUNS))
-def test_whatever_bytes_come_nothing_else_is_raised(raw: bytes, noun: type[t.ProtocolType]) -> None:
-    assert isinstance(noun_or_fault(noun, raw), noun | Fault)
+@given(raw=st.binary(max_size=40), struct=st.sampled_from(TYPES))
+def test_whatever_bytes_come_nothing_else_is_raised(
+    raw: bytes, struct: type[t.ProtocolType]
+) -> None:
+    assert isinstance(value_or_fault(struct, raw), struct | Fault)
 
 
 def test_a_refusal_costs_no_more_than_a_few_readings() -> None:
@@ -539,7 +545,7 @@ def test_a_refusal_costs_no_more_than_a_few_readings() -> None:
 # --- what is written ---
 
 
-def test_nouns_are_written_wherever_they_stand_in_a_value() -> None:
+def test_types_are_written_wherever_they_stand_in_a_value() -> None:
     unknown = t.UnknownContent(whole=t.UnknownMembers({"type": "hologram", "x": None}))
     value = {
         "a": [t.TextContent(text="a"), unknown],

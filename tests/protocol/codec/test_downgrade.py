@@ -1,4 +1,4 @@
-"""One noun for one revision: what is left out, what is said otherwise, and what stays as it is."""
+"""One protocol type for one revision: what is left out, what is said otherwise, and what stays as it is."""
 
 import copy
 from typing import Any
@@ -24,8 +24,8 @@ ICONS = [t.Icon(src="data:,")]
 SCHEMA: dict[str, Any] = {"type": "object"}
 
 
-def shape(noun: t.ProtocolType, revision: Revision, origin: Revision | None = None) -> Any:
-    return Encoder(revision).downgrade(noun, origin)
+def shape(instance: t.ProtocolType, revision: Revision, origin: Revision | None = None) -> Any:
+    return Encoder(revision).downgrade(instance, origin)
 
 
 # ---------------------------------------------------------------- since and until
@@ -62,7 +62,7 @@ def sampling(**more: Any) -> t.CreateMessageRequestParams:
     return t.CreateMessageRequestParams(messages=[], max_tokens=1, **more)
 
 
-# A noun, one of its fields, and the first and the last revision that know it.
+# A protocol type, one of its fields, and the first and the last revision that know it.
 SPANS: list[tuple[t.ProtocolType, str, str | None, str | None]] = [
     (t.ProgressNotificationParams(progress_token=1, progress=1, message="m"), "message", "2025-03-26", None),
     (tool(annotations=t.ToolAnnotations(read_only_hint=True)), "annotations", "2025-03-26", None),
@@ -123,21 +123,21 @@ SPANS: list[tuple[t.ProtocolType, str, str | None, str | None]] = [
 
 
 @pytest.mark.parametrize(
-    ("noun", "name", "since", "until"),
+    ("instance", "name", "since", "until"),
     SPANS,
     ids=lambda value: type(value).__name__ if isinstance(value, t.ProtocolType) else value,
 )
 def test_a_field_is_said_from_its_first_revision_to_its_last(
-    noun: t.ProtocolType, name: str, since: str | None, until: str | None, revision: Revision
+    instance: t.ProtocolType, name: str, since: str | None, until: str | None, revision: Revision
 ) -> None:
-    given = copy.deepcopy(to_builtins(noun))
-    shaped = shape(noun, revision)
+    given = copy.deepcopy(to_builtins(instance))
+    shaped = shape(instance, revision)
     if revision.knows(since, until):
-        assert getattr(shaped, name) == getattr(noun, name)
+        assert getattr(shaped, name) == getattr(instance, name)
     else:
-        default = next(one.default for one in structs.fields(noun) if one.name == name)
+        default = next(one.default for one in structs.fields(instance) if one.name == name)
         assert getattr(shaped, name) is default
-    assert to_builtins(noun) == given
+    assert to_builtins(instance) == given
 
 
 def test_only_some_elicitations_know_their_id_and_their_task(revision: Revision) -> None:
@@ -151,7 +151,7 @@ def test_only_some_elicitations_know_their_id_and_their_task(revision: Revision)
         assert (shape(url, revision).elicitation_id is not None) == (revision is NOVEMBER_2025)
 
 
-def every_noun() -> list[type[t.ProtocolType]]:
+def every_type() -> list[type[t.ProtocolType]]:
     found: list[type[t.ProtocolType]] = []
     rest: list[type[t.ProtocolType]] = [t.ProtocolType]
     while rest:
@@ -161,38 +161,38 @@ def every_noun() -> list[type[t.ProtocolType]]:
     return [kind for kind in found if kind.__module__.startswith("colonnade.")]
 
 
-def test_a_field_never_outlives_the_noun_in_it() -> None:
-    """Or a revision would be sent a noun that it does not know."""
-    for kind in every_noun():
+def test_a_field_never_outlives_the_type_in_it() -> None:
+    """Or a revision would be sent a protocol type that it does not know."""
+    for kind in every_type():
         for name, inner in inside(kind).items():
             mark = t.field_ranges(kind).get(name, t.RevisionRange())
             for revision in ALL:
                 if not (revision.knows(*kind.available) and revision.knows(*mark)):
                     continue
-                kinds = [noun for noun in inner if not noun.__struct_config__.tag_field]
-                assert all(revision.knows(*noun.available) for noun in kinds), (
+                kinds = [instance for instance in inner if not instance.__struct_config__.tag_field]
+                assert all(revision.knows(*instance.available) for instance in kinds), (
                     f"{kind.__name__}.{name}"
                 )
 
 
 def test_a_field_that_may_be_left_out_can_be() -> None:
-    for kind in every_noun():
+    for kind in every_type():
         required = {one.name for one in structs.fields(kind) if one.required}
         assert required.isdisjoint(t.field_ranges(kind)), kind.__name__
 
 
 def test_capabilities_are_no_closed_set(revision: Revision) -> None:  # D33
     for kind in (t.ClientCapabilities, t.ServerCapabilities):
-        noun = kind(extensions={"com.example/x": {}}, experimental={"y": {}})
-        assert shape(noun, revision) is noun
+        instance = kind(extensions={"com.example/x": {}}, experimental={"y": {}})
+        assert shape(instance, revision) is instance
 
 
-def test_a_rule_or_a_word_that_goes_by_the_name_of_a_noun_has_its_noun() -> None:
+def test_a_rule_or_a_word_that_goes_by_the_name_of_a_type_has_its_type() -> None:
     for name in (*RULES, *RESULT_TYPES):
         assert issubclass(getattr(t, name), t.ProtocolType)
 
 
-def test_names_that_the_protocol_gives_a_meaning_are_those_of_its_nouns() -> None:
+def test_names_that_the_protocol_gives_a_meaning_are_those_of_its_types() -> None:
     keys = {getattr(t, name) for name in t.__all__ if name.endswith("_KEY")}
     traced = {t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY}
     assert set(reserved()) == keys - traced - {t.MODEL_IMMEDIATE_RESPONSE_KEY}
@@ -210,7 +210,7 @@ def outgoing(revision: Revision) -> list[type[t.ProtocolType]]:
     return sorted(kinds, key=lambda kind: kind.__name__)
 
 
-def strangers(value: Any, revision: Revision) -> list[str]:
+def unknown_names(value: Any, revision: Revision) -> list[str]:
     """What is still there and should not be."""
     found: list[str] = []
     if isinstance(value, t.ProtocolType):
@@ -222,15 +222,15 @@ def strangers(value: Any, revision: Revision) -> list[str]:
             mark = t.field_ranges(kind).get(one.name)
             if mark is not None and not revision.knows(*mark) and inner is not one.default:
                 found.append(f"{kind.__name__}.{one.name}")
-            found += strangers(inner, revision)
+            found += unknown_names(inner, revision)
     elif isinstance(value, list):
-        found = [name for item in value for name in strangers(item, revision)]
+        found = [name for item in value for name in unknown_names(item, revision)]
     elif isinstance(value, dict):
-        found = [name for item in value.values() for name in strangers(item, revision)]
+        found = [name for item in value.values() for name in unknown_names(item, revision)]
     return found
 
 
-# Drawing a whole noun is slow and may be large; neither is what is tested.
+# Drawing a whole protocol type is slow and may be large; neither is what is tested.
 CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
 
 
@@ -240,18 +240,18 @@ def test_whatever_is_shaped_is_known_is_shaped_once_and_was_not_touched(revision
 
     @settings(max_examples=250, suppress_health_check=CHECKS, derandomize=True)
     @given(drawn)
-    def run(noun: t.ProtocolType) -> None:
-        before = copy.deepcopy(to_builtins(noun))
+    def run(instance: t.ProtocolType) -> None:
+        before = copy.deepcopy(to_builtins(instance))
         try:
-            shaped = writer.downgrade(noun)
+            shaped = writer.downgrade(instance)
         except LocalProtocolError:
-            assert isinstance(noun, t.ElicitRequestParams)
-            assert noun.mode not in revision.elicitation.modes
+            assert isinstance(instance, t.ElicitRequestParams)
+            assert instance.mode not in revision.elicitation.modes
             return
-        assert to_builtins(noun) == before
-        assert strangers(shaped, revision) == []
+        assert to_builtins(instance) == before
+        assert unknown_names(shaped, revision) == []
         assert writer.downgrade(shaped) is shaped
-        if shaped == noun:
-            assert shaped is noun
+        if shaped == instance:
+            assert shaped is instance
 
     run()

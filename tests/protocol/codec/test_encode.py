@@ -30,12 +30,12 @@ def server(revision: Revision) -> Encoder:
     return Encoder(revision, INFO)
 
 
-def result(noun: t.ProtocolType, revision: Revision, **options: Any) -> dict[str, Any]:
-    return json.loads(server(revision).result(noun, **options))
+def result(instance: t.ProtocolType, revision: Revision, **options: Any) -> dict[str, Any]:
+    return json.loads(server(revision).result(instance, **options))
 
 
-def params(noun: t.ProtocolType, revision: Revision) -> dict[str, Any]:
-    return json.loads(client(revision).params(noun) or b"{}")
+def params(instance: t.ProtocolType, revision: Revision) -> dict[str, Any]:
+    return json.loads(client(revision).params(instance) or b"{}")
 
 
 TASK: dict[str, Any] = {
@@ -84,10 +84,10 @@ CACHEABLE = (DISCOVERED, TOOLS, PROMPTS, RESOURCES, TEMPLATES, READ)
 
 @pytest.mark.spec("R0739", "R1043", "R1048", "R1056", "R1064", "R1069", "R1081", "R1089", "R1097")
 @pytest.mark.spec("R1105", "R1118", "R1124", "R1135", "R1145")
-@pytest.mark.parametrize("noun", COMPLETE, ids=lambda noun: type(noun).__name__)
-def test_a_result_says_that_it_is_complete(revision: Revision, noun: t.Result) -> None:
-    noted = replace(noun, meta=(noun.meta or {}) | {"com.example/note": 1})
-    for given in (noun, noted, replace(noun, result_type="complete")):
+@pytest.mark.parametrize("instance", COMPLETE, ids=lambda instance: type(instance).__name__)
+def test_a_result_says_that_it_is_complete(revision: Revision, instance: t.Result) -> None:
+    noted = replace(instance, meta=(instance.meta or {}) | {"com.example/note": 1})
+    for given in (instance, noted, replace(instance, result_type="complete")):
         assert result(given, revision)["resultType"] == "complete"
 
 
@@ -129,14 +129,16 @@ def test_what_the_task_methods_answer_is_complete_whatever_the_task_is(revision:
 
 
 @pytest.mark.spec("R1157")
-@pytest.mark.parametrize("noun", [*COMPLETE, ASKING], ids=lambda noun: type(noun).__name__)
-def test_no_other_result_passes_for_a_task(revision: Revision, noun: t.Result) -> None:
+@pytest.mark.parametrize(
+    "instance", [*COMPLETE, ASKING], ids=lambda instance: type(instance).__name__
+)
+def test_no_other_result_passes_for_a_task(revision: Revision, instance: t.Result) -> None:
     with pytest.raises(LocalProtocolError, match="resultType"):
-        server(revision).result(replace(noun, result_type="task"))
+        server(revision).result(replace(instance, result_type="task"))
 
 
 @pytest.mark.parametrize(
-    ("noun", "word"),
+    ("instance", "word"),
     [
         (CALLED, "input_required"),
         (ASKING, "complete"),
@@ -144,9 +146,9 @@ def test_no_other_result_passes_for_a_task(revision: Revision, noun: t.Result) -
         (t.ExtGetTaskResult(**TASK), "task"),
     ],
 )
-def test_a_result_cannot_say_that_it_is_another(noun: t.Result, word: str) -> None:
+def test_a_result_cannot_say_that_it_is_another(instance: t.Result, word: str) -> None:
     with pytest.raises(LocalProtocolError, match=word):
-        server(JULY_2026).result(replace(noun, result_type=word))
+        server(JULY_2026).result(replace(instance, result_type=word))
 
 
 def test_an_extension_may_have_its_own_kind_of_result() -> None:
@@ -156,12 +158,12 @@ def test_an_extension_may_have_its_own_kind_of_result() -> None:
 
 @pytest.mark.parametrize("older", ALL[:-1], ids=lambda revision: revision.date)
 def test_older_revisions_get_no_stamps(older: Revision) -> None:
-    for noun in (CALLED, TOOLS, PROMPTS, RESOURCES, TEMPLATES, READ, PROMPT, COMPLETED):
-        stamped = replace(noun, result_type="complete", meta={t.SERVER_INFO_KEY: {}, "a/b": 1})
+    for instance in (CALLED, TOOLS, PROMPTS, RESOURCES, TEMPLATES, READ, PROMPT, COMPLETED):
+        stamped = replace(instance, result_type="complete", meta={t.SERVER_INFO_KEY: {}, "a/b": 1})
         if isinstance(stamped, t.CacheableResult):
             stamped = replace(stamped, ttl_ms=5, cache_scope="public")
         found = result(stamped, older)
-        assert found == result(noun, older) | {"_meta": {"a/b": 1}}
+        assert found == result(instance, older) | {"_meta": {"a/b": 1}}
         assert {"resultType", "ttlMs", "cacheScope"}.isdisjoint(found)
     assert result(t.EmptyResult(), older) == {}
 
@@ -170,61 +172,65 @@ def test_older_revisions_get_no_stamps(older: Revision) -> None:
 
 
 @pytest.mark.spec("R0766", "R0952", "R1137", "R1147")
-@pytest.mark.parametrize("noun", [*COMPLETE, ASKING], ids=lambda noun: type(noun).__name__)
-def test_a_result_says_who_answers_unless_told_not_to(revision: Revision, noun: t.Result) -> None:
-    found = result(noun, revision)["_meta"]
+@pytest.mark.parametrize(
+    "instance", [*COMPLETE, ASKING], ids=lambda instance: type(instance).__name__
+)
+def test_a_result_says_who_answers_unless_told_not_to(
+    revision: Revision, instance: t.Result
+) -> None:
+    found = result(instance, revision)["_meta"]
     assert found[t.SERVER_INFO_KEY] == {
         "name": "us",
         "version": "1",
         "title": "Us",
         "icons": [{"src": "data:,"}],
     }
-    if noun is LISTENED:
+    if instance is LISTENED:
         assert found[t.SUBSCRIPTION_ID_KEY] == 7
-    unnamed = json.loads(Encoder(revision).result(noun))
+    unnamed = json.loads(Encoder(revision).result(instance))
     assert t.SERVER_INFO_KEY not in unnamed.get("_meta", {})
     assert unnamed["resultType"]
 
 
 def test_what_a_handler_says_in_meta_is_kept_beside_the_stamp() -> None:
     meta = {"com.example/a": {"b": None}, t.SERVER_INFO_KEY: {"name": "behind", "version": "2"}}
-    noun = replace(CALLED, meta=meta)
-    assert result(noun, JULY_2026)["_meta"] == meta
-    assert noun.meta == meta
+    instance = replace(CALLED, meta=meta)
+    assert result(instance, JULY_2026)["_meta"] == meta
+    assert instance.meta == meta
 
 
 # ---------------------------------------------------------------- how long it keeps
 
 
 @pytest.mark.spec("R0996", "R0997", "R0998", "R0999", "R1000", "R1001")
-@pytest.mark.parametrize("noun", CACHEABLE, ids=lambda noun: type(noun).__name__)
+@pytest.mark.parametrize("instance", CACHEABLE, ids=lambda instance: type(instance).__name__)
 def test_a_result_that_may_be_kept_says_how_long_and_for_whom(
-    revision: Revision, noun: t.CacheableResult
+    revision: Revision, instance: t.CacheableResult
 ) -> None:
-    plain = result(noun, revision)
+    plain = result(instance, revision)
     assert (plain["ttlMs"], plain["cacheScope"]) == (0, "private")
-    given = result(replace(noun, ttl_ms=5000, cache_scope="public", meta={"a/b": 1}), revision)
+    given = result(replace(instance, ttl_ms=5000, cache_scope="public", meta={"a/b": 1}), revision)
     assert (given["ttlMs"], given["cacheScope"]) == (5000, "public")
     assert {"ttlMs", "cacheScope"}.isdisjoint(result(ASKING, revision))
 
 
 @pytest.mark.spec("R0996", "R0997", "R0998", "R0999", "R1000", "R1001")
-def test_the_methods_whose_results_may_be_kept_are_those_whose_nouns_say_so(
+def test_the_methods_whose_results_may_be_kept_are_those_whose_types_say_so(
     revision: Revision,
 ) -> None:
     kept = {name for name, row in revision.methods.items() if row.cacheable}
-    nouns = {type(noun) for noun in CACHEABLE}
-    assert kept == {name for name, row in revision.methods.items() if row.result in nouns}
+    protocol_types = {type(instance) for instance in CACHEABLE}
+    assert kept == {name for name, row in revision.methods.items() if row.result in protocol_types}
     assert len(kept) == 6
 
 
 @pytest.mark.spec("R1011")
-@pytest.mark.parametrize("noun", CACHEABLE, ids=lambda noun: type(noun).__name__)
+@pytest.mark.parametrize("instance", CACHEABLE, ids=lambda instance: type(instance).__name__)
 def test_a_result_never_keeps_for_less_than_no_time(
-    revision: Revision, noun: t.CacheableResult
+    revision: Revision, instance: t.CacheableResult
 ) -> None:
     for ttl_ms, sent in ((None, 0), (-1, 0), (-(2**40), 0), (0, 0), (1, 1)):
-        assert result(replace(noun, ttl_ms=ttl_ms), revision)["ttlMs"] == sent
+        assert result(replace(instance, ttl_ms=ttl_ms), revision)["ttlMs"] == sent
 
 
 # ---------------------------------------------------------------- names of the protocol in `_meta`
@@ -250,8 +256,8 @@ def test_an_older_peer_never_sees_what_would_make_a_message_look_modern(older: R
 
 
 def test_a_related_task_is_named_only_where_there_are_such_tasks(revision: Revision) -> None:
-    noun = t.RequestParams(meta={t.RELATED_TASK_KEY: {"taskId": "t"}, "a/b": 1})
-    found = params(noun, revision)["_meta"]
+    instance = t.RequestParams(meta={t.RELATED_TASK_KEY: {"taskId": "t"}, "a/b": 1})
+    found = params(instance, revision)["_meta"]
     assert (t.RELATED_TASK_KEY in found) == (revision is NOVEMBER_2025)
     assert found["a/b"] == 1
 
@@ -260,7 +266,7 @@ def test_a_related_task_is_named_only_where_there_are_such_tasks(revision: Revis
 
 
 @pytest.mark.parametrize(
-    ("noun", "dates"),
+    ("instance", "dates"),
     [
         (DISCOVERED, ["2026-07-28"]),
         (ASKING, ["2026-07-28"]),
@@ -273,14 +279,14 @@ def test_a_related_task_is_named_only_where_there_are_such_tasks(revision: Revis
     ids=lambda value: type(value).__name__ if isinstance(value, t.ProtocolType) else "",
 )
 def test_a_result_that_a_revision_does_not_have_is_not_sent(
-    noun: t.ProtocolType, dates: list[str]
+    instance: t.ProtocolType, dates: list[str]
 ) -> None:
     for revision in ALL:
         if revision.date in dates:
-            assert server(revision).result(noun)
+            assert server(revision).result(instance)
         else:
             with pytest.raises(LocalProtocolError, match=f"in {revision.date}"):
-                server(revision).result(noun)
+                server(revision).result(instance)
 
 
 def test_params_that_a_revision_does_not_have_are_not_sent(revision: Revision) -> None:
@@ -295,7 +301,7 @@ def test_params_that_a_revision_does_not_have_are_not_sent(revision: Revision) -
             client(revision).params(bad)
 
 
-def test_news_of_tasks_is_asked_for_only_by_who_speaks_of_tasks() -> None:
+def test_a_notification_of_tasks_is_asked_for_only_by_who_speaks_of_tasks() -> None:
     wish = t.SubscriptionsListenRequestParams(
         notifications=t.SubscriptionFilter(tools_list_changed=True, task_ids=["t"])
     )
@@ -356,7 +362,7 @@ WORDS = 'x\n"é' * LARGE
 
 
 @pytest.mark.parametrize(
-    "noun",
+    "instance",
     [
         t.CallToolResult(content=[t.TextContent(text=LONG)]),
         t.CallToolResult(content=[], structured_content=Raw(b'{"a":"%b"}' % LONG.encode())),
@@ -377,20 +383,20 @@ WORDS = 'x\n"é' * LARGE
     ],
 )
 def test_a_large_result_says_what_a_small_one_says(
-    revision: Revision, noun: t.CallToolResult
+    revision: Revision, instance: t.CallToolResult
 ) -> None:
-    message = json.loads(server(revision).response(b"7", noun))
-    assert message == {"jsonrpc": "2.0", "id": 7, "result": result(noun, revision)}
+    message = json.loads(server(revision).response(b"7", instance))
+    assert message == {"jsonrpc": "2.0", "id": 7, "result": result(instance, revision)}
 
 
 @pytest.mark.parametrize("number", STRANGE, ids=str)
 def test_a_number_that_is_none_is_found_in_a_large_result(number: float) -> None:
-    for noun in (
+    for instance in (
         t.CallToolResult(content=[t.TextContent(text=LONG)], structured_content=[number]),
         t.CallToolResult(content=[t.TextContent(text=LONG)], meta={"com.example/a": number}),
     ):
         with pytest.raises(LocalProtocolError, match="NaN"):
-            server(JULY_2026).response(b"7", noun)
+            server(JULY_2026).response(b"7", instance)
 
 
 def test_a_line_break_in_data_that_was_written_already_does_not_break_the_line() -> None:

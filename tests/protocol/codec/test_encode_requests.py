@@ -30,8 +30,8 @@ def client(revision: Revision, **more: Any) -> Encoder:
     return Encoder(revision, None, envelope)
 
 
-def params(noun: t.ProtocolType, revision: Revision, **options: Any) -> dict[str, Any]:
-    return json.loads(client(revision).params(noun, **options) or b"{}")
+def params(instance: t.ProtocolType, revision: Revision, **options: Any) -> dict[str, Any]:
+    return json.loads(client(revision).params(instance, **options) or b"{}")
 
 
 # ---------------------------------------------------------------- what a request says of its sender

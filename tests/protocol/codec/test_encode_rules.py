@@ -25,8 +25,8 @@ from colonnade.protocol.revision import (
 TASK = t.TaskMetadata(ttl=1)
 
 
-def shape(noun: t.ProtocolType, revision: Revision, origin: Revision | None = None) -> Any:
-    return Encoder(revision).downgrade(noun, origin)
+def shape(instance: t.ProtocolType, revision: Revision, origin: Revision | None = None) -> Any:
+    return Encoder(revision).downgrade(instance, origin)
 
 
 def tool(**more: Any) -> t.Tool:
@@ -58,8 +58,8 @@ USE = t.ToolUseContent(id="1", name="add", input={"a": 1})
 USED = t.ToolResultContent(tool_use_id="1", content=[t.TextContent(text="5")])
 
 
-def blocks_of(noun: t.ProtocolType, revision: Revision, origin: Revision | None = None) -> Any:
-    return json.loads(Encoder(revision).result(noun, origin))
+def blocks_of(instance: t.ProtocolType, revision: Revision, origin: Revision | None = None) -> Any:
+    return json.loads(Encoder(revision).result(instance, origin))
 
 
 def called(*blocks: Any, **more: Any) -> t.CallToolResult:
@@ -67,21 +67,21 @@ def called(*blocks: Any, **more: Any) -> t.CallToolResult:
 
 
 def test_blocks_that_everybody_knows_stay_as_they_are(revision: Revision) -> None:
-    noun = called(TEXT, IMAGE, EMBEDDED)
-    assert shape(noun, revision) is noun
+    instance = called(TEXT, IMAGE, EMBEDDED)
+    assert shape(instance, revision) is instance
     message = t.PromptMessage(role="user", content=IMAGE)
     assert shape(message, revision) is message
 
 
 def test_sound_is_a_resource_where_there_is_no_sound(revision: Revision) -> None:  # D18
-    for noun, pick in (
+    for instance, pick in (
         (called(AUDIO), lambda found: found["content"][0]),
         (
             t.GetPromptResult(messages=[t.PromptMessage(role="user", content=AUDIO)]),
             lambda found: found["messages"][0]["content"],
         ),
     ):
-        block = pick(blocks_of(noun, revision))
+        block = pick(blocks_of(instance, revision))
         assert block["annotations"] == {"audience": ["assistant"]}
         if "audio" in revision.blocks:
             assert (block["type"], block["data"]) == ("audio", "AA==")
@@ -111,10 +111,10 @@ def test_a_link_without_any_name_is_its_address_alone() -> None:
 
 
 def test_an_unknown_block_goes_on_whole_only_to_the_revision_that_it_came_from() -> None:  # D18
-    noun = called(TEXT, UNKNOWN)
+    instance = called(TEXT, UNKNOWN)
     for revision in ALL:
         for origin in (None, *ALL):
-            block = blocks_of(noun, revision, origin)["content"][1]
+            block = blocks_of(instance, revision, origin)["content"][1]
             if origin is revision:
                 assert block == {"type": "hologram", "depth": 3}
             else:
@@ -145,8 +145,8 @@ def test_what_is_no_block_is_refused_with_a_hint(revision: Revision, wrong: Any)
 
 
 def test_blocks_may_come_in_any_sequence(revision: Revision) -> None:
-    noun = t.CallToolResult(content=(TEXT, AUDIO))  # type: ignore[arg-type]
-    assert len(blocks_of(noun, revision)["content"]) == 2
+    instance = t.CallToolResult(content=(TEXT, AUDIO))  # type: ignore[arg-type]
+    assert len(blocks_of(instance, revision)["content"]) == 2
     listed = t.ListToolsResult(tools=(tool(title="t"),))  # type: ignore[arg-type]
     shown = blocks_of(listed, revision)["tools"][0]
     assert ("title" in shown) == revision.knows("2025-06-18", None)
@@ -189,8 +189,8 @@ def test_a_value_that_is_no_object_is_wrapped_where_it_must_be_one(
 
 
 def test_an_object_is_wrapped_if_its_schema_was(revision: Revision) -> None:
-    noun = called(TEXT, structured_content={"a": 1})
-    sent = json.loads(Encoder(revision).result(noun, None, True)).get("structuredContent")
+    instance = called(TEXT, structured_content={"a": 1})
+    sent = json.loads(Encoder(revision).result(instance, None, True)).get("structuredContent")
     wrapped = {"result": {"a": 1}} if revision.output_root is OutputRoot.OBJECT else {"a": 1}
     assert sent == (None if revision.output_root is OutputRoot.NONE else wrapped)
 
@@ -207,11 +207,11 @@ def test_a_value_that_would_be_lost_is_said_in_words(revision: Revision) -> None
 def test_a_tool_result_inside_a_message_follows_the_same_rules() -> None:
     used = structs.replace(USED, structured_content=5, content=[UNKNOWN])
     message = t.SamplingMessage(role="user", content=[used])
-    noun = sampling_of(message)
-    found = json.loads(Encoder(NOVEMBER_2025).params(noun))["messages"][0]["content"][0]
+    instance = sampling_of(message)
+    found = json.loads(Encoder(NOVEMBER_2025).params(instance))["messages"][0]["content"][0]
     assert found["structuredContent"] == {"result": 5}
     assert found["content"][0]["type"] == "text"
-    assert shape(noun, JULY_2026).messages[0].content[0].structured_content == 5
+    assert shape(instance, JULY_2026).messages[0].content[0].structured_content == 5
 
 
 # ---------------------------------------------------------------- titles
@@ -235,9 +235,9 @@ def test_a_title_stands_in_the_words_for_people_where_there_is_none(revision: Re
     has = revision.knows("2025-06-18", None)
     resource = t.Resource(uri="a:b", name="n", title="T")
     template = t.ResourceTemplate(uri_template="a:{b}", name="n", title="T")
-    for noun in (resource, template):
-        assert shape(noun, revision).name == ("n" if has else "T")
-        untitled = structs.replace(noun, title=None)
+    for instance in (resource, template):
+        assert shape(instance, revision).name == ("n" if has else "T")
+        untitled = structs.replace(instance, title=None)
         assert shape(untitled, revision) is untitled
     argument = t.PromptArgument(name="a", title="A", description="d")
     prompt = shape(t.Prompt(name="n", title="T", arguments=[argument]), revision)
@@ -257,10 +257,10 @@ def test_a_message_of_several_blocks_is_several_messages_where_one_holds_one(
 ) -> None:
     several = t.SamplingMessage(role="user", content=[TEXT, IMAGE], meta={"a/b": 1})
     one = t.SamplingMessage(role="assistant", content=TEXT)
-    noun = sampling_of(several, one)
-    shaped = shape(noun, revision).messages
+    instance = sampling_of(several, one)
+    shaped = shape(instance, revision).messages
     if revision.sampling.arrays:
-        assert shape(noun, revision) is noun
+        assert shape(instance, revision) is instance
     else:
         assert [message.content for message in shaped] == [TEXT, IMAGE, TEXT]
         assert [message.role for message in shaped] == ["user", "user", "assistant"]
@@ -269,19 +269,19 @@ def test_a_message_of_several_blocks_is_several_messages_where_one_holds_one(
 
 
 def test_a_conversation_that_fits_stays_the_same_object(revision: Revision) -> None:
-    noun = sampling_of(t.SamplingMessage(role="user", content=TEXT))
-    assert shape(noun, revision) is noun
+    instance = sampling_of(t.SamplingMessage(role="user", content=TEXT))
+    assert shape(instance, revision) is instance
 
 
 def test_blocks_that_a_model_cannot_be_shown_are_words(revision: Revision) -> None:
-    noun = sampling_of(
+    instance = sampling_of(
         t.SamplingMessage(role="user", content=AUDIO),
         t.SamplingMessage(role="assistant", content=[USE]),
         t.SamplingMessage(role="user", content=[USED]),
     )
     shaped = [
         block
-        for message in shape(noun, revision).messages
+        for message in shape(instance, revision).messages
         for block in (message.content if isinstance(message.content, list) else [message.content])
     ]
     assert [block.type for block in shaped] == [
@@ -302,8 +302,8 @@ def test_what_a_model_said_is_one_block_where_an_answer_holds_one(revision: Revi
     assert shape(same, revision) is same
     single, several, none = answer([TEXT]), answer([TEXT, USE, IMAGE]), answer([])
     if revision.sampling.arrays:
-        for noun in (single, several, none):
-            assert shape(noun, revision) is noun
+        for instance in (single, several, none):
+            assert shape(instance, revision) is instance
         return
     assert shape(single, revision).content == TEXT
     joined = shape(several, revision).content.text
@@ -315,11 +315,11 @@ def test_what_a_model_said_is_one_block_where_an_answer_holds_one(revision: Revi
 def test_what_a_block_says_beside_its_content_survives(revision: Revision) -> None:
     meta = {"com.example/cache": {"key": [1, None]}}
     use, used = structs.replace(USE, meta=meta), structs.replace(USED, meta=meta)
-    noun = sampling_of(
+    instance = sampling_of(
         t.SamplingMessage(role="assistant", content=[use]),
         t.SamplingMessage(role="user", content=[used]),
     )
-    read_again = decode_as(t.CreateMessageRequestParams, Encoder(revision).params(noun))
+    read_again = decode_as(t.CreateMessageRequestParams, Encoder(revision).params(instance))
     for message in read_again.messages:
         assert isinstance(message.content, list)
         assert [getattr(block, "meta", None) for block in message.content] == [meta]
@@ -330,20 +330,20 @@ def test_what_a_block_says_beside_its_content_survives(revision: Revision) -> No
 SIZES = [t.EnumOption(const="s", title="Small"), t.EnumOption(const="l", title="Large")]
 
 
-def form_field(noun: t.PrimitiveSchema, revision: Revision) -> Any:
+def form_field(instance: t.PrimitiveSchema, revision: Revision) -> Any:
     params = t.ElicitRequestParams(
-        message="m", requested_schema=t.ElicitSchema(properties={"f": noun})
+        message="m", requested_schema=t.ElicitSchema(properties={"f": instance})
     )
     return shape(params, revision).requested_schema.properties["f"]
 
 
 def test_titled_choices_are_names_beside_values_in_the_first_forms() -> None:
-    noun = t.PrimitiveSchema(type="string", one_of=SIZES, default="s")
-    old = form_field(noun, JUNE_2025)
+    instance = t.PrimitiveSchema(type="string", one_of=SIZES, default="s")
+    old = form_field(instance, JUNE_2025)
     assert (old.enum, old.enum_names) == (["s", "l"], ["Small", "Large"])
     assert (old.one_of, old.default) == (None, None)
     for revision in (NOVEMBER_2025, JULY_2026):
-        assert form_field(noun, revision) is noun
+        assert form_field(instance, revision) is instance
 
 
 @pytest.mark.parametrize(
@@ -356,20 +356,20 @@ def test_titled_choices_are_names_beside_values_in_the_first_forms() -> None:
     ],
 )
 def test_several_choices_are_asked_for_in_words_in_the_first_forms(items: t.EnumItems) -> None:
-    noun = t.PrimitiveSchema(
+    instance = t.PrimitiveSchema(
         type="array", items=items, min_items=1, max_items=2, default=["a"], description="Which?"
     )
-    old = form_field(noun, JUNE_2025)
+    old = form_field(instance, JUNE_2025)
     assert old == t.PrimitiveSchema(
         type="string", description="Which? (one or more of, separated by commas: a, b)"
     )
-    assert form_field(noun, JULY_2026) is noun
+    assert form_field(instance, JULY_2026) is instance
     bare = form_field(t.PrimitiveSchema(type="array"), JUNE_2025)
     assert bare.description == "(one or more of, separated by commas: )"
 
 
 @pytest.mark.parametrize(
-    ("noun", "kept"),
+    ("instance", "kept"),
     [
         (t.PrimitiveSchema(type="boolean", default=True), True),
         (t.PrimitiveSchema(type="string", default="a"), False),
@@ -378,16 +378,18 @@ def test_several_choices_are_asked_for_in_words_in_the_first_forms(items: t.Enum
         (t.PrimitiveSchema(type="string", enum=["a"], default="a"), False),
     ],
 )
-def test_only_booleans_had_defaults_at_first(noun: t.PrimitiveSchema, kept: bool) -> None:
-    assert (form_field(noun, JUNE_2025).default is not None) is kept
-    assert form_field(noun, NOVEMBER_2025) is noun
+def test_only_booleans_had_defaults_at_first(instance: t.PrimitiveSchema, kept: bool) -> None:
+    assert (form_field(instance, JUNE_2025).default is not None) is kept
+    assert form_field(instance, NOVEMBER_2025) is instance
 
 
 def test_several_answers_are_words_for_who_asked_in_words() -> None:
-    noun = t.ElicitResult(action="accept", content={"f": ["a", "b"], "g": 1, "h": True, "i": "x"})
-    old = shape(noun, JUNE_2025)
+    instance = t.ElicitResult(
+        action="accept", content={"f": ["a", "b"], "g": 1, "h": True, "i": "x"}
+    )
+    old = shape(instance, JUNE_2025)
     assert old.content == {"f": "a, b", "g": 1, "h": True, "i": "x"}
-    assert shape(noun, JULY_2026) is noun
+    assert shape(instance, JULY_2026) is instance
     for same in (
         t.ElicitResult(action="accept", content={"a": 1}),
         t.ElicitResult(action="cancel"),
@@ -410,10 +412,10 @@ def test_an_address_to_visit_cannot_be_put_to_who_knows_forms_alone() -> None:
 
 def test_questions_inside_a_result_are_shaped_too() -> None:
     asked = t.ElicitRequest(params=question(meta={"a/b": 1}, task=TASK))
-    noun = t.InputRequiredResult(input_requests={"a": asked, "b": t.ListRootsRequest()})
-    inner = shape(noun, JULY_2026).input_requests["a"].params
+    instance = t.InputRequiredResult(input_requests={"a": asked, "b": t.ListRootsRequest()})
+    inner = shape(instance, JULY_2026).input_requests["a"].params
     assert (inner.meta, inner.task) == (None, None)
-    assert noun.input_requests is not None
+    assert instance.input_requests is not None
     assert asked.params.task is TASK
     clean = t.InputRequiredResult(input_requests={"a": t.ElicitRequest(params=question())})
     assert shape(clean, JULY_2026) is clean

@@ -714,7 +714,7 @@ def test_each_method_and_each_static_header_is_judged_by_itself() -> None:
     assert refused(check, "POST", {b"host": b"localhost:8000"}) == 415
 
 
-def test_strangers_cannot_fill_the_memory_of_the_gate() -> None:
+def test_clients_cannot_fill_the_memory_of_the_checks() -> None:
     check = gate()
     check.check("POST", GOOD)
     for number in range(3 * MAX_REMEMBERED):
@@ -755,7 +755,7 @@ def test_whatever_is_sent_it_passes_or_is_refused_and_the_same_each_time(
 @pytest.mark.parametrize(
     "part", [b'"\\', b'"\\"', b'a/b;c="', b"a/b;", b" ", b" ;", b"a/b;q=1 ,", b"[:", b"1."]
 )
-def test_no_value_makes_the_gate_slow(part: bytes) -> None:
+def test_no_value_makes_the_checks_slow(part: bytes) -> None:
     """A reader that tries each start anew needs 20 ms and more for the longest of these."""
     value = b"a/b" + part * (MAX_ACCEPT_BYTES // len(part) - 3)
 

@@ -104,8 +104,8 @@ def test_a_request_that_cannot_be_written_is_not_in_flight(revision: Revision) -
 def test_an_answer_settles_the_call_that_it_names_and_no_other(revision: Revision) -> None:
     for asker, _ in askers(revision):
         first, second = calling(asker)[0], calling(asker)[0]
-        for stranger in (str(first), 0, 99, f"{first}.5"):
-            assert kinds(asker.receive(line(id=stranger, result={}), 0.0)) == [MessageIgnored]
+        for unknown in (str(first), 0, 99, f"{first}.5"):
+            assert kinds(asker.receive(line(id=unknown, result={}), 0.0)) == [MessageIgnored]
         assert len(asker._outgoing) == 2
         (over,) = asker.receive(line(id=second, result={"a": 1}), 0.0)
         assert isinstance(over, RequestFinished)
@@ -266,8 +266,8 @@ def test_only_a_call_of_ours_that_runs_is_cancelled_and_by_its_id(revision: Revi
         answered, _ = calling(asker)
         asker.receive(line(id=answered, result={}), 0.0)
         before = state(asker)
-        for stranger in (answered, str(answered), 99, "made up"):
-            assert asker.cancel(stranger) is None
+        for unknown in (answered, str(answered), 99, "made up"):
+            assert asker.cancel(unknown) is None
         assert state(asker) == before
     server = served(revision)
     theirs = call(server, request(revision, 7, "tools/call", {"name": "n"}))

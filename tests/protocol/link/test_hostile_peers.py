@@ -398,8 +398,8 @@ def test_a_batch_is_received_and_answered_as_one(revision: Revision) -> None:
 @pytest.mark.spec("R0234")
 def test_a_batch_of_notifications_and_replies_is_answered_with_nothing(revision: Revision) -> None:
     server = served(revision)
-    news = line(method="notifications/roots/list_changed")
-    events = server.receive(batch(news, news, line(id=9, result={})), 0.0)
+    notification = line(method="notifications/roots/list_changed")
+    events = server.receive(batch(notification, notification, line(id=9, result={})), 0.0)
     assert [type(event) for event in events] == [
         NotificationReceived,
         NotificationReceived,

@@ -35,9 +35,9 @@ def test_ids_count_up_and_are_never_used_again() -> None:
 def test_an_answer_settles_its_own_call_once() -> None:
     flight = OutgoingRequests()
     first, second = sent(flight), sent(flight)
-    for stranger in ("1", 0, 3, None, "", -1):
-        assert flight.settle(stranger) is None
-        assert flight.get(stranger) is None
+    for unknown in ("1", 0, 3, None, "", -1):
+        assert flight.settle(unknown) is None
+        assert flight.get(unknown) is None
     assert flight.settle(second.id) is second
     assert flight.settle(second.id) is None
     assert flight.get(first.id) is first

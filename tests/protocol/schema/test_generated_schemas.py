@@ -41,7 +41,7 @@ LEAST_CASES = 30
 LEAST_SHARE, MOST_SHARE = 0.25, 0.75
 # Where there is little to leave out, each absence is drawn once and the rest is full.
 LEAST_DRAWS = 250
-# Drawing a whole noun is slow and may be large; neither is what is tested.
+# Drawing a whole protocol type is slow and may be large; neither is what is tested.
 CHECKS = (
     HealthCheck.too_slow,
     HealthCheck.data_too_large,

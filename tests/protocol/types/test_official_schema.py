@@ -1,4 +1,4 @@
-"""Each revision's official schema says what the nouns hold, and our marks agree with it.
+"""Each revision's official schema says what the protocol types hold, and our marks agree with it.
 
 The comparison needs the schemas beside the repository; the run's header says whether they are
 there, and each test says so where they are not.
@@ -22,15 +22,15 @@ TASKS = "extensions/tasks"
 
 Definitions = dict[str, dict[str, Any]]
 
-NOUNS = sorted(
+TYPES = sorted(
     (
-        noun
-        for noun in (getattr(t, name) for name in t.__all__)
-        if isinstance(noun, type)
-        and issubclass(noun, t.ProtocolType)
-        and noun is not t.ProtocolType
+        kind
+        for kind in (getattr(t, name) for name in t.__all__)
+        if isinstance(kind, type)
+        and issubclass(kind, t.ProtocolType)
+        and kind is not t.ProtocolType
     ),
-    key=lambda noun: noun.__name__,
+    key=lambda kind: kind.__name__,
 )
 
 # Structs that no schema defines, each with its reason.
@@ -41,7 +41,7 @@ OURS: Mapping[type[t.ProtocolType], str] = {
     t.UnknownContent: "the block that no schema knows",
 }
 
-# Where a noun stands in a schema, if not under its own name: `.` goes to a property, `[]` to the
+# Where a protocol type stands in a schema, if not under its own name: `.` goes to a property, `[]` to the
 # items of an array. All places that a revision has are taken together.
 PLACES: Mapping[type[t.ProtocolType], tuple[str, ...]] = {
     t.Annotations: ("Annotations", "Annotated.annotations"),
@@ -83,7 +83,7 @@ PLACES: Mapping[type[t.ProtocolType], tuple[str, ...]] = {
     t.UnsupportedProtocolVersionData: ("UnsupportedProtocolVersionError.error.data",),
 }
 
-# Nouns that a later revision named, for what older ones have too: roots of older nouns.
+# Protocol types that a later revision named, for what older ones have too: roots of older protocol types.
 NAMED_LATER = frozenset({t.CacheableResult, t.InputResponseRequestParams})
 
 # Members of ours that a revision's schema leaves out, each with its reason.
@@ -94,7 +94,7 @@ BESIDE_THE_SCHEMA: Mapping[tuple[type[t.ProtocolType], str], str] = {
     (t.SubscriptionFilter, "taskIds"): "added by the tasks extension",
 }
 
-# What belongs to a frame and not to the noun that it carries.
+# What belongs to a frame and not to the protocol type that it carries.
 FRAME_MEMBERS = frozenset({"jsonrpc", "id"})
 
 # Definitions that are no struct, each with what stands for it here.
@@ -109,9 +109,9 @@ ALIASES: Mapping[str, object] = {
     "SamplingMessageContentBlock": t.SamplingMessageContentBlock,
     "TaskStatus": t.TaskStatus,
 }
-NOT_NOUNS: Mapping[str, str] = {
-    "BaseMetadata": "name and title are written out in each noun that has them",
-    "Icons": "icons are written out in each noun that has them",
+NOT_TYPES: Mapping[str, str] = {
+    "BaseMetadata": "name and title are written out in each type that has them",
+    "Icons": "icons are written out in each type that has them",
     "ClientNotification": "a table of methods",
     "ClientRequest": "a table of methods",
     "ClientResult": "a table of methods",
@@ -145,8 +145,8 @@ NOT_NOUNS: Mapping[str, str] = {
     "Notification": "a frame",
     "PaginatedRequest": "a frame",
     "Request": "a frame",
-    "TaskAugmentedRequestParams": "task is written out in each noun that has it",
-    "ResourceRequestParams": "uri is written out in each noun that has it",
+    "TaskAugmentedRequestParams": "task is written out in each type that has it",
+    "ResourceRequestParams": "uri is written out in each type that has it",
 }
 
 # --- reading a schema ---
@@ -185,28 +185,28 @@ def found(place: str, defs: Definitions) -> list[dict[str, Any]]:
     return here
 
 
-def places(noun: type[t.ProtocolType]) -> tuple[str, ...]:
-    name = noun.__name__
-    if noun in PLACES:
-        return PLACES[noun]
+def places(kind: type[t.ProtocolType]) -> tuple[str, ...]:
+    name = kind.__name__
+    if kind in PLACES:
+        return PLACES[kind]
     return (name, f"{name.removesuffix('Params')}.params") if name.endswith("Params") else (name,)
 
 
-def objects(noun: type[t.ProtocolType], defs: Definitions) -> list[dict[str, Any]]:
-    return [schema for place in places(noun) for schema in found(place, defs)]
+def objects(kind: type[t.ProtocolType], defs: Definitions) -> list[dict[str, Any]]:
+    return [schema for place in places(kind) for schema in found(place, defs)]
 
 
-def members(noun: type[t.ProtocolType], defs: Definitions) -> dict[str, list[dict[str, Any]]]:
-    """What the schema says that the noun holds: the schemas of each member, by its name."""
+def members(kind: type[t.ProtocolType], defs: Definitions) -> dict[str, list[dict[str, Any]]]:
+    """What the schema says that the protocol type holds: the schemas of each member, by its name."""
     said: dict[str, list[dict[str, Any]]] = {}
-    for schema in objects(noun, defs):
+    for schema in objects(kind, defs):
         for part in parts(schema, defs):
             for name, member in part.get("properties", {}).items():
                 said.setdefault(name, []).append(member)
     if "method" in said:
         said = {name: member for name, member in said.items() if name not in FRAME_MEMBERS}
     # The older schemas write `_meta` once, for all requests and notifications.
-    inline = issubclass(noun, t.RequestParams | t.NotificationParams) and noun.__name__ not in defs
+    inline = issubclass(kind, t.RequestParams | t.NotificationParams) and kind.__name__ not in defs
     if inline and "_meta" not in said:
         said["_meta"] = []
     return said
@@ -216,50 +216,50 @@ def lives(span: t.RevisionRange, date: str) -> bool:
     return (span.since or date) <= date <= (span.until or date)
 
 
-def kept(noun: type[t.ProtocolType], date: str) -> set[str]:
-    """What our marks say that the noun holds in a revision."""
-    spans = t.field_ranges(noun)
-    tag = noun.__struct_config__.tag_field
+def kept(kind: type[t.ProtocolType], date: str) -> set[str]:
+    """What our marks say that the protocol type holds in a revision."""
+    spans = t.field_ranges(kind)
+    tag = kind.__struct_config__.tag_field
     return ({tag} if tag else set[str]()) | {
         field.encode_name
-        for field in structs.fields(noun)
+        for field in structs.fields(kind)
         if lives(spans.get(field.name, t.RevisionRange()), date)
     }
 
 
-def is_ours(noun: type[t.ProtocolType]) -> bool:
-    return noun in OURS or noun.__name__.startswith("Ext") or noun is t.TasksExtensionCapability
+def is_ours(kind: type[t.ProtocolType]) -> bool:
+    return kind in OURS or kind.__name__.startswith("Ext") or kind is t.TasksExtensionCapability
 
 
 # --- the comparison ---
 
 
 @pytest.mark.parametrize("date", DATES)
-@pytest.mark.parametrize("noun", [noun for noun in NOUNS if not is_ours(noun)])
-def test_a_noun_holds_in_each_revision_what_its_schema_says(
-    noun: type[t.ProtocolType], date: str
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if not is_ours(kind)])
+def test_a_type_holds_in_each_revision_what_its_schema_says(
+    kind: type[t.ProtocolType], date: str
 ) -> None:
     defs = definitions(date)
     if defs:
-        named = bool(objects(noun, defs))
-        assert named == lives(noun.available, date) or (noun in NAMED_LATER and not named)
-    if objects(noun, defs):
-        said = members(noun, defs).keys()
-        beside = {member for one, member in BESIDE_THE_SCHEMA if one is noun}
-        assert kept(noun, date) - (beside - said) == said
+        named = bool(objects(kind, defs))
+        assert named == lives(kind.available, date) or (kind in NAMED_LATER and not named)
+    if objects(kind, defs):
+        said = members(kind, defs).keys()
+        beside = {member for one, member in BESIDE_THE_SCHEMA if one is kind}
+        assert kept(kind, date) - (beside - said) == said
 
 
 @pytest.mark.parametrize("date", DATES)
-def test_every_definition_of_a_schema_is_a_noun_or_has_a_reason_not_to_be(date: str) -> None:
+def test_every_definition_of_a_schema_is_a_type_or_has_a_reason_not_to_be(date: str) -> None:
     placed = {
-        place.partition(".")[0] for noun in NOUNS if not is_ours(noun) for place in places(noun)
+        place.partition(".")[0] for kind in TYPES if not is_ours(kind) for place in places(kind)
     }
     rows = {row.name for row in ALL_ROWS}
     for name, schema in definitions(date).items():
         method = schema.get("properties", {}).get("method", {}).get("const")
         response = name.removesuffix("Response")
         assert (
-            name in placed | ALIASES.keys() | NOT_NOUNS.keys()
+            name in placed | ALIASES.keys() | NOT_TYPES.keys()
             or method in rows
             or (response != name and response in placed)
             or any(name in _forms(place, definitions(date)) for place in placed)
@@ -276,11 +276,11 @@ ALL_ROWS = [row for row in vars(methods).values() if isinstance(row, methods.Met
 
 
 def test_no_exception_is_listed_in_vain() -> None:
-    known = {name for date in DATES for name in definitions(date)} or NOT_NOUNS.keys()
-    assert known >= NOT_NOUNS.keys()
-    assert set(NOUNS) >= OURS.keys() | PLACES.keys()
-    for noun, member in BESIDE_THE_SCHEMA:
-        assert member in noun.__struct_encode_fields__
+    known = {name for date in DATES for name in definitions(date)} or NOT_TYPES.keys()
+    assert known >= NOT_TYPES.keys()
+    assert set(TYPES) >= OURS.keys() | PLACES.keys()
+    for kind, member in BESIDE_THE_SCHEMA:
+        assert member in kind.__struct_encode_fields__
 
 
 KINDS: Mapping[type[inspect.Type], set[str]] = {
@@ -321,18 +321,18 @@ OTHER_KINDS: Mapping[tuple[type[t.ProtocolType], str], str] = {
 }
 
 
-@pytest.mark.parametrize("noun", [noun for noun in NOUNS if not is_ours(noun)])
-def test_the_members_of_a_noun_are_of_the_kinds_that_the_schemas_say(
-    noun: type[t.ProtocolType],
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if not is_ours(kind)])
+def test_the_members_of_a_type_are_of_the_kinds_that_the_schemas_say(
+    kind: type[t.ProtocolType],
 ) -> None:
-    shape = inspect.type_info(noun)
+    shape = inspect.type_info(kind)
     assert isinstance(shape, inspect.StructType)
     for field in shape.fields:
         theirs: set[str] = set()
         for date in DATES:
-            for schema in members(noun, definitions(date)).get(field.encode_name, ()):
+            for schema in members(kind, definitions(date)).get(field.encode_name, ()):
                 theirs |= their_kinds(schema, definitions(date))
-        if theirs and (noun, field.encode_name) not in OTHER_KINDS:
+        if theirs and (kind, field.encode_name) not in OTHER_KINDS:
             ours = our_kinds(field.type)
             may_be_null = field.required or ours == ANY
             assert (ours if may_be_null else ours - {"null"}) == theirs, field.encode_name
@@ -361,19 +361,19 @@ LENIENT: Mapping[tuple[type[t.ProtocolType] | None, str], str] = {
 }
 
 
-@pytest.mark.parametrize("noun", [noun for noun in NOUNS if not is_ours(noun)])
-def test_what_every_schema_demands_of_a_noun_it_cannot_be_without(
-    noun: type[t.ProtocolType],
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if not is_ours(kind)])
+def test_what_every_schema_demands_of_a_type_it_cannot_be_without(
+    kind: type[t.ProtocolType],
 ) -> None:
-    for field in structs.fields(noun):
+    for field in structs.fields(kind):
         demanded = {
             field.encode_name in part.get("required", ())
             for date in DATES
-            for schema in objects(noun, definitions(date))
+            for schema in objects(kind, definitions(date))
             for part in parts(schema, definitions(date))
             if field.encode_name in part.get("properties", {})
         }
-        lenient = {(noun, field.encode_name), (None, field.encode_name)} & LENIENT.keys()
+        lenient = {(kind, field.encode_name), (None, field.encode_name)} & LENIENT.keys()
         if demanded and not lenient:
             assert demanded == {field.required}, field.encode_name
 
@@ -393,9 +393,9 @@ EXTENSION_PLACES: Sequence[tuple[type[t.ProtocolType], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("noun", "place"), EXTENSION_PLACES)
-def test_a_noun_of_the_tasks_extension_holds_what_its_schema_says(
-    noun: type[t.ProtocolType], place: str
+@pytest.mark.parametrize(("kind", "place"), EXTENSION_PLACES)
+def test_a_type_of_the_tasks_extension_holds_what_its_schema_says(
+    kind: type[t.ProtocolType], place: str
 ) -> None:
     defs = definitions(TASKS)
     said = {
@@ -406,8 +406,8 @@ def test_a_noun_of_the_tasks_extension_holds_what_its_schema_says(
     }
     if defs:
         beside = {"_meta"} if place.endswith(".params") else set[str]()
-        assert set(noun.__struct_encode_fields__) == said | beside
-        assert noun.available == t.RevisionRange(since="2026-07-28")
+        assert set(kind.__struct_encode_fields__) == said | beside
+        assert kind.available == t.RevisionRange(since="2026-07-28")
 
 
 def test_what_the_tasks_extension_adds_to_a_subscription_is_in_its_filter() -> None:
@@ -428,7 +428,7 @@ def test_a_set_of_words_is_the_schemas_own(alias: object, name: str) -> None:
 
 
 # What the extension's schema has of its own, and no struct stands for, each with its reason.
-EXTENSION_NOT_NOUNS: Mapping[str, str] = {
+EXTENSION_NOT_TYPES: Mapping[str, str] = {
     "CancelTaskRequest": "a row of methods",
     "GetTaskRequest": "a row of methods",
     "UpdateTaskRequest": "a row of methods",
@@ -444,8 +444,8 @@ EXTENSION_NOT_NOUNS: Mapping[str, str] = {
 }
 
 
-def test_every_definition_of_the_tasks_extension_is_a_noun_of_its_own_or_the_cores() -> None:
+def test_every_definition_of_the_tasks_extension_is_a_type_of_its_own_or_the_cores() -> None:
     placed = {place for _, place in EXTENSION_PLACES}
     core = definitions("2026-07-28").keys()
     for name in definitions(TASKS):
-        assert name in placed | core | EXTENSION_NOT_NOUNS.keys()
+        assert name in placed | core | EXTENSION_NOT_TYPES.keys()

@@ -1,4 +1,4 @@
-"""The nouns: what holds for all of them, the names in `_meta`, and what single ones insist on."""
+"""The protocol types: what holds for all of them, the names in `_meta`, and what single ones insist on."""
 
 import ast
 import inspect as signatures
@@ -12,47 +12,49 @@ from msgspec import structs
 
 from colonnade.protocol import types as t
 
-NOUNS = sorted(
+TYPES = sorted(
     (
-        noun
-        for noun in (getattr(t, name) for name in t.__all__)
-        if isinstance(noun, type)
-        and issubclass(noun, t.ProtocolType)
-        and noun is not t.ProtocolType
+        struct
+        for struct in (getattr(t, name) for name in t.__all__)
+        if isinstance(struct, type)
+        and issubclass(struct, t.ProtocolType)
+        and struct is not t.ProtocolType
     ),
-    key=lambda noun: noun.__name__,
+    key=lambda struct: struct.__name__,
 )
 
-# --- what holds for all nouns ---
+# --- what holds for all protocol types ---
 
 
-@pytest.mark.parametrize("noun", NOUNS)
-def test_a_noun_takes_its_fields_by_name_and_never_changes(noun: type[t.ProtocolType]) -> None:
-    taken = signatures.signature(noun).parameters.values()
+@pytest.mark.parametrize("struct", TYPES)
+def test_a_type_takes_its_fields_by_name_and_never_changes(struct: type[t.ProtocolType]) -> None:
+    taken = signatures.signature(struct).parameters.values()
     assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in taken)
-    assert noun.__struct_config__.frozen
-    assert noun.__struct_config__.omit_defaults
+    assert struct.__struct_config__.frozen
+    assert struct.__struct_config__.omit_defaults
 
 
-@pytest.mark.parametrize("noun", NOUNS)
-def test_what_a_noun_may_lack_is_absent_by_default_and_is_not_sent(
-    noun: type[t.ProtocolType],
+@pytest.mark.parametrize("struct", TYPES)
+def test_what_a_type_may_lack_is_absent_by_default_and_is_not_sent(
+    struct: type[t.ProtocolType],
 ) -> None:
-    for field in structs.fields(noun):
+    for field in structs.fields(struct):
         assert field.required or any(
             field.default is nothing for nothing in (None, msgspec.UNSET, t.ABSENT)
         )
 
 
-def test_the_door_leads_to_every_noun() -> None:
+def test_the_package_exports_every_type() -> None:
     everything: list[type[t.ProtocolType]] = [t.ProtocolType]
-    for noun in everything:
-        everything += noun.__subclasses__()
-    ours = {noun for noun in everything if noun.__module__.startswith("colonnade.protocol.types")}
-    assert ours == {*NOUNS, t.ProtocolType}
+    for struct in everything:
+        everything += struct.__subclasses__()
+    ours = {
+        struct for struct in everything if struct.__module__.startswith("colonnade.protocol.types")
+    }
+    assert ours == {*TYPES, t.ProtocolType}
 
 
-def test_the_stub_and_the_door_lead_to_the_same_names() -> None:
+def test_the_stub_and_the_package_have_the_same_names() -> None:
     source = Path(str(t.__file__)).with_suffix(".pyi").read_text("utf-8")
     imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
     stub = {alias.name: str(node.module) for node in imports for alias in node.names}
@@ -62,7 +64,7 @@ def test_the_stub_and_the_door_lead_to_the_same_names() -> None:
     assert sorted(ast.literal_eval(spelled.value)) == sorted(homes) == sorted(t.__all__)
 
 
-def test_a_noun_is_that_of_its_chapter_and_each_is_there_once() -> None:
+def test_a_type_is_that_of_its_chapter_and_each_is_there_once() -> None:
     homes: dict[str, str] = vars(t)["_HOMES"]
     for name, home in homes.items():
         assert getattr(t, name) is vars(import_module(f"colonnade.protocol.types.{home}"))[name]
@@ -185,7 +187,7 @@ def test_an_extension_is_named_by_a_meta_key_with_a_prefix(identifier: str, vali
     assert t.valid_extension_id(identifier) is valid
 
 
-# --- single nouns ---
+# --- single protocol types ---
 
 
 @pytest.mark.spec("R0119")
@@ -219,10 +221,10 @@ def test_a_result_that_asks_holds_questions_or_state() -> None:
 
 @pytest.mark.spec("R1168", "R1170", "R1172", "R1209")
 @pytest.mark.parametrize(
-    "noun", [t.ExtDetailedTask, t.ExtGetTaskResult, t.ExtTaskStatusNotificationParams]
+    "struct", [t.ExtDetailedTask, t.ExtGetTaskResult, t.ExtTaskStatusNotificationParams]
 )
 def test_a_task_of_the_extension_carries_what_its_status_promises(
-    noun: type[t.ExtDetailedTask | t.ExtGetTaskResult],
+    struct: type[t.ExtDetailedTask | t.ExtGetTaskResult],
 ) -> None:
     task: dict[str, Any] = {"task_id": "1", "created_at": "", "last_updated_at": "", "ttl_ms": None}
     promises: dict[t.TaskStatus, dict[str, Any]] = {
@@ -233,10 +235,10 @@ def test_a_task_of_the_extension_carries_what_its_status_promises(
         "cancelled": {},
     }
     for status, promise in promises.items():
-        assert noun(status=status, **task, **promise).status == status
+        assert struct(status=status, **task, **promise).status == status
         if promise:
             with pytest.raises(ValueError, match=f"`{status}` needs"):
-                noun(status=status, **task)
+                struct(status=status, **task)
 
 
 def test_an_elicitation_capability_without_a_mode_means_forms() -> None:

@@ -1,13 +1,13 @@
-"""Questions in the middle of a handler, in every way a handler can be written, in every revision.
+"""Input requests in the middle of a handler, in every revision: what `tests/features` does not show.
 
-One text for each tool: where questions go by request it waits, where they go by result it runs
-again. Models are asked here, because every revision can ask one; what the client's model writes is
-the question in brackets, so that an answer that reaches another question shows.
+The same tool waits for the response of a request, or runs again with the responses of a result.
+Sampling is used, because every revision has it; the model repeats its prompt in brackets, so that a
+response that reaches another request shows.
 """
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import Generator
 from typing import Annotated, Any
 
 import pytest
@@ -49,73 +49,6 @@ def runs(revision: Revision, rounds: int) -> int:
 
 
 @live
-async def test_two_questions_in_a_row(revision: Revision) -> None:
-    server, did = Server("s"), Counted()
-
-    @server.tool
-    async def both(ctx: Context) -> str:
-        did("run")
-        first = await word(ctx, "first")
-        second = await word(ctx, f"second after {first}")
-        return f"{first} {second}"
-
-    async with raw_client(server, revision, answer=model) as client:
-        assert await client.text("both") == "<first> <second after <first>>"
-    assert did.times("run") == runs(revision, 2)
-
-
-@live
-async def test_a_question_that_depends_on_the_answer_before(revision: Revision) -> None:
-    server = Server("s")
-
-    @server.tool
-    async def perhaps(ctx: Context, more: bool) -> str:
-        first = await word(ctx, "first")
-        return f"{first} {await word(ctx, 'more')}" if more else first
-
-    async with raw_client(server, revision, answer=model) as client:
-        assert await client.text("perhaps", {"more": False}) == "<first>"
-        assert await client.text("perhaps", {"more": True}) == "<first> <more>"
-
-
-@live
-async def test_a_question_in_a_dependency_which_is_cleaned_up_every_time(
-    revision: Revision,
-) -> None:
-    server, did = Server("s"), Counted()
-
-    async def account(ctx: Context) -> AsyncGenerator[str]:
-        did("open")
-        try:
-            yield await word(ctx, "account")
-        finally:
-            did("close")
-
-    @server.tool
-    async def pay(name: Annotated[str, Depends(account)], ctx: Context) -> str:
-        return f"{name} {await word(ctx, 'amount')}"
-
-    async with raw_client(server, revision, answer=model) as client:
-        assert await client.text("pay") == "<account> <amount>"
-    assert did.times("open") == runs(revision, 2)
-    # In the first run there was nothing to clean up but the question itself.
-    assert did.times("close") == did.times("open")
-
-
-@live
-async def test_gathered_questions_make_one_round(revision: Revision) -> None:
-    server = Server("s")
-
-    @server.tool
-    async def both(ctx: Context) -> str:
-        return " ".join(await asyncio.gather(word(ctx, "a"), word(ctx, "b")))
-
-    async with raw_client(server, revision, answer=model) as client:
-        assert await client.text("both") == "<a> <b>"
-        assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 1)
-
-
-@live
 async def test_gathered_with_their_exceptions_they_are_questions_still(
     revision: Revision,
 ) -> None:
@@ -128,22 +61,6 @@ async def test_gathered_with_their_exceptions_they_are_questions_still(
 
     async with raw_client(server, revision, answer=model) as client:
         assert await client.text("both") == "<a> <b>"
-
-
-@live
-async def test_questions_inside_a_task_group_make_one_round(revision: Revision) -> None:
-    server = Server("s")
-
-    @server.tool
-    async def both(ctx: Context) -> str:
-        async with asyncio.TaskGroup() as group:
-            a = group.create_task(word(ctx, "a"))
-            b = group.create_task(word(ctx, "b"))
-        return f"{a.result()} {b.result()}"
-
-    async with raw_client(server, revision, answer=model) as client:
-        assert await client.text("both") == "<a> <b>"
-        assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 1)
 
 
 @live
@@ -167,21 +84,6 @@ async def test_several_in_one_round_by_ask(revision: Revision) -> None:
 
 
 @live
-async def test_a_question_under_a_bare_except(revision: Revision) -> None:
-    server = Server("s")
-
-    @server.tool
-    async def stubborn(ctx: Context) -> str:
-        try:
-            return await word(ctx, "a")
-        except:  # noqa: E722
-            return "rubbish"
-
-    async with raw_client(server, revision, answer=model) as client:
-        assert await client.text("stubborn") == "<a>"
-
-
-@live
 async def test_a_question_under_except_exception(revision: Revision) -> None:
     server = Server("s")
 
@@ -194,24 +96,6 @@ async def test_a_question_under_except_exception(revision: Revision) -> None:
 
     async with raw_client(server, revision, answer=model) as client:
         assert await client.text("careful") == "<a>"
-
-
-@live
-async def test_a_finally_that_awaits_is_run_to_its_end(revision: Revision) -> None:
-    server, did = Server("s"), Counted()
-
-    @server.tool
-    async def tidy(ctx: Context) -> str:
-        try:
-            return await word(ctx, "a")
-        finally:
-            for _ in range(5):
-                await asyncio.sleep(0)
-            did("tidied")
-
-    async with raw_client(server, revision, answer=model) as client:
-        assert await client.text("tidy") == "<a>"
-    assert did.times("tidied") == runs(revision, 1)
 
 
 @live
@@ -230,42 +114,6 @@ async def test_a_question_inside_a_finally_comes_after_the_first(revision: Revis
     async with raw_client(server, revision, answer=model) as client:
         assert await client.text("last_word") == "<a> <b>"
         assert client.rounds == (0 if revision.input_requests is InputRequests.AS_REQUEST else 2)
-
-
-@live
-async def test_a_replay_that_takes_another_branch_gets_no_answer_of_another_question(
-    revision: Revision,
-) -> None:
-    server = Server("s")
-    targets = iter(["A", "B", "B", "B"])
-
-    @server.tool
-    async def delete(ctx: Context) -> str:
-        target = next(targets)
-        sure = await word(ctx, f"delete {target}?")
-        return f"{target} {sure}"
-
-    async with raw_client(server, revision, answer=model) as client:
-        target = "A" if revision.input_requests is InputRequests.AS_REQUEST else "B"
-        assert await client.text("delete") == f"{target} <delete {target}?>"
-
-
-@live
-async def test_a_named_question_that_changes_does_not_get_the_old_answer(
-    revision: Revision,
-) -> None:
-    server = Server("s")
-    targets = iter(["A", "B", "B", "B"])
-
-    @server.tool
-    async def delete(ctx: Context) -> str:
-        target = next(targets)
-        sure = await ctx.sample(f"delete {target}?", key="sure")
-        return f"{target} {sure.text}"
-
-    async with raw_client(server, revision, answer=model) as client:
-        target = "A" if revision.input_requests is InputRequests.AS_REQUEST else "B"
-        assert await client.text("delete") == f"{target} <delete {target}?>"
 
 
 @live

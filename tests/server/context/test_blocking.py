@@ -53,7 +53,7 @@ async def test_everything_is_there_and_waits(revision: Revision) -> None:
         return f"{read} {said} {client} {ctx.capabilities.roots is not None}"
 
     async with raw_client(server, revision, meta={"progressToken": 1}) as client:
-        known = "talk" if revision.handshake else None
+        known = "client" if revision.handshake else None
         said = ("", revision.date, None, revision.handshake)
         assert await client.text("everything") == f"read {said} {known} True"
         levels = [one["level"] for one in client.notifications("notifications/message")]

@@ -4,60 +4,19 @@ import asyncio
 import logging
 import sys
 import threading
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import pytest
-from msgspec import Meta
 
 from colonnade import (
     Context,
-    Icon,
     Server,
     ToolError,
 )
 from colonnade.protocol.revision import Revision
 from live import live
 from server.raw_client import Rejected, raw_client, text_content
-
-
-@dataclass
-class Forecast:
-    city: str
-    days: int
-
-
-def nothing() -> None: ...
-
-
-def weather() -> Server:
-    server = Server("weather", version="1.0", title="Weather", instructions="Ask for a city.")
-
-    @server.tool(
-        title="Forecast",
-        tags={"public"},
-        read_only=True,
-        idempotent=True,
-        icons=[Icon(src="https://example.com/i.png")],
-        meta={"example.com/cost": 3},
-    )
-    async def forecast(city: str, days: Annotated[int, Meta(ge=1, le=10)] = 3) -> Forecast:
-        """Forecast for a city.
-
-        A second paragraph, which models read, too.
-
-        Args:
-            city: Name of the city.
-        """
-        return Forecast(city, days)
-
-    return server
-
-
-async def listed(server: Server, revision: Revision) -> list[dict[str, Any]]:
-    async with raw_client(server, revision) as client:
-        return (await client.ask("tools/list"))["tools"]
-
+from server.weather import weather
 
 # ---------------------------------------------------------------- bad arguments
 

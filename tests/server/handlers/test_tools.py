@@ -1,18 +1,15 @@
 """Tools: what an author writes, what each revision is told of it, and every way to fail."""
 
 import time
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import pytest
-from msgspec import Meta
 
 from colonnade import (
     Audio,
     Context,
     File,
-    Icon,
     Image,
     Link,
     LocalProtocolError,
@@ -25,44 +22,10 @@ from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot, Revision
 from live import live
 from server.raw_client import raw_client, text_content
-
-
-@dataclass
-class Forecast:
-    city: str
-    days: int
+from server.weather import Forecast, listed, weather
 
 
 def nothing() -> None: ...
-
-
-def weather() -> Server:
-    server = Server("weather", version="1.0", title="Weather", instructions="Ask for a city.")
-
-    @server.tool(
-        title="Forecast",
-        tags={"public"},
-        read_only=True,
-        idempotent=True,
-        icons=[Icon(src="https://example.com/i.png")],
-        meta={"example.com/cost": 3},
-    )
-    async def forecast(city: str, days: Annotated[int, Meta(ge=1, le=10)] = 3) -> Forecast:
-        """Forecast for a city.
-
-        A second paragraph, which models read, too.
-
-        Args:
-            city: Name of the city.
-        """
-        return Forecast(city, days)
-
-    return server
-
-
-async def listed(server: Server, revision: Revision) -> list[dict[str, Any]]:
-    async with raw_client(server, revision) as client:
-        return (await client.ask("tools/list"))["tools"]
 
 
 # ---------------------------------------------------------------- what is said of a tool

@@ -1,4 +1,4 @@
-"""Who is connected to, by every socket of this process; and a DNS that says what a test wants.
+"""Records the addresses that this process connects to, and replaces DNS with a table.
 
 Rules: sockets are real, and what is watched is the interpreter's own report of each connect.
 """

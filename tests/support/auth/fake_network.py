@@ -1,8 +1,8 @@
-"""A world for flows: documents, endpoints and a person, as plain data, with no loop and no socket.
+"""Runs OAuth flows against responses, records and a user that are plain data: no loop, no socket.
 
-    world = World()
-    tokens = world.run(discover(SERVER, NONE))
-    world.asked        # every request, in order
+    network = FakeNetwork()
+    tokens = network.run(discover(SERVER, NONE))
+    network.requests   # every request, in order
 
 Rules: what a flow asks for that is not there is 404. Every step is kept, so that a test can say
 what was sent to whom, and above all what was not.
@@ -61,7 +61,7 @@ def issuer_metadata(issuer: str = ISSUER, **more: Any) -> dict[str, Any]:
 
 
 class FakeNetwork:
-    """Everything outside of a flow."""
+    """Everything that a flow talks to."""
 
     def __init__(self, **metadata: Any) -> None:
         self.requests: list[SendRequest] = []
@@ -109,7 +109,7 @@ class FakeNetwork:
         return f"secret-{self.count:04}".ljust(64, "x")
 
     def approve(self, page: dict[str, str]) -> dict[str, str]:
-        """A person who says yes."""
+        """A user who approves."""
         said = {"code": "the-code", "state": page["state"]}
         return said if self.says_iss is None else {**said, "iss": self.says_iss}
 

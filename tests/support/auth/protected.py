@@ -1,4 +1,4 @@
-"""A protected server on a port of this machine, its issuer, and callers who show tokens."""
+"""A protected server on loopback, its issuer, and callers with tokens."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -10,14 +10,14 @@ from colonnade.auth.server.verifier import TokenVerifier
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller, Response, Wire
 
-# As clients outside see it, behind a proxy; where it really is served matters to nobody.
+# As clients see it, behind a proxy; it is served elsewhere.
 RESOURCE = "https://notes.example/mcp"
 METADATA = "https://notes.example/.well-known/oauth-protected-resource/mcp"
 READ, WRITE = "notes:read", "notes:write"
 
 
 def notes(**settings: Any) -> Server:
-    """A server with something for everybody who may come in, and something for some."""
+    """A server with items for every authenticated caller, and items that need a scope."""
     server = Server("notes", version="1", title="Notes", **settings)
 
     @server.tool
@@ -44,7 +44,7 @@ def notes(**settings: Any) -> Server:
 
 
 class Bearer(Caller):
-    """A caller who shows the same token with every request, unless told otherwise."""
+    """A caller that sends the same token with every request."""
 
     def __init__(self, port: int, token: str | None, path: str = "/mcp") -> None:
         super().__init__(port, path)

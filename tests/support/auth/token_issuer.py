@@ -1,6 +1,6 @@
-"""Tokens as an issuer makes them, and as nobody should: keys, JWTs, and a place that publishes them.
+"""An issuer for tests: signing keys, JWTs good and bad, and the server that publishes the keys.
 
-Rules: nothing of the package is used to sign, so that what it verifies was made by somebody else.
+Rules: nothing of the package is used to sign, so that what it verifies was made by other code.
 """
 
 import base64
@@ -99,7 +99,7 @@ class SigningKey:
 
 
 class Issuer:
-    """Somebody who publishes keys at a port of this machine, and is asked about tokens."""
+    """An issuer on loopback: publishes metadata and keys, and introspects tokens."""
 
     def __init__(self, server: ScriptedHttpServer, path: str = "") -> None:
         self.server = server
@@ -118,7 +118,7 @@ class Issuer:
         }
         self.place = f"/.well-known/oauth-authorization-server{path}"
         self.down = False
-        # What is said about each opaque token.
+        # The introspection result of each opaque token.
         self.introspection_results: dict[str, Json] = {}
         self.secret = ""
 

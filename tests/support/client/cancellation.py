@@ -1,6 +1,6 @@
-"""Work that is given up at one of its awaits, and a count of what is at rest before and after.
+"""Cancels work at one of its awaits, and counts what is held before and after.
 
-    walked = await walk(client.list_tools(), at=3, moment=Moment.AFTER)
+    run = await cancel_at_await(client.list_tools(), at=3, moment=Moment.AFTER)
 
 Rules: it is cancelled in its own task, at that very await and at no other: no clock decides. What
 is counted is all that a client, its way and this process hold, by kind.

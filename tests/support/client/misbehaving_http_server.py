@@ -1,10 +1,10 @@
-"""An HTTP server that opens as it should, and then does what a test tells it to do.
+"""An HTTP server that opens a conversation correctly, and then does what a test wants.
 
-    async with beast(revision, play) as (client, hand):     # `play` is told each other request
+    async with misbehaving_server(revision, respond) as (client, server):
 
-Rules: opening, notices, the end of a session and the question for news are answered well unless a
-test takes them over with `special`. Nothing of a client is left when it is over: no task, no
-connection, no descriptor.
+Rules: the handshake, notifications, DELETE and GET get correct responses unless a test replaces them
+with `overrides`; `respond` gets every other request. At the end no task, connection or descriptor of
+the client is left.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def opening(revision: Revision) -> JSON:
 
 
 class MisbehavingHttpServer:
-    """What is served: the opening, and one part for each request that comes after it."""
+    """Responds to the handshake, and passes every later request to a function of the test."""
 
     def __init__(
         self, revision: Revision, respond: Responder, overrides: Mapping[str, Responder]
@@ -87,12 +87,12 @@ class MisbehavingHttpServer:
 
 
 async def no_response(connection: AcceptedConnection, request: ReceivedRequest) -> None:
-    """No answer at all."""
+    """Send no response."""
     await connection.wait_closed()
 
 
 async def tool_result(connection: AcceptedConnection, request: ReceivedRequest) -> None:
-    """The answer of a tool."""
+    """Send the result of a tool."""
     await connection.send(as_json(result(request)))
 
 
@@ -109,7 +109,7 @@ async def misbehaving_server(
 ) -> AsyncGenerator[tuple[Client, ScriptedHttpServer]]:
     """A client of such a server, which is open unless a test wants to see it open.
 
-    `special` are parts for methods of the protocol or of HTTP, and for an `answer` of ours.
+    `overrides` are responders by method of the protocol or of HTTP; `answer` is for responses.
     """
     pool = HttpPool(environ={})
     before = 0

@@ -1,9 +1,12 @@
-"""A server that is written by hand: what it answers is the test's business, good or bad.
+"""A server in memory for tests of clients: a table of functions decides its results.
 
-    async with by_hand(revision, {"tools/list": lambda params: {"tools": []}}) as (client, hand):
+    async with scripted_server(revision, {"tools/list": lambda params: {"tools": []}}) as (
+        client,
+        server,
+    ):
 
-Rules: opening is done here, as the revision wants it; nothing else is. `hand.heard` has all that
-the client said.
+Rules: only the handshake, or `server/discover`, is done here. `server.received` has every message of
+the client.
 """
 
 import asyncio
@@ -30,7 +33,7 @@ ALL_OF_IT: JSON = {
     "completions": {},
     "logging": {},
 }
-INFO = {"name": "hand", "version": "2"}
+INFO = {"name": "scripted", "version": "2"}
 
 
 class Refusal(Exception):
@@ -43,7 +46,7 @@ class Refusal(Exception):
 
 
 class ScriptedServer:
-    """The reader at the server's end."""
+    """The server's end of a connection in memory."""
 
     def __init__(self, end: End, revision: Revision, replies: Replies, capabilities: JSON) -> None:
         self.end = end
@@ -109,7 +112,7 @@ class ScriptedServer:
 
 
 class ScriptedTransport:
-    """A way to servers that are written by hand: behind it stands a new one each time."""
+    """A transport to scripted servers: each connection is to a new one."""
 
     key = None
     can_reconnect = True
@@ -119,7 +122,7 @@ class ScriptedTransport:
     legacy_sse = None
 
     def __init__(self, revision: Revision, replies: Replies | None = None) -> None:
-        self.name = "door"
+        self.name = "scripted"
         self.revision = revision
         self.replies: Replies = replies or {}
         self.servers: list[ScriptedServer] = []
@@ -129,7 +132,7 @@ class ScriptedTransport:
 
     @property
     def server(self) -> ScriptedServer:
-        """The one who stands there now."""
+        """The server of the last connection."""
         return self.servers[-1]
 
     async def open_channel(self, timeout_s: float) -> OpenConversation:
@@ -142,7 +145,7 @@ class ScriptedTransport:
         return near.open_conversation
 
     def drop(self, why: str = "the server fell over") -> None:
-        """The one who stands there is gone in a moment."""
+        """Close the last connection soon."""
         falling = asyncio.ensure_future(self.server.end.close(why))
         self._closing.add(falling)
         falling.add_done_callback(self._closing.discard)
@@ -152,10 +155,10 @@ class ScriptedTransport:
 
 
 @asynccontextmanager
-async def connected_client(door: ScriptedTransport, **options: Any) -> AsyncGenerator[Client]:
-    """A client that goes through this door."""
+async def connected_client(transport: ScriptedTransport, **options: Any) -> AsyncGenerator[Client]:
+    """A client that is connected by this transport."""
     answers = options.pop("answers", None)
-    client = Client(door, answers, info=t.Implementation(name="c", version="1"), **options)
+    client = Client(transport, answers, info=t.Implementation(name="c", version="1"), **options)
     try:
         await client.open()
         yield client
@@ -172,12 +175,12 @@ async def scripted_server(
     answers: InputCallbacks | None = None,
     **options: Any,
 ) -> AsyncGenerator[tuple[Client, ScriptedServer]]:
-    """A client that is open, and the hand on the other side."""
+    """A connected client, and its server."""
     near, far = connected_pair()
-    hand = ScriptedServer(
+    server = ScriptedServer(
         far, revision, replies or {}, ALL_OF_IT if capabilities is None else capabilities
     )
-    far.join(hand)
+    far.join(server)
     client = Client(
         near.open_conversation,
         answers,
@@ -187,6 +190,6 @@ async def scripted_server(
     )
     try:
         await client.open(revision)
-        yield client, hand
+        yield client, server
     finally:
         await client.close()

@@ -1,6 +1,6 @@
 """A client of an example: a real process, spoken to in raw lines, in one revision.
 
-    with visit("weather.py", revision) as guest:
+    with run_example("weather.py", revision) as client:
         result = guest.call("forecast", city="Oslo")
 
 Where questions go by request they are answered as they come; where they go by result the call is
@@ -202,7 +202,7 @@ class ExampleClient:
             params = {
                 "protocolVersion": self.revision.date,
                 "capabilities": CAN,
-                "clientInfo": {"name": "guest", "version": "1"},
+                "clientInfo": {"name": "client", "version": "1"},
             }
             result = self.ask("initialize", params)
             assert result["protocolVersion"] == self.revision.date
@@ -220,7 +220,7 @@ class ExampleClient:
 
 @contextmanager
 def run_example(example: str, revision: Revision, *, errors: str = "") -> Generator[ExampleClient]:
-    """A guest of an example's process. `errors` are words that it writes to standard error."""
+    """A client of the process of an example. `errors` is text that it writes to standard error."""
     with tempfile.TemporaryFile() as kept:
         process = subprocess.Popen(
             [sys.executable, "-W", "error", str(EXAMPLES / example)],

@@ -1,6 +1,6 @@
 """Servers that are kept for tests: entries for odd servers, calls of callers, what is left behind.
 
-    async with kept("legacy") as server:
+    async with supervised("legacy") as server:
         assert await server.call("who", caller="alice") != await server.call("who", caller="bob")
 
 Rules: whatever a test does, no process that it started is left when `kept` ends.
@@ -139,7 +139,7 @@ def entry(target: Any, key: str = "odd", **settings: Any) -> ServerEntry:
 async def supervised(
     kind: str = "legacy", *, target: Any = None, options: dict[str, Any] | None = None, **more: Any
 ) -> AsyncGenerator[SupervisedServer]:
-    """A server that is kept; `more` are its settings, `options` those of who keeps it."""
+    """A supervised server; `more` are its settings, `options` those of the supervisor."""
     if kind != "modern":
         more.setdefault("revision", HANDSHAKE)  # which saves a question, and the wait for it
     made = entry(command(kind) if target is None else target, **more)

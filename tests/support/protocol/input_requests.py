@@ -1,4 +1,4 @@
-"""Questions, and a table at which they are asked: one handler, whatever way its questions travel.
+"""Input requests for tests, and `Table`, which runs a handler whichever way its requests are carried.
 
 Rules: no loop, no clock; this is what a server and a client would do with the protocol, and no
 more. Handlers are generators that yield the questions of a round and are sent their answers.

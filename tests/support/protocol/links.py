@@ -1,4 +1,4 @@
-"""A client and a server in memory, for tests: what one says, the other hears.
+"""Two links in memory, for tests: what one sends, the other receives.
 
 Rules: no loop, no clock. The lines that a stranger might send are written by hand here; what
 our own sides send is written by `colonnade.protocol` alone.

@@ -1,10 +1,10 @@
 """A client that speaks raw frames to a server in memory, in every revision, and hides nothing.
 
-    async with talk(server, revision, can={"elicitation": {}}, answer=reply) as client:
+    async with raw_client(server, revision, can={"elicitation": {}}, answer=reply) as client:
         result = await client.call("forecast", {"city": "Oslo"})
 
-Where questions go by request they are answered as they come; where they go by result the request is
-sent again with the answers. `client.heard` has everything that the server said.
+Input requests that are requests are answered as they arrive; if they are in a result, the request is
+sent again with the responses. `client.received` has every message of the server.
 
 Rules: every message of the server is held against the closed official schema of its revision,
 where that is at hand. No rule of the protocol is decided here; every wait ends.
@@ -63,7 +63,7 @@ def decline(method: str, params: JSON) -> JSON:
 
 
 def no_input_expected(method: str, params: JSON) -> JSON:
-    raise AssertionError(f"nobody expected {method}: {params}")
+    raise AssertionError(f"unexpected input request {method}: {params}")
 
 
 class Client:
@@ -204,19 +204,19 @@ class Client:
         return await self.ask("tools/call", body)
 
     async def text(self, tool: str, arguments: JSON | None = None) -> str:
-        """The words of a tool's result, which is no error."""
+        """The text of a tool's result, which is no error."""
         result = await self.call(tool, arguments)
         assert not result.get("isError"), result
         return text_content(result)
 
     async def failure(self, tool: str, arguments: JSON | None = None) -> str:
-        """The words of a tool's error."""
+        """The text of a tool's error."""
         result = await self.call(tool, arguments)
         assert result.get("isError") is True, result
         return text_content(result)
 
     async def refused(self, tool: str, arguments: Any) -> str:
-        """The words for bad arguments, in the way of the revision (D16)."""
+        """The error message for bad arguments, as the revision carries it (D16)."""
         if self.revision.bad_tool_input is BadToolInput.RESULT:
             return await self.failure(tool, arguments)
         with pytest.raises(Rejected) as caught:
@@ -265,7 +265,7 @@ async def raw_client(
             params = {
                 "protocolVersion": revision.date,
                 "capabilities": client.can,
-                "clientInfo": {"name": "talk", "version": "1"},
+                "clientInfo": {"name": "client", "version": "1"},
             }
             await client.outcome(client.send("initialize", params))
             client.notify("notifications/initialized")

@@ -1,4 +1,4 @@
-"""A store in a file on its own stage, a look into the file, and a worker that is kept busy."""
+"""A store in a file, queries of the file itself, and a worker that is kept busy."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""A store of each kind, a clock that only we move, and a loop that ends."""
+"""Stores of each kind for tests, with a clock that tests set, each test in a loop of its own."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +18,7 @@ StoreTest = Callable[[Store], Awaitable[None]]
 
 
 class Clock:
-    """Seconds since some day; they pass when we say so."""
+    """A clock that stands still until a test sets `now`."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.25
@@ -28,7 +28,7 @@ class Clock:
 
 
 class StoreFixture(Protocol):
-    """Where scenes are played: with one store, or where that makes sense with two that share."""
+    """Makes stores that share their content, and runs a test with one of them."""
 
     clock: Clock
 
@@ -60,7 +60,7 @@ class MemoryStoreFixture(_StoreFixture):
 
 
 class SqliteStoreFixture(_StoreFixture):
-    """Every store of one stage is on the same file."""
+    """Every store of one fixture is on the same file."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

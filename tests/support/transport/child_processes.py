@@ -1,11 +1,11 @@
-"""Children for tests: one of the zoo, a conversation with it, and a look at what it left behind.
+"""Child processes for tests: a misbehaving server, a conversation with it, and what it left behind.
 
     @on_both_loops
     async def test_…(…) -> None:
-        async with staged("exits_with_1") as stage:
-            with pytest.raises(ConnectionLost): await stage.call()
+        async with child_conversation("exits_with_1") as conversation:
+            with pytest.raises(ConnectionLost): await conversation.call()
 
-Rules: whatever a test does, no process, task, thread or descriptor is left after `staged`.
+Rules: whatever a test does, no process, task, thread or descriptor is left after `child_conversation`.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
     functools.update_wrapper(run, test)
     parameters = [*signature.parameters.values(), more]
     vars(run)["__signature__"] = signature.replace(parameters=parameters)
-    # The same again, so that whoever is in a hurry leaves it out.
+    # The second run is slow, and left out by `scripts/test core`.
     kinds = ["asyncio", pytest.param("uvloop", marks=pytest.mark.slow)]
     return pytest.mark.parametrize("loop", kinds)(run)
 
@@ -78,12 +78,12 @@ def _run(loop: str, test: Coroutine[Any, Any, None]) -> None:
 
 
 def misbehaving_server(mode: str) -> list[str]:
-    """The command of one of the zoo."""
+    """The command of one of the misbehaving servers."""
     return [sys.executable, "-I", "-S", str(SCRIPT), mode]
 
 
 class SilentClient:
-    """A client that is asked nothing."""
+    """A client that responds to nothing."""
 
     def __init__(self) -> None:
         self.ended = 0
@@ -130,7 +130,7 @@ class ChildConversation:
 async def child_conversation(
     mode: str, *, grace_s: float = SHORT_S, **options: Any
 ) -> AsyncGenerator[ChildConversation]:
-    """One of the zoo, to whom one can speak; afterwards nothing is left of it."""
+    """A conversation with a misbehaving server; afterwards nothing is left of it."""
     stderr_lines: list[str] = []
     with nothing_left():
         child = await start_child(
@@ -177,7 +177,7 @@ def _held() -> tuple[int, list[str], list[str]]:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Wait for something that nobody announces."""
+    """Wait until this is true, by looking again and again."""
     async with asyncio.timeout(WAIT_S):
         while not true():
             await asyncio.sleep(0.005)

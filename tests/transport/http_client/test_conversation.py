@@ -1,4 +1,4 @@
-"""A client's conversation over HTTP: messages, opening, sessions; a server by hand."""
+"""A client's conversation over HTTP: messages, opening, sessions; a scripted server."""
 
 import asyncio
 

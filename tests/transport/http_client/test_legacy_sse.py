@@ -1,4 +1,4 @@
-"""HTTP with SSE as our client speaks it, against a server by hand: the stream, and POSTs beside."""
+"""HTTP with SSE as our client speaks it, against a scripted server: the stream, and POSTs beside."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable

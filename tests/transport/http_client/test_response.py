@@ -1,4 +1,4 @@
-"""What our HTTP client makes of answers, good and bad: servers by hand, in both loops."""
+"""What our HTTP client makes of answers, good and bad: scripted servers, in both loops."""
 
 import asyncio
 

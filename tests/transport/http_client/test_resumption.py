@@ -1,4 +1,4 @@
-"""Streams that end before their time: taken up again, polled, given up; a server by hand."""
+"""Streams that end before their time: taken up again, polled, given up; a scripted server."""
 
 import asyncio
 from collections.abc import Callable
@@ -230,15 +230,20 @@ async def test_a_call_whose_stream_says_to_wait_for_years_fails_at_once() -> Non
 
 @pytest.mark.spec("R0490")
 @live
-async def test_news_that_is_to_be_asked_for_in_years_ends_and_nothing_else(
+async def test_a_notification_that_is_to_be_asked_for_in_years_ends_and_nothing_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("DEBUG", "colonnade.transport")
-    news = News(stream() + chunk(b"id: news-1\nretry: 999999999999\ndata:\n\n") + END, stream())
-    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, _):
+    notifications = News(
+        stream() + chunk(b"id: news-1\nretry: 999999999999\ndata:\n\n") + END, stream()
+    )
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": notifications.get}) as (
+        client,
+        _,
+    ):
         await until(lambda: "the server's retry field is 999999999999 ms" in caplog.text)
         assert (await client.call_tool("t")).text == "done"
-    assert news.after == [None]
+    assert notifications.after == [None]
 
 
 @live
@@ -377,19 +382,22 @@ class News:
 
 
 @live
-async def test_news_has_a_stream_of_its_own_that_stands_when_a_client_is_open() -> None:
-    news = News()
-    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, server):
+async def test_a_notification_has_a_stream_of_its_own_that_stands_when_a_client_is_open() -> None:
+    notifications = News()
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": notifications.get}) as (
+        client,
+        server,
+    ):
         names = [one.message["method"] if one.body else one.method for one in server.received]
         assert names == ["initialize", "notifications/initialized", "GET"]
         assert server.received[-1].headers["accept"] == "text/event-stream"
         assert (await client.call_tool("t")).text == "done"
-    assert news.after == [None]
+    assert notifications.after == [None]
 
 
 @pytest.mark.parametrize("status", [405, 404, 400, 200, 500, 401])
 @live
-async def test_a_server_without_news_is_spoken_to_all_the_same(status: int) -> None:
+async def test_a_server_without_notifications_is_spoken_to_all_the_same(status: int) -> None:
     async def get(connection: AcceptedConnection, request: ReceivedRequest) -> None:
         await connection.send(http_response(status, b"no", "text/plain"))
 
@@ -405,12 +413,15 @@ async def test_a_server_without_news_is_spoken_to_all_the_same(status: int) -> N
 
 
 @live
-async def test_a_server_without_news_that_was_busy_at_first_is_spoken_to_all_the_same(
+async def test_a_server_without_notifications_that_was_busy_at_first_is_spoken_to_all_the_same(
     soon: None,
 ) -> None:
-    news = News(http_response(503), http_response(404))
-    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, server):
-        await until(lambda: news.after == [None, None])
+    notifications = News(http_response(503), http_response(404))
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": notifications.get}) as (
+        client,
+        server,
+    ):
+        await until(lambda: notifications.after == [None, None])
         assert (await client.call_tool("t")).text == "done"
     assert [one.method for one in server.received][-1] == "DELETE"
 
@@ -430,7 +441,7 @@ async def test_a_404_to_a_post_still_means_that_the_session_is_lost() -> None:
 
 
 @live
-async def test_a_server_that_is_silent_about_news_is_not_waited_for_long() -> None:
+async def test_a_server_that_is_silent_about_notifications_is_not_waited_for_long() -> None:
     async def get(connection: AcceptedConnection, request: ReceivedRequest) -> None:
         await connection.wait_closed()
 
@@ -440,28 +451,33 @@ async def test_a_server_that_is_silent_about_news_is_not_waited_for_long() -> No
 
 @each_session
 @live
-async def test_news_goes_on_where_its_stream_broke(revision: Revision, soon: None) -> None:
+async def test_a_notification_goes_on_where_its_stream_broke(
+    revision: Revision, soon: None
+) -> None:
     first = stream() + chunk(events(CHANGED, id="news-1")) + END
     second = stream() + chunk(events(CHANGED, id="news-2") + b"data: {cut")
-    news = News(first, second, stream() + chunk(events(CHANGED)))
+    notifications = News(first, second, stream() + chunk(events(CHANGED)))
     async with (
-        misbehaving_server(revision, overrides={"GET": news.get}) as (client, _),
+        misbehaving_server(revision, overrides={"GET": notifications.get}) as (client, _),
         client.listen(tools=True) as changes,
     ):
         await asyncio.wait_for(anext(changes), 60)
-        await until(lambda: len(news.after) == 3)
-    assert news.after == [None, "news-1", "news-2"]
+        await until(lambda: len(notifications.after) == 3)
+    assert notifications.after == [None, "news-1", "news-2"]
 
 
 @live
 async def test_a_place_that_the_server_has_forgotten_is_not_asked_for_again(soon: None) -> None:
     """D28: from now on, then."""
     first = stream() + chunk(events(CHANGED, id="news-1")) + END
-    news = News(first, http_response(400), stream())
-    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, _):
-        await until(lambda: len(news.after) == 3)
+    notifications = News(first, http_response(400), stream())
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": notifications.get}) as (
+        client,
+        _,
+    ):
+        await until(lambda: len(notifications.after) == 3)
         assert (await client.call_tool("t")).text == "done"
-    assert news.after == [None, "news-1", None]
+    assert notifications.after == [None, "news-1", None]
 
 
 @live
@@ -469,35 +485,40 @@ async def test_who_listens_learns_that_something_may_have_been_missed(soon: None
     """It was told while nobody heard, and by a server that cannot say it again."""
     forgotten = stream() + chunk(events(LOG, id="news-1")) + END
     for parts in ((stream() + END,), (forgotten, http_response(400), http_response(503))):
-        news = News(*parts, stream())
+        notifications = News(*parts, stream())
         async with (
-            misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, _),
+            misbehaving_server(NOVEMBER_2025, overrides={"GET": notifications.get}) as (client, _),
             client.listen(tools=True, resources=["a://b"]) as changes,
         ):
             request = [await asyncio.wait_for(anext(changes), 60) for _ in range(2)]
             assert [change.kind for change in request] == ["tools", "resource"]
-        assert news.after[-1] is None
+        assert notifications.after[-1] is None
 
 
 @live
 async def test_a_place_that_was_forgotten_by_a_busy_server_is_come_back_to(soon: None) -> None:
     first = stream() + chunk(events(CHANGED, id="news-1")) + END
-    news = News(first, http_response(400), http_response(503), http_response(503), stream())
-    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, _):
-        await until(lambda: len(news.after) == 5)
+    notifications = News(
+        first, http_response(400), http_response(503), http_response(503), stream()
+    )
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": notifications.get}) as (
+        client,
+        _,
+    ):
+        await until(lambda: len(notifications.after) == 5)
         assert (await client.call_tool("t")).text == "done"
-    assert news.after == [None, "news-1", None, None, None]
+    assert notifications.after == [None, "news-1", None, None, None]
 
 
 @live
-async def test_news_is_never_given_up_for_what_only_stands_in_the_way(
+async def test_a_notification_is_never_given_up_for_what_only_stands_in_the_way(
     soon: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_resuming, "MAX_RETRY_S", 0.01)
     busy = [http_response(503)] * (2 * MAX_FAILURES)
-    news = News(stream() + END, *busy, stream() + chunk(events(CHANGED)))
+    notifications = News(stream() + END, *busy, stream() + chunk(events(CHANGED)))
     async with (
-        misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, _),
+        misbehaving_server(NOVEMBER_2025, overrides={"GET": notifications.get}) as (client, _),
         client.listen(tools=True) as changes,
     ):
         assert (await asyncio.wait_for(anext(changes), 60)).kind == "tools"
@@ -506,8 +527,11 @@ async def test_news_is_never_given_up_for_what_only_stands_in_the_way(
 @live
 async def test_a_session_that_was_forgotten_ends_the_conversation(soon: None) -> None:
     """Nobody would hear news any more, so whoever listens must learn that."""
-    news = News(stream() + END, http_response(404))
-    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, server):
+    notifications = News(stream() + END, http_response(404))
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": notifications.get}) as (
+        client,
+        server,
+    ):
         with pytest.raises(ConnectionLost):
             async with client.listen(tools=True) as changes:
                 await asyncio.wait_for(anext(changes), 60)
@@ -518,11 +542,14 @@ async def test_a_session_that_was_forgotten_ends_the_conversation(soon: None) ->
 
 
 @live
-async def test_a_stream_that_breaks_its_bounds_ends_news_and_nothing_else() -> None:
-    news = News(stream() + chunk(b"id: " + b"x" * 5000 + b"\n\n"), stream())
-    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": news.get}) as (client, _):
+async def test_a_stream_that_breaks_its_bounds_ends_notifications_and_nothing_else() -> None:
+    notifications = News(stream() + chunk(b"id: " + b"x" * 5000 + b"\n\n"), stream())
+    async with misbehaving_server(NOVEMBER_2025, overrides={"GET": notifications.get}) as (
+        client,
+        _,
+    ):
         assert (await client.call_tool("t")).text == "done"
-        assert news.after == [None]
+        assert notifications.after == [None]
 
 
 # ---------------------------------------------------------------- when

@@ -327,8 +327,8 @@ async def test_a_subscription_is_acknowledged_told_and_ended_with_its_result() -
         assert first["method"] == "notifications/subscriptions/acknowledged"
         s.service.publish("notifications/prompts/list_changed")
         s.service.publish("notifications/tools/list_changed")
-        news = await answer.message()
-        assert news["method"] == "notifications/tools/list_changed"
+        notification = await answer.message()
+        assert notification["method"] == "notifications/tools/list_changed"
         s.service.drain()
         assert (await answer.message())["method"] == "notifications/cancelled"
         assert (await answer.message())["result"]["resultType"] == "complete"

@@ -115,8 +115,8 @@ async def test_a_page_can_open_a_session_and_see_its_name() -> None:
         assert is_shared(opened)
         assert "Mcp-Session-Id" in opened.headers["access-control-expose-headers"]
         assert is_shared(await s.caller.ask("tools/list", origin=APP))
-        wire, news = await s.caller.get(origin=APP)
-        assert is_shared(news)
+        wire, notification = await s.caller.get(origin=APP)
+        assert is_shared(notification)
         wire.close()
         told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}}
         assert is_shared(await s.caller.post(told, origin=APP))

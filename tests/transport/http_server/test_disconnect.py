@@ -1,4 +1,4 @@
-"""A client's conversation over HTTP: giving up, subscriptions, leaving; a server by hand."""
+"""A client's conversation over HTTP: giving up, subscriptions, leaving; a scripted server."""
 
 import asyncio
 import json
@@ -107,7 +107,7 @@ async def test_what_the_server_has_refused_is_not_cancelled_too(status: int) -> 
 # ---------------------------------------------------------------- subscriptions
 
 
-def news(
+def notification(
     request: ReceivedRequest, method: str, params: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """News of a subscription."""
@@ -117,7 +117,7 @@ def news(
 
 def acknowledged(request: ReceivedRequest) -> dict[str, Any]:
     wanted = {"notifications": {"toolsListChanged": True}}
-    return news(request, "notifications/subscriptions/acknowledged", wanted)
+    return notification(request, "notifications/subscriptions/acknowledged", wanted)
 
 
 LISTEN = t.SubscriptionsListenRequestParams(
@@ -135,7 +135,9 @@ async def test_a_subscription_ends_as_the_server_ends_it(ending: str) -> None:
     async def handler(connection: AcceptedConnection, request: ReceivedRequest) -> None:
         await connection.send(stream(), chunk(events(acknowledged(request))))
         await end.wait()
-        gone = news(request, "notifications/cancelled", {"requestId": request.message["id"]})
+        gone = notification(
+            request, "notifications/cancelled", {"requestId": request.message["id"]}
+        )
         last = result(request, {"resultType": "complete"})
         said = {"cancelled": [gone], "result": [last], "both": [gone, last], "lost": []}[ending]
         await connection.send(chunk(events(*said)) if said else b"", b"0\r\n\r\n")

@@ -122,7 +122,7 @@ async def test_reports_questions_and_answers_share_the_stream() -> None:
 
 
 @live
-async def test_news_comes_unasked_and_updates_to_those_who_subscribed() -> None:
+async def test_a_notification_comes_unasked_and_updates_to_those_who_subscribed() -> None:
     async with served_app() as s, Client(s) as client:
         await client.initialize()
         s.service.publish("notifications/tools/list_changed")

@@ -227,11 +227,11 @@ async def test_a_signal_ends_open_streams_and_leaves_the_service(
             _, listening = await caller.stream("subscriptions/listen", LISTEN)
             await listening.message()
             await caller.initialize("2025-11-25")
-            _, news = await caller.get()
+            _, notification = await caller.get()
             program.process.send_signal(signal.SIGTERM)
             last = (await listening.rest())[-1]
             assert b'"resultType":"complete"' in last.data
-            assert all(not event.data for event in await news.rest())
+            assert all(not event.data for event in await notification.rest())
             assert program.process.stdout is not None
             assert await asyncio.to_thread(program.process.stdout.read) == "left\n"
             await asyncio.to_thread(program.process.wait)

@@ -232,7 +232,7 @@ class Signed(HttpApp):
 
 
 @live
-async def test_a_layer_around_the_application_sees_every_answer() -> None:
+async def test_middleware_around_the_application_sees_every_response() -> None:
     async with listening(Signed(FakeService()), port=0) as site, Caller(site.port) as caller:
         answer = await caller.call("echo")
         assert (answer.status, answer.headers["x-signed"]) == (200, "yes")
@@ -526,7 +526,7 @@ async def test_a_drain_ends_streams_and_waits_for_calls() -> None:
         _, listening_ = await s.caller.stream("subscriptions/listen", LISTEN)
         await listening_.message()
         await s.caller.initialize("2025-11-25")
-        _, news = await s.caller.get()
+        _, notification = await s.caller.get()
         modern = asyncio.create_task(
             s.caller.modern("tools/call", {"name": "wait", "arguments": {"name": "modern"}})
         )
@@ -538,7 +538,7 @@ async def test_a_drain_ends_streams_and_waits_for_calls() -> None:
         stopping = asyncio.create_task(s.site.stop(5.0))
         messages = [event.data for event in await listening_.rest()]
         assert b'"resultType":"complete"' in messages[-1]
-        assert all(not event.data for event in await news.rest())
+        assert all(not event.data for event in await notification.rest())
         assert not stopping.done()
         s.service.go.mark("modern")
         s.service.go.mark("older")

@@ -262,7 +262,7 @@ async def test_a_service_that_raises_what_it_must_not_harms_itself_alone() -> No
 
 
 @live
-async def test_the_gate_comes_before_the_verifier() -> None:
+async def test_host_and_origin_are_checked_before_the_verifier() -> None:
     asked: list[Headers] = []
 
     async def note(headers: Headers) -> str:

@@ -26,7 +26,7 @@ from live import Records, ServedApp, live, served_app, until
 async def test_deleting_a_session_answers_what_runs_and_ends_its_streams() -> None:
     async with served_app() as s:
         await s.caller.initialize("2025-11-25")
-        _, news = await s.caller.get()
+        _, notification = await s.caller.get()
         calling = asyncio.create_task(s.caller.ask("tools/call", waiting()))
         await s.service.marks.reached("wait begun")
         _, stream = await s.caller.asking("tools/call", reporting(wait=True), id=2)
@@ -34,7 +34,7 @@ async def test_deleting_a_session_answers_what_runs_and_ends_its_streams() -> No
         assert (await s.caller.request("DELETE")).status == 200
         assert (await calling).code == -32603
         assert (await stream.message())["error"]["code"] == -32603
-        assert all(not event.data for event in await news.rest())
+        assert all(not event.data for event in await notification.rest())
         await s.service.marks.reached("wait cancelled")
         await s.wait_until_idle()
         assert not s.sessions.shared.tasks

@@ -136,7 +136,7 @@ async def test_event_ids_name_their_stream() -> None:
 
 @pytest.mark.spec("R0493")
 @live
-async def test_a_stream_of_news_that_is_let_go_is_told_when_to_come_back() -> None:
+async def test_a_stream_of_notifications_that_is_let_go_is_told_when_to_come_back() -> None:
     async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         _, stream = await s.caller.get()
@@ -221,7 +221,7 @@ async def test_who_comes_back_takes_the_stream_from_a_connection_that_is_dead() 
 
 @pytest.mark.spec("R0244", "R0267")
 @live
-async def test_a_get_is_a_stream_of_news(revision: Revision) -> None:
+async def test_a_get_is_a_stream_of_notifications(revision: Revision) -> None:
     async with served_app() as s:
         await s.caller.initialize(revision.date)
         wire, stream = await s.caller.get()
@@ -234,7 +234,7 @@ async def test_a_get_is_a_stream_of_news(revision: Revision) -> None:
 
 @pytest.mark.spec("R0275")
 @live
-async def test_news_is_on_one_stream_only(revision: Revision) -> None:
+async def test_a_notification_is_on_one_stream_only(revision: Revision) -> None:
     async with served_app() as s:
         await s.caller.initialize(revision.date)
         first_wire, first = await s.caller.get()
@@ -249,7 +249,7 @@ async def test_news_is_on_one_stream_only(revision: Revision) -> None:
 
 
 @live
-async def test_news_that_nobody_was_there_for_is_kept_once() -> None:
+async def test_a_notification_that_nobody_was_there_for_is_kept_once() -> None:
     async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         for _ in range(5):
@@ -278,7 +278,7 @@ async def test_updates_reach_those_who_subscribed() -> None:
 
 
 @live
-async def test_a_lost_stream_of_news_goes_on() -> None:
+async def test_a_lost_stream_of_notifications_goes_on() -> None:
     async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         wire, stream = await s.caller.get()
@@ -295,7 +295,7 @@ async def test_a_lost_stream_of_news_goes_on() -> None:
 
 @pytest.mark.spec("R0271")
 @live
-async def test_no_answer_is_ever_on_the_stream_of_news(revision: Revision) -> None:
+async def test_no_answer_is_ever_on_the_stream_of_notifications(revision: Revision) -> None:
     async with served_app() as s:
         await s.caller.initialize(revision.date)
         _, stream = await s.caller.get()
@@ -306,7 +306,7 @@ async def test_no_answer_is_ever_on_the_stream_of_news(revision: Revision) -> No
 
 
 @live
-async def test_what_a_client_may_not_hear_yet_or_at_all_is_no_news() -> None:
+async def test_what_a_client_may_not_receive_yet_or_at_all_is_not_sent() -> None:
     async with served_app() as s:
         message = opening("2025-11-25")
         s.caller.session = (await s.caller.post(message)).headers["mcp-session-id"]
@@ -319,7 +319,7 @@ async def test_what_a_client_may_not_hear_yet_or_at_all_is_no_news() -> None:
 
 
 @live
-async def test_news_waits_while_its_reader_is_far_behind() -> None:
+async def test_a_notification_waits_while_its_reader_is_far_behind() -> None:
     async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         _, stream = await s.caller.get()
@@ -336,7 +336,7 @@ async def test_news_waits_while_its_reader_is_far_behind() -> None:
 
 
 @live
-async def test_news_that_nobody_reads_is_bounded() -> None:
+async def test_a_notification_that_nobody_reads_is_bounded() -> None:
     async with served_app() as s:
         await s.caller.initialize("2025-11-25")
         (session,) = s.sessions

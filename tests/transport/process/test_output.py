@@ -27,7 +27,7 @@ from colonnade.transport.process.output import (
 MESSAGE = b'{"jsonrpc":"2.0","id":1,"result":{}}'
 
 
-class Ear:
+class FilterRecorder:
     """A sieve, and all that came through it."""
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
@@ -61,13 +61,13 @@ class Ear:
     ],
 )
 def test_what_is_no_message_is_kept_back_and_what_is_goes_on(line: bytes) -> None:
-    ear = Ear()
-    ear.sieve.feed(MESSAGE + b"\n" + line + b"\r\n\n" + MESSAGE + b"\n")
-    assert ear.received == [MESSAGE, MESSAGE]
-    assert (ear.sieve.messages, ear.sieve.noise_lines) == (2, 1)
-    assert len(ear.littered) == 1
-    assert not ear.spoilt
-    assert not ear.refused
+    recorder = FilterRecorder()
+    recorder.sieve.feed(MESSAGE + b"\n" + line + b"\r\n\n" + MESSAGE + b"\n")
+    assert recorder.received == [MESSAGE, MESSAGE]
+    assert (recorder.sieve.messages, recorder.sieve.noise_lines) == (2, 1)
+    assert len(recorder.littered) == 1
+    assert not recorder.spoilt
+    assert not recorder.refused
 
 
 @pytest.mark.parametrize(
@@ -81,54 +81,54 @@ def test_what_is_no_message_is_kept_back_and_what_is_goes_on(line: bytes) -> Non
     ],
 )
 def test_whether_a_message_is_a_good_one_is_for_others_to_say(line: bytes) -> None:
-    ear = Ear()
-    ear.sieve.feed(line + b"\n")
-    assert ear.received == [line]
+    recorder = FilterRecorder()
+    recorder.sieve.feed(line + b"\n")
+    assert recorder.received == [line]
 
 
 def test_a_server_that_says_nothing_but_rubbish_is_none() -> None:
     long = b"x" * 10_000
     for data, many in ((b"y\n", NOISE_LINES), (long + b"\n", NOISE_BYTES // len(long) + 1)):
-        ear = Ear()
+        recorder = FilterRecorder()
         for _ in range(many - 1):
-            ear.sieve.feed(data)
-        assert not ear.spoilt
-        ear.sieve.feed(data)
-        assert ear.spoilt == ["wrote no message; is it an MCP server on stdio?"]
-        assert len(ear.sieve.kept) == NOISE_KEPT
-        assert max(map(len, ear.sieve.kept)) <= NOISE_CHARS
+            recorder.sieve.feed(data)
+        assert not recorder.spoilt
+        recorder.sieve.feed(data)
+        assert recorder.spoilt == ["wrote no message; is it an MCP server on stdio?"]
+        assert len(recorder.sieve.kept) == NOISE_KEPT
+        assert max(map(len, recorder.sieve.kept)) <= NOISE_CHARS
 
 
 def test_a_server_that_speaks_may_litter() -> None:
-    ear = Ear()
-    ear.sieve.feed(MESSAGE + b"\n" + b"y\n" * 10 * NOISE_LINES + MESSAGE + b"\n")
-    assert len(ear.received) == 2
-    assert not ear.spoilt
+    recorder = FilterRecorder()
+    recorder.sieve.feed(MESSAGE + b"\n" + b"y\n" * 10 * NOISE_LINES + MESSAGE + b"\n")
+    assert len(recorder.received) == 2
+    assert not recorder.spoilt
 
 
 def test_a_line_that_is_too_long_spoils_it_whatever_it_was() -> None:
-    ear = Ear(100)
-    ear.sieve.feed(b'{"jsonrpc":"2.0","id":1,"result":{"a":"')
+    recorder = FilterRecorder(100)
+    recorder.sieve.feed(b'{"jsonrpc":"2.0","id":1,"result":{"a":"')
     for _ in range(10):
-        ear.sieve.feed(b"x" * 50)
-    assert ear.spoilt == ["wrote a line of more than 100 bytes"]
-    assert not ear.received
+        recorder.sieve.feed(b"x" * 50)
+    assert recorder.spoilt == ["wrote a line of more than 100 bytes"]
+    assert not recorder.received
 
 
 def test_at_the_end_half_a_line_is_rubbish_and_a_whole_one_a_message() -> None:
-    ear = Ear()
-    ear.sieve.feed(MESSAGE[:-5])
-    ear.sieve.finish()
-    assert ear.littered == [f"half a line: {MESSAGE[:-5].decode()}"]
-    ear = Ear()
-    ear.sieve.feed(MESSAGE)
-    ear.sieve.finish()
-    ear.sieve.finish()
-    assert ear.received == [MESSAGE]
+    recorder = FilterRecorder()
+    recorder.sieve.feed(MESSAGE[:-5])
+    recorder.sieve.finish()
+    assert recorder.littered == [f"half a line: {MESSAGE[:-5].decode()}"]
+    recorder = FilterRecorder()
+    recorder.sieve.feed(MESSAGE)
+    recorder.sieve.finish()
+    recorder.sieve.finish()
+    assert recorder.received == [MESSAGE]
 
 
 def test_what_is_not_utf8_reaches_whom_it_concerns() -> None:
-    ear = Ear()
+    recorder = FilterRecorder()
     for line in (
         b'{"jsonrpc":"2.0","id":7,"result":{"a":"\xe9"}}',
         b'{"jsonrpc":"2.0","id":8,"error":{"code":1,"message":"\xe9"}}',
@@ -136,18 +136,18 @@ def test_what_is_not_utf8_reaches_whom_it_concerns() -> None:
         b'{"jsonrpc":"2.0","method":"notifications/\xe9"}',
         b'{"jsonrpc":"3.0\xe9"}',
     ):
-        ear.sieve.feed(line + b"\n")
-    assert not ear.received
-    assert [(one.settles, one.expects_no_response, one.raw_id) for one in ear.refused] == [
+        recorder.sieve.feed(line + b"\n")
+    assert not recorder.received
+    assert [(one.settles, one.expects_no_response, one.raw_id) for one in recorder.refused] == [
         (7, True, b""),
         (8, True, b""),
         (None, False, '"�"'.encode()),
     ]
-    assert ear.sieve.noise_lines == 5
+    assert recorder.sieve.noise_lines == 5
 
 
 def test_a_broken_reply_reaches_the_call_that_waits_for_it() -> None:
-    ear = Ear()
+    recorder = FilterRecorder()
     for line in (
         b'{"jsonrpc":"2.0","id":7,"result":{"a":NaN}}',
         b'{"jsonrpc":"2.0","id":8,"result":{"a":"cut',
@@ -155,10 +155,10 @@ def test_a_broken_reply_reaches_the_call_that_waits_for_it() -> None:
         b'{"jsonrpc":"2.0","id":10,"method":"a","params":{"a":NaN}}',
         b'{"jsonrpc" is the protocol, "id":11,"result":{}}',
     ):
-        ear.sieve.feed(line + b"\n")
-    assert not ear.received
-    assert [one.settles for one in ear.refused] == [7, 8, 9]
-    assert ear.sieve.noise_lines == 5
+        recorder.sieve.feed(line + b"\n")
+    assert not recorder.received
+    assert [one.settles for one in recorder.refused] == [7, 8, 9]
+    assert recorder.sieve.noise_lines == 5
 
 
 @given(
@@ -166,13 +166,13 @@ def test_a_broken_reply_reaches_the_call_that_waits_for_it() -> None:
     st.lists(st.integers(1, 40), min_size=1),
 )
 def test_however_it_is_chunked_every_message_goes_on(lines: list[bytes], sizes: list[int]) -> None:
-    ear, data, at, turn = Ear(), b"".join(line + b"\n" for line in lines), 0, 0
+    recorder, data, at, turn = FilterRecorder(), b"".join(line + b"\n" for line in lines), 0, 0
     while at < len(data):
         size = sizes[turn % len(sizes)]
-        ear.sieve.feed(data[at : at + size])
+        recorder.sieve.feed(data[at : at + size])
         at, turn = at + size, turn + 1
-    assert len(ear.received) == lines.count(MESSAGE)
-    assert ear.sieve.noise_lines == len([line for line in lines if line not in (MESSAGE, b"")])
+    assert len(recorder.received) == lines.count(MESSAGE)
+    assert recorder.sieve.noise_lines == len([line for line in lines if line not in (MESSAGE, b"")])
 
 
 # ---------------------------------------------------------------- standard error

@@ -244,17 +244,17 @@ async def test_a_number_that_another_process_has_by_now_is_not_signalled() -> No
         await conversation.call()
         process = conversation.child._process
         assert isinstance(process, PosixProcess)
-        stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        unknown = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         try:
-            row = entry_of(stranger.pid)
+            row = entry_of(unknown.pid)
             assert row is not None
-            process._descendants[stranger.pid] = row.start - 1  # as one of ours had it before
+            process._descendants[unknown.pid] = row.start - 1  # as one of ours had it before
             process.kill(force=True)
-            assert stranger.pid not in process._descendants
-            assert stranger.poll() is None
+            assert unknown.pid not in process._descendants
+            assert unknown.poll() is None
         finally:
-            stranger.communicate(b"\n")
-        assert stranger.returncode == 0
+            unknown.communicate(b"\n")
+        assert unknown.returncode == 0
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /proc")
