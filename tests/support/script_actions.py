@@ -8,7 +8,7 @@
     client initialize · cancel ID ["why"] · ping · close · move (to another process)
     client probe                             asks server/discover and says what that proves
     server wants ID required                 a tool that runs as a task, or not
-    server listen ID OFFERED · news ID METHOD [VALUE] · end ID ["why"]
+    server listen ID OFFERED · publish ID METHOD [VALUE] · end ID ["why"]
     server handler A+B C -> VALUE            asks A and B at once, then C, then answers
     client answer VALUE ...                  every open question, in their order
 
@@ -226,7 +226,7 @@ class ScriptActions:
         subscription = self.subscriptions[exchange.request.id] = Subscription(exchange, offer)
         self.runner.send(side, subscription.acknowledge())
 
-    def do_news(self, side: Side, id: str, method: str, *rest: str) -> None:
+    def do_publish(self, side: Side, id: str, method: str, *rest: str) -> None:
         row = self.runner.revision.method(method, frozenset({t.TASKS_EXTENSION_ID}))
         assert row is not None
         params = cast("t.NotificationParams", decode_as(row.params, self._split(rest)[0]))

@@ -1,10 +1,10 @@
 """A client of an example: a real process, spoken to in raw lines, in one revision.
 
     with run_example("weather.py", revision) as client:
-        result = guest.call("forecast", city="Oslo")
+        result = client.call("forecast", city="Oslo")
 
-Where questions go by request they are answered as they come; where they go by result the call is
-made again with the answers. `guest.heard` has everything that the process said.
+Input requests that are requests are answered as they arrive; if they are in a result, the call is
+made again with the answers. `client.received` has everything that the process said.
 
 Rules: every line is held against the closed official schema of its revision, where that is at
 hand. Standard error must stay empty unless a test takes it. Every wait ends.

@@ -67,8 +67,8 @@ async def pooled() -> AsyncGenerator[HttpPool]:
 
 async def answer(connection: Any) -> None:
     while True:
-        await connection.hears()
-        await connection.say(response_head(204, "Content-Length: 0"))
+        await connection.receive()
+        await connection.send(response_head(204, "Content-Length: 0"))
 
 
 @live
