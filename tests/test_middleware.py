@@ -609,7 +609,7 @@ async def test_one_record_says_who_what_how_long_and_what_became_of_it(revision:
         "name": "hi",
         "principal": "ada",
         "revision": revision.date,
-        "client": "talk 1",
+        "client": "client 1",
         "outcome": "ok",
         "ms": 12.5,
     }
@@ -744,7 +744,7 @@ async def test_who_the_client_says_it_is_changes_nothing_but_the_log() -> None:
                 )
     assert all(answers == found[0] for answers in found)
     assert [one["client"][:8] for one in logged.requests[::4]] == [
-        "talk 1",
+        "client 1",
         "claude-d",
         "../../et",
         "xxxxxxxx",

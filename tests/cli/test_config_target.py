@@ -18,7 +18,7 @@ import pytest
 from cli.commands.test_chat_consent import Person
 from cli.commands.test_ls import EXAMPLES
 from cli.process import COMMAND, command, written
-from cli.scripted_server import by_hand, tool
+from cli.scripted_server import scripted_program, tool
 from cli.terminal import PseudoTerminal
 from colonnade.cli.connections import input_request_handler
 from colonnade.host.input_requests import HostInputRequest
@@ -357,7 +357,7 @@ def test_every_server_is_inspected_in_its_own_words(folder: Path) -> None:
 
 
 def test_an_inspection_in_an_older_revision_and_as_json(folder: Path) -> None:
-    (folder / "hand.py").write_text(by_hand(tools_list=tool()))
+    (folder / "hand.py").write_text(scripted_program(tools_list=tool()))
     file = configure(folder / "two.json", mine=noted("mine"), hand=started("hand.py"))
     done = command(folder, "inspect", file, "--json", "--as", "2025-06-18")
     assert done.returncode == 0

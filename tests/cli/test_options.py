@@ -16,7 +16,7 @@ import pytest
 from cli.commands.test_call import told
 from cli.commands.test_ls import EXAMPLES, said
 from cli.process import COMMAND, Process, command, written
-from cli.scripted_server import by_hand, tool
+from cli.scripted_server import scripted_program, tool
 
 SECRET = "s3cret-t0ken"
 PYTHON = COMMAND[0]
@@ -173,7 +173,7 @@ def test_what_is_typed_wrongly_is_told_what_it_should_be(
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_takes_the_same_targets_and_flags(tmp_path: Path, verb: str) -> None:
-    written(tmp_path, hand=by_hand())
+    written(tmp_path, hand=scripted_program())
     target = ("--", PYTHON, "hand.py")
     flags = ("--json", "--as", "2025-06-18", "--timeout", "20", "--debug", "--env", "A=b")
     first, last = VERBS[verb][:1], VERBS[verb][1:]
@@ -252,7 +252,7 @@ def test_an_address_where_nobody_is_is_unreachable(tmp_path: Path) -> None:
 
 
 def test_a_server_that_dies_is_told_with_its_last_lines(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand(tools_list=tool(), tools_call="die"))
+    written(tmp_path, hand=scripted_program(tools_list=tool(), tools_call="die"))
     code, words = told(tmp_path, "call", "hand.py", "look")
     assert code == 4
     assert "exited with 3 during 'look'" in words
@@ -260,7 +260,7 @@ def test_a_server_that_dies_is_told_with_its_last_lines(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_silent_is_given_up(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand(tools_list=tool(), tools_call="silence"))
+    written(tmp_path, hand=scripted_program(tools_list=tool(), tools_call="silence"))
     words = "no answer to tools/call within 2 s; whether it had an effect is unknown"
     assert told(tmp_path, "call", "hand.py", "look", "--timeout", "2") == (
         4,
@@ -269,20 +269,20 @@ def test_a_server_that_is_silent_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_server_that_breaks_the_protocol_is_told_so(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand(tools_list="rubbish"))
+    written(tmp_path, hand=scripted_program(tools_list="rubbish"))
     code, words = told(tmp_path, "ls", "hand.py")
     assert (code, words.count("\n")) == (5, 1)
     assert words.startswith("colonnade: server 'hand': ")
 
 
 def test_a_revision_that_a_server_does_not_speak_is_told(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand())
+    written(tmp_path, hand=scripted_program())
     code, words = told(tmp_path, "ls", "hand.py", "--as", "2026-07-28")
     assert (code, words.count("\n")) == (5, 1)
 
 
 def test_an_error_of_the_server_is_told_with_its_number(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand())
+    written(tmp_path, hand=scripted_program())
     assert told(tmp_path, "read", "hand.py", "a://b") == (
         5,
         "colonnade: no such method: resources/read (-32601)\n",
@@ -290,7 +290,7 @@ def test_an_error_of_the_server_is_told_with_its_number(tmp_path: Path) -> None:
 
 
 def test_with_debug_our_own_lines_are_shown(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand())
+    written(tmp_path, hand=scripted_program())
     code, words = told(tmp_path, "read", "hand.py", "a://b", "--debug")
     assert code == 5
     assert "Traceback" in words
@@ -298,7 +298,7 @@ def test_with_debug_our_own_lines_are_shown(tmp_path: Path) -> None:
 
 
 def test_with_debug_what_a_server_writes_beside_its_messages_is_shown(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand(tools_list=tool(), tools_call="die"))
+    written(tmp_path, hand=scripted_program(tools_list=tool(), tools_call="die"))
     _, words = told(tmp_path, "call", "hand.py", "look", "--debug")
     assert words.startswith("hand.py stderr: the server is awake\n")
     assert "hand.py stderr: Traceback: no more memory\n" in words
@@ -306,7 +306,7 @@ def test_with_debug_what_a_server_writes_beside_its_messages_is_shown(tmp_path: 
 
 
 def test_an_interrupt_is_an_exit_code_of_its_own(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand(tools_list=tool(), tools_call="silence"))
+    written(tmp_path, hand=scripted_program(tools_list=tool(), tools_call="silence"))
     with Process(tmp_path, "call", "hand.py", "look", "--timeout", "60") as process:
         _wait_for(tmp_path / "silent")
         process.signal(signal.SIGINT)
@@ -431,7 +431,7 @@ def test_an_address_is_reached_over_http_with_its_headers(tmp_path: Path) -> Non
 
 
 def test_nothing_is_left_of_a_server_that_was_started(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand(tools_list=tool()))
+    written(tmp_path, hand=scripted_program(tools_list=tool()))
     assert said(tmp_path, "ls", "hand.py") == "tools\n  look\n"
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -151,9 +151,9 @@ async def caller(revision: Revision) -> Verdict:
     info = {"name": "client", "version": "1"}
     meta = {} if revision.handshake else {"io.modelcontextprotocol/clientInfo": info}
     async with raw_client(server, revision, principal="ann", meta=meta) as client:
-        assert await client.text("who") == f"ann talk True {revision.date}"
+        assert await client.text("who") == f"ann client True {revision.date}"
     async with raw_client(server, revision, can={}, meta=meta) as client:
-        assert await client.text("who") == f" talk False {revision.date}"
+        assert await client.text("who") == f" client False {revision.date}"
     return WORKS
 
 

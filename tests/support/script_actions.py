@@ -87,10 +87,10 @@ class ScriptActions:
     # ------------------------------------------------------------ opening and ending
 
     def open(self) -> None:
-        stage, revision = self.runner, self.runner.revision
-        date, can, info = revision.date, stage.can, stage.info
+        runner, revision = self.runner, self.runner.revision
+        date, can, info = revision.date, runner.can, runner.info
         shaper = Encoder(revision)
-        if Side.CLIENT not in stage.script.ours:
+        if Side.CLIENT not in runner.script.ours:
             if revision.handshake:
                 hello = t.InitializeRequestParams(
                     protocol_version=date,
@@ -99,8 +99,8 @@ class ScriptActions:
                 )
                 body = shaper.params(hello).decode()
                 line = f'{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{body}}}'
-                stage.receive_foreign(Side.CLIENT, line)
-                stage.receive_foreign(Side.CLIENT, INITIALIZED)
+                runner.receive_foreign(Side.CLIENT, line)
+                runner.receive_foreign(Side.CLIENT, INITIALIZED)
             return
         welcome: t.Result = t.InitializeResult(
             protocol_version=date, capabilities=can[Side.SERVER], server_info=info[Side.SERVER]
@@ -112,9 +112,9 @@ class ScriptActions:
             welcome = t.DiscoverResult(
                 supported_versions=[date], capabilities=can[Side.SERVER], ttl_ms=0
             )
-        if Side.SERVER not in stage.script.ours:
+        if Side.SERVER not in runner.script.ours:
             body = shaper.result(welcome).decode()
-            stage.receive_foreign(Side.SERVER, f'{{"jsonrpc":"2.0","id":1,"result":{body}}}')
+            runner.receive_foreign(Side.SERVER, f'{{"jsonrpc":"2.0","id":1,"result":{body}}}')
 
     def do_can(self, side: Side, value: str) -> None:
         instance = t.ClientCapabilities if side is Side.CLIENT else t.ServerCapabilities

@@ -12,7 +12,7 @@ import pytest
 
 from cli.commands.test_ls import EXAMPLES, HOSTILE, said
 from cli.process import COMMAND, WAIT_S, Process, command, environment, written
-from cli.scripted_server import by_hand, tool
+from cli.scripted_server import scripted_program, tool
 
 FORECAST = 'forecast(city: string, days: integer 1 to 10 = 3, start: date = "2026-01-01", unit: "C" | "F" = "C")'
 ECHO = """
@@ -182,7 +182,7 @@ def test_what_is_no_object_is_told_without_a_word_of_it(echo: Path) -> None:
 def test_nothing_is_sent_that_does_not_fit(tmp_path: Path) -> None:
     """The server would die of a call, and does not."""
     schema = tool(properties={"path": {"type": "string"}}, required=["path"])
-    written(tmp_path, hand=by_hand(tools_list=schema, tools_call="die"))
+    written(tmp_path, hand=scripted_program(tools_list=schema, tools_call="die"))
     assert told(tmp_path, "call", "hand.py", "look", "pth=x") == (
         2,
         (
@@ -197,7 +197,9 @@ def test_a_tool_that_does_not_say_what_it_takes_is_given_all(tmp_path: Path) -> 
     for number, schema in enumerate(
         [tool(), tool(additionalProperties=True), tool(properties=5), {"tools": [BAD]}]
     ):
-        written(tmp_path, **{f"hand{number}": by_hand(tools_list=schema, tools_call=answer)})
+        written(
+            tmp_path, **{f"hand{number}": scripted_program(tools_list=schema, tools_call=answer)}
+        )
         assert said(tmp_path, "call", f"hand{number}.py", "look", "any=thing") == "done\n"
 
 
@@ -216,7 +218,9 @@ def test_the_whole_result_is_given_to_programs() -> None:
 def test_data_without_words_is_shown_as_it_is(tmp_path: Path) -> None:
     written(
         tmp_path,
-        hand=by_hand(tools_list=tool(), tools_call={"content": [], "structuredContent": {"a": 1}}),
+        hand=scripted_program(
+            tools_list=tool(), tools_call={"content": [], "structuredContent": {"a": 1}}
+        ),
     )
     assert said(tmp_path, "call", "hand.py", "look") == '{"a":1}\n'
 
@@ -226,7 +230,7 @@ def test_a_result_that_breaks_the_promise_of_its_tool_is_shown_and_told(tmp_path
     promise = {"type": "object", "properties": {"a": {"type": "integer"}}}
     answer = {"content": [{"type": "text", "text": "so"}], "structuredContent": {"a": "b"}}
     tools = {"tools": [{**look, "outputSchema": promise}]}
-    written(tmp_path, hand=by_hand(tools_list=tools, tools_call=answer))
+    written(tmp_path, hand=scripted_program(tools_list=tools, tools_call=answer))
     done = command(tmp_path, "call", "hand.py", "look")
     assert (done.returncode, done.stdout) == (5, "so\n")
     assert "look returned data outside its output schema: a: expected an integer" in done.stderr
@@ -266,7 +270,7 @@ def test_what_is_no_text_is_kept_where_it_is_asked_for(tmp_path: Path) -> None:
 
 def test_a_block_that_nobody_knows_is_named_and_whole_for_programs(tmp_path: Path) -> None:
     block = {"type": "hologram", "depth": 3}
-    written(tmp_path, hand=by_hand(tools_list=tool(), tools_call={"content": [block]}))
+    written(tmp_path, hand=scripted_program(tools_list=tool(), tools_call={"content": [block]}))
     assert said(tmp_path, "call", "hand.py", "look") == (
         "[block of type hologram; --json shows it]\n"
     )
@@ -276,7 +280,7 @@ def test_a_block_that_nobody_knows_is_named_and_whole_for_programs(tmp_path: Pat
 
 def test_what_is_no_base64_is_told(tmp_path: Path) -> None:
     block = {"type": "image", "data": "?!", "mimeType": "image/png"}
-    written(tmp_path, hand=by_hand(tools_list=tool(), tools_call={"content": [block]}))
+    written(tmp_path, hand=scripted_program(tools_list=tool(), tools_call={"content": [block]}))
     assert told(tmp_path, "call", "hand.py", "look") == (
         5,
         "colonnade: a block of type image is not valid base64\n",
@@ -332,7 +336,7 @@ def test_several_contents_are_shown_one_after_the_other(tmp_path: Path) -> None:
         {"uri": "a://1", "text": "one"},
         {"uri": "a://2", "blob": "AAAA", "mimeType": "x/y"},
     ]
-    written(tmp_path, hand=by_hand(resources_read={"contents": contents}))
+    written(tmp_path, hand=scripted_program(resources_read={"contents": contents}))
     assert said(tmp_path, "read", "hand.py", "a://") == (
         "one\n[file x/y a://2, 3 bytes; --out DIR saves it]\n"
     )
@@ -412,7 +416,7 @@ def test_a_variable_of_a_template_is_completed() -> None:
 
 def test_that_there_are_more_is_told_beside_them(tmp_path: Path) -> None:
     found = {"completion": {"values": ["a", "b"], "total": 9, "hasMore": True}}
-    written(tmp_path, hand=by_hand(completion_complete=found))
+    written(tmp_path, hand=scripted_program(completion_complete=found))
     done = command(tmp_path, "complete", "hand.py", "prompt:x", "y")
     assert (done.returncode, done.stdout) == (0, "a\nb\n")
     assert (

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from cli.process import command, written
-from cli.scripted_server import by_hand
+from cli.scripted_server import scripted_program
 from cli.terminal import PseudoTerminal
 from colonnade import Server, connect
 from colonnade.cli.commands.inspect import Finding, lint, listed, tokens
@@ -205,7 +205,7 @@ ODD = {
 
 
 def test_findings_fail_nothing_unless_that_is_asked_for(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand(tools_list=ODD))
+    written(tmp_path, hand=scripted_program(tools_list=ODD))
     done = command(tmp_path, "inspect", "hand.py")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith(
@@ -223,7 +223,7 @@ def test_findings_fail_nothing_unless_that_is_asked_for(tmp_path: Path) -> None:
 
 def test_a_note_alone_never_fails(tmp_path: Path) -> None:
     listed = {"prompts": [{"name": "ask"}]}
-    written(tmp_path, hand=by_hand(prompts_list=listed))
+    written(tmp_path, hand=scripted_program(prompts_list=listed))
     done = command(tmp_path, "inspect", "hand.py", "--strict")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (
         0,
@@ -232,7 +232,7 @@ def test_a_note_alone_never_fails(tmp_path: Path) -> None:
 
 
 def test_programs_are_given_the_rules_and_the_estimate(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand(tools_list=ODD))
+    written(tmp_path, hand=scripted_program(tools_list=ODD))
     told = json.loads(command(tmp_path, "inspect", "hand.py", "--json").stdout)
     assert [(one["level"], one["rule"], one["where"]) for one in told["lint"]] == [
         ("warning", "name", "notes.write"),
@@ -244,7 +244,7 @@ def test_programs_are_given_the_rules_and_the_estimate(tmp_path: Path) -> None:
 
 
 def test_at_a_terminal_lines_are_wrapped_and_painted_and_nowhere_else(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand(tools_list=ODD))
+    written(tmp_path, hand=scripted_program(tools_list=ODD))
     with PseudoTerminal(tmp_path, "inspect", "hand.py", size=(24, 60)) as terminal:
         code, shown = terminal.end()
     assert code == 0

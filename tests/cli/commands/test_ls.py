@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.process import COMMAND, WAIT_S, Process, command, environment, written
-from cli.scripted_server import by_hand, tool
+from cli.scripted_server import scripted_program, tool
 from cli.terminal import PseudoTerminal
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -131,7 +131,9 @@ def test_a_server_at_an_address_is_listed_in_the_same_way() -> None:
 
 
 def test_a_command_line_after_two_dashes_is_the_target(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand(tools_list=tool(properties={"path": {"type": "string"}})))
+    written(
+        tmp_path, hand=scripted_program(tools_list=tool(properties={"path": {"type": "string"}}))
+    )
     python = COMMAND[0]
     assert said(tmp_path, "ls", "--", python, "hand.py") == "tools\n  look  [path]\n"
     # Options of the command line are its own.
@@ -140,12 +142,12 @@ def test_a_command_line_after_two_dashes_is_the_target(tmp_path: Path) -> None:
 
 def test_a_list_that_a_server_does_not_know_is_empty(tmp_path: Path) -> None:
     one = {"resources": [{"uri": "a://b", "name": "b"}]}
-    written(tmp_path, hand=by_hand(resources_list=one))
+    written(tmp_path, hand=scripted_program(resources_list=one))
     assert said(tmp_path, "ls", "hand.py") == "resources\n  a://b  b\n"
 
 
 def test_a_server_with_nothing_says_so(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand())
+    written(tmp_path, hand=scripted_program())
     assert said(tmp_path, "ls", "hand.py") == "the server lists nothing\n"
 
 
@@ -174,7 +176,7 @@ def test_a_client_of_another_revision_sees_less() -> None:
 
 def test_a_server_by_hand_is_shown_as_far_as_it_says_anything(tmp_path: Path) -> None:
     prompt = {"name": "ask", "title": "Ask", "arguments": [{"name": "who", "required": True}]}
-    text = by_hand(tools_list=tool(), prompts_list={"prompts": [prompt]})
+    text = scripted_program(tools_list=tool(), prompts_list={"prompts": [prompt]})
     written(tmp_path, hand=text)
     assert said(tmp_path, "inspect", "hand.py") == (
         "by hand 2, By hand\n"
@@ -209,7 +211,7 @@ def test_nothing_that_a_server_wrote_acts_on_a_terminal(tmp_path: Path) -> None:
 
 
 def test_headings_stand_out_at_a_terminal_and_nowhere_else(tmp_path: Path) -> None:
-    written(tmp_path, hand=by_hand(tools_list=tool()))
+    written(tmp_path, hand=scripted_program(tools_list=tool()))
     with PseudoTerminal(tmp_path, "ls", "hand.py") as terminal:
         assert terminal.end() == (0, "\x1b[1mtools\x1b[0m\n  look\n")
     with PseudoTerminal(tmp_path, "ls", "hand.py", NO_COLOR="1") as terminal:
@@ -229,7 +231,7 @@ def test_whoever_reads_no_more_is_no_error(tmp_path: Path) -> None:
     """As `colonnade ls server.py --json | head -1` does."""
     reading, writing = os.pipe()
     os.close(reading)
-    written(tmp_path, hand=by_hand(tools_list=tool()))
+    written(tmp_path, hand=scripted_program(tools_list=tool()))
     try:
         done = subprocess.run(
             [*COMMAND, "ls", "hand.py"],
@@ -272,7 +274,7 @@ def test_config_explain_ends_quietly_where_its_output_is_closed(tmp_path: Path) 
 def test_output_that_cannot_be_written_is_one_sentence(
     tmp_path: Path, arguments: list[str]
 ) -> None:
-    written(tmp_path, hand=by_hand(tools_list=tool()))
+    written(tmp_path, hand=scripted_program(tools_list=tool()))
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*COMMAND, *arguments],

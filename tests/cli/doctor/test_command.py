@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cli.process import WEATHER
-from cli.scripted_server import by_hand, tool
+from cli.scripted_server import scripted_program, tool
 from colonnade.cli.doctor.check import Check, ServerReport
 from colonnade.cli.doctor.command import INSTALLING, command_check, meaning
 from colonnade.cli.doctor.report import run_doctor
@@ -231,7 +231,7 @@ async def test_a_process_that_prints_to_standard_output_and_is_no_server(folder:
 async def test_a_server_that_prints_between_its_messages_works_and_is_warned_of(
     folder: Path,
 ) -> None:
-    server = by_hand(tools_list=tool(description="Look."))
+    server = scripted_program(tools_list=tool(description="Look."))
     server = server.replace("for line in sys.stdin:", "print('ready')\nfor line in sys.stdin:")
     (folder / "hand.py").write_text(server)
     report = await looked_at("hand.py")
@@ -304,7 +304,7 @@ async def test_a_server_that_is_well(folder: Path) -> None:
 
 @live_for(TEST_S)
 async def test_a_revision_that_it_does_not_speak(folder: Path) -> None:
-    (folder / "hand.py").write_text(by_hand())
+    (folder / "hand.py").write_text(scripted_program())
     name, words, fix, code = failure(await looked_at("hand.py", revision="2026-07-28"))
     assert (name, code) == ("revision", 5)
     assert "it has no server/discover, so it does not support 2026-07-28" in words
@@ -320,7 +320,7 @@ async def test_an_older_revision_is_spoken_where_that_is_wanted(folder: Path) ->
 
 @live_for(TEST_S)
 async def test_a_list_that_it_cannot_give(folder: Path) -> None:
-    (folder / "hand.py").write_text(by_hand(tools_list="rubbish"))
+    (folder / "hand.py").write_text(scripted_program(tools_list="rubbish"))
     assert failure(await looked_at("hand.py")) == (
         "lists",
         "server 'hand': ListToolsResult, at the top: missing required field `tools`; add it",
@@ -332,7 +332,9 @@ async def test_a_list_that_it_cannot_give(folder: Path) -> None:
 @live_for(TEST_S)
 async def test_a_schema_that_no_client_can_use(folder: Path) -> None:
     listed = tool(properties={"a": {"type": "strnig"}})
-    (folder / "hand.py").write_text(by_hand(tools_list=listed, prompts_list={"prompts": []}))
+    (folder / "hand.py").write_text(
+        scripted_program(tools_list=listed, prompts_list={"prompts": []})
+    )
     report = await looked_at("hand.py")
     assert failure(report) == (
         "schema",
@@ -345,7 +347,7 @@ async def test_a_schema_that_no_client_can_use(folder: Path) -> None:
 
 @live_for(TEST_S)
 async def test_names_that_models_refuse_are_a_warning(folder: Path) -> None:
-    (folder / "hand.py").write_text(by_hand(tools_list=tool("look around!")))
+    (folder / "hand.py").write_text(scripted_program(tools_list=tool("look around!")))
     report = await looked_at("hand.py")
     schema = row(report, "schema")
     assert (schema.state, schema.message) == (

@@ -5,7 +5,7 @@ is in the file `pid`; the file `silent` says that it is.
 Rules: nothing of Colonnade is imported in it, so that a command runs it as Python does.
 """
 
-BY_HAND = r"""
+PROGRAM = r"""
 import json, os, sys
 
 SCRIPT = "scripted"
@@ -43,10 +43,10 @@ for line in sys.stdin:
 """
 
 
-def by_hand(**answers: object) -> str:
+def scripted_program(**answers: object) -> str:
     """The text of such a server; `tools_list=…` is what it answers to tools/list."""
     script = {name.replace("_", "/"): answer for name, answer in answers.items()}
-    return BY_HAND.replace('"scripted"', repr(script))
+    return PROGRAM.replace('"scripted"', repr(script))
 
 
 def tool(name: str = "look", **schema: object) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """Children as channels: what works, and what becomes of each that misbehaves.
 
-Rules: real processes; each test ends with nothing left of them (see `child_stage`), and in both
+Rules: real processes; each test ends with nothing left of them (see `child_processes`), and in both
 kinds of loop.
 """
 

@@ -372,19 +372,19 @@ async def test_a_fork_of_this_process_keeps_no_child_waiting_for_the_end_of_its_
 PARENT = """
 import asyncio, os, sys
 sys.path[:0] = {paths!r}
-from transport.child_processes import Stage, zoo
+from transport.child_processes import ChildConversation, misbehaving_server
 from colonnade.transport.process.child import start_child
 
 async def main():
-    child = await start_child(zoo({mode!r}))
-    stage = Stage(child, [])
-    said = await stage.call()
+    child = await start_child(misbehaving_server({mode!r}))
+    conversation = ChildConversation(child, [])
+    said = await conversation.call()
     if {forks!r}:
         if os.fork() == 0:
             os.close(1)
             while True:
                 os.read(0, 1) or os._exit(0)
-    print(child.pid, stage.word.decode(), said, flush=True)
+    print(child.pid, conversation.mark.decode(), said, flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())
