@@ -403,15 +403,19 @@ async def test_an_issuer_is_asked_about_a_token_that_only_it_can_read() -> None:
 @live
 async def test_a_token_that_an_issuer_is_asked_about_may_name_it_with_one_slash_more() -> None:
     """D42: in the token, if that can be read, and in what the issuer says of it."""
-    async with protected(trust=introspected) as stage:
-        with_slash = {"iss": f"{stage.issuer.url}/"}
-        readable = stage.pen.sign(stage.claims() | with_slash)
-        stage.issuer.told[readable] = {"active": True, **stage.claims()}
-        stage.issuer.told["opaque"] = {"active": True, **stage.claims(), **with_slash}
+    async with protected(trust=introspected) as setup:
+        with_slash = {"iss": f"{setup.issuer.url}/"}
+        readable = setup.signing_key.sign(setup.claims() | with_slash)
+        setup.issuer.introspection_results[readable] = {"active": True, **setup.claims()}
+        setup.issuer.introspection_results["opaque"] = {
+            "active": True,
+            **setup.claims(),
+            **with_slash,
+        }
         for token in (readable, "opaque"):
-            answer = await stage.caller(token).modern("tools/call", {"name": "whoami"})
+            answer = await setup.caller(token).modern("tools/call", {"name": "whoami"})
             assert answer.status == 200
-            assert answer.text == f"{stage.issuer.url}#ann"
+            assert answer.text == f"{setup.issuer.url}#ann"
 
 
 SAID: dict[str, dict[str, Any]] = {

@@ -361,7 +361,7 @@ async def test_names_that_models_refuse_are_a_warning(folder: Path) -> None:
 @live_for(TEST_S)
 async def test_an_array_without_items_which_some_clients_refuse_is_a_warning(folder: Path) -> None:
     listed = tool(properties={"days": {"type": "array"}})
-    (folder / "hand.py").write_text(by_hand(tools_list=listed))
+    (folder / "hand.py").write_text(scripted_program(tools_list=listed))
     schema = row(await looked_at("hand.py"), "schema")
     assert (schema.state, schema.message) == (
         "warning",
