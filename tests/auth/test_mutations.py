@@ -130,6 +130,13 @@ CUTS: dict[str, Cut] = {
         TOKENS,
         "each_issuer",
     ),
+    "RS-03 static tokens of one principal": Cut(
+        "auth/server/verifier.py",
+        "if isinstance(value, tuple | list) else ()",
+        "",
+        DOOR,
+        "static_tokens_of_another_shape",
+    ),
     "RS-03 a subject that cannot be used": Cut(
         "auth/server/verifier.py",
         '("sub", "#") if "sub" in claims else',
