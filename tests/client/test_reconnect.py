@@ -113,7 +113,7 @@ async def test_what_may_have_had_an_effect_is_not_called_again(revision: Revisio
 
     transport.replies = {"tools/call": drop}
     async with connected_client(transport) as client:
-        words = r"server 'door': an unknown option.*; whether it had an effect is unknown$"
+        words = r"server 'scripted': an unknown option.*; whether it had an effect is unknown$"
         with pytest.raises(ConnectionLost, match=words):
             await client.call_tool("pay")
         assert len(transport.servers) == 1

@@ -75,7 +75,7 @@ async def test_a_ping_that_is_not_answered_in_time_is_a_lost_connection_and_is_l
                 assert client.conversation.link.phase is Phase.CLOSED
             (line,) = log.lines
             assert line.startswith(
-                "WARNING server 'door' did not respond to a ping: no answer to ping"
+                "WARNING server 'scripted' did not respond to a ping: no answer to ping"
             )
             transport.replies = {"tools/list": lambda params: {"tools": []}}
             assert await client.list_tools() == []
