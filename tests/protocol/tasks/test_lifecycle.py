@@ -19,6 +19,7 @@ from colonnade.protocol.tasks.lifecycle import (
     InputReceived,
     InputRefused,
     InputRequested,
+    InputWithdrawn,
     LeaseReleased,
     LeaseRenewed,
     LeaseTaken,
@@ -63,6 +64,7 @@ EVENTS: tuple[TaskEvent, ...] = (
     InputRequested(1, "b", name_form("b")),
     responses("a"),
     InputRefused("a", ERROR),
+    InputWithdrawn(1, frozenset({"a"})),
     EffectRecorded(1, "x", raw(1)),
     ProgressReported(1, 1),
     TaskCompleted(1),
@@ -305,6 +307,21 @@ def test_the_same_input_request_is_not_sent_again_after_a_restart() -> None:
     again = apply(answered, InputRequested(1, "a", name_form("a")), NOW)
     assert again.outcome is Outcome.UNCHANGED
     assert again.record.status == "working"
+
+
+def test_an_input_request_that_is_withdrawn_may_be_sent_again_under_its_key() -> None:
+    record = waiting("a", "b")
+    gone = applied(record, InputWithdrawn(1, frozenset({"a", "unknown"})))
+    assert gone.notify
+    assert (gone.record.status, list(gone.record.pending)) == ("input_required", ["b"])
+    assert apply(gone.record, responses("a"), NOW).outcome is Outcome.UNCHANGED
+    assert after(gone.record, InputWithdrawn(1, frozenset({"b"}))).status == "working"
+    nothing = apply(gone.record, InputWithdrawn(1, frozenset({"a"})), NOW)
+    assert nothing.outcome is Outcome.UNCHANGED
+    with pytest.raises(LocalProtocolError, match="'a' has meant another"):
+        apply(gone.record, InputRequested(1, "a", name_form("another")), NOW)
+    again = after(gone.record, InputRequested(1, "a", name_form("a")))
+    assert again.pending.keys() == {"a", "b"}
 
 
 @pytest.mark.spec("R1182")

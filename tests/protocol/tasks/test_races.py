@@ -20,6 +20,7 @@ from colonnade.protocol.tasks.lifecycle import (
     EffectRecorded,
     InputRefused,
     InputRequested,
+    InputWithdrawn,
     LeaseReleased,
     LeaseRenewed,
     LeaseTaken,
@@ -91,6 +92,11 @@ PROCESSES = {
     "park": process(
         lambda lease: InputRequested(lease, "c", name_form("c")),
         lambda lease: LeaseReleased(lease, parked=True),
+        now=NOW + 59,
+    ),
+    "withdraw": process(
+        lambda lease: InputWithdrawn(lease, frozenset({"a", "b"})),
+        lambda lease: InputRequested(lease, "a", name_form("a")),
         now=NOW + 59,
     ),
     "take over": process(
@@ -229,6 +235,7 @@ EVENTS = st.one_of(
     st.builds(lambda keys: responses(*keys), st.sets(KEYS)),
     st.builds(lambda key: responses(key, value=raw({"action": "?"})), KEYS),
     st.builds(InputRefused, KEYS, st.just(ERROR)),
+    st.builds(InputWithdrawn, LEASES, st.frozensets(KEYS)),
     st.builds(EffectRecorded, LEASES, KEYS, st.sampled_from([raw(1), raw(2)])),
     st.builds(ProgressReported, LEASES, st.floats(0, 10)),
     st.builds(TaskCompleted, LEASES, st.booleans()),

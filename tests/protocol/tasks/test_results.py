@@ -32,8 +32,10 @@ from colonnade.protocol.tasks.results import (
     list_tasks_result,
     refused_cancellation,
     related,
+    related_input_requests,
     task,
     task_payload,
+    task_progress,
     task_status,
     timestamp,
 )
@@ -263,6 +265,37 @@ def test_params_and_results_name_their_task_whatever_they_named_before() -> None
     told = t.ProgressNotificationParams(progress_token=1, progress=2)
     assert related(told, "x").meta == {key: {"taskId": "x"}}
     assert told.meta is None
+
+
+@pytest.mark.spec("R0533", "R0549")
+def test_an_input_request_of_a_task_names_the_task() -> None:
+    record = STATES["input_required"]
+    requests = related_input_requests(record)
+    assert requests.keys() == record.pending.keys()
+    for key, request in requests.items():
+        assert request.params.meta == {
+            "io.modelcontextprotocol/related-task": {"taskId": record.id}
+        }
+        assert request.digest() == record.digests[key]
+    without = replace(record, pending={"r": t.ListRootsRequest()})
+    assert related_input_requests(without)["r"].params.meta
+
+
+@pytest.mark.parametrize("token", ["t-1", 0])
+def test_progress_of_a_task_has_the_token_of_the_call_and_ends_with_it(token: str | int) -> None:
+    event = ProgressReported(1, 2, 5, "chapter 2")
+    record = after(running(NOVEMBER_2025, progress_token=token), event)
+    params = task_progress(record, event)
+    assert params is not None
+    assert json.loads(CORE.params(params)) == {
+        "progressToken": token,
+        "progress": 2,
+        "total": 5,
+        "message": "chapter 2",
+        "_meta": {"io.modelcontextprotocol/related-task": {"taskId": record.id}},
+    }
+    assert task_progress(after(record, TaskCompleted(1)), event) is None
+    assert task_progress(running(), event) is None
 
 
 @pytest.mark.parametrize("state", ["completed", "with isError", "failed", "cancelled"])

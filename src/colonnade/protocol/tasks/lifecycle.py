@@ -73,6 +73,13 @@ class InputRefused(Struct, frozen=True):
     error: TaskError
 
 
+class InputWithdrawn(Struct, frozen=True):
+    """The handler no longer waits for these: it gave up waiting, or does not ask any more."""
+
+    lease: int
+    keys: frozenset[str]
+
+
 class EffectRecorded(Struct, frozen=True):
     """The handler did something once; `value` is its JSON result."""
 
@@ -125,6 +132,7 @@ WorkEvent: TypeAlias = (
     | InputRequested
     | InputReceived
     | InputRefused
+    | InputWithdrawn
     | EffectRecorded
     | ProgressReported
 )
@@ -135,8 +143,8 @@ TaskEvent: TypeAlias = WorkEvent | EndEvent
 # ---------------------------------------------------------------- the table
 
 
-# R0527, R0528: for each status, the events that change a task and the status after them. The last
-# response leads from `input_required` to `working`; one before the last leaves it (R0535, R1188).
+# R0527, R0528: for each status, the events that change a task and the status after them. As long as
+# other input requests are pending, a response does not lead out of `input_required` (R0535, R1188).
 TRANSITIONS: Final[Mapping[t.TaskStatus, Mapping[type[Struct], t.TaskStatus]]] = {
     "working": {
         LeaseTaken: "working",
@@ -157,6 +165,7 @@ TRANSITIONS: Final[Mapping[t.TaskStatus, Mapping[type[Struct], t.TaskStatus]]] =
         InputRequested: "input_required",
         InputReceived: "working",
         InputRefused: "working",
+        InputWithdrawn: "working",
         EffectRecorded: "input_required",
         ProgressReported: "input_required",
         TaskCompleted: "completed",
@@ -203,12 +212,14 @@ def apply(record: TaskRecord, event: TaskEvent, now: float) -> Transition:
     taken then (D52). Raises `LocalProtocolError` for too many input requests, or a key that has
     meant another one.
     """
-    status = TRANSITIONS[record.status].get(type(event))
-    if status is None:
-        return Transition(record, Outcome.ENDED if record.ended else Outcome.UNCHANGED)
+    if record.ended:
+        return Transition(record, Outcome.ENDED)
     number: int | None = getattr(event, "lease", None)
     if number is not None and (record.lease_until is None or number != record.lease_number):
         return Transition(record, Outcome.STALE_LEASE)
+    status = TRANSITIONS[record.status].get(type(event))
+    if status is None:
+        return Transition(record, Outcome.UNCHANGED)
     if isinstance(event, EndEvent):
         return _apply_end(record, event, status, now)
     return _apply_change(record, event, status, now)
@@ -230,6 +241,8 @@ def _apply_change(
             return _receive_input(record, event, status, now)
         case InputRefused():
             return _refuse_input(record, event, status, now)
+        case InputWithdrawn():
+            return _answer(record, status, now, event.keys & record.pending.keys())
         case EffectRecorded():
             return _record_effect(record, event)
         case _:
@@ -295,13 +308,13 @@ def _request_input(
 ) -> Transition:
     digest = event.request.digest()
     known = record.digests.get(event.key)
-    if known == digest:  # after a restart: it is pending still, or has its response
-        return Transition(record, Outcome.UNCHANGED)
-    if known is not None:  # R1182
+    if known is not None and known != digest:  # R1182
         raise LocalProtocolError(f"the key {event.key!r} has meant another input request")
+    if event.key in record.pending or event.key in record.responses or event.key in record.refusals:
+        return Transition(record, Outcome.UNCHANGED)  # sent already, before a restart
     if len(record.pending) >= MAX_INPUT_REQUESTS:
         raise LocalProtocolError(f"more than {MAX_INPUT_REQUESTS} pending input requests")
-    if len(record.digests) >= MAX_TASK_INPUT_REQUESTS:
+    if known is None and len(record.digests) >= MAX_TASK_INPUT_REQUESTS:
         raise LocalProtocolError(f"more than {MAX_TASK_INPUT_REQUESTS} input requests in one task")
     return _visible(
         record,

@@ -18,7 +18,9 @@ from msgspec.structs import replace
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
+from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.revision import Revision
+from colonnade.protocol.tasks.lifecycle import ProgressReported
 from colonnade.protocol.tasks.record import TaskRecord, encode_cursor
 
 
@@ -88,6 +90,30 @@ def related(message: M, task_id: str) -> M:
     (R0548, R0567)."""
     meta: dict[str, Any] = message.meta or {}
     return replace(message, meta=meta | {t.RELATED_TASK_KEY: {"taskId": task_id}})
+
+
+def related_input_requests(record: TaskRecord) -> dict[str, InputRequest]:
+    """The pending input requests as requests of their own, which name their task (R0533)."""
+    return {
+        key: InputRequest(related(asked.params or t.ListRootsRequestParams(), record.id))
+        for key, asked in record.pending.items()
+    }
+
+
+def task_progress(
+    record: TaskRecord, event: ProgressReported
+) -> "t.ProgressNotificationParams | None":
+    """The progress notification for an event that was applied; None without a token, and at the
+    end (R0499, R0500)."""
+    if record.progress_token is None or record.ended:
+        return None
+    params = t.ProgressNotificationParams(
+        progress_token=record.progress_token,
+        progress=event.progress,
+        total=event.total,
+        message=event.message,
+    )
+    return related(params, record.id)
 
 
 def task_payload(record: TaskRecord, result: "t.CallToolResult | None") -> "t.CallToolResult":
