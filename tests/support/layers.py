@@ -42,7 +42,7 @@ PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
     frozenset({"negotiation"}),
     frozenset({"http", "input_requests"}),
     frozenset({"exchange", "input_rounds"}),
-    frozenset({"link", "subscriptions"}),
+    frozenset({"link", "subscriptions", "tasks"}),
 )
 
 # One library, one home: a module, or a folder with everything in it. msgspec is everywhere.

@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 from colonnade.errors import ConnectionLost, LocalProtocolError
-from colonnade.ports import ConnectionEvents, Service
+from colonnade.ports import Caller, ConnectionEvents, Service
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
@@ -242,8 +242,9 @@ def serve_end(
     `principal` is the client's name, `scopes` are its scopes, None if they are not checked. With
     `debug`, the client is sent the exception of a handler that failed.
     """
+    caller = Caller(principal)
     link = DuplexLink(
-        Side.SERVER, service.identity, service.accepts, principal, lambda: service.identity
+        Side.SERVER, service.identity, service.accepts, caller.principal, lambda: service.identity
     )
     link.scopes = frozenset(scopes) if scopes is not None else None
 

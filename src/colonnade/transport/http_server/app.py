@@ -33,7 +33,7 @@ from colonnade.errors import (
     LocalProtocolError,
     LoginRequired,
 )
-from colonnade.ports import Caller, Guard, Service, Verify
+from colonnade.ports import SERVER_PRINCIPAL, Caller, Guard, Service, Verify
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
 from colonnade.protocol.http import rules
@@ -409,9 +409,10 @@ class HttpApp:
         except Exception as error:
             raise _unverified("verifier", error) from None
         name = caller.principal if isinstance(caller, Caller) else caller
-        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(name, str) or name == SERVER_PRINCIPAL:  # pyright: ignore[reportUnnecessaryIsInstance]
             # A lookup returns None for an unknown token, which must not authenticate anything.
-            log.error("the verifier returned %s, and not a name", type(name).__name__)
+            words = "the verifier returned %s, and not the name of a caller"
+            log.error(words, type(name).__name__)
             raise LoginRequired("authentication required")
         return caller if isinstance(caller, Caller) else Caller(name)
 
