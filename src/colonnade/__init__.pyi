@@ -15,6 +15,8 @@ from colonnade.errors import ChannelError as ChannelError
 from colonnade.errors import ColonnadeError as ColonnadeError
 from colonnade.errors import ConnectionLost as ConnectionLost
 from colonnade.errors import Declined as Declined
+from colonnade.errors import Fault as Fault
+from colonnade.errors import FaultKind as FaultKind
 from colonnade.errors import InvalidArgument as InvalidArgument
 from colonnade.errors import InvalidArgumentType as InvalidArgumentType
 from colonnade.errors import LocalProtocolError as LocalProtocolError
@@ -43,6 +45,7 @@ from colonnade.server.context.ask import Sample as Sample
 from colonnade.server.context.ask import Sampled as Sampled
 from colonnade.server.context.blocking import BlockingContext as BlockingContext
 from colonnade.server.context.context import Context as Context
+from colonnade.server.extensions import Extension as Extension
 from colonnade.server.handlers.content import Audio as Audio
 from colonnade.server.handlers.content import File as File
 from colonnade.server.handlers.content import Image as Image

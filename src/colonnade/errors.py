@@ -152,6 +152,7 @@ class FaultKind(FastEnum):
     RESOURCE_MISSING: "ClassVar[FaultKind]"
     HEADER_MISMATCH: "ClassVar[FaultKind]"
     CAPABILITY_MISSING: "ClassVar[FaultKind]"
+    EXTENSION_MISSING: "ClassVar[FaultKind]"
     VERSION_UNSUPPORTED: "ClassVar[FaultKind]"
     URL_ELICITATION_REQUIRED: "ClassVar[FaultKind]"
     USER_REJECTED: "ClassVar[FaultKind]"

@@ -16,7 +16,7 @@ from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.jsonrpc import Batch, Request, RequestId
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
-from colonnade.protocol.negotiation import Identity, Peer
+from colonnade.protocol.negotiation import Callers, Identity, Peer
 from colonnade.protocol.revision import Revision, Revisions
 from colonnade.protocol.types import NotificationParams, ProtocolType, RequestParams
 
@@ -88,6 +88,11 @@ class RequestContext(Protocol):
     @property
     def peer(self) -> Peer:
         """The client: its revision, its implementation info and its capabilities."""
+        ...
+
+    @property
+    def callers(self) -> Callers:
+        """The callers of the connection: one, authenticated ones, or anonymous ones."""
         ...
 
     @property

@@ -41,6 +41,7 @@ from colonnade.protocol.link.link import TIMEOUT_S
 
 if TYPE_CHECKING:
     from colonnade.auth.client.login import Auth
+    from colonnade.client.extensions import OnExtensionNotification
 
 __all__ = ["Changes", "SyncClient", "SyncCompleter", "connect"]
 
@@ -222,6 +223,7 @@ def connect(
     server_name: str | None = None,
     sample_tools: bool = False,
     sample_context: bool = False,
+    extensions: Mapping[str, Mapping[str, Any]] | None = None,
     ping_s: float | None = PING_S,
     max_list_bytes: int = MAX_LIST_BYTES,
     max_list_items: int = MAX_LIST_ITEMS,
@@ -252,6 +254,7 @@ def connect(
             server_name=server_name,
             sample_tools=sample_tools,
             sample_context=sample_context,
+            extensions=extensions,
             ping_s=ping_s,
             max_list_bytes=max_list_bytes,
             max_list_items=max_list_items,
@@ -466,6 +469,58 @@ class SyncClient:
             argument, prompt=prompt, template=template, context=context
         )
         return SyncCompleter(completer, self._wait)
+
+    @overload
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        extension: str,
+        returns: type[T],
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> T: ...
+    @overload
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        extension: str,
+        returns: None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]: ...
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        extension: str,
+        returns: Any = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Any:
+        """Send a request of an extension that both sides declared, and return its result."""
+        return self._wait(
+            self._client.request(
+                method,
+                params,
+                extension=extension,
+                returns=returns,
+                timeout_s=timeout_s,
+                on_progress=self._thread.in_thread(on_progress),
+            )
+        )
+
+    def add_notification_handler(
+        self, method: str, handler: "OnExtensionNotification", *, extension: str
+    ) -> None:
+        """Call a function with the params of each notification of an extension; it may block."""
+        callback = self._thread.in_thread(handler)
+        assert callback is not None
+        self._client.add_notification_handler(method, callback, extension=extension)
 
     def ask(
         self,

@@ -38,7 +38,7 @@ PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
     frozenset({"elicitation", "jsonrpc", "methods"}),
     frozenset({"revision"}),
     frozenset({"codec"}),
-    frozenset({"negotiation_cache"}),
+    frozenset({"extensions", "negotiation_cache"}),
     frozenset({"negotiation"}),
     frozenset({"http", "input_requests"}),
     frozenset({"exchange", "input_rounds"}),

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 
+import msgspec
 from msgspec import UNSET, Raw
 
 from colonnade.client.cache import ListBudget
@@ -26,9 +27,17 @@ from colonnade.client.request import (
     OnLog,
     OnProgress,
     OriginalCaller,
+    client_extensions,
     ignore_progress,
 )
-from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped, show_crash
+from colonnade.client.results import (
+    Schemas,
+    ToolResult,
+    call_for_model,
+    decode_returns,
+    may_be_wrapped,
+    show_crash,
+)
 from colonnade.client.roots import RootInputs
 from colonnade.client.subscriptions import SUBSCRIBE, UNSUBSCRIBE, ChangeStream, ChangeSubscription
 from colonnade.client.tools import ListedTool
@@ -46,11 +55,14 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import convert_to
 from colonnade.protocol.codec.encode import encode_finite
 from colonnade.protocol.link.link import DISCOVER, PING, SET_LEVEL
-from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.negotiation import Peer, defined_in
 from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, OutputRoot
 from colonnade.protocol.types import CallToolRequestParams, CallToolResult
 from colonnade.providers import anthropic, openai
 from colonnade.providers.tool_calls import ModelToolCall
+
+if TYPE_CHECKING:
+    from colonnade.client.extensions import OnExtensionNotification
 
 # Debounce between two keystrokes.
 DEBOUNCE_S = 0.15
@@ -424,6 +436,66 @@ class Client(BaseClient):
 
         return Completer(ask)
 
+    # ------------------------------------------------------------ extensions
+
+    @overload
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        extension: str,
+        returns: type[T],
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> T: ...
+    @overload
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        extension: str,
+        returns: None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]: ...
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        extension: str,
+        returns: Any = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Any:
+        """Send a request of an extension that both sides declared, and return its result: a dict,
+        or an object of the type `returns`.
+
+        Raises `LocalProtocolError` if one side has not declared the extension; nothing is sent
+        then.
+        """
+        declared = self._extensions or client_extensions({})
+        sent = declared.params(method, params, extension, self.peer, self._server_label)
+        report = on_progress or self._on_progress or ignore_progress
+        result: Any = await self._ask(method, sent, t.Result, timeout_s, report)
+        raw = encode_finite(result.members)
+        if returns is None:
+            return cast("dict[str, Any]", msgspec.json.decode(raw))
+        return decode_returns(returns, raw, f"the result of {method} of {self._server_label}")
+
+    def add_notification_handler(
+        self, method: str, handler: "OnExtensionNotification", *, extension: str
+    ) -> None:
+        """Call a function with the params of each notification of an extension:
+        `client.add_notification_handler("search/found", show, extension="com.example/search")`.
+
+        A later handler of the same method replaces it.
+        """
+        declared = self._extensions or client_extensions({})
+        declared.add_handler(method, handler, extension)
+
     # ------------------------------------------------------------ forwarding requests
 
     async def ask(
@@ -462,7 +534,8 @@ class Client(BaseClient):
             return
         found = await self._ask(DISCOVER, t.RequestParams(), t.DiscoverResult, fresh=True)
         info = convert_to(t.ResultMeta, found.meta or {}).server_info
-        self._discovered = Peer(self.peer.revision, found.capabilities, info)
+        capabilities = defined_in(self.peer.revision, found.capabilities)
+        self._discovered = Peer(self.peer.revision, capabilities, info)
         self.instructions: str | None = found.instructions
 
     async def set_log_level(self, level: t.LoggingLevel) -> None:

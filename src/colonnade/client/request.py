@@ -7,9 +7,9 @@ took input requests is never cached. Errors name the server.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from threading import get_ident
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -47,9 +47,12 @@ from colonnade.protocol.input_requests import InputRequest, checked_input_reques
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.in_flight import MAX_PAUSED_S
 from colonnade.protocol.link.link import MAX_S, SET_LEVEL, TIMEOUT_S
-from colonnade.protocol.negotiation import Identity, Peer
+from colonnade.protocol.negotiation import Identity, Peer, defined_in
 from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, Revision, Revisions
 from colonnade.protocol.types import InputRequiredResult
+
+if TYPE_CHECKING:
+    from colonnade.client.extensions import ClientExtensions
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
@@ -171,6 +174,7 @@ class BaseClient:
         ping_s: float | None = None,
         max_list_bytes: int = MAX_LIST_BYTES,
         max_list_items: int = MAX_LIST_ITEMS,
+        extensions: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.timeout_s: float = timeout_s
         self._max_list_bytes = max_list_bytes
@@ -187,7 +191,11 @@ class BaseClient:
         self._discovered: Peer | None = None
         self._cache = Cache()
         self._change_streams = ChangeStreams(self._invalidate)
+        self._extensions = client_extensions(extensions) if extensions is not None else None
         identity = Identity(info, self._callbacks.capabilities)
+        if self._extensions is not None:
+            capabilities = self._extensions.declare(self._callbacks.capabilities)
+            identity = Identity(info, capabilities, extension_methods=self._extensions.methods)
         self._transport: ClientTransport = (
             ChannelTransport(transport) if callable(transport) else transport
         )
@@ -250,7 +258,8 @@ class BaseClient:
         self._discovered = None
         if isinstance(result, t.DiscoverResult):
             info = convert_to(t.ResultMeta, result.meta or {}).server_info
-            self._discovered = Peer(opening.revision, result.capabilities, info)
+            capabilities = defined_in(opening.revision, result.capabilities)
+            self._discovered = Peer(opening.revision, capabilities, info)
 
     async def _on_reconnect(self, conversation: Conversation, opening: Opening) -> None:
         """Restore the state of the session (log level, subscriptions) after a reconnect."""
@@ -443,7 +452,9 @@ class BaseClient:
         if budget is not None:
             budget.add_page(len(raw))
         peer = self._discovered or self.peer
-        row = peer.revision.methods[method]
+        row = peer.revision.methods.get(method)
+        if row is None:
+            return self._decode_extension(method, raw, peer)
         try:
             return decode_result(row, raw, peer)
         except Fault as fault:
@@ -457,6 +468,20 @@ class BaseClient:
         if len(wrong) > MAX_LOGGED_ITEMS:
             log.warning("%s: skipped %d items of %s", self._server_label, len(wrong), method)
         return self._decode(method, kept, None)
+
+    def _decode_extension(self, method: str, raw: Raw, peer: Peer) -> t.ProtocolType:
+        """The result of a method of an extension: one that the revision defines, or any other."""
+        from colonnade.client.extensions import decode_extension
+
+        declared = self._extensions.declared if self._extensions is not None else {}
+        ours = frozenset(declared)
+        row = peer.revision.method(method, ours)
+        try:
+            if row is not None:
+                return decode_result(row, raw, peer, ours)
+            return decode_extension(raw, method)
+        except Fault as fault:
+            raise self._with_server(fault) from None
 
     @property
     def _server_label(self) -> str:
@@ -534,6 +559,13 @@ class BaseClient:
                 self._cache.invalidate(STALE[LISTS[method]])
                 if LISTS[method] == "tools":
                     self._tools.clear()
+            elif self._extensions is not None and method in self._extensions.handlers:
+                from colonnade.client.extensions import decode_extension_notification
+
+                told = decode_extension_notification(notification.params)
+                handler = self._extensions.handlers[method]
+                self._callback_queue.call(handler, told, size=len(notification.params))
+                return
             self._change_streams.dispatch(notification)
         except Fault as fault:  # R0233: a notification gets no response
             log.debug("ignored %s: %s", method, fault.message)
@@ -554,6 +586,13 @@ class BaseClient:
             self._change_streams.on_session_lost()
         else:
             self._change_streams.end(ConnectionLost("the connection ended"))
+
+
+def client_extensions(declared: Mapping[str, Mapping[str, Any]]) -> "ClientExtensions":
+    """The extensions that a client declares. Raises `InvalidArgument`, `InvalidArgumentType`."""
+    from colonnade.client.extensions import ClientExtensions  # on use: few clients have any
+
+    return ClientExtensions(declared)
 
 
 def running_loop() -> asyncio.AbstractEventLoop:

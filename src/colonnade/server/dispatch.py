@@ -37,6 +37,7 @@ from colonnade.server.registry import PAGE_SIZE, Entry, Page, Registry, ServerRe
 
 if TYPE_CHECKING:
     from colonnade.server.context.context import Context
+    from colonnade.server.extensions import ExtensionEntry
     from colonnade.server.notifications import Listener
 
 # Pages of lists whose results are cached.
@@ -97,12 +98,29 @@ class Dispatch:
         for name, guard in (guards or {}).items():
             self._base_handlers[name] = stack(self._base_handlers[name], [guard])
         self._handlers = self._base_handlers
+        self._extension_entries: dict[str, ExtensionEntry] = {}
+        # Whether the function of an extension can send log messages.
+        self.extensions_log: bool = False
 
     def set_middleware(self, middleware: Sequence[Middleware]) -> None:
         """Wrap every handler in these middleware, the first outermost."""
         self._handlers = {
             name: stack(handler, middleware) for name, handler in self._base_handlers.items()
         }
+
+    def add_extension_method(
+        self, name: str, entry: "ExtensionEntry", middleware: Sequence[Middleware]
+    ) -> None:
+        """Add the handler of a method of an extension."""
+
+        def handle(request: RequestContext) -> Awaitable[t.ProtocolType]:
+            _check_scopes(entry, request)
+            return entry.run(request)
+
+        self._extension_entries[name] = entry
+        self.extensions_log |= entry.logs
+        self._base_handlers[name] = handle
+        self.set_middleware(middleware)
 
     # ------------------------------------------------------------ responses
 
@@ -158,7 +176,7 @@ class Dispatch:
     # ------------------------------------------------------------ lists
 
     async def _discover(self, request: RequestContext) -> t.ProtocolType:
-        return self._identity().discover_result(self._accepts)
+        return self._identity().for_callers(request.callers).discover_result(self._accepts)
 
     def _page(self, request: RequestContext, registry: Registry[E]) -> Page[E]:
         """A page of the entries that this caller may use; one with scopes is not public (R1029)."""
@@ -332,6 +350,8 @@ class Dispatch:
             elif method == "resources/subscribe":
                 uri = decode_as(t.SubscribeRequestParams, params).uri
                 found = self._registry.find_resource(uri)
+            else:
+                entry = self._extension_entries.get(method)
         except Fault:
             return frozenset()
         entry = found[0] if found is not None else entry

@@ -42,6 +42,7 @@ from colonnade.protocol.link.events import (
 )
 from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
 from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink
+from colonnade.protocol.negotiation import Callers
 from colonnade.protocol.revision import Revision
 from colonnade.protocol.types import NotificationParams, RequestParams
 
@@ -121,6 +122,11 @@ class DuplexRequestContext(NonHttpRequestFields, Struct, eq=False, gc=False):
     def debug(self) -> bool:
         """Whether the caller is sent the exception of a handler that failed."""
         return self.duplex.debug
+
+    @property
+    def callers(self) -> Callers:
+        """As the transport of the connection says."""
+        return self.duplex.link.identity.callers
 
     @property
     def session(self) -> "Duplex | None":

@@ -21,6 +21,7 @@ from colonnade.ports import Caller, ConnectionEvents, Service
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Callers, Identity
 from colonnade.transport.duplex import ClientDuplex, Duplex
 
 # The queued messages of an end. Both ends read in every iteration of the loop, so only a handler
@@ -243,9 +244,11 @@ def serve_end(
     `debug`, the client is sent the exception of a handler that failed.
     """
     caller = Caller(principal)
-    link = DuplexLink(
-        Side.SERVER, service.identity, service.accepts, caller.principal, lambda: service.identity
-    )
+
+    def identity() -> Identity:
+        return service.identity.for_callers(Callers.SINGLE)
+
+    link = DuplexLink(Side.SERVER, identity(), service.accepts, caller.principal, identity)
     link.scopes = frozenset(scopes) if scopes is not None else None
 
     def on_notification(event: NotificationReceived) -> None:

@@ -7,7 +7,7 @@ Rules: no logic of its own. In a thread whose call is over the next method raise
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
@@ -185,6 +185,10 @@ class BlockingContext(ContextMarker):
     def emergency(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("emergency", data, logger)
+
+    def notify(self, method: str, params: Mapping[str, Any], *, extension: str) -> None:
+        """Send a notification of an extension, if the caller declared the extension."""
+        self.wait(lambda: self._context.notify(method, params, extension=extension))
 
     def read(self, uri: str) -> t.ReadResourceResult:
         """Read one of this server's resources, as this caller. Raises `ToolError` if not found."""

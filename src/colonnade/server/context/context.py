@@ -311,6 +311,19 @@ class Context(ContextMarker):
         """Log at this level."""
         await self.log("emergency", data, logger)
 
+    async def notify(self, method: str, params: Mapping[str, Any], *, extension: str) -> None:
+        """Send a notification of an extension that belongs to this request, if the caller declared
+        the extension: `await ctx.notify("search/found", {"hits": 3}, extension=search.id)`.
+
+        Above a rate limit some are dropped.
+        """
+        from colonnade.protocol.extensions import notification_params  # on use: few servers do
+
+        told = notification_params(method, params)
+        frame = self._request.exchange.notify_extension(extension, method, told)
+        if frame is not None and self._may_send("notifications"):
+            await self._send(frame)
+
     def _may_send(self, what: str) -> bool:
         """Whether the rate limit allows one more notification (R0085, R0157)."""
         if self._rate_limit is None:

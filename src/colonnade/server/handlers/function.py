@@ -125,7 +125,9 @@ class Bound:
         *,
         inline: bool = False,
         schema: Schema | None = None,
+        closed: bool = True,
     ) -> None:
+        """With `closed=False` undeclared arguments are ignored."""
         self.function = function
         self.name = name
         self.environment = environment
@@ -142,7 +144,7 @@ class Bound:
             function,
             hidden=lambda one, annotation: one in hidden_names or self._is_hidden(one, annotation),
             name=name,
-            closed=schema is None,
+            closed=closed and schema is None,
         )
         self._validator = _compile_input_schema(schema, name) if schema is not None else None
         hidden = [one for one in self.signature.hidden.values() if one.name != self._var_keyword]

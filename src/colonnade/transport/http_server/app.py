@@ -57,7 +57,7 @@ from colonnade.protocol.http.sse import encode_event
 from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.jsonrpc import Batch, Frame, Request, decode, encode_error
 from colonnade.protocol.link.link import PING
-from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, PeerDetector
+from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Callers, Identity, Peer, PeerDetector
 from colonnade.protocol.revision import HttpBinding, Revision, error_code
 from colonnade.protocol.types import CallToolRequestParams
 from colonnade.transport.http_server.authentication import (
@@ -195,9 +195,13 @@ class HttpApp:
         # The peers of the handshake revisions without a session, by their version header.
         self._stateless_peers = peers_without_session(service.accepts) if stateless else {}
         self._set_gates(policy or HostPolicy.for_mount())
+        # For methods of extensions: without and with authentication.
+        self._identities: tuple[Callable[[], Identity], ...] = (
+            lambda: service.identity.for_callers(Callers.ANONYMOUS),
+            lambda: service.identity.for_callers(Callers.AUTHENTICATED),
+        )
         self._identity: Identity | None = None
         self._logs = False
-        self._extensions: frozenset[str] = frozenset()
         self._encoders: dict[Revision, Encoder] = {}
         self._routes = routes
         self._access_log = access_log
@@ -467,7 +471,8 @@ class HttpApp:
                 self._guard.check(frame, request.scopes or frozenset(), request.root)
             if self._stateless_peers and frame.method != HANDSHAKE_METHOD:  # nothing of it is kept
                 known = self._stateless_peers.get(headers.get(b"mcp-protocol-version"))
-            admission = rules.admit(frame, headers, self._peer_detector, known, self._extensions)
+            identity = self._identities[request.principal != ""]
+            admission = rules.admit(frame, headers, self._peer_detector, known, identity)
             if admission is None:
                 await self._open(request, frame)
                 return
@@ -671,7 +676,6 @@ class HttpApp:
         """Start the service, once."""
         await self.service.start()
         identity = self.service.identity
-        self._extensions = frozenset(identity.capabilities.extensions or ())
         self._logs = identity.logs
         self._identity = identity
         self.draining = False
