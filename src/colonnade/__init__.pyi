@@ -8,6 +8,7 @@ from colonnade.auth.server.verifier import Introspection as Introspection
 from colonnade.auth.server.verifier import StaticTokens as StaticTokens
 from colonnade.client.client import Client as Client
 from colonnade.client.connect import connect as connect
+from colonnade.client.tasks import ClientTask as ClientTask
 from colonnade.errors import AuthError as AuthError
 from colonnade.errors import CannotConnect as CannotConnect
 from colonnade.errors import CannotFetch as CannotFetch
@@ -26,6 +27,7 @@ from colonnade.errors import Refused as Refused
 from colonnade.errors import RemoteError as RemoteError
 from colonnade.errors import RemoteProtocolError as RemoteProtocolError
 from colonnade.errors import ScopeRequired as ScopeRequired
+from colonnade.errors import TaskEnded as TaskEnded
 from colonnade.errors import TimedOut as TimedOut
 from colonnade.errors import ToolError as ToolError
 from colonnade.host.agent.openai_model import OpenAICompatible as OpenAICompatible

@@ -16,6 +16,7 @@
     ├─ AuthError
     │  ├─ LoginRequired
     │  └─ ScopeRequired
+    ├─ TaskEnded              a task ended without a result: cancelled, expired, or unknown
     ├─ Refused                rejected by policy or by the user
     └─ ToolError              raise it in a handler: the model reads the message
        └─ Declined              the user declined or cancelled an elicitation
@@ -24,7 +25,7 @@ Rules: no imports from the rest of the package. Error codes are data, never clas
 to know of an error is a field; `str()` composes the message from the fields and is for people only.
 """
 
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 # End of the message for a request that was sent and got no response.
 EFFECT_UNKNOWN = "whether it had an effect is unknown"
@@ -303,6 +304,24 @@ class LoginRequired(AuthError):
 
 class ScopeRequired(AuthError):
     """The credentials are valid, but lack a scope."""
+
+
+class TaskEnded(ColonnadeError):
+    """A task ended without a result: it was cancelled, it did not end in time, or its server does
+    not know it any more, because it has expired there or belongs to another caller.
+
+    `reason` says which.
+    """
+
+    def __init__(
+        self,
+        *args: object,
+        reason: Literal["cancelled", "expired", "unknown"],
+        server: str | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(*args, server=server, hint=hint)
+        self.reason: Literal["cancelled", "expired", "unknown"] = reason
 
 
 class Refused(ColonnadeError):

@@ -272,6 +272,9 @@ OPERATIONS: dict[str, Operation] = {
     "call_tool asking a form": Operation(
         tool("ask_colour", str), "call_tool", exists=has_forms, result="red"
     ),
+    "start_task": Operation(
+        lambda scene: scene.client.start_task("add", {"a": 1, "b": 2}), "start_task"
+    ),
     "call_openai": Operation(lambda scene: scene.client.call_openai(OPENAI), "call_openai"),
     "call_anthropic": Operation(
         lambda scene: scene.client.call_anthropic(ANTHROPIC), "call_anthropic"

@@ -53,6 +53,7 @@ from colonnade.protocol.types import InputRequiredResult
 
 if TYPE_CHECKING:
     from colonnade.client.extensions import ClientExtensions
+    from colonnade.client.task_requests import TaskRequests
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
@@ -175,6 +176,7 @@ class BaseClient:
         max_list_bytes: int = MAX_LIST_BYTES,
         max_list_items: int = MAX_LIST_ITEMS,
         extensions: Mapping[str, Mapping[str, Any]] | None = None,
+        tasks: bool = True,
     ) -> None:
         self.timeout_s: float = timeout_s
         self._max_list_bytes = max_list_bytes
@@ -192,10 +194,16 @@ class BaseClient:
         self._cache = Cache()
         self._change_streams = ChangeStreams(self._invalidate)
         self._extensions = client_extensions(extensions) if extensions is not None else None
-        identity = Identity(info, self._callbacks.capabilities)
+        # The extensions that every request declares.
+        declared: dict[str, Any] = {t.TASKS_EXTENSION_ID: {}} if tasks else {}
+        capabilities, methods = self._callbacks.capabilities, {}
         if self._extensions is not None:
-            capabilities = self._extensions.declare(self._callbacks.capabilities)
-            identity = Identity(info, capabilities, extension_methods=self._extensions.methods)
+            declared |= self._extensions.declared
+            methods = self._extensions.methods
+        self._declared = frozenset(declared)
+        capabilities = replace(capabilities, extensions=declared or None)
+        identity = Identity(info, capabilities, extension_methods=methods)
+        self._task_requests: TaskRequests | None = None
         self._transport: ClientTransport = (
             ChannelTransport(transport) if callable(transport) else transport
         )
@@ -456,7 +464,7 @@ class BaseClient:
         if row is None:
             return self._decode_extension(method, raw, peer)
         try:
-            return decode_result(row, raw, peer)
+            return decode_result(row, raw, peer, self._declared)
         except Fault as fault:
             kept, wrong = raw, list[str]()
             if budget is not None and row.result is not None:
@@ -473,15 +481,28 @@ class BaseClient:
         """The result of a method of an extension: one that the revision defines, or any other."""
         from colonnade.client.extensions import decode_extension
 
-        declared = self._extensions.declared if self._extensions is not None else {}
-        ours = frozenset(declared)
-        row = peer.revision.method(method, ours)
+        row = peer.revision.method(method, self._declared)
         try:
             if row is not None:
-                return decode_result(row, raw, peer, ours)
+                return decode_result(row, raw, peer, self._declared)
             return decode_extension(raw, method)
         except Fault as fault:
             raise self._with_server(fault) from None
+
+    def _about_tasks(self) -> "TaskRequests":
+        """What sends the requests about tasks."""
+        from colonnade.client.task_requests import TaskRequests  # on use: most calls are no tasks
+
+        if self._task_requests is None:
+            self._task_requests = TaskRequests(
+                self._connection,
+                self._change_streams,
+                self._callbacks,
+                self._callback_queue,
+                lambda: self.peer,
+                lambda: self._server_label,
+            )
+        return self._task_requests
 
     @property
     def _server_label(self) -> str:
