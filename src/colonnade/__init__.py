@@ -65,6 +65,7 @@ _HOMES = {
     "ScopeRequired": "errors",
     "Server": "server.server",
     "StaticTokens": "auth.server.verifier",
+    "TaskOptions": "server.tasks.options",
     "TimedOut": "errors",
     "ToolError": "errors",
     "ToolReturn": "server.handlers.content",

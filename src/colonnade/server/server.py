@@ -26,7 +26,7 @@ from colonnade.server.dispatch import Dispatch, ListOptions
 from colonnade.server.handlers.function import Body, ErrorReporter, HandlerEnvironment
 from colonnade.server.handlers.threads import THREADS, Workers
 from colonnade.server.hints import attribute_error, check_options, with_hints
-from colonnade.server.registry import PAGE_SIZE, Registry, ServerRegistry
+from colonnade.server.registry import PAGE_SIZE, Registry, RunTool, ServerRegistry
 from colonnade.signatures.type_hints import signature_of
 
 if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
@@ -40,6 +40,9 @@ if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
     from colonnade.server.extensions import Extension, ExtensionMethod
     from colonnade.server.handlers.input_rounds import InputRoundsRunner, Keys
     from colonnade.server.options import AsgiOptions, HttpOptions, HttpRunOptions
+    from colonnade.server.tasks.options import TaskOptions
+    from colonnade.server.tasks.service import ServerTasks
+    from colonnade.server.tasks.tool import TaskTool
     from colonnade.transport.http_server.app import HttpApp
     from colonnade.transport.http_server.custom_routes import HttpRequest, Route
 
@@ -82,6 +85,7 @@ class Server(Decorators):
     `threads` is how many functions that are not `async` run at once; further calls wait.
     `auth` protects the server over HTTP; on stdio the caller is the parent process (R0188).
     `extensions` are those that the server declares: `Extension("com.example/search")`.
+    `tasks` are the limits of tools with `task=`: `TaskOptions(max_unfinished=20)`.
     """
 
     @with_hints
@@ -109,6 +113,7 @@ class Server(Decorators):
         threads: int = THREADS,
         auth: "Protection | None" = None,
         extensions: "Iterable[Extension]" = (),
+        tasks: "TaskOptions | None" = None,
         debug: bool = False,
     ) -> None:
         if not (isinstance(threads, int) and threads > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -185,6 +190,8 @@ class Server(Decorators):
         self._registry.observers.append(self._on_registry_change)
         for one in middleware:
             self.add_middleware(one)
+        self._task_options = tasks
+        self._tasks: ServerTasks | None = None
         self._extensions: dict[str, Extension] = {}
         self._extension_methods: dict[str, Method] = {}
         self._mounted_in: list[Server] = []
@@ -300,7 +307,26 @@ class Server(Decorators):
         extension.observers.append(on_change)
         self._registry.notify_observers()
         for outer in self._mounted_in:
-            outer._add_extension(extension, owner)
+            if extension.id != t.TASKS_EXTENSION_ID:  # each server has its own
+                outer._add_extension(extension, owner)
+
+    def _run_task_tool(self, tool: "TaskTool") -> RunTool:
+        if self._tasks is None:
+            from colonnade.server.tasks.options import TaskOptions
+            from colonnade.server.tasks.service import ServerTasks
+
+            self._tasks = ServerTasks(
+                self.info.name,
+                lambda: self.store,
+                lambda: self.clock(),
+                self._registry.tools,
+                self._task_options or TaskOptions(),
+            )
+            self._dispatch.set_tasks(self._tasks, self._middleware)
+            self.add_extension(self._tasks.extension())
+            if self._is_served:
+                self._tasks.start()
+        return self._tasks.handler(tool)
 
     def _check_extension_method(self, extension: "Extension", method: "ExtensionMethod") -> None:
         known = self._extension_methods.get(method.name)
@@ -391,7 +417,8 @@ class Server(Decorators):
                 f"{other!r} has a lifespan, which would not be entered, since {self!r} is already "
                 "running; mount it before serving"
             )
-        for extension in other.extensions:
+        inner = [one for one in other.extensions if one.id != t.TASKS_EXTENSION_ID]
+        for extension in inner:
             if extension.id in self._extensions:
                 raise InvalidArgument(
                     f"{self!r} and {other!r} both have the extension {extension.id}; give it to "
@@ -399,12 +426,12 @@ class Server(Decorators):
                 )
         from colonnade.server.registry import Mount
 
-        Mount(other._registry, self._registry, other._middleware, namespace)
+        Mount(other._registry, self._registry, other._middleware, namespace, self._run_task_tool)
         if other._keys.private:
             other._keys = self._keys  # clients see one server, so it has one key ring
         self._mounts.append(other)
         other._mounted_in.append(self)
-        for extension in other.extensions:
+        for extension in inner:
             self._add_extension(extension, other)
         if is_served:  # as `_enter_lifespan` does for servers mounted earlier
             other._start_count += 1
@@ -597,6 +624,8 @@ class Server(Decorators):
                     _call_lifespan(self._lifespan, self)
                 )
             self._registry.changes.start(loop)
+            if self._tasks is not None:
+                self._tasks.start()
         except BaseException as error:
             self._running = None
             running.set_exception(error)
@@ -607,8 +636,10 @@ class Server(Decorators):
         running.set_result(None)
 
     def drain(self) -> None:
-        """End open subscriptions with their result; calls continue."""
+        """End open subscriptions with their result; calls continue, tasks are given back."""
         self._dispatch.drain()
+        if self._tasks is not None:
+            self._tasks.drain()
 
     async def stop(self) -> None:
         """Exit the lifespan once every `start` has had its `stop`."""
@@ -616,6 +647,8 @@ class Server(Decorators):
         if self._start_count:
             return
         self._running = None
+        if self._tasks is not None:
+            await self._tasks.stop()
         self._registry.changes.stop()
         for guard in self._guards:
             await guard.close()
