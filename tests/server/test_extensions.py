@@ -82,7 +82,6 @@ async def uses(client: Client) -> None:
 # ---------------------------------------------------------------- both sides declared it
 
 
-@pytest.mark.spec("R0927", "R1139", "R1052")
 @live
 async def test_an_extension_is_used_in_memory(revision: Revision) -> None:
     async with in_memory(library(), revision.date, extensions=DECLARED) as client:
@@ -122,7 +121,6 @@ def test_an_extension_is_used_by_a_blocking_client() -> None:
 # ---------------------------------------------------------------- one side did not
 
 
-@pytest.mark.spec("R0927", "R0765")
 @live
 async def test_a_caller_that_did_not_declare_it_is_told_which_extension_is_missing(
     revision: Revision,
