@@ -9,6 +9,7 @@ from colonnade.errors import Fault, FaultKind
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ChangeNotifications, Revision
+from colonnade.testing import connect
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
 from server.talk import Client, Rejected, talk, words
 
@@ -410,16 +411,19 @@ def searched() -> Server:
 async def extension(revision: Revision) -> Verdict:
     first, _ = await introduced(searched(), revision)
     assert first["capabilities"]["extensions"] == {SEARCH: {"languages": ["en"]}}
-    async with talk(searched(), revision, can={"extensions": {SEARCH: {}}}) as client:
-        assert (await client.ask("search/query", {"words": "tea"}))["words"] == "tea"
+    async with connect(searched(), revision.date, extensions={SEARCH: {}}) as client:
+        found = await client.request("search/query", {"words": "tea"}, extension=SEARCH)
+    assert found == {"words": "tea"}
     return WORKS
 
 
 @COMPOSITION.feature("notification of an extension (`ctx.notify`)", WORKS)
 async def extension_notification(revision: Revision) -> Verdict:
-    async with talk(searched(), revision, can={"extensions": {SEARCH: {}}}) as client:
-        await client.ask("search/query", {"words": "tea"})
-        assert client.told("search/found") == [{"n": 1}]
+    heard: list[JSON] = []
+    async with connect(searched(), revision.date, extensions={SEARCH: {}}) as client:
+        client.add_notification_handler("search/found", heard.append, extension=SEARCH)
+        await client.request("search/query", {"words": "tea"}, extension=SEARCH)
+    assert heard == [{"n": 1}]
     return WORKS
 
 
