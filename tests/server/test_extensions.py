@@ -335,6 +335,10 @@ async def test_a_mounted_server_brings_its_extensions(revision: Revision) -> Non
     assert seen == [QUERY, "late/one"]
     with pytest.raises(InvalidArgument, match="both have the extension"):
         outer.mount(library())
+    outer.add_extension(Extension("com.example/own"))
+    with pytest.raises(InvalidArgument, match="has the extension com"):
+        inner.add_extension(Extension("com.example/own"))
+    assert [extension.id for extension in inner.extensions] == [SEARCH, late.id]
 
 
 # ---------------------------------------------------------------- what is declared

@@ -277,23 +277,14 @@ class Server(Decorators):
                 f"an extension is Extension('com.example/search'), not {extension!r}",
                 argument="extensions",
             )
-        if extension.id in self._extensions:
-            raise InvalidArgument(
-                f"{self!r} has the extension {extension.id} already", argument="extensions"
-            )
-        if len(self._extensions) >= MAX_EXTENSIONS:
-            raise InvalidArgument(
-                f"{self!r} has {MAX_EXTENSIONS} extensions, the most that can be declared",
-                argument="extensions",
-            )
+        for server in (self, *self._outer_servers()):  # before anything has changed
+            server._check_extension(extension, MAX_EXTENSIONS)
 
         def on_change(method: "ExtensionMethod | None") -> None:
             if method is not None:
                 self._add_extension_method(extension, method, owner)
             self._registry.notify_observers()
 
-        for method in extension.methods:
-            self._check_extension_method(extension, method)
         self._extensions[extension.id] = extension
         for method in extension.methods:
             self._add_extension_method(extension, method, owner)
@@ -301,6 +292,24 @@ class Server(Decorators):
         self._registry.notify_observers()
         for outer in self._mounted_in:
             outer._add_extension(extension, owner)
+
+    def _outer_servers(self) -> "list[Server]":
+        """The servers that this one is mounted in, directly or not."""
+        return [server for outer in self._mounted_in for server in (outer, *outer._outer_servers())]
+
+    def _check_extension(self, extension: "Extension", most: int) -> None:
+        """Refuse an extension that this server cannot have."""
+        if extension.id in self._extensions:
+            raise InvalidArgument(
+                f"{self!r} has the extension {extension.id} already", argument="extensions"
+            )
+        if len(self._extensions) >= most:
+            raise InvalidArgument(
+                f"{self!r} has {most} extensions, the most that can be declared",
+                argument="extensions",
+            )
+        for method in extension.methods:
+            self._check_extension_method(extension, method)
 
     def _check_extension_method(self, extension: "Extension", method: "ExtensionMethod") -> None:
         known = self._extension_methods.get(method.name)
@@ -392,11 +401,12 @@ class Server(Decorators):
                 "running; mount it before serving"
             )
         for extension in other.extensions:
-            if extension.id in self._extensions:
-                raise InvalidArgument(
-                    f"{self!r} and {other!r} both have the extension {extension.id}; give it to "
-                    "one of them"
-                )
+            for server in (self, *self._outer_servers()):
+                if extension.id in server._extensions:
+                    raise InvalidArgument(
+                        f"{server!r} and {other!r} both have the extension {extension.id}; give "
+                        "it to one of them"
+                    )
         from colonnade.server.registry import Mount
 
         Mount(other._registry, self._registry, other._middleware, namespace)
