@@ -284,31 +284,22 @@ class Server(Decorators):
                 f"an extension is Extension('com.example/search'), not {extension!r}",
                 argument="extensions",
             )
-        if extension.id in self._extensions:
-            raise InvalidArgument(
-                f"{self!r} has the extension {extension.id} already", argument="extensions"
-            )
-        if len(self._extensions) >= MAX_EXTENSIONS:
-            raise InvalidArgument(
-                f"{self!r} has {MAX_EXTENSIONS} extensions, the most that can be declared",
-                argument="extensions",
-            )
+        is_shared = extension.id != t.TASKS_EXTENSION_ID  # each server has tasks of its own
+        for server in (self, *(self._outer_servers() if is_shared else ())):
+            server._check_extension(extension, MAX_EXTENSIONS)  # before anything has changed
 
         def on_change(method: "ExtensionMethod | None") -> None:
             if method is not None:
                 self._add_extension_method(extension, method, owner)
             self._registry.notify_observers()
 
-        for method in extension.methods:
-            self._check_extension_method(extension, method)
         self._extensions[extension.id] = extension
         for method in extension.methods:
             self._add_extension_method(extension, method, owner)
         extension.observers.append(on_change)
         self._registry.notify_observers()
-        for outer in self._mounted_in:
-            if extension.id != t.TASKS_EXTENSION_ID:  # each server has its own
-                outer._add_extension(extension, owner)
+        for outer in self._mounted_in if is_shared else ():
+            outer._add_extension(extension, owner)
 
     def _run_task_tool(self, tool: "TaskTool") -> RunTool:
         if self._tasks is None:
@@ -327,6 +318,24 @@ class Server(Decorators):
             if self._is_served:
                 self._tasks.start()
         return self._tasks.handler(tool)
+
+    def _outer_servers(self) -> "list[Server]":
+        """The servers that this one is mounted in, directly or not."""
+        return [server for outer in self._mounted_in for server in (outer, *outer._outer_servers())]
+
+    def _check_extension(self, extension: "Extension", most: int) -> None:
+        """Refuse an extension that this server cannot have."""
+        if extension.id in self._extensions:
+            raise InvalidArgument(
+                f"{self!r} has the extension {extension.id} already", argument="extensions"
+            )
+        if len(self._extensions) >= most:
+            raise InvalidArgument(
+                f"{self!r} has {most} extensions, the most that can be declared",
+                argument="extensions",
+            )
+        for method in extension.methods:
+            self._check_extension_method(extension, method)
 
     def _check_extension_method(self, extension: "Extension", method: "ExtensionMethod") -> None:
         known = self._extension_methods.get(method.name)
@@ -419,11 +428,12 @@ class Server(Decorators):
             )
         inner = [one for one in other.extensions if one.id != t.TASKS_EXTENSION_ID]
         for extension in inner:
-            if extension.id in self._extensions:
-                raise InvalidArgument(
-                    f"{self!r} and {other!r} both have the extension {extension.id}; give it to "
-                    "one of them"
-                )
+            for server in (self, *self._outer_servers()):
+                if extension.id in server._extensions:
+                    raise InvalidArgument(
+                        f"{server!r} and {other!r} both have the extension {extension.id}; give "
+                        "it to one of them"
+                    )
         from colonnade.server.registry import Mount
 
         Mount(other._registry, self._registry, other._middleware, namespace, self._run_task_tool)
