@@ -85,6 +85,10 @@ class TaskCalls:
         self._options = options
         self._quota = TaskQuota(storage, options)
 
+    def start(self) -> None:
+        """Count the tasks of callers anew, in this event loop."""
+        self._quota = TaskQuota(self._storage, self._options)
+
     async def run(
         self, tool: TaskTool, request: RequestContext, params: t.CallToolRequestParams
     ) -> "tuple[t.ProtocolType, TaskRecord | None]":

@@ -11,6 +11,7 @@ long is unwound and takes no memory.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -223,17 +224,20 @@ class TaskRunner:
         self._due: dict[str, tuple[float, IndexedTask]] = {}
         self._keeper: asyncio.Task[None] | None = None
         self._next_listing = 0.0
+        self._wake = asyncio.Event()
         self._accepting = False
         storage.on_remote_change = self._on_remote_change
-        storage.on_missed_changes = self._due.clear
+        storage.on_missed_changes = self._on_missed_changes
 
     # ------------------------------------------------------------ start and stop
 
     def start(self) -> None:
         """Run tasks from now on, also those that other processes left behind."""
         self._accepting = True
+        self._wake = asyncio.Event()
         self._next_listing = 0.0
-        self._due.clear()
+        for left in (self._due, self._runs, self._workers):  # of an event loop that was closed
+            left.clear()
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     def drain(self) -> None:
@@ -440,7 +444,7 @@ class TaskRunner:
             return False
         self._due[record.id] = self._next_look(change.task.record)
         if not change.task.record.parked:
-            self.storage.announce(record.id)
+            self.storage.announce(record.id, runnable=True)
         return parked and not change.task.record.parked
 
     # ------------------------------------------------------------ leases
@@ -456,7 +460,10 @@ class TaskRunner:
                 log.warning("tasks: the store failed: %s", error)
             except Exception as error:  # the next round is tried all the same
                 log.error("tasks: the sweep failed", exc_info=error)
-            await asyncio.sleep(tick_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(tick_s):
+                    await self._wake.wait()
+            self._wake.clear()
 
     async def _renew(self) -> None:
         now = self.storage.clock()
@@ -485,10 +492,18 @@ class TaskRunner:
 
     # ------------------------------------------------------------ what others left behind
 
-    def _on_remote_change(self, id: str) -> None:
-        known = self._due.pop(id, None)
+    def _on_remote_change(self, id: str, runnable: bool) -> None:
+        known = self._due.get(id)
         if known is not None:
             self._due[id] = (0.0, known[1])
+        elif runnable and id not in self._runs:
+            self._next_listing = 0.0
+        if runnable:
+            self._wake.set()
+
+    def _on_missed_changes(self) -> None:
+        self._due.clear()
+        self._next_listing = 0.0
 
     async def _sweep(self) -> None:
         now = self.storage.clock()

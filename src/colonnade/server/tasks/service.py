@@ -3,6 +3,7 @@
 Rules: made for the first tool with `task=`; a server without one never loads this.
 """
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -66,16 +67,18 @@ class ServerTasks:
         self.methods: TaskMethods = TaskMethods(
             self._storage, self._runner, tools.get, self._followers.follow
         )
-        self._started = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     # ------------------------------------------------------------ start and stop
 
     def start(self) -> None:
         """Run tasks from now on."""
-        if not self._started:
-            self._started = True
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
             self._storage.listen()
             self._runner.start()
+            self._calls.start()
 
     def drain(self) -> None:
         """Give running tasks back, so that another process goes on with them."""
@@ -83,8 +86,8 @@ class ServerTasks:
 
     async def stop(self) -> None:
         """Give running tasks back, and wait until that is done."""
-        if self._started:
-            self._started = False
+        if self._loop is asyncio.get_running_loop():
+            self._loop = None
             await self._runner.stop()
             self._followers.close()
             await self._storage.stop()

@@ -143,8 +143,9 @@ class TaskStorage:
         self._store = store
         self.clock = clock
         self.changes: TaskChanges = TaskChanges()
-        # Called with the id of each task that another process has changed.
-        self.on_remote_change: Callable[[str], None] | None = None
+        # Called with the id of each task that another process has changed, and whether it may have
+        # to be run here.
+        self.on_remote_change: Callable[[str, bool], None] | None = None
         self.on_missed_changes: Callable[[], None] | None = None
         self._process = process
         # Servers with different names can share a store.
@@ -153,7 +154,7 @@ class TaskStorage:
         self._results = f"task-result/{own}/"
         self._index = f"task-index/{own}/"
         self._topic = f"task/{own}"
-        self._unpublished: dict[str, None] = {}
+        self._unpublished: dict[str, bool] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._publisher: asyncio.Task[None] | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -243,7 +244,7 @@ class TaskStorage:
                     self.announce(id)
                     if isinstance(actual, InputReceived | InputRefused):
                         # Before it is acknowledged: another process must know if this one dies.
-                        await self._publish(id)
+                        await self._publish(id, runnable=True)
                 return TaskChange(transition.outcome, StoredTask(after, data))
         raise Fault(FaultKind.INTERNAL, "the task changes too often; try again")
 
@@ -336,25 +337,25 @@ class TaskStorage:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    def announce(self, id: str) -> None:
-        """Notify this process at once, and others soon."""
+    def announce(self, id: str, *, runnable: bool = False) -> None:
+        """Notify this process at once, and others soon; `runnable` is whether one of them is to go
+        on with the task."""
         self.changes.notify(id)
-        self._unpublished[id] = None
+        self._unpublished[id] = self._unpublished.get(id, False) or runnable
         if self._publisher is None or self._publisher.done():
             self._publisher = asyncio.get_running_loop().create_task(self._publish_all())
 
     async def _publish_all(self) -> None:
         while self._unpublished:
-            id = next(iter(self._unpublished))
-            del self._unpublished[id]
+            id, runnable = next(iter(self._unpublished.items()))
             try:
-                await self._publish(id)
+                await self._publish(id, runnable=runnable)
             except ColonnadeError as error:  # others look at the task later, by themselves
                 log.warning("tasks: a change was not published: %s", error)
 
-    async def _publish(self, id: str) -> None:
+    async def _publish(self, id: str, *, runnable: bool) -> None:
         self._unpublished.pop(id, None)
-        message = f"{self._process} {id}".encode()
+        message = f"{self._process} {id} {'runnable' if runnable else ''}".encode()
         await self._store().publish(SERVER_PRINCIPAL, self._topic, message)
 
     def listen(self) -> None:
@@ -382,11 +383,12 @@ class TaskStorage:
             self.on_missed_changes()
 
     def _on_message(self, message: bytes) -> None:
-        process, _, id = message.decode(errors="replace").partition(" ")
+        process, _, rest = message.decode(errors="replace").partition(" ")
+        id, _, kind = rest.partition(" ")
         if process != self._process:
             self.changes.notify(id)
             if self.on_remote_change is not None:
-                self.on_remote_change(id)
+                self.on_remote_change(id, kind == "runnable")
 
     async def stop(self) -> None:
         """Publish what is left, and follow no more changes."""
