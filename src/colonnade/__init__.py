@@ -67,6 +67,7 @@ _HOMES = {
     "Server": "server.server",
     "StaticTokens": "auth.server.verifier",
     "TaskEnded": "errors",
+    "TaskOptions": "server.tasks.options",
     "TimedOut": "errors",
     "ToolError": "errors",
     "ToolReturn": "server.handlers.content",

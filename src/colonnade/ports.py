@@ -35,6 +35,40 @@ class Session(Protocol):
         """The URIs of the resources that this client has subscribed to."""
         ...
 
+    def post_notification(self, frame: bytes, subject: str, scopes: frozenset[str]) -> None:
+        """Send an encoded notification that belongs to no request, now or when the client reads.
+
+        While it waits, a later one of the same subject replaces it. `scopes` are those that the
+        reader needs.
+        """
+        ...
+
+
+class TaskJournal(Protocol):
+    """The durable state of a request that runs as a task: what its handler did and was told."""
+
+    @property
+    def effects(self) -> Mapping[str, Raw]:
+        """The results of `ctx.once` in earlier runs, by key."""
+        ...
+
+    async def record_effect(self, key: str, value: bytes) -> None:
+        """Keep the JSON result of a side effect; it is durable when this returns."""
+        ...
+
+    async def request_input(self, key: str, input_request: "InputRequest") -> Raw:
+        """Wait for the response to an input request, which an earlier run may have sent.
+
+        Raises `RemoteError` if the response is an error.
+        """
+        ...
+
+    async def report_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
+        """Show the progress to the client."""
+        ...
+
 
 class RequestContext(Protocol):
     """One request as handlers and middleware see it: its fields, its caller, and the connection
@@ -103,6 +137,11 @@ class RequestContext(Protocol):
     @property
     def debug(self) -> bool:
         """Whether the caller is sent the exception of a handler that failed."""
+        ...
+
+    @property
+    def task_journal(self) -> TaskJournal | None:
+        """The journal of the task that the request runs in; None outside of a task."""
         ...
 
     async def send(self, frame: bytes) -> None:

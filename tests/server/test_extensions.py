@@ -82,7 +82,6 @@ async def uses(client: Client) -> None:
 # ---------------------------------------------------------------- both sides declared it
 
 
-@pytest.mark.spec("R0927", "R1139", "R1052")
 @live
 async def test_an_extension_is_used_in_memory(revision: Revision) -> None:
     async with in_memory(library(), revision.date, extensions=DECLARED) as client:
@@ -122,7 +121,6 @@ def test_an_extension_is_used_by_a_blocking_client() -> None:
 # ---------------------------------------------------------------- one side did not
 
 
-@pytest.mark.spec("R0927", "R0765")
 @live
 async def test_a_caller_that_did_not_declare_it_is_told_which_extension_is_missing(
     revision: Revision,
@@ -337,6 +335,10 @@ async def test_a_mounted_server_brings_its_extensions(revision: Revision) -> Non
     assert seen == [QUERY, "late/one"]
     with pytest.raises(InvalidArgument, match="both have the extension"):
         outer.mount(library())
+    outer.add_extension(Extension("com.example/own"))
+    with pytest.raises(InvalidArgument, match="has the extension com"):
+        inner.add_extension(Extension("com.example/own"))
+    assert [extension.id for extension in inner.extensions] == [SEARCH, late.id]
 
 
 # ---------------------------------------------------------------- what is declared

@@ -294,6 +294,11 @@ class RequestFields:
         """Whether the caller is sent the exception of a handler that failed."""
         return False
 
+    @property
+    def task_journal(self) -> Any:
+        """The journal of the task that the request runs in; None outside of a task."""
+        return None
+
 
 class NonHttpRequestFields(RequestFields):
     """The fields of a request that did not arrive over HTTP: no headers, and no token."""

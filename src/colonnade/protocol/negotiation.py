@@ -410,7 +410,7 @@ def choose(supported: Iterable[str], accepts: Revisions) -> Revision:
 # ---------------------------------------------------------------- extensions
 
 
-C = TypeVar("C", t.ServerCapabilities, t.ClientCapabilities)
+C = TypeVar("C", bound=t.ServerCapabilities | t.ClientCapabilities)
 
 
 def defined_in(revision: Revision, capabilities: C) -> C:

@@ -196,7 +196,7 @@ _CODES = {
     FaultKind.CAPABILITY_MISSING: -32603,
     FaultKind.VERSION_UNSUPPORTED: -32022,
     FaultKind.URL_ELICITATION_REQUIRED: -32603,
-    # Extensions are not tied to a revision, and have one code for this in all of them (D48).
+    # Extensions are not tied to a revision, and have one code for this in all of them (D64).
     FaultKind.EXTENSION_MISSING: -32021,
 }
 

@@ -4,7 +4,7 @@ Rules: tables and error messages only.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from colonnade.ports import Verify
 from colonnade.protocol import types as t
@@ -33,6 +33,9 @@ class ToolOptions(TypedDict, total=False):
     output_schema: dict[str, Any]
     structured_only: bool
     single_use: bool
+    task: Literal[False, True, "required"]
+    keep_s: float
+    max_run_s: float
     meta: dict[str, Any]
 
 

@@ -26,7 +26,7 @@ from colonnade.server.dispatch import Dispatch, ListOptions
 from colonnade.server.handlers.function import Body, ErrorReporter, HandlerEnvironment
 from colonnade.server.handlers.threads import THREADS, Workers
 from colonnade.server.hints import attribute_error, check_options, with_hints
-from colonnade.server.registry import PAGE_SIZE, Registry, ServerRegistry
+from colonnade.server.registry import PAGE_SIZE, Registry, RunTool, ServerRegistry
 from colonnade.signatures.type_hints import signature_of
 
 if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
@@ -40,6 +40,9 @@ if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
     from colonnade.server.extensions import Extension, ExtensionMethod
     from colonnade.server.handlers.input_rounds import InputRoundsRunner, Keys
     from colonnade.server.options import AsgiOptions, HttpOptions, HttpRunOptions
+    from colonnade.server.tasks.options import TaskOptions
+    from colonnade.server.tasks.service import ServerTasks
+    from colonnade.server.tasks.tool import TaskTool
     from colonnade.transport.http_server.app import HttpApp
     from colonnade.transport.http_server.custom_routes import HttpRequest, Route
 
@@ -82,6 +85,7 @@ class Server(Decorators):
     `threads` is how many functions that are not `async` run at once; further calls wait.
     `auth` protects the server over HTTP; on stdio the caller is the parent process (R0188).
     `extensions` are those that the server declares: `Extension("com.example/search")`.
+    `tasks` are the limits of tools with `task=`: `TaskOptions(max_unfinished=20)`.
     """
 
     @with_hints
@@ -109,6 +113,7 @@ class Server(Decorators):
         threads: int = THREADS,
         auth: "Protection | None" = None,
         extensions: "Iterable[Extension]" = (),
+        tasks: "TaskOptions | None" = None,
         debug: bool = False,
     ) -> None:
         if not (isinstance(threads, int) and threads > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -185,6 +190,8 @@ class Server(Decorators):
         self._registry.observers.append(self._on_registry_change)
         for one in middleware:
             self.add_middleware(one)
+        self._task_options = tasks
+        self._tasks: ServerTasks | None = None
         self._extensions: dict[str, Extension] = {}
         self._extension_methods: dict[str, Method] = {}
         self._mounted_in: list[Server] = []
@@ -277,30 +284,58 @@ class Server(Decorators):
                 f"an extension is Extension('com.example/search'), not {extension!r}",
                 argument="extensions",
             )
-        if extension.id in self._extensions:
-            raise InvalidArgument(
-                f"{self!r} has the extension {extension.id} already", argument="extensions"
-            )
-        if len(self._extensions) >= MAX_EXTENSIONS:
-            raise InvalidArgument(
-                f"{self!r} has {MAX_EXTENSIONS} extensions, the most that can be declared",
-                argument="extensions",
-            )
+        is_shared = extension.id != t.TASKS_EXTENSION_ID  # each server has tasks of its own
+        for server in (self, *(self._outer_servers() if is_shared else ())):
+            server._check_extension(extension, MAX_EXTENSIONS)  # before anything has changed
 
         def on_change(method: "ExtensionMethod | None") -> None:
             if method is not None:
                 self._add_extension_method(extension, method, owner)
             self._registry.notify_observers()
 
-        for method in extension.methods:
-            self._check_extension_method(extension, method)
         self._extensions[extension.id] = extension
         for method in extension.methods:
             self._add_extension_method(extension, method, owner)
         extension.observers.append(on_change)
         self._registry.notify_observers()
-        for outer in self._mounted_in:
+        for outer in self._mounted_in if is_shared else ():
             outer._add_extension(extension, owner)
+
+    def _run_task_tool(self, tool: "TaskTool") -> RunTool:
+        if self._tasks is None:
+            from colonnade.server.tasks.options import TaskOptions
+            from colonnade.server.tasks.service import ServerTasks
+
+            self._tasks = ServerTasks(
+                self.info.name,
+                lambda: self.store,
+                lambda: self.clock(),
+                self._registry.tools,
+                self._task_options or TaskOptions(),
+            )
+            self._dispatch.set_tasks(self._tasks, self._middleware)
+            self.add_extension(self._tasks.extension())
+            if self._is_served:
+                self._tasks.start()
+        return self._tasks.handler(tool)
+
+    def _outer_servers(self) -> "list[Server]":
+        """The servers that this one is mounted in, directly or not."""
+        return [server for outer in self._mounted_in for server in (outer, *outer._outer_servers())]
+
+    def _check_extension(self, extension: "Extension", most: int) -> None:
+        """Refuse an extension that this server cannot have."""
+        if extension.id in self._extensions:
+            raise InvalidArgument(
+                f"{self!r} has the extension {extension.id} already", argument="extensions"
+            )
+        if len(self._extensions) >= most:
+            raise InvalidArgument(
+                f"{self!r} has {most} extensions, the most that can be declared",
+                argument="extensions",
+            )
+        for method in extension.methods:
+            self._check_extension_method(extension, method)
 
     def _check_extension_method(self, extension: "Extension", method: "ExtensionMethod") -> None:
         known = self._extension_methods.get(method.name)
@@ -391,20 +426,22 @@ class Server(Decorators):
                 f"{other!r} has a lifespan, which would not be entered, since {self!r} is already "
                 "running; mount it before serving"
             )
-        for extension in other.extensions:
-            if extension.id in self._extensions:
-                raise InvalidArgument(
-                    f"{self!r} and {other!r} both have the extension {extension.id}; give it to "
-                    "one of them"
-                )
+        inner = [one for one in other.extensions if one.id != t.TASKS_EXTENSION_ID]
+        for extension in inner:
+            for server in (self, *self._outer_servers()):
+                if extension.id in server._extensions:
+                    raise InvalidArgument(
+                        f"{server!r} and {other!r} both have the extension {extension.id}; give "
+                        "it to one of them"
+                    )
         from colonnade.server.registry import Mount
 
-        Mount(other._registry, self._registry, other._middleware, namespace)
+        Mount(other._registry, self._registry, other._middleware, namespace, self._run_task_tool)
         if other._keys.private:
             other._keys = self._keys  # clients see one server, so it has one key ring
         self._mounts.append(other)
         other._mounted_in.append(self)
-        for extension in other.extensions:
+        for extension in inner:
             self._add_extension(extension, other)
         if is_served:  # as `_enter_lifespan` does for servers mounted earlier
             other._start_count += 1
@@ -597,6 +634,8 @@ class Server(Decorators):
                     _call_lifespan(self._lifespan, self)
                 )
             self._registry.changes.start(loop)
+            if self._tasks is not None:
+                self._tasks.start()
         except BaseException as error:
             self._running = None
             running.set_exception(error)
@@ -607,8 +646,10 @@ class Server(Decorators):
         running.set_result(None)
 
     def drain(self) -> None:
-        """End open subscriptions with their result; calls continue."""
+        """End open subscriptions with their result; calls continue, tasks are given back."""
         self._dispatch.drain()
+        if self._tasks is not None:
+            self._tasks.drain()
 
     async def stop(self) -> None:
         """Exit the lifespan once every `start` has had its `stop`."""
@@ -616,6 +657,8 @@ class Server(Decorators):
         if self._start_count:
             return
         self._running = None
+        if self._tasks is not None:
+            await self._tasks.stop()
         self._registry.changes.stop()
         for guard in self._guards:
             await guard.close()

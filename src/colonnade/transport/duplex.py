@@ -395,6 +395,11 @@ class Duplex:
         if frame is not None:
             self.channel.write(frame)
 
+    def post_notification(self, frame: bytes, subject: str, scopes: frozenset[str]) -> None:
+        """Write an encoded notification, unless the peer does not read at all."""
+        if not self._input_ended:
+            self.channel.write(frame)
+
     def _set_timer(self) -> None:
         deadline = self.link.next_deadline
         if self._timer is not None:

@@ -288,4 +288,7 @@ class BlockingContext(ContextMarker):
         saved_result = self._context.saved_result(key)
         if saved_result is not None:
             return cast("T", msgspec.json.decode(saved_result))
-        return self._context.save_result(key, make())
+        value = make()
+        if self._context.current_request.task_journal is None:
+            return self._context.save_result(key, value)
+        return self.wait(lambda: self._context.keep_result(key, value))

@@ -241,6 +241,21 @@ class Bound:
             given = await resolver.inject(self.injections, is_async=self.is_async)
             return await self._run({**arguments, **given})
 
+    @property
+    def requests_inputs(self) -> bool:
+        """Whether it or one of its dependencies has parameters marked with input requests."""
+        return bool(self.environment.providers.inputs(self.injections))
+
+    async def request_inputs(self, arguments: dict[str, Any], context: "Context") -> None:
+        """Send the declared input requests, and keep nothing but their responses, in the rounds of
+        the context."""
+        from colonnade.server.handlers.dependencies import Resolver
+
+        own = self.environment
+        async with contextlib.AsyncExitStack() as stack:
+            resolver = Resolver(stack, context, own.providers, own.server_scope, own.workers)
+            await resolver.request_inputs(self.injections, {**self._defaults, **arguments})
+
     async def _run(self, arguments: Mapping[str, Any]) -> Any:
         if not self.inline:
             return await self.environment.workers.run(lambda: self.function(**arguments), self.name)
