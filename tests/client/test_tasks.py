@@ -118,12 +118,13 @@ async def test_a_task_in_place_of_a_list_is_an_invalid_response(clock: Clock) ->
             await client.list_tools()
 
 
+@pytest.mark.spec("R0513", "R0514", "R0542", "R1162", "R1165")
 @BOTH
 @on_clock
 async def test_polls_come_at_most_once_in_the_interval_of_the_server(
     clock: Clock, revision: Revision
 ) -> None:
-    """R0513, R0514, R1162, R1165: counted over ten minutes, with an interval that changes."""
+    """Counted over ten minutes, with an interval that changes."""
     server = TaskServer(revision, poll_ms=5000)
     async with server.client() as client:
         call = begin(client.call_tool("book"))
@@ -259,7 +260,7 @@ async def test_a_task_that_its_server_does_not_know_any_more_is_an_error_with_a_
 
 @on_clock
 async def test_a_task_is_not_waited_for_beyond_its_ttl(clock: Clock) -> None:
-    """R0542: the ttl of the server, and a minute for clocks that differ."""
+    """And a minute more, for clocks that differ."""
     server = TaskServer(JULY_2026, ttl_ms=600_000)
     server.task = _created_now(server, clock)  # type: ignore[method-assign]
     async with server.client() as client:
@@ -323,6 +324,7 @@ async def test_the_state_of_another_task_is_refused(clock: Clock) -> None:
 # ---------------------------------------------------------------- cancellation
 
 
+@pytest.mark.spec("R0497", "R1190")
 @BOTH
 @on_clock
 async def test_cancelling_a_call_cancels_its_task_and_nothing_else(
@@ -358,11 +360,12 @@ async def test_a_server_that_does_not_respond_to_a_cancellation_does_not_hold_up
         assert call.cancelled()
 
 
+@pytest.mark.spec("R0668")
 @on_clock
 async def test_a_call_that_is_cancelled_before_its_task_has_an_id_cancels_it_by_the_id(
     clock: Clock,
 ) -> None:
-    """R0668: 2025-11-25 has `tasks/cancel` for that, and no other way."""
+    """2025-11-25 has `tasks/cancel` for that, and no other way."""
     server = TaskServer(NOVEMBER_2025)
     async with server.client() as client:
         await client.list_tools()
@@ -382,12 +385,13 @@ async def test_a_call_that_is_cancelled_before_its_task_has_an_id_cancels_it_by_
 # ---------------------------------------------------------------- input requests
 
 
+@pytest.mark.spec("R0534", "R1177", "R1178", "R1180", "R1186")
 @BOTH
 @on_clock
 async def test_input_requests_of_a_task_go_through_the_callbacks_each_once(
     clock: Clock, revision: Revision
 ) -> None:
-    """R0534, R1177, R1178, R1180, R1186: the server repeats them in every poll."""
+    """The server repeats them in every poll."""
     server = TaskServer(revision)
     answers, shown = pages()
     async with server.client(answers) as client:
@@ -464,9 +468,10 @@ async def test_a_callback_that_fails_ends_the_call_and_cancels_its_task(clock: C
         assert len(server.sent(CANCEL)) == 1
 
 
+@pytest.mark.spec("R1217")
 @on_clock
 async def test_a_task_that_asks_what_this_client_did_not_declare_is_refused(clock: Clock) -> None:
-    """R1217: as any other input request."""
+    """As any other input request is."""
     server = TaskServer(JULY_2026)
     async with server.client() as client:
         call = begin(client.call_tool("book"))
@@ -572,12 +577,13 @@ async def test_several_waiters_share_the_polls(clock: Clock, revision: Revision)
         assert [(await one).text for one in waiting] == ["a book"] * 5
 
 
+@pytest.mark.spec("R1166")
 @BOTH
 @on_clock
 async def test_a_task_is_found_again_by_its_handle_in_another_client(
     clock: Clock, revision: Revision
 ) -> None:
-    """R1166: the handle is what a program keeps."""
+    """The handle is what a program keeps."""
     server = TaskServer(revision)
     async with server.client() as client:
         task = await client.start_task("book")
@@ -848,10 +854,10 @@ async def test_a_lost_subscription_is_replaced_by_polls(clock: Clock) -> None:
         assert (await call).text == "a book"
 
 
+@pytest.mark.spec("R0515", "R0519", "R0520", "R0554")
 @on_clock
 async def test_the_result_of_an_older_task_arrives_between_two_polls(clock: Clock) -> None:
-    """R0515, R0519, R0520, R0554: by the open `tasks/result`; status notifications are neither
-    needed nor enough."""
+    """By the open `tasks/result`; status notifications are neither needed nor enough."""
     server = TaskServer(NOVEMBER_2025, poll_ms=60_000)
     async with server.client() as client:
         call = begin(client.call_tool("book"))
@@ -885,11 +891,11 @@ async def test_an_open_request_that_is_lost_is_sent_again_after_the_next_poll(
         assert (await call).text == "a book"
 
 
+@pytest.mark.spec("R0586")
 @on_clock
 async def test_what_becomes_of_a_task_is_logged(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """R0586."""
     caplog.set_level("INFO", logger="colonnade.client")
     server = TaskServer(NOVEMBER_2025)
     async with server.client() as client:
@@ -906,9 +912,10 @@ async def test_what_becomes_of_a_task_is_logged(
     assert lines[-1] == "server 'press': task t-1 is cancelled"
 
 
+@pytest.mark.spec("R0564")
 @on_clock
 async def test_a_result_is_fetched_before_a_task_is_cancelled(clock: Clock) -> None:
-    """R0564: a task whose end is known keeps its result in the client, and is not cancelled."""
+    """A task whose end is known keeps its result in the client, and is not cancelled."""
     server = TaskServer(NOVEMBER_2025)
     async with server.client() as client:
         task = await client.start_task("book")
