@@ -24,7 +24,7 @@ from colonnade.protocol.http import rules as http
 from colonnade.protocol.http import security as gates
 from colonnade.protocol.http.param_headers import check_params, headers_for_call, param_headers
 from colonnade.protocol.jsonrpc import Batch, Request, decode, encode_error
-from colonnade.protocol.negotiation import Peer, PeerDetector
+from colonnade.protocol.negotiation import Identity, Peer, PeerDetector
 from colonnade.protocol.negotiation_cache import MAX_REMEMBERED
 from colonnade.protocol.revision import ALL, EVERY, NEWEST, Revision, error_code
 from fuzz.corpus import CLIENT_CAN, EVERY_MESSAGE, JSON, TOOL_SCHEMA, Seed
@@ -37,7 +37,10 @@ STATUSES: Final = frozenset({200, 202, 400, 401, 403, 404, 405, 406, 413, 415})
 PORT: Final = "8080"
 DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 TOOL: Final = param_headers(TOOL_SCHEMA)
-EXTENSIONS: Final = frozenset({t.TASKS_EXTENSION_ID})
+SERVER: Final = Identity(
+    t.Implementation(name="fuzzed", version="1"),
+    t.ServerCapabilities(extensions={t.TASKS_EXTENSION_ID: {}}),
+)
 CLIENT: Final = decode_as(t.ClientCapabilities, msgspec.json.encode(CLIENT_CAN))
 # What the session that a request names agreed on; none at all, and one that has ended.
 KNOWN: Final[dict[str, Peer | None]] = {
@@ -127,7 +130,7 @@ class Posts:
         if not isinstance(frame, Request):
             revision = http.session_revision(headers, EVERY, known and known.revision).revision
             return f"{http.accept_post(frame, revision)} {type(frame).__name__.lower()}"
-        admission = http.admit(frame, headers, self._recogniser, known, EXTENSIONS)
+        admission = http.admit(frame, headers, self._recogniser, known, lambda: SERVER)
         if admission is None:
             held(frame.method == "initialize", "another method opened a session")
             return "200 initialize"

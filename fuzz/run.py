@@ -19,6 +19,7 @@ from fuzz.links import Links
 from fuzz.posts import Posts
 from fuzz.streams import Streams
 from fuzz.target import Case, Finding, Target, attempt
+from fuzz.tasks import StoredTasks
 from fuzz.texts import Answers, Nouns, Schemas, Templates
 
 DEFAULT_COUNT: Final = 200_000
@@ -102,7 +103,7 @@ def _finds(target: Target, case: Case, words: str) -> Finding | None:
 def targets() -> list[tuple[Target, float]]:
     """Every target, and its share of the inputs."""
     return [
-        (Frames(), 0.35),
+        (Frames(), 0.33),
         (Links(), 0.34),
         (Streams(), 0.10),
         (Posts(), 0.15),
@@ -110,6 +111,7 @@ def targets() -> list[tuple[Target, float]]:
         (Answers(), 0.015),
         (Templates(), 0.015),
         (Schemas(), 0.015),
+        (StoredTasks(), 0.02),
     ]
 
 

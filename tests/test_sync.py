@@ -18,13 +18,15 @@ import pytest
 
 from client.misbehaving_http_server import SESSION, MisbehavingHttpServer, tool_result
 from client.shop import HERE, shop, site
+from client.task_server import TaskServer
 from colonnade import Client, Server, sync
 from colonnade.client.connect import connect as connect_in_loop
 from colonnade.client.subscriptions import Change
+from colonnade.client.tasks import ClientTask
 from colonnade.errors import CannotConnect, ConnectionLost, LocalProtocolError, TimedOut
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import NOVEMBER_2025, Revision
-from colonnade.sync import SyncClient, connect
+from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
+from colonnade.sync import SyncClient, SyncTask, connect
 from scripted_http_server import (
     AcceptedConnection,
     ReceivedRequest,
@@ -51,6 +53,46 @@ def test_every_name_of_the_client_is_here_with_the_same_parameters() -> None:
         ), name
     given = inspect.signature(connect).parameters.values()
     assert list(given) == list(inspect.signature(connect_in_loop).parameters.values())
+
+
+def test_every_name_of_a_task_is_here_with_the_same_parameters() -> None:
+    names = {name for name in vars(ClientTask) if not name.startswith("_")}
+    names -= {"outcome", "outcome_or_cancel"}  # of the protocol, for the client itself
+    assert names <= set(vars(SyncTask))
+    for name in names:
+        theirs, ours = inspect.getattr_static(ClientTask, name), vars(SyncTask)[name]
+        if not isinstance(theirs, property):
+            expected = list(inspect.signature(theirs).parameters.values())
+            assert list(inspect.signature(ours).parameters.values()) == expected, name
+
+
+def test_a_started_task_is_iterated_over_and_waited_for() -> None:
+    server = TaskServer(JULY_2026, poll_ms=100)
+    # Its reader runs in the loop of the client; the task ends with its first message.
+    said: list[str | None] = []
+    with connect(server_channel(server), on_progress=lambda *one: said.append(one[2])) as client:
+        task = client.start_task("book")
+        assert (task.tool, task.status, task.done) == ("book", "working", False)
+        assert (task.message, task.immediate_response) == (None, None)
+        assert repr(task) == "ClientTask('book', working)"
+        again = client.resume_task(task.handle or "")
+        assert again.refresh() == again.state
+        assert not again.respond()
+        server.message = "chapter 1"
+        server.end()
+        assert [state.status for state in task] == ["working", "completed"]
+        assert task.result(returns=str).data == "a book"
+        task.cancel()
+    assert said == ["chapter 1"]
+
+
+def server_channel(server: TaskServer) -> Any:
+    """A channel to a scripted server, which is opened in the loop of the client."""
+
+    def carry(link: Any, events: Any) -> Any:
+        return server.carry(link, events)
+
+    return carry
 
 
 def test_calls_wait_for_their_answers(revision: Revision) -> None:
@@ -349,4 +391,4 @@ def test_who_forgets_to_close_leaves_a_session_behind_a_name_all_the_same() -> N
 
 
 def test_the_module_offers_what_it_says() -> None:
-    assert set(sync.__all__) == {"Changes", "SyncClient", "SyncCompleter", "connect"}
+    assert set(sync.__all__) == {"Changes", "SyncClient", "SyncCompleter", "SyncTask", "connect"}

@@ -8,6 +8,7 @@ from colonnade.auth.server.verifier import Introspection as Introspection
 from colonnade.auth.server.verifier import StaticTokens as StaticTokens
 from colonnade.client.client import Client as Client
 from colonnade.client.connect import connect as connect
+from colonnade.client.tasks import ClientTask as ClientTask
 from colonnade.errors import AuthError as AuthError
 from colonnade.errors import CannotConnect as CannotConnect
 from colonnade.errors import CannotFetch as CannotFetch
@@ -15,6 +16,8 @@ from colonnade.errors import ChannelError as ChannelError
 from colonnade.errors import ColonnadeError as ColonnadeError
 from colonnade.errors import ConnectionLost as ConnectionLost
 from colonnade.errors import Declined as Declined
+from colonnade.errors import Fault as Fault
+from colonnade.errors import FaultKind as FaultKind
 from colonnade.errors import InvalidArgument as InvalidArgument
 from colonnade.errors import InvalidArgumentType as InvalidArgumentType
 from colonnade.errors import LocalProtocolError as LocalProtocolError
@@ -24,6 +27,7 @@ from colonnade.errors import Refused as Refused
 from colonnade.errors import RemoteError as RemoteError
 from colonnade.errors import RemoteProtocolError as RemoteProtocolError
 from colonnade.errors import ScopeRequired as ScopeRequired
+from colonnade.errors import TaskEnded as TaskEnded
 from colonnade.errors import TimedOut as TimedOut
 from colonnade.errors import ToolError as ToolError
 from colonnade.host.agent.openai_model import OpenAICompatible as OpenAICompatible
@@ -43,6 +47,7 @@ from colonnade.server.context.ask import Sample as Sample
 from colonnade.server.context.ask import Sampled as Sampled
 from colonnade.server.context.blocking import BlockingContext as BlockingContext
 from colonnade.server.context.context import Context as Context
+from colonnade.server.extensions import Extension as Extension
 from colonnade.server.handlers.content import Audio as Audio
 from colonnade.server.handlers.content import File as File
 from colonnade.server.handlers.content import Image as Image
@@ -51,6 +56,7 @@ from colonnade.server.handlers.content import Message as Message
 from colonnade.server.handlers.content import ToolReturn as ToolReturn
 from colonnade.server.handlers.dependencies import Depends as Depends
 from colonnade.server.server import Server as Server
+from colonnade.server.tasks.options import TaskOptions as TaskOptions
 from colonnade.transport.http_server.connection import RunLimits as RunLimits
 from colonnade.transport.http_server.custom_routes import HttpRequest as HttpRequest
 from colonnade.transport.http_server.custom_routes import HttpResponse as HttpResponse

@@ -16,6 +16,7 @@
     ├─ AuthError
     │  ├─ LoginRequired
     │  └─ ScopeRequired
+    ├─ TaskEnded              a task ended without a result: cancelled, expired, or unknown
     ├─ Refused                rejected by policy or by the user
     └─ ToolError              raise it in a handler: the model reads the message
        └─ Declined              the user declined or cancelled an elicitation
@@ -152,6 +153,7 @@ class FaultKind(FastEnum):
     RESOURCE_MISSING: "ClassVar[FaultKind]"
     HEADER_MISMATCH: "ClassVar[FaultKind]"
     CAPABILITY_MISSING: "ClassVar[FaultKind]"
+    EXTENSION_MISSING: "ClassVar[FaultKind]"
     VERSION_UNSUPPORTED: "ClassVar[FaultKind]"
     URL_ELICITATION_REQUIRED: "ClassVar[FaultKind]"
     USER_REJECTED: "ClassVar[FaultKind]"
@@ -302,6 +304,24 @@ class LoginRequired(AuthError):
 
 class ScopeRequired(AuthError):
     """The credentials are valid, but lack a scope."""
+
+
+class TaskEnded(ColonnadeError):
+    """A task ended without a result: it was cancelled, it did not end in time, or its server does
+    not know it any more, because it has expired there or belongs to another caller.
+
+    `reason` says which.
+    """
+
+    def __init__(
+        self,
+        *args: object,
+        reason: Literal["cancelled", "expired", "unknown"],
+        server: str | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(*args, server=server, hint=hint)
+        self.reason: Literal["cancelled", "expired", "unknown"] = reason
 
 
 class Refused(ColonnadeError):

@@ -1,6 +1,7 @@
 """The interfaces between the packages of Colonnade: protocols and type aliases.
 
-Rules: types only, no behaviour but `stack`. A new interface between packages is added here.
+Rules: types only, no behaviour but `stack` and the check of `Caller`. A new interface between
+packages is added here.
 """
 
 from asyncio import Future
@@ -14,16 +15,16 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
-from colonnade.errors import Fault
+from colonnade.errors import Fault, InvalidArgument
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.jsonrpc import Batch, Request, RequestId
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
-from colonnade.protocol.negotiation import Identity, Peer
+from colonnade.protocol.negotiation import Callers, Identity, Peer
 from colonnade.protocol.revision import Revision, Revisions
 from colonnade.protocol.types import NotificationParams, ProtocolType, RequestParams
 
@@ -40,6 +41,40 @@ class Session(Protocol):
     @property
     def subscriptions(self) -> set[str]:
         """The URIs of the resources that this client has subscribed to."""
+        ...
+
+    def post_notification(self, frame: bytes, subject: str, scopes: frozenset[str]) -> None:
+        """Send an encoded notification that belongs to no request, now or when the client reads.
+
+        While it waits, a later one of the same subject replaces it. `scopes` are those that the
+        reader needs.
+        """
+        ...
+
+
+class TaskJournal(Protocol):
+    """The durable state of a request that runs as a task: what its handler did and was told."""
+
+    @property
+    def effects(self) -> Mapping[str, Raw]:
+        """The results of `ctx.once` in earlier runs, by key."""
+        ...
+
+    async def record_effect(self, key: str, value: bytes) -> None:
+        """Keep the JSON result of a side effect; it is durable when this returns."""
+        ...
+
+    async def request_input(self, key: str, input_request: "InputRequest") -> Raw:
+        """Wait for the response to an input request, which an earlier run may have sent.
+
+        Raises `RemoteError` if the response is an error.
+        """
+        ...
+
+    async def report_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
+        """Show the progress to the client."""
         ...
 
 
@@ -98,6 +133,11 @@ class RequestContext(Protocol):
         ...
 
     @property
+    def callers(self) -> Callers:
+        """The callers of the connection: one, authenticated ones, or anonymous ones."""
+        ...
+
+    @property
     def session(self) -> Session | None:
         """The session; None in revisions where each request is independent."""
         ...
@@ -105,6 +145,11 @@ class RequestContext(Protocol):
     @property
     def debug(self) -> bool:
         """Whether the caller is sent the exception of a handler that failed."""
+        ...
+
+    @property
+    def task_journal(self) -> TaskJournal | None:
+        """The journal of the task that the request runs in; None outside of a task."""
         ...
 
     async def send(self, frame: bytes) -> None:
@@ -353,18 +398,28 @@ class Service(Protocol):
         ...
 
 
+# The principal of the server's own state in a store, such as an index of unfinished work of all
+# callers. No caller can have this name: `Caller` refuses it, and HTTP allows no such character in a
+# header that a verifier could take a name from.
+SERVER_PRINCIPAL: Final = "\x01server"
+
+
 class Caller(Struct, frozen=True):
     """The authenticated caller of a request: name, scopes, and the Unix time at which the
     credentials expire.
 
     `scopes` includes the scopes that the granted ones imply. `claims` are the other claims of the
-    verified token: `ctx.claims`.
+    verified token: `ctx.claims`. Raises `InvalidArgument` for the name `SERVER_PRINCIPAL`.
     """
 
     principal: str
     scopes: frozenset[str] = frozenset()
     expires_at: float | None = None
     claims: Mapping[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.principal == SERVER_PRINCIPAL:
+            raise InvalidArgument("no caller can have the name of the server's own principal")
 
     def __repr__(self) -> str:
         return f"Caller({self.principal!r}, scopes={sorted(self.scopes)})"
@@ -489,8 +544,9 @@ class Store(Protocol):
     """State that outlives a request, of one principal at a time.
 
     Names are strings, values are bytes. The state of one principal is not visible to another;
-    callers without a name are together the principal "". Entries, logs and topics have separate
-    names. A `ttl_s` is in seconds, None for no expiry.
+    callers without a name are together the principal "". `SERVER_PRINCIPAL` has what belongs to no
+    caller. Entries, logs and topics have separate names. A `ttl_s` is in seconds, None for no
+    expiry.
 
     Every method raises `Refused` for a name or a size beyond the limits of the store, and
     `ChannelError` if the store does not respond; whether a write took place is then unknown.
@@ -501,10 +557,48 @@ class Store(Protocol):
     async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None: ...
 
     async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
-        """Put a value if there is none; False if there is one. The base of all single-use state."""
+        """Put a value if there is none; False if there is one. The base of all single-use state.
+
+        The same as `swap` from None to the value.
+        """
         ...
 
     async def delete(self, principal: str, key: str) -> None: ...
+
+    async def swap(
+        self,
+        principal: str,
+        key: str,
+        before: bytes | None,
+        after: bytes | None,
+        ttl_s: float | None,
+    ) -> bool:
+        """Compare and swap: put `after` if the value is `before`; False, and no change, if not.
+
+        `before` is None for no value, or an expired one; `after` is None to delete. Atomic, in
+        every process. The entry expires `ttl_s` from now, also if `after` is equal to `before`.
+        """
+        ...
+
+    async def count(self, principal: str, key: str, by: int, ttl_s: float | None) -> int:
+        """Add to a counter, atomically in every process; its new value.
+
+        A counter is an entry with a number of at most 64 bits in decimal digits: `get` returns
+        them, `delete` sets it back. One that is absent or expired counts from 0, and expires
+        `ttl_s` after this call; a call that finds it does not change its expiry. Raises
+        `LocalProtocolError` if the entry is not a number.
+        """
+        ...
+
+    async def names(self, principal: str, prefix: str, after: str, limit: int) -> list[str]:
+        """The keys of entries that have this prefix and are greater than `after`, in the order of
+        their code points: at most `limit`, which is 1 to 1,000.
+
+        Start with `after=""`, and go on with the last key of each page until a page has less than
+        `limit`. A key that is there all the time is then in exactly one page, whatever is added and
+        removed meanwhile.
+        """
+        ...
 
     async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
         """Whether this is the first use of a mark of at most 64 bytes, in every process.

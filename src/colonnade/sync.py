@@ -42,8 +42,11 @@ from colonnade.protocol.link.link import TIMEOUT_S
 
 if TYPE_CHECKING:
     from colonnade.auth.client.login import Auth
+    from colonnade.client.extensions import OnExtensionNotification
+    from colonnade.client.tasks import ClientTask
+    from colonnade.protocol.tasks.client import TaskState
 
-__all__ = ["Changes", "SyncClient", "SyncCompleter", "connect"]
+__all__ = ["Changes", "SyncClient", "SyncCompleter", "SyncTask", "connect"]
 
 # Concurrent callbacks: there is one user, and notifications come in order.
 HANDLERS = 8
@@ -223,6 +226,8 @@ def connect(
     server_name: str | None = None,
     sample_tools: bool = False,
     sample_context: bool = False,
+    extensions: Mapping[str, Mapping[str, Any]] | None = None,
+    tasks: bool = True,
     ping_s: float | None = PING_S,
     max_list_bytes: int = MAX_LIST_BYTES,
     max_list_items: int = MAX_LIST_ITEMS,
@@ -253,6 +258,8 @@ def connect(
             server_name=server_name,
             sample_tools=sample_tools,
             sample_context=sample_context,
+            extensions=extensions,
+            tasks=tasks,
             ping_s=ping_s,
             max_list_bytes=max_list_bytes,
             max_list_items=max_list_items,
@@ -374,6 +381,34 @@ class SyncClient:
             )
         )
 
+    def start_task(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> "SyncTask":
+        """Call a tool and return as soon as it runs as a task."""
+        callback = self._thread.in_thread(on_progress)
+        task = self._client.start_task(name, arguments, timeout_s=timeout_s, on_progress=callback)
+        return SyncTask(self._wait(task), self._wait)
+
+    def resume_task(
+        self,
+        handle: str,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> "SyncTask":
+        """The task of a handle, which `task.handle` returned here or in another process."""
+        callback = self._thread.in_thread(on_progress)
+
+        async def resume() -> "ClientTask":  # a task belongs to the event loop
+            return self._client.resume_task(handle, timeout_s=timeout_s, on_progress=callback)
+
+        return SyncTask(self._wait(resume()), self._wait)
+
     def call_openai(
         self,
         tool_call: object,
@@ -468,6 +503,58 @@ class SyncClient:
         )
         return SyncCompleter(completer, self._wait)
 
+    @overload
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        extension: str,
+        returns: type[T],
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> T: ...
+    @overload
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        extension: str,
+        returns: None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]: ...
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        extension: str,
+        returns: Any = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Any:
+        """Send a request of an extension that both sides declared, and return its result."""
+        return self._wait(
+            self._client.request(
+                method,
+                params,
+                extension=extension,
+                returns=returns,
+                timeout_s=timeout_s,
+                on_progress=self._thread.in_thread(on_progress),
+            )
+        )
+
+    def add_notification_handler(
+        self, method: str, handler: "OnExtensionNotification", *, extension: str
+    ) -> None:
+        """Call a function with the params of each notification of an extension; it may block."""
+        callback = self._thread.in_thread(handler)
+        assert callback is not None
+        self._client.add_notification_handler(method, callback, extension=extension)
+
     def ask(
         self,
         method: str,
@@ -547,6 +634,81 @@ class SyncCompleter:
         return found
 
 
+class SyncTask:
+    """A task of a server: iterate over its states, or wait for its `result`. See
+    `colonnade.ClientTask`."""
+
+    def __init__(self, task: "ClientTask", wait: Wait) -> None:
+        self._task = task
+        self._wait = wait
+
+    def __repr__(self) -> str:
+        return repr(self._task)
+
+    def __iter__(self) -> "Generator[TaskState]":
+        """Its states, from the present one to the last."""
+        states = aiter(self._task)
+        while (state := self._wait(_next(states))) is not None:
+            yield state
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool."""
+        return self._task.tool
+
+    @property
+    def immediate_response(self) -> str | None:
+        """The text for a model until there is a result, if the server sent one."""
+        return self._task.immediate_response
+
+    @property
+    def handle(self) -> str | None:
+        """The task as one string, for `client.resume_task`; None without a task."""
+        return self._task.handle
+
+    @property
+    def state(self) -> "TaskState | None":
+        """The state as it was last received; None if it was not yet."""
+        return self._task.state
+
+    @property
+    def status(self) -> t.TaskStatus | None:
+        """The status as it was last received; None if it was not yet."""
+        return self._task.status
+
+    @property
+    def message(self) -> str | None:
+        """What the server says about the status."""
+        return self._task.message
+
+    @property
+    def done(self) -> bool:
+        """Whether the task has ended, as far as is known."""
+        return self._task.done
+
+    @overload
+    def result(self, *, returns: type[T]) -> ToolResult[T]: ...
+    @overload
+    def result(self, *, returns: Any = None) -> ToolResult[Any]: ...
+    def result(self, *, returns: Any = None) -> ToolResult[Any]:
+        """Wait for the result, which is that of `call_tool`."""
+        found: ToolResult[Any] = self._wait(self._task.result(returns=returns))
+        return found
+
+    def refresh(self) -> "TaskState | None":
+        """Ask for the present state once, and return it."""
+        state: TaskState | None = self._wait(self._task.refresh())
+        return state
+
+    def respond(self) -> bool:
+        """Respond to the input requests that the task waits for now; False if there are none."""
+        return bool(self._wait(self._task.respond()))
+
+    def cancel(self) -> None:
+        """Cancel the task."""
+        self._wait(self._task.cancel())
+
+
 class Changes:
     """Iterates over changes: `for change in changes`. Ends when the server ends it."""
 
@@ -564,5 +726,5 @@ class Changes:
         return change
 
 
-async def _next(changes: AsyncIterator[Change]) -> Change | None:
-    return await anext(changes, None)
+async def _next(items: AsyncIterator[T]) -> T | None:
+    return await anext(items, None)

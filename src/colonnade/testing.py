@@ -353,6 +353,7 @@ async def connect(
     on_log: OnLog | None = None,
     on_progress: OnProgress | None = None,
     timeout_s: float = TIMEOUT_S,
+    extensions: Mapping[str, Mapping[str, Any]] | None = None,
     principal: str = "",
     scopes: Iterable[str] | None = None,
     debug: bool = True,
@@ -360,7 +361,8 @@ async def connect(
 ) -> AsyncGenerator[MemoryClient]:
     """A client of this server, which is started unless it is running.
 
-    The client declares the capabilities that there are `answers` or callbacks for. Its requests
+    The client declares the capabilities that there are `answers` or callbacks for, and these
+    `extensions`. Its requests
     have this `principal` and these `scopes`. With `debug=False` exceptions are hidden as in
     production.
 
@@ -383,6 +385,7 @@ async def connect(
         timeout_s=timeout_s,
         on_log=on_log,
         on_progress=on_progress,
+        extensions=extensions,
     )
     client.record, client.asked = record, rehearsed.asked
     with clock or contextlib.nullcontext():

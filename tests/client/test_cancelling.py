@@ -279,6 +279,9 @@ OPERATIONS: dict[str, Operation] = {
     "call_tool asking a form": Operation(
         tool("ask_colour", str), "call_tool", exists=has_forms, result="red"
     ),
+    "start_task": Operation(
+        lambda setup: setup.client.start_task("add", {"a": 1, "b": 2}), "start_task"
+    ),
     "call_openai": Operation(lambda setup: setup.client.call_openai(OPENAI), "call_openai"),
     "call_anthropic": Operation(
         lambda setup: setup.client.call_anthropic(ANTHROPIC), "call_anthropic"

@@ -4,11 +4,12 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from colonnade import Context, Depends, Icon, Server
+from colonnade import Context, Depends, Extension, Icon, Server
 from colonnade.errors import Fault, FaultKind
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ChangeNotifications, Revision
+from colonnade.testing import connect
 from features.feature import JSON, WORKS, Group, Verdict, fallback, refusal, refused, tried
 from server.raw_client import Client, Rejected, raw_client, text_content
 
@@ -392,3 +393,45 @@ async def kept(revision: Revision) -> Verdict:
         return fallback("omitted")
     assert [(one["ttlMs"], one["cacheScope"]) for one in lists] == [(60_000, "public")] * 3
     return WORKS
+
+
+# ---------------------------------------------------------------- extensions
+
+SEARCH = "com.example/search"
+
+
+def searched() -> Server:
+    search = Extension(SEARCH, {"languages": ["en"]})
+
+    @search.method("search/query")
+    async def query(words: str, ctx: Context) -> dict[str, str]:
+        await ctx.notify("search/found", {"n": 1}, extension=SEARCH)
+        return {"words": words}
+
+    return Server("library", extensions=[search])
+
+
+@COMPOSITION.feature("extension with settings and methods (`Extension`)", WORKS)
+async def extension(revision: Revision) -> Verdict:
+    first, _ = await introduced(searched(), revision)
+    assert first["capabilities"]["extensions"] == {SEARCH: {"languages": ["en"]}}
+    async with connect(searched(), revision.date, extensions={SEARCH: {}}) as client:
+        found = await client.request("search/query", {"words": "tea"}, extension=SEARCH)
+    assert found == {"words": "tea"}
+    return WORKS
+
+
+@COMPOSITION.feature("notification of an extension (`ctx.notify`)", WORKS)
+async def extension_notification(revision: Revision) -> Verdict:
+    heard: list[JSON] = []
+    async with connect(searched(), revision.date, extensions={SEARCH: {}}) as client:
+        client.add_notification_handler("search/found", heard.append, extension=SEARCH)
+        await client.request("search/query", {"words": "tea"}, extension=SEARCH)
+    assert heard == [{"n": 1}]
+    return WORKS
+
+
+@COMPOSITION.feature("method of an extension that the client did not declare", refused(-32021))
+async def extension_undeclared(revision: Revision) -> Verdict:
+    async with talk(searched(), revision) as client:
+        return await refusal(client.ask("search/query", {"words": "tea"}), "com.example/search")

@@ -74,6 +74,7 @@ def test_a_request_is_read_by_fields_and_nothing_that_is_changed_in_them_stays(
     assert (fields.method, fields.tool, fields.principal) == ("tools/call", "n", "")
     assert fields.peer.revision is revision
     assert (dict(fields.claims), dict(fields.headers), fields.debug) == ({}, {}, False)
+    assert fields.task_journal is None
     fields.arguments["a"] = 2
     assert fields.arguments == {"a": 1}
     assert fields.params["name"] == "n"

@@ -548,3 +548,27 @@ def test_nothing_of_a_round_is_answered_twice() -> None:
     assert exchange.settle(text("late")) is None
     assert sent_messages(client.receive(demand, 0.0)) == []
     assert sends(client.receive(demand, 0.0)) == []
+
+
+# ---------------------------------------------------------------- a task that goes on
+
+
+@BY_RESULT
+def test_a_task_goes_on_with_the_responses_of_the_rounds_before_it(revision: Revision) -> None:
+    peer = Peer(revision, ABLE_CLIENT)
+    first = InputRounds(peer, CALL_TOOL)
+    assert first.answered == {}
+    _, response = first.ask(SEAT, "seat")
+    assert response is None
+    assert first.answered == {}
+    raw = Raw(b'{"action":"decline"}')
+    again = InputRounds(peer, CALL_TOOL, responses={"seat": raw})
+    for _ in range(2):  # found, and found again
+        again.ask(SEAT, "seat")
+        assert again.answered["seat"] == (SEAT, raw)
+
+
+def test_effects_of_earlier_runs_are_there_without_a_state(revision: Revision) -> None:
+    rounds = InputRounds(Peer(revision, ABLE_CLIENT), CALL_TOOL, saved={"paid": Raw(b"1")})
+    assert rounds.kept("paid") == Raw(b"1")
+    assert rounds.kept("other") is None

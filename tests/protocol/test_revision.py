@@ -114,6 +114,8 @@ TABLE: dict[str, tuple[Callable[[Revision], Any], Five]] = {
     # 2025-11-25 basic/utilities/tasks; extensions/tasks
     "tasks": (lambda r: r.tasks, (Tasks.NONE, Tasks.NONE, Tasks.NONE, Tasks.CORE, Tasks.EXTENSION)),
     "extensions": (lambda r: set(r.extensions), (set(), set(), set(), set(), {"io.modelcontextprotocol/tasks"})),
+    # SEP-2663 (Backward Compatibility)
+    "undefined_extensions": (lambda r: len(r.undefined_extensions), (1, 1, 1, 1, 0)),
     # 2026-07-28 basic (Result Responses, _meta), server/utilities/caching
     "typed_results": (lambda r: r.typed_results, (False, False, False, False, True)),
     # basic/transports
@@ -167,6 +169,7 @@ CODES: dict[FaultKind, Five] = {
     # 2026-07-28 basic (Error Codes); before, the nearest that JSON-RPC has
     FaultKind.HEADER_MISMATCH: (-32600, -32600, -32600, -32600, -32020),
     FaultKind.CAPABILITY_MISSING: (-32603, -32603, -32603, -32603, -32021),
+    FaultKind.EXTENSION_MISSING: (-32021, -32021, -32021, -32021, -32021),
     # D9: `initialize` to a server without it gets this number too
     FaultKind.VERSION_UNSUPPORTED: (-32022, -32022, -32022, -32022, -32022),
     # 2025-11-25 client/elicitation
@@ -294,6 +297,7 @@ def test_reserved_ranges_hold_what_the_specification_defines_and_nothing_else(
     assert {kind: code(kind, revision) for kind in reserved} == {
         FaultKind.HEADER_MISMATCH: -32020,
         FaultKind.CAPABILITY_MISSING: -32021,
+        FaultKind.EXTENSION_MISSING: -32021,
         FaultKind.VERSION_UNSUPPORTED: -32022,
     }
 

@@ -233,6 +233,17 @@ def test_a_notification_of_tasks_is_of_those_that_were_agreed_to() -> None:
     assert unable.notification("notifications/tasks", status("t1")) is None
 
 
+@pytest.mark.spec("R1216")
+def test_tasks_of_others_are_left_out_of_the_acknowledgement() -> None:
+    status = t.ExtTaskStatusNotificationParams(
+        task_id="t2", status="working", created_at="x", last_updated_at="y", ttl_ms=None
+    )
+    subscription = listening({"taskIds": ["t1", "t2"]}, can=TASKS)
+    subscription.keep_tasks(["t1"])
+    assert subscription.agreed.task_ids == ["t1"]
+    assert subscription.notification("notifications/tasks", status) is None
+
+
 def test_a_filter_that_cannot_be_read_is_a_fault() -> None:
     for params in ({}, {"notifications": []}, {"notifications": {"toolsListChanged": "yes"}}):
         listen = request(LISTENING, 1, "subscriptions/listen", params)

@@ -102,6 +102,11 @@ def test_a_lifetime_that_is_none_is_refused(stores: StoreFixture, ttl_s: float) 
         for write in (store.put, store.add, store.append):
             with pytest.raises(LocalProtocolError, match="ttl_s"):
                 await write("ada", "k", b"", ttl_s)
+        for after in (b"", None):
+            with pytest.raises(LocalProtocolError, match="ttl_s"):
+                await store.swap("ada", "k", None, after, ttl_s)
+        with pytest.raises(LocalProtocolError, match="ttl_s"):
+            await store.count("ada", "k", 1, ttl_s)
         assert await store.get("ada", "k") is None
         assert await store.read("ada", "k", 0) == []
 

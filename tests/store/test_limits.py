@@ -25,6 +25,9 @@ def test_what_belongs_to_one_principal_is_nothing_to_another(stores: StoreFixtur
             async with store.listen(other, "k") as heard:
                 assert await store.get(other, "k") is None
                 assert await store.read(other, "k", 0) == []
+                assert await store.names(other, "", "", 10) == []
+                assert await store.swap(other, "k", b"secret", b"other", None) is False
+                assert await store.count(other, "k", 1, None) == 1
                 await store.delete(other, "k")
                 await store.drop(other, "k")
                 assert await store.add(other, "k", b"other", None) is True
@@ -78,7 +81,11 @@ def test_hostile_names_are_all_told_apart(stores: StoreFixture) -> None:
         for n, (principal, name) in enumerate(HOSTILE):
             assert await store.add(principal, name, b"%d" % n, None) is True
             assert await store.append(principal, name, b"%d" % n, None) == 1
+        for principal in {principal for principal, _ in HOSTILE}:
+            own = sorted(name for owner, name in HOSTILE if owner == principal)
+            assert await store.names(principal, "", "", 100) == own
         for n, (principal, name) in enumerate(HOSTILE):
+            assert await store.names(principal, name, "", 1) == [name]
             assert await store.get(principal, name) == b"%d" % n
             assert await store.read(principal, name, 0) == [(1, b"%d" % n)]
         async with AsyncExitStack() as listening:
@@ -144,6 +151,10 @@ def test_only_bytes_are_stored(stores: StoreFixture, value: Any) -> None:
                 await write("ada", "k", value, None)
         with pytest.raises(TypeError, match="bytes"):
             await store.publish("ada", "k", value)
+        if value is not None:
+            for pair in ((value, b""), (b"", value), (None, value), (value, None)):
+                with pytest.raises(TypeError, match="bytes"):
+                    await store.swap("ada", "k", *pair, None)
 
     stores.run(body)
 
@@ -158,6 +169,10 @@ def test_a_value_may_be_as_large_as_the_limit_and_no_larger(stores: StoreFixture
         for write in (store.put, store.add, store.append):
             with pytest.raises(Refused, match="101 bytes is too large"):
                 await write("ada", "k", b"y" * 101, None)
+        for before in (None, b"x" * 100):
+            with pytest.raises(Refused, match="101 bytes is too large"):
+                await store.swap("ada", "k", before, b"y" * 101, None)
+        assert await store.swap("ada", "k", b"y" * 101, b"", None) is False
         with pytest.raises(Refused, match="101 bytes is too large"):
             await store.publish("ada", "k", b"y" * 101)
         assert await store.get("ada", "k") == b"x" * 100
@@ -176,14 +191,21 @@ def test_a_principal_holds_so_many_entries_and_no_more(stores: StoreFixture) -> 
                 await write("ada", "c", b"", None)
         with pytest.raises(Refused, match="more than 3 entries"):
             await store.append("ada", "another log", b"", None)
+        with pytest.raises(Refused, match="more than 3 entries"):
+            await store.swap("ada", "c", None, b"", None)
+        with pytest.raises(Refused, match="more than 3 entries"):
+            await store.count("ada", "c", 1, None)
         assert await store.get("ada", "c") is None
+        assert await store.names("ada", "", "", 10) == ["a", "b"]
         assert await store.read("ada", "another log", 0) == []
         # What is there can be changed, others have room, and what goes makes room.
         await store.put("ada", "a", b"new", None)
         await store.append("ada", "log", b"more", None)
         assert await store.add("ada", "a", b"", None) is False
+        assert await store.swap("ada", "a", b"new", b"newer", None) is True
+        assert await store.swap("ada", "c", b"other", b"", None) is False  # whatever the room
         await store.put("bob", "c", b"", None)
-        await store.delete("ada", "b")
+        assert await store.swap("ada", "b", b"", None, None) is True
         await store.put("ada", "c", b"", None)
         with pytest.raises(Refused):
             await store.put("ada", "d", b"", None)
@@ -203,6 +225,8 @@ def test_a_principal_holds_so_many_bytes_and_no_more(stores: StoreFixture) -> No
             await store.append("ada", "log", half, None)
         with pytest.raises(Refused, match="more than 10000 bytes"):
             await store.put("ada", "a", b"x" * 10_000, None)
+        with pytest.raises(Refused, match="more than 10000 bytes"):
+            await store.swap("ada", "a", half, b"x" * 10_000, None)
         assert await store.get("ada", "a") == half
         assert await store.append("ada", "log", b"x" * 4000, None) == 1
         with pytest.raises(Refused):

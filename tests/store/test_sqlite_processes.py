@@ -103,6 +103,55 @@ def test_processes_that_make_one_file_at_once_share_it_and_each_claim_has_one_wi
     asyncio.run(compare())
 
 
+INCREMENT = """
+    sys.stdin.readline()
+    lost = 0
+
+    async def increment():
+        nonlocal lost
+        while True:
+            before = await store.get("ada", "n")
+            after = b"%d" % (int(before or b"0") + 1)
+            if await store.swap("ada", "n", before, after, 3600.0):
+                return int(after)
+            lost += 1
+
+    for n in range(150):
+        say("swapped", await increment())
+    for n in range(30):
+        for number in await asyncio.gather(*(increment() for _ in range(5))):
+            say("swapped", number)
+    for number in await asyncio.gather(*(store.count("ada", "c", 1, 3600.0) for _ in range(100))):
+        say("counted", number)
+    for n in range(100):
+        say("counted", await store.count("ada", "c", 1, 3600.0))
+    say("lost", lost)
+"""
+
+
+def test_no_increment_of_two_processes_is_lost_by_swap_or_by_count(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with ExitStack() as stack:
+        children = [stack.enter_context(process(path, INCREMENT)) for _ in range(2)]
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        words = [line.split() for child in children for line in ended(child)]
+    said = [(verb, int(number)) for verb, number in words]
+    assert sorted(number for verb, number in said if verb == "swapped") == list(range(1, 601))
+    assert sorted(number for verb, number in said if verb == "counted") == list(range(1, 401))
+    assert sum(number for verb, number in said if verb == "lost") > 0  # they did meet
+
+    async def compare() -> None:
+        store = SqliteStore(path)
+        assert await store.get("ada", "n") == b"600"
+        assert await store.get("ada", "c") == b"400"
+        await store.close()
+
+    asyncio.run(compare())
+
+
 WRITE = """
     n = 0
     while True:

@@ -38,11 +38,11 @@ PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
     frozenset({"elicitation", "jsonrpc", "methods"}),
     frozenset({"revision"}),
     frozenset({"codec"}),
-    frozenset({"negotiation_cache"}),
+    frozenset({"extensions", "negotiation_cache"}),
     frozenset({"negotiation"}),
     frozenset({"http", "input_requests"}),
     frozenset({"exchange", "input_rounds"}),
-    frozenset({"link", "subscriptions"}),
+    frozenset({"link", "subscriptions", "tasks"}),
 )
 
 # One library, one home: a module, or a folder with everything in it. msgspec is everywhere.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, assert_type
 
 from client.shop import shop
-from colonnade import Client, connect
+from colonnade import Client, ClientTask, TaskEnded, connect
 from colonnade.client.client import Completer
 from colonnade.client.connect import PendingClient
 from colonnade.client.results import ToolResult
@@ -15,7 +15,8 @@ from colonnade.client.subscriptions import Change, ChangeStream
 from colonnade.client.tools import ListedTool
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
-from colonnade.sync import Changes, SyncClient, SyncCompleter
+from colonnade.protocol.tasks.client import TaskState
+from colonnade.sync import Changes, SyncClient, SyncCompleter, SyncTask
 from colonnade.sync import connect as connect_and_wait
 from live import live
 
@@ -95,3 +96,28 @@ def test_the_one_that_waits_has_the_same(revision: Revision) -> None:
             assert_type(changes, Changes)
             assert_type(iter(changes), Changes)
     assert Change("tools").uri is None
+
+
+@live
+async def test_a_task_has_the_types_that_it_says(revision: Revision) -> None:
+    async with connect(shop(), revision=revision.date) as client:
+        task = await client.start_task("add", {"a": 1, "b": 2})
+        assert_type(task, ClientTask)
+        assert_type(task.handle, str | None)
+        assert_type(task.state, TaskState | None)
+        assert_type(task.status, t.TaskStatus | None)
+        assert_type(task.done, bool)
+        assert_type([state async for state in task], list[TaskState])
+        assert_type(await task.result(), ToolResult[Any])
+        assert_type(await task.result(returns=int), ToolResult[int])
+        assert_type(await task.refresh(), TaskState | None)
+    assert TaskEnded("gone", reason="unknown").reason == "unknown"
+
+
+def test_a_blocking_task_has_the_same_types(revision: Revision) -> None:
+    with connect_and_wait(shop(), revision=revision.date) as client:
+        task = client.start_task("add", {"a": 1, "b": 2})
+        assert_type(task, SyncTask)
+        assert_type(list(task), list[TaskState])
+        assert_type(task.result(returns=int), ToolResult[int])
+        assert_type(task.refresh(), TaskState | None)

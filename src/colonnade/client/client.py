@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 
+import msgspec
 from msgspec import UNSET, Raw
 
 from colonnade.client.cache import ListBudget
@@ -26,11 +27,19 @@ from colonnade.client.request import (
     OnProgress,
     OriginalCaller,
     as_dict,
+    client_extensions,
     complete_params,
     ignore_progress,
     prompt_params,
 )
-from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped, show_crash
+from colonnade.client.results import (
+    Schemas,
+    ToolResult,
+    call_for_model,
+    decode_returns,
+    may_be_wrapped,
+    show_crash,
+)
 from colonnade.client.roots import RootInputs
 from colonnade.client.subscriptions import SUBSCRIBE, UNSUBSCRIBE, ChangeStream, ChangeSubscription
 from colonnade.client.tools import ListedTool
@@ -48,11 +57,15 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import convert_to
 from colonnade.protocol.codec.encode import encode_finite
 from colonnade.protocol.link.link import DISCOVER, PING, SET_LEVEL
-from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, OutputRoot
+from colonnade.protocol.negotiation import Peer, defined_in
+from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, OutputRoot, Tasks
 from colonnade.protocol.types import CallToolRequestParams, CallToolResult
 from colonnade.providers import anthropic, openai
 from colonnade.providers.tool_calls import ModelToolCall
+
+if TYPE_CHECKING:
+    from colonnade.client.extensions import OnExtensionNotification
+    from colonnade.client.tasks import ClientTask
 
 # Debounce between two keystrokes.
 DEBOUNCE_S = 0.15
@@ -192,9 +205,20 @@ class Client(BaseClient):
         report = on_progress or self._on_progress or ignore_progress
         headers = self._tools.headers(params) if self._tools.mirrored else ()
         try:
-            result = await self._ask(CALL, params, CallToolResult, timeout_s, report, headers)
+            if name in self._tools.required_tasks:
+                result = await self._call_as_task(params, timeout_s, report, headers)
+            else:
+                result = await self._ask(CALL, params, CallToolResult, timeout_s, report, headers)
         except ColonnadeError as error:
             result = await self._call_again(error, params, timeout_s, report, headers)
+        if type(result) is not CallToolResult:
+            result = await self._follow(result, params, timeout_s, report)
+        return await self._make_result(name, result, returns)
+
+    async def _make_result(
+        self, name: str, result: t.CallToolResult, returns: Any
+    ) -> ToolResult[Any]:
+        """The result of a tool for the program."""
         structured, wrapped = result.structured_content, False
         may_wrap = type(structured) is dict and may_be_wrapped(structured)
         if (
@@ -225,9 +249,24 @@ class Client(BaseClient):
     ) -> t.CallToolResult:
         """Call a tool and return the protocol's result."""
         report = on_progress or self._on_progress or ignore_progress
+        result = await self._start_call(params, timeout_s, report, caller)
+        if type(result) is not CallToolResult:
+            result = await self._follow(result, params, timeout_s, report, caller)
+        return result
+
+    async def _start_call(
+        self,
+        params: t.CallToolRequestParams,
+        timeout_s: float | None,
+        report: OnProgress,
+        caller: OriginalCaller | None = None,
+    ) -> t.ProtocolType:
+        """Call a tool; the result may be a task."""
         headers = self._tools.headers(params) if self._tools.mirrored else ()
         kind = t.CallToolResult
         try:
+            if params.name in self._tools.required_tasks:
+                return await self._call_as_task(params, timeout_s, report, headers)
             return await self._ask(CALL, params, kind, timeout_s, report, headers, caller=caller)
         except ColonnadeError as error:
             return await self._call_again(error, params, timeout_s, report, headers, caller)
@@ -240,9 +279,12 @@ class Client(BaseClient):
         report: OnProgress,
         before: Headers,
         caller: OriginalCaller | None = None,
-    ) -> t.CallToolResult:
-        """Call again if the call was refused because of its `Mcp-Param` headers; otherwise raise
-        the error, marked if the effect of the call is unknown."""
+    ) -> t.ProtocolType:
+        """Call again if the call was refused because of its `Mcp-Param` headers, or because the
+        tool runs as a task only; otherwise raise the error, marked if the effect of the call is
+        unknown."""
+        if isinstance(error, RemoteError) and await self._needs_task(error, params.name):
+            return await self._call_as_task(params, timeout_s, report, before)
         refused = False
         try:
             if not (isinstance(error, RemoteError) and self._is_mismatch(error)):
@@ -259,6 +301,49 @@ class Client(BaseClient):
             if not (lost.not_sent or refused):  # D19
                 lost.effect_unknown = True
             raise
+
+    @property
+    def _has_core_tasks(self) -> bool:
+        """Whether a call can ask for a task, as in 2025-11-25 (R0502)."""
+        peer = self.peer
+        return peer.revision.tasks is Tasks.CORE and peer.offers("tasks.requests.tools.call")
+
+    async def _needs_task(self, error: RemoteError, name: str) -> bool:
+        """Whether a tool that was refused runs as a task only (R0509): it has not run then."""
+        unknown = self.peer.revision.codes[FaultKind.METHOD_NOT_FOUND]
+        if error.code != unknown or not self._has_core_tasks or self._tools.listed:
+            return False
+        with contextlib.suppress(ColonnadeError):  # the refusal is the better error
+            await self.list_tools()
+        return name in self._tools.required_tasks
+
+    async def _call_as_task(
+        self,
+        params: t.CallToolRequestParams,
+        timeout_s: float | None,
+        report: OnProgress,
+        headers: Headers,
+    ) -> t.ProtocolType:
+        """Call a tool and ask for a task, as in 2025-11-25."""
+        self._check_loop()
+        seconds = self.timeout_s if timeout_s is None else timeout_s
+        progressed = None if report is ignore_progress else self._progress_callback(report)
+        try:
+            return await self._about_tasks().create(params, seconds, progressed, headers)
+        except ColonnadeError as error:
+            raise self._with_server(error) from error.__cause__
+
+    async def _follow(
+        self,
+        created: t.ProtocolType,
+        params: t.CallToolRequestParams,
+        timeout_s: float | None,
+        report: OnProgress,
+        caller: OriginalCaller | None = None,
+    ) -> t.CallToolResult:
+        """Wait for the end of the task that a call became; it is cancelled with the call."""
+        task = self._make_task(params.name, timeout_s, created, report, caller)
+        return await task.outcome_or_cancel()
 
     async def _learn_schemas(self) -> None:
         """List the tools once if the program has not: structured content is validated against the
@@ -283,6 +368,107 @@ class Client(BaseClient):
         revision = self.peer.revision
         mirrors = self._transport.mirrors and revision.http.routing_headers
         return mirrors and error.code == revision.codes[FaultKind.HEADER_MISMATCH]
+
+    # ------------------------------------------------------------ tasks
+
+    async def start_task(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> "ClientTask":
+        """Call a tool and return as soon as it runs as a task: iterate over its states, or wait
+        for `task.result()`. `task.handle` finds it again in another process.
+
+        A call that the server does not run as a task is done already when this returns. The task
+        goes on if the wait for it is cancelled; `task.cancel()` ends it.
+        """
+        params = CallToolRequestParams(
+            name=name, arguments=Raw(encode_finite(dict(arguments or {})))
+        )
+        report = on_progress or self._on_progress or ignore_progress
+        if self._has_core_tasks and not self._tools.listed:
+            await self.list_tools()
+        if self._has_core_tasks and name in self._tools.tasks:
+            headers = self._tools.headers(params) if self._tools.mirrored else ()
+            created = await self._call_as_task(params, timeout_s, report, headers)
+        else:
+            created = await self._start_call(params, timeout_s, report)
+        return self._make_task(name, timeout_s, created, report)
+
+    def resume_task(
+        self,
+        handle: str,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> "ClientTask":
+        """The task of a handle, which `task.handle` returned here or in another process. Nothing is
+        sent yet.
+
+        Raises `InvalidArgument` for a handle of another server.
+        """
+        from colonnade.client.tasks import ClientTask
+        from colonnade.protocol.tasks.client import TaskHandle
+
+        found = TaskHandle.decode(handle)
+        requests = self._about_tasks()
+        if found.server != requests.endpoint:
+            raise InvalidArgument(
+                f"this is the handle of a task of another server, {found.server!r}; this client is "
+                f"connected to {requests.endpoint!r}",
+                argument="handle",
+            )
+        self._check_tasks()
+        return ClientTask(
+            requests,
+            found.tool,
+            self._make_result,
+            self.timeout_s if timeout_s is None else timeout_s,
+            task_id=found.task_id,
+            on_progress=on_progress or self._on_progress,
+            resumed=True,
+        )
+
+    def _check_tasks(self) -> None:
+        """Raise `LocalProtocolError` if requests about tasks cannot be sent."""
+        revision = self.peer.revision
+        if revision.tasks is Tasks.NONE:
+            raise LocalProtocolError(
+                f"{self._server_label} uses revision {revision.date}, which has no tasks"
+            )
+        if revision.tasks is Tasks.EXTENSION and t.TASKS_EXTENSION_ID not in self._declared:
+            raise LocalProtocolError("this client was opened with tasks=False")
+
+    def _make_task(
+        self,
+        name: str,
+        timeout_s: float | None,
+        created: t.ProtocolType,
+        report: OnProgress,
+        caller: OriginalCaller | None = None,
+    ) -> "ClientTask":
+        """The task that a call has become, or one that is done already."""
+        from colonnade.client.tasks import ClientTask
+        from colonnade.protocol.tasks.client import state_of
+
+        done = isinstance(created, CallToolResult)
+        task = ClientTask(
+            self._about_tasks(),
+            name,
+            self._make_result,
+            self.timeout_s if timeout_s is None else timeout_s,
+            state=None if done else state_of(cast("t.ExtCreateTaskResult", created)),
+            result=created if done else None,
+            responder=None if caller is None else caller.answers,
+            on_progress=None if report is ignore_progress else report,
+        )
+        meta: dict[str, Any] = getattr(created, "meta", None) or {}
+        immediate = meta.get(t.MODEL_IMMEDIATE_RESPONSE_KEY)
+        task.immediate_response = immediate if isinstance(immediate, str) else None
+        return task
 
     # ------------------------------------------------------------ tool calls of models
 
@@ -419,6 +605,66 @@ class Client(BaseClient):
 
         return Completer(ask)
 
+    # ------------------------------------------------------------ extensions
+
+    @overload
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        extension: str,
+        returns: type[T],
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> T: ...
+    @overload
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        extension: str,
+        returns: None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]: ...
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        extension: str,
+        returns: Any = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Any:
+        """Send a request of an extension that both sides declared, and return its result: a dict,
+        or an object of the type `returns`.
+
+        Raises `LocalProtocolError` if one side has not declared the extension; nothing is sent
+        then.
+        """
+        declared = self._extensions or client_extensions({})
+        sent = declared.params(method, params, extension, self.peer, self._server_label)
+        report = on_progress or self._on_progress or ignore_progress
+        result: Any = await self._ask(method, sent, t.Result, timeout_s, report)
+        raw = encode_finite(result.members)
+        if returns is None:
+            return cast("dict[str, Any]", msgspec.json.decode(raw))
+        return decode_returns(returns, raw, f"the result of {method} of {self._server_label}")
+
+    def add_notification_handler(
+        self, method: str, handler: "OnExtensionNotification", *, extension: str
+    ) -> None:
+        """Call a function with the params of each notification of an extension:
+        `client.add_notification_handler("search/found", show, extension="com.example/search")`.
+
+        A later handler of the same method replaces it.
+        """
+        declared = self._extensions or client_extensions({})
+        declared.add_handler(method, handler, extension)
+
     # ------------------------------------------------------------ forwarding requests
 
     async def ask(
@@ -457,7 +703,8 @@ class Client(BaseClient):
             return
         found = await self._ask(DISCOVER, t.RequestParams(), t.DiscoverResult, fresh=True)
         info = convert_to(t.ResultMeta, found.meta or {}).server_info
-        self._discovered = Peer(self.peer.revision, found.capabilities, info)
+        capabilities = defined_in(self.peer.revision, found.capabilities)
+        self._discovered = Peer(self.peer.revision, capabilities, info)
         self.instructions: str | None = found.instructions
 
     async def set_log_level(self, level: t.LoggingLevel) -> None:

@@ -459,6 +459,8 @@ def connect(
     server_name: str | None = None,
     sample_tools: bool = False,
     sample_context: bool = False,
+    extensions: Mapping[str, Mapping[str, Any]] | None = None,
+    tasks: bool = True,
     ping_s: float | None = PING_S,
     max_list_bytes: int = MAX_LIST_BYTES,
     max_list_items: int = MAX_LIST_ITEMS,
@@ -478,9 +480,11 @@ def connect(
     the protocol revision. `name`, `version` and `title` are the `clientInfo`, which servers log and
     may show; by default the name and version of this library. Every call has the timeout
     `timeout_s`, restarted by progress. `sample_tools` and `sample_context` say that `on_sample`
-    supports tools and context. In revisions with a session, a server that has sent nothing for
-    `ping_s` is pinged. A list of the server (of tools, say) with more than `max_list_bytes` or
-    `max_list_items` is an error.
+    supports tools and context. `extensions` are those that the client declares, each with its
+    settings: `{"com.example/search": {}}`. With `tasks=False` a call never becomes a task, in
+    revisions where the server decides that. In revisions with a session, a server that has sent
+    nothing for `ping_s` is pinged. A list of the server (of tools, say) with more than
+    `max_list_bytes` or `max_list_items` is an error.
 
     Raises `LocalProtocolError` at once for an invalid target; when awaited `CannotConnect`,
     `LoginRequired`, `TimedOut`, or `RemoteProtocolError` if there is no common revision.
@@ -516,6 +520,8 @@ def connect(
             ping_s=ping_s,
             max_list_bytes=max_list_bytes,
             max_list_items=max_list_items,
+            extensions=extensions,
+            tasks=tasks,
             on_log=on_log,
             on_progress=on_progress,
         )

@@ -77,6 +77,11 @@ IDEMPOTENT = frozenset(
         "resources/subscribe",
         "resources/unsubscribe",
         "completion/complete",
+        "tasks/get",
+        "tasks/result",
+        "tasks/list",
+        "tasks/update",  # responses to input requests that have one are ignored (R1187)
+        "tasks/cancel",
     }
 )
 

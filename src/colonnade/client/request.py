@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from threading import get_ident
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -55,9 +55,13 @@ from colonnade.protocol.input_requests import InputRequest, checked_input_reques
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.in_flight import MAX_PAUSED_S
 from colonnade.protocol.link.link import MAX_S, SET_LEVEL, TIMEOUT_S
-from colonnade.protocol.negotiation import Identity, Peer
+from colonnade.protocol.negotiation import Identity, Peer, defined_in
 from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, Revision, Revisions
 from colonnade.protocol.types import InputRequiredResult
+
+if TYPE_CHECKING:
+    from colonnade.client.extensions import ClientExtensions
+    from colonnade.client.task_requests import TaskRequests
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
@@ -179,6 +183,8 @@ class BaseClient:
         ping_s: float | None = None,
         max_list_bytes: int = MAX_LIST_BYTES,
         max_list_items: int = MAX_LIST_ITEMS,
+        extensions: Mapping[str, Mapping[str, Any]] | None = None,
+        tasks: bool = True,
     ) -> None:
         self.timeout_s: float = timeout_s
         self._max_list_bytes = max_list_bytes
@@ -195,7 +201,17 @@ class BaseClient:
         self._discovered: Peer | None = None
         self._cache = Cache()
         self._change_streams = ChangeStreams(self._invalidate)
-        identity = Identity(info, self._callbacks.capabilities)
+        self._extensions = client_extensions(extensions) if extensions is not None else None
+        # The extensions that every request declares.
+        declared: dict[str, Any] = {t.TASKS_EXTENSION_ID: {}} if tasks else {}
+        capabilities, methods = self._callbacks.capabilities, {}
+        if self._extensions is not None:
+            declared |= self._extensions.declared
+            methods = self._extensions.methods
+        self._declared = frozenset(declared)
+        capabilities = replace(capabilities, extensions=declared or None)
+        identity = Identity(info, capabilities, extension_methods=methods)
+        self._task_requests: TaskRequests | None = None
         self._transport: ClientTransport = (
             ChannelTransport(transport) if callable(transport) else transport
         )
@@ -258,7 +274,8 @@ class BaseClient:
         self._discovered = None
         if isinstance(result, t.DiscoverResult):
             info = convert_to(t.ResultMeta, result.meta or {}).server_info
-            self._discovered = Peer(opening.revision, result.capabilities, info)
+            capabilities = defined_in(opening.revision, result.capabilities)
+            self._discovered = Peer(opening.revision, capabilities, info)
 
     async def _on_reconnect(self, conversation: Conversation, opening: Opening) -> None:
         """Restore the state of the session (log level, subscriptions) after a reconnect."""
@@ -451,9 +468,11 @@ class BaseClient:
         if budget is not None:
             budget.add_page(len(raw))
         peer = self._discovered or self.peer
-        row = peer.revision.methods[method]
+        row = peer.revision.methods.get(method)
+        if row is None:
+            return self._decode_extension(method, raw, peer)
         try:
-            return decode_result(row, raw, peer)
+            return decode_result(row, raw, peer, self._declared)
         except Fault as fault:
             kept, wrong = raw, list[str]()
             if budget is not None and row.result is not None:
@@ -465,6 +484,33 @@ class BaseClient:
         if len(wrong) > MAX_LOGGED_ITEMS:
             log.warning("%s: skipped %d items of %s", self._server_label, len(wrong), method)
         return self._decode(method, kept, None)
+
+    def _decode_extension(self, method: str, raw: Raw, peer: Peer) -> t.ProtocolType:
+        """The result of a method of an extension: one that the revision defines, or any other."""
+        from colonnade.client.extensions import decode_extension
+
+        row = peer.revision.method(method, self._declared)
+        try:
+            if row is not None:
+                return decode_result(row, raw, peer, self._declared)
+            return decode_extension(raw, method)
+        except Fault as fault:
+            raise self._with_server(fault) from None
+
+    def _about_tasks(self) -> "TaskRequests":
+        """What sends the requests about tasks."""
+        from colonnade.client.task_requests import TaskRequests  # on use: most calls are no tasks
+
+        if self._task_requests is None:
+            self._task_requests = TaskRequests(
+                self._connection,
+                self._change_streams,
+                self._callbacks,
+                self._callback_queue,
+                lambda: self.peer,
+                lambda: self._server_label,
+            )
+        return self._task_requests
 
     @property
     def _server_label(self) -> str:
@@ -542,6 +588,13 @@ class BaseClient:
                 self._cache.invalidate(STALE[LISTS[method]])
                 if LISTS[method] == "tools":
                     self._tools.clear()
+            elif self._extensions is not None and method in self._extensions.handlers:
+                from colonnade.client.extensions import decode_extension_notification
+
+                told = decode_extension_notification(notification.params)
+                handler = self._extensions.handlers[method]
+                self._callback_queue.call(handler, told, size=len(notification.params))
+                return
             self._change_streams.dispatch(notification)
         except Fault as fault:  # R0233: a notification gets no response
             log.debug("ignored %s: %s", method, fault.message)
@@ -562,6 +615,13 @@ class BaseClient:
             self._change_streams.on_session_lost()
         else:
             self._change_streams.end(ConnectionLost("the connection ended"))
+
+
+def client_extensions(declared: Mapping[str, Mapping[str, Any]]) -> "ClientExtensions":
+    """The extensions that a client declares. Raises `InvalidArgument`, `InvalidArgumentType`."""
+    from colonnade.client.extensions import ClientExtensions  # on use: few clients have any
+
+    return ClientExtensions(declared)
 
 
 def prompt_params(name: str, arguments: Mapping[str, str] | None) -> t.GetPromptRequestParams:

@@ -325,6 +325,17 @@ def codec_of(returns: Any) -> Codec:
     return codec_for(returns, str(getattr(returns, "__name__", returns)), Namespace({}, {}))
 
 
+def decode_returns(returns: Any, raw: bytes, what: str) -> Any:
+    """A JSON value as an object of a type. Raises `RemoteProtocolError` if it does not fit,
+    `LocalProtocolError` for a type without a JSON form."""
+    codec = codec_of(returns)
+    try:
+        return codec.decode(raw)
+    except Exception as error:  # also from validators of the caller's own type
+        said = join_problems(codec.problems_of(error, None))
+        raise RemoteProtocolError(f"{what} is not {codec.where}: {said}") from None
+
+
 # Names that are suggested to a model that used an unknown one.
 MAX_SUGGESTIONS = 5
 

@@ -103,6 +103,12 @@ class ChangeStream:
             case "resource":
                 return change.uri is not None and is_covered(change.uri, self.uris)
 
+    def receive(self, notification: NotificationReceived) -> None:
+        """Add the change of a notification, if the filter includes it. Raises `Fault`."""
+        change = change_from(notification)
+        if change is not None and self.wants(change):
+            self.put(change)
+
     def put(self, change: Change) -> None:
         """Add a change to the buffer."""
         if change in self._pending:
@@ -203,10 +209,8 @@ class ChangeStreams:
             for stream in streams:
                 stream.acknowledge(params.notifications)
             return
-        change = change_from(notification)
         for stream in streams:
-            if change is not None and stream.wants(change):
-                stream.put(change)
+            stream.receive(notification)
 
     def mark_gap(self, stream: ChangeStream) -> None:
         """Notifications of a stream were missed: cached results may be stale."""

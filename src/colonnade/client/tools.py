@@ -238,6 +238,9 @@ class ToolSchemas:
         self.inputs: dict[str, dict[str, Any]] = {}
         self.outputs: dict[str, dict[str, Any]] = {}
         self.mirrored: dict[str, tuple[ParamHeader, ...]] = {}
+        # The tools that may run as a task, and those that do nothing else (2025-11-25).
+        self.tasks: set[str] = set()
+        self.required_tasks: set[str] = set()
         # Whether the tools were listed, or listing was tried for the output schemas.
         self.listed: bool = False
         self._validators: dict[str, Validator | None] = {}
@@ -249,6 +252,8 @@ class ToolSchemas:
         self.outputs.clear()
         self._validators.clear()
         self.mirrored.clear()
+        self.tasks.clear()
+        self.required_tasks.clear()
 
     def update(
         self, tools: Iterable[t.Tool], *, mirrors: bool, stale: bool = False
@@ -270,6 +275,11 @@ class ToolSchemas:
             self.inputs[tool.name] = tool.input_schema
             if tool.output_schema is not None and not stale:
                 self.outputs[tool.name] = tool.output_schema
+            support = tool.execution.task_support if tool.execution is not None else None
+            if support in ("optional", "required"):
+                self.tasks.add(tool.name)
+            if support == "required":
+                self.required_tasks.add(tool.name)
         return usable
 
     def _mirror(self, tool: t.Tool) -> bool:

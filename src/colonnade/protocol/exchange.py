@@ -27,7 +27,7 @@ from colonnade.protocol.jsonrpc import (
     encode_notification,
 )
 from colonnade.protocol.methods import Method
-from colonnade.protocol.negotiation import Peer, check_progress_token
+from colonnade.protocol.negotiation import Callers, Peer, callers_of, check_progress_token
 from colonnade.protocol.revision import (
     BadToolInput,
     InputRequests,
@@ -37,7 +37,8 @@ from colonnade.protocol.revision import (
     error_code,
 )
 
-if TYPE_CHECKING:  # few exchanges request input
+if TYPE_CHECKING:  # few exchanges request input, or have notifications of extensions
+    from colonnade.protocol.extensions import ExtensionNotificationParams
     from colonnade.protocol.input_requests import AnyInputResponse, InputRequest
 
 # The log level of a session before it sets one.
@@ -131,6 +132,15 @@ class Exchange(Struct, eq=False):
             return None
         params = t.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
         return self._notify("notifications/message", params)
+
+    def notify_extension(
+        self, extension: str, method: str, params: "ExtensionNotificationParams"
+    ) -> bytes | None:
+        """A notification of an extension that belongs to this request; None if the caller did not
+        declare the extension."""
+        if self.settled or extension not in self.peer.extensions:
+            return None
+        return self._notify(method, params)
 
     def _notify(self, method: str, params: t.ProtocolType) -> bytes:
         return encode_notification(method, self.encoder.params(params))
@@ -275,15 +285,30 @@ class RequestFields:
         return self.exchange.peer
 
     @property
+    def callers(self) -> Callers:
+        """The callers of the connection, as far as its transport can tell them apart."""
+        return callers_of(self.exchange.principal)
+
+    @property
     def debug(self) -> bool:
         """Whether the caller is sent the exception of a handler that failed."""
         return False
+
+    @property
+    def task_journal(self) -> Any:
+        """The journal of the task that the request runs in; None outside of a task."""
+        return None
 
 
 class NonHttpRequestFields(RequestFields):
     """The fields of a request that did not arrive over HTTP: no headers, and no token."""
 
     __slots__ = ()
+
+    @property
+    def callers(self) -> Callers:
+        """One caller, at the other end."""
+        return Callers.SINGLE
 
     @property
     def claims(self) -> Mapping[str, Any]:

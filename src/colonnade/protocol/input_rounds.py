@@ -12,7 +12,7 @@ protected is a port. What arrives is untrusted until it was opened and compared.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -113,12 +113,14 @@ class InputRounds:
         method: Method,
         state: RequestState | None = None,
         responses: dict[str, Raw] | None = None,
+        *,
+        saved: Mapping[str, Raw] | None = None,
     ) -> None:
         self._peer = peer
         self._method = method
         self._round = state.round if state else 0
         self._responses = dict(state.answers) if state else {}
-        self._saved = dict(state.kept) if state else {}
+        self._saved = dict(state.kept) if state else dict(saved or {})
         self._named = dict(state.named) if state else {}
         # R0811: responses that the last round did not request are ignored.
         asked = state.asked if state else ()
@@ -129,6 +131,8 @@ class InputRounds:
         self._occurrences: dict[str, int] = {}
         self._keys: set[str] = set()
         self.pending: dict[str, InputRequest] = {}
+        # Those that were requested in this run and have a response already.
+        self._answered: dict[str, InputRequest] = {}
 
     def ask(
         self, request: InputRequest, key: str | None = None
@@ -144,11 +148,13 @@ class InputRounds:
         raw = self._responses.get(key)
         if raw is not None:
             self._unused.discard(key)
+            self._answered[key] = request
             return key, request.decode_response(raw, self._peer.revision)
         if not is_supported(request, capabilities, self._peer.revision):
             raise unsupported_input_request(request, self._peer, self._method)
         if key == name and key in self._unbound:
             raw = self._responses[key] = self._unbound.pop(key)
+            self._answered[key] = request
             return key, request.decode_response(raw, self._peer.revision)
         if len(self.pending) >= MAX_INPUT_REQUESTS:
             raise LocalProtocolError(f"more than {MAX_INPUT_REQUESTS} input requests in one round")
@@ -211,6 +217,12 @@ class InputRounds:
     def keep(self, key: str, value: bytes) -> None:
         """Record the JSON result of a side effect, so that it need not happen again."""
         self._saved[key] = Raw(value)
+
+    @property
+    def answered(self) -> dict[str, tuple[InputRequest, Raw]]:
+        """The input requests of this run that have a response, by key, for a task that goes on
+        with them."""
+        return {key: (request, self._responses[key]) for key, request in self._answered.items()}
 
     @property
     def unused(self) -> frozenset[str]:

@@ -65,6 +65,11 @@ class Method(Struct, frozen=True, kw_only=True, dict=True):
         """The type of its result; None for a notification."""
         return None if self.load_result is None else self.load_result()
 
+    @cached_property
+    def name_field(self) -> str | None:
+        """The field of `params` that `name_param` names."""
+        return None if self.name_param is None else _members(self.params)[self.name_param]
+
     @property
     def is_notification(self) -> bool:
         return self.load_result is None

@@ -7,13 +7,16 @@ Rules: no I/O, no clock. A peer is judged by this message, its headers and what 
 connection is never locked to one kind of initialization.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, field
+from msgspec.structs import replace
 
 from colonnade.errors import (
+    FastEnum,
     Fault,
     FaultKind,
     InvalidArgument,
@@ -24,9 +27,9 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.jsonrpc import NOTHING, Request, encode, has_duplicate_members
-from colonnade.protocol.methods import Side, declares
+from colonnade.protocol.methods import Method, Side, declares
 from colonnade.protocol.negotiation_cache import EnvelopeCache
-from colonnade.protocol.revision import EVERY, Revision, Revisions
+from colonnade.protocol.revision import EVERY, Revision, Revisions, Tasks
 from colonnade.protocol.types import (
     CLIENT_CAPABILITIES_KEY,
     PROTOCOL_VERSION_KEY,
@@ -39,6 +42,20 @@ from colonnade.protocol.types import (
 )
 
 Encoders: TypeAlias = dict[Revision, tuple[t.Implementation | None, Encoder]]
+
+
+class Callers(FastEnum):
+    """The callers of a connection, as far as its transport can tell them apart."""
+
+    SINGLE: "ClassVar[Callers]"  # one, at the other end of a pipe or in this process
+    AUTHENTICATED: "ClassVar[Callers]"  # each by its own credentials
+    ANONYMOUS: "ClassVar[Callers]"  # not told apart
+
+
+def callers_of(principal: str) -> Callers:
+    """The callers of an endpoint that anyone may reach; the principal is empty for one that was
+    not authenticated."""
+    return Callers.AUTHENTICATED if principal else Callers.ANONYMOUS
 
 
 class Identity(Struct, frozen=True):
@@ -57,12 +74,34 @@ class Identity(Struct, frozen=True):
     encoders: Encoders = field(
         default_factory=dict[Revision, tuple[t.Implementation | None, Encoder]]
     )
+    # The methods of our extensions, except those that a revision defines.
+    extension_methods: Mapping[str, Method] = MappingProxyType({})
+    # The callers that `capabilities` are for, and those of others if they differ.
+    callers: Callers = Callers.ANONYMOUS
+    by_callers: Mapping[Callers, t.ServerCapabilities] = MappingProxyType({})
 
     def __post_init__(self) -> None:
         encode([self.info, self.capabilities, self.instructions])
         for identifier in self.capabilities.extensions or ():
             if not t.valid_extension_id(identifier):  # R0926
                 raise InvalidArgument(f"{identifier!r} is not an extension identifier; write a.b/c")
+
+    def for_callers(self, callers: Callers) -> "Identity":
+        """The same identity, with the capabilities that these callers get."""
+        if callers is self.callers:
+            return self
+        capabilities = self.by_callers.get(callers, self.capabilities)
+        return replace(self, capabilities=capabilities, callers=callers)
+
+    def extension_method(self, name: str, revision: Revision) -> Method | None:
+        """The definition of a method of one of our extensions, for peers of this revision."""
+        declared = self.capabilities.extensions
+        if not declared:
+            return None
+        row = self.extension_methods.get(name)
+        if row is not None and extension_of(row) in declared:
+            return row
+        return revision.method(name, frozenset(declared))
 
     @property
     def side(self) -> Side:
@@ -93,14 +132,16 @@ class Identity(Struct, frozen=True):
         if not isinstance(self.capabilities, t.ClientCapabilities):
             raise LocalProtocolError("only a client sends initialize")
         return t.InitializeRequestParams(
-            protocol_version=revision.date, capabilities=self.capabilities, client_info=self.info
+            protocol_version=revision.date,
+            capabilities=defined_in(revision, self.capabilities),
+            client_info=self.info,
         )
 
     def initialize_result(self, revision: Revision) -> "t.InitializeResult":
         """The result of `initialize`, for a server."""
         return t.InitializeResult(
             protocol_version=revision.date,
-            capabilities=self._server_capabilities,
+            capabilities=defined_in(revision, self._server_capabilities),
             server_info=self.info,
             instructions=self.instructions,
         )
@@ -230,7 +271,8 @@ class PeerDetector:
         envelope = decode_as(Envelope, meta)
         check_progress_token(envelope.progress_token)
         revision = self._by_date[envelope.version]
-        peer = Peer(revision, envelope.capabilities, envelope.client_info, envelope.log_level)
+        capabilities = defined_in(revision, envelope.capabilities)
+        peer = Peer(revision, capabilities, envelope.client_info, envelope.log_level)
         found = envelope.version, peer
         self._cache.put(meta, found)
         return found
@@ -368,17 +410,49 @@ def choose(supported: Iterable[str], accepts: Revisions) -> Revision:
 # ---------------------------------------------------------------- extensions
 
 
+C = TypeVar("C", bound=t.ServerCapabilities | t.ClientCapabilities)
+
+
+def defined_in(revision: Revision, capabilities: C) -> C:
+    """Capabilities without those of tasks and extensions that a revision does not define: they are
+    not sent there, and have no effect if they are received (T01, T02, T05)."""
+    if capabilities.tasks is not None and revision.tasks is not Tasks.CORE:
+        capabilities = replace(capabilities, tasks=None)
+    declared = capabilities.extensions
+    if declared and not revision.undefined_extensions.isdisjoint(declared):
+        kept = {
+            identifier: settings
+            for identifier, settings in declared.items()
+            if identifier not in revision.undefined_extensions
+        }
+        return replace(capabilities, extensions=kept or None)
+    return capabilities
+
+
+def extension_of(definition: Method) -> str:
+    """The extension that a method belongs to; empty for a method of the protocol."""
+    kind, _, identifier = (definition.needs or "").partition(".")
+    return identifier if kind == "extensions" else ""
+
+
 def shared_extensions(own_extensions: Sequence[str], peer: Peer) -> frozenset[str]:
     """The extensions that both sides declared; the others fall back to the core protocol."""
     return peer.extensions & frozenset(own_extensions)
 
 
-def require_extension(identifier: str, peer: Peer) -> None:
+def require_declared(definition: Method, peer: Peer) -> None:
+    """Raise `Fault` if the sender of a request did not declare the extension of its method."""
+    identifier = extension_of(definition)
+    if identifier:
+        require_extension(identifier, peer, definition.name)
+
+
+def require_extension(identifier: str, peer: Peer, what: str = "this") -> None:
     """Raise `Fault` if the sender of a request did not declare the extension that it needs."""
     if identifier not in peer.extensions:
-        raise missing_capability(
-            f"this needs the extension {identifier}", extensions={identifier: {}}
-        )
+        words = f"{what} needs {identifier}"
+        data: dict[str, Any] = {"requiredCapabilities": {"extensions": {identifier: {}}}}
+        raise Fault(FaultKind.EXTENSION_MISSING, words, data)
 
 
 # The version of a server without one; it is not shown.

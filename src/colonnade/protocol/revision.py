@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from colonnade.errors import FastEnum, Fault, FaultKind, InvalidArgument
 from colonnade.protocol import methods
 from colonnade.protocol.methods import Method
+from colonnade.protocol.types import TASKS_EXTENSION_ID
 
 
 class Initialization(FastEnum):
@@ -150,6 +151,9 @@ class Revision(Struct, frozen=True, eq=False):
     extensions: Mapping[str, Mapping[str, Method]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    # Extensions that are not defined here: they are not declared to a peer of this revision, and
+    # its own declaration has no effect (T01).
+    undefined_extensions: frozenset[str] = frozenset({TASKS_EXTENSION_ID})
 
     def __repr__(self) -> str:
         return f"Revision({self.date!r})"
@@ -192,6 +196,8 @@ _CODES = {
     FaultKind.CAPABILITY_MISSING: -32603,
     FaultKind.VERSION_UNSUPPORTED: -32022,
     FaultKind.URL_ELICITATION_REQUIRED: -32603,
+    # Extensions are not tied to a revision, and have one code for this in all of them (D64).
+    FaultKind.EXTENSION_MISSING: -32021,
 }
 
 K = TypeVar("K")
@@ -264,7 +270,8 @@ JULY_2026 = replace(
     log_control=LogControl.PER_REQUEST,
     request_ids=RequestIds.UNIQUE_IN_FLIGHT,
     methods=MappingProxyType(methods.STATELESS),
-    extensions=MappingProxyType({"io.modelcontextprotocol/tasks": methods.TASKS_EXTENSION}),
+    extensions=MappingProxyType({TASKS_EXTENSION_ID: methods.TASKS_EXTENSION}),
+    undefined_extensions=frozenset(),
     codes=_more(
         NOVEMBER_2025.codes,
         {

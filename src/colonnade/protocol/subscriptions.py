@@ -90,6 +90,12 @@ class Subscription:
         self.held_bytes: int = len(params) + STRING_BYTES * count
         _drop_params(exchange)
 
+    def keep_tasks(self, task_ids: Sequence[str]) -> None:
+        """Leave other tasks out of the acknowledgement: unknown ones, and those of other callers,
+        without a word (R1216)."""
+        self.agreed = replace(self.agreed, task_ids=list(task_ids))
+        self._tasks = frozenset(task_ids)
+
     @property
     def id(self) -> RequestId:
         """The id of the request that opened it."""

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
+from msgspec.structs import replace
+
 from colonnade.errors import Fault, InvalidArgument, InvalidArgumentType
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import is_object_schema
@@ -24,6 +26,7 @@ from colonnade.server.registry import (
     PromptEntry,
     Registry,
     ResourceEntry,
+    RunTool,
     ServerRegistry,
     TemplateEntry,
     ToolEntry,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.server.handlers.completion import CompletionFunction
     from colonnade.server.options import PromptOptions, ResourceOptions, ToolOptions
+    from colonnade.server.tasks.tool import TaskTool
 
 log: logging.Logger = logging.getLogger("colonnade.server")
 
@@ -91,7 +95,9 @@ class Decorators:
         Listed: `name`, `title`, `description`, `icons`, `input_schema`, `output_schema`, `meta`,
         and the annotations `read_only`, `destructive`, `idempotent`, `open_world`. Execution:
         `timeout_s`, `inline` (not in a thread), `single_use`, `structured_only`. Access: `scopes`;
-        `tags` are for `enable` and `disable`.
+        `tags` are for `enable` and `disable`. Tasks: `task=True` runs it as a task for clients that
+        support that, `task="required"` for no others; `max_run_s` limits a run, `keep_s` is how
+        long its result is kept.
         """
 
         def decorate(function: F) -> F:
@@ -140,7 +146,22 @@ class Decorators:
             scopes=frozenset(options.get("scopes", ())),
             logs=bound.uses_context,
         )
+        if options.get("task") or "keep_s" in options or "max_run_s" in options:
+            self._make_task_tool(entry, bound, options)
         self._add(self.tools, name, entry, function, "tool")
+
+    def _make_task_tool(self, entry: ToolEntry, bound: BoundTool, options: "ToolOptions") -> None:
+        from colonnade.server.tasks.tool import task_tool
+
+        tool = task_tool(bound, options)
+        execution = t.ToolExecution(task_support=tool.support)
+        entry.definition = replace(entry.definition, execution=execution)
+        entry.task = tool
+        entry.run = self._run_task_tool(tool)
+
+    def _run_task_tool(self, tool: "TaskTool") -> RunTool:
+        """The handler of a tool that can run as a task of this server."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------ resources
 

@@ -33,11 +33,21 @@ from colonnade.protocol.schema.error_messages import suggestion, truncate
 from colonnade.protocol.types import CallToolRequestParams, CallToolResult
 from colonnade.server.handlers.function import ErrorReporter
 from colonnade.server.handlers.tools import error_result
-from colonnade.server.registry import PAGE_SIZE, Entry, Page, Registry, ServerRegistry
+from colonnade.server.registry import (
+    PAGE_SIZE,
+    Entry,
+    Page,
+    Registry,
+    ServerRegistry,
+    check_scopes,
+    granted_scopes,
+)
 
 if TYPE_CHECKING:
     from colonnade.server.context.context import Context
+    from colonnade.server.extensions import ExtensionEntry
     from colonnade.server.notifications import Listener
+    from colonnade.server.tasks.service import ServerTasks
 
 # Pages of lists whose results are cached.
 MAX_LISTS = 64
@@ -97,12 +107,38 @@ class Dispatch:
         for name, guard in (guards or {}).items():
             self._base_handlers[name] = stack(self._base_handlers[name], [guard])
         self._handlers = self._base_handlers
+        self._extension_entries: dict[str, ExtensionEntry] = {}
+        self._tasks: ServerTasks | None = None
+        # Whether the function of an extension can send log messages.
+        self.extensions_log: bool = False
 
     def set_middleware(self, middleware: Sequence[Middleware]) -> None:
         """Wrap every handler in these middleware, the first outermost."""
         self._handlers = {
             name: stack(handler, middleware) for name, handler in self._base_handlers.items()
         }
+
+    def add_extension_method(
+        self, name: str, entry: "ExtensionEntry", middleware: Sequence[Middleware]
+    ) -> None:
+        """Add the handler of a method of an extension."""
+
+        def handle(request: RequestContext) -> Awaitable[t.ProtocolType]:
+            check_scopes(entry, request)
+            return entry.run(request)
+
+        self._extension_entries[name] = entry
+        self.extensions_log |= entry.logs
+        self._base_handlers[name] = handle
+        self.set_middleware(middleware)
+
+    def set_tasks(self, tasks: "ServerTasks", middleware: Sequence[Middleware]) -> None:
+        """Let tools run as tasks, and clients listen to them."""
+        self._tasks = tasks
+        self._base_handlers["tools/call"] = stack(
+            self._base_handlers["tools/call"], [tasks.check_call]
+        )
+        self.set_middleware(middleware)
 
     # ------------------------------------------------------------ responses
 
@@ -158,12 +194,12 @@ class Dispatch:
     # ------------------------------------------------------------ lists
 
     async def _discover(self, request: RequestContext) -> t.ProtocolType:
-        return self._identity().discover_result(self._accepts)
+        return self._identity().for_callers(request.callers).discover_result(self._accepts)
 
     def _page(self, request: RequestContext, registry: Registry[E]) -> Page[E]:
         """A page of the entries that this caller may use; one with scopes is not public (R1029)."""
         cursor = decode_as(t.PaginatedRequestParams, request.exchange.request.params).cursor
-        granted = _granted_scopes(request)
+        granted = granted_scopes(request)
         shared = self._listing.cache_scope == "public" and not any(one.scopes for one in registry)
 
         def visible(entry: E) -> bool:
@@ -248,7 +284,7 @@ class Dispatch:
             )
             raise Fault(FaultKind.INVALID_PARAMS, f"there is no {kind} {truncate(name)!r}{hint}")
         if entry.scopes:
-            _check_scopes(entry, request)
+            check_scopes(entry, request)
         return entry
 
     async def _read_resource(self, request: RequestContext) -> t.ProtocolType:
@@ -268,7 +304,7 @@ class Dispatch:
 
             raise resource_not_found(params.uri)
         entry, values = found
-        _check_scopes(entry, request)
+        check_scopes(entry, request)
         result = await entry.run(request, params, values, context)
         if entry.scopes and isinstance(result, t.ReadResourceResult) and result.cache_scope:
             return replace(result, cache_scope="private")  # R1029: it depends on scopes
@@ -297,9 +333,9 @@ class Dispatch:
                         FaultKind.INVALID_PARAMS,
                         message + (hint or "; list the resource templates"),
                     )
-                _check_scopes(found[0], request)
+                check_scopes(found[0], request)
                 return completion([])  # a URI without variables has nothing to complete
-            _check_scopes(template, request)
+            check_scopes(template, request)
             entry, known = template, set(template.template.variables)
         if argument.name not in known:
             message = (
@@ -332,6 +368,8 @@ class Dispatch:
             elif method == "resources/subscribe":
                 uri = decode_as(t.SubscribeRequestParams, params).uri
                 match = self._registry.find_resource(uri)
+            else:
+                entry = self._extension_entries.get(method)
         except Fault:
             return frozenset()
         entry = match[0] if match is not None else entry
@@ -354,7 +392,7 @@ class Dispatch:
 
             raise resource_not_found(uri)
         for entry in watched:  # updates of everything below the URI are sent
-            _check_scopes(entry, request)
+            check_scopes(entry, request)
         if len(uri) > MAX_URI_CHARACTERS:
             message = f"cannot subscribe to a URI of more than {MAX_URI_CHARACTERS} characters"
             raise Fault(FaultKind.INVALID_PARAMS, message)
@@ -389,8 +427,9 @@ class Dispatch:
             prompts_list_changed=capabilities.prompts is not None or None,
             resources_list_changed=resources is not None or None,
             resource_subscriptions=[] if resources is not None else None,
+            task_ids=[] if self._tasks is not None else None,
         )
-        granted = _granted_scopes(request)
+        granted = granted_scopes(request)
 
         def allowed(uri: str) -> bool:
             return self.may_subscribe(uri, granted)
@@ -399,14 +438,23 @@ class Dispatch:
         from colonnade.server.notifications import Listener
 
         subscription = Subscription(request.exchange, pushed, None if granted is None else allowed)
+        tasks, close_feed = self._tasks, None
+        if tasks is not None and subscription.agreed.task_ids:
+            visible = await tasks.methods.visible(request, subscription.agreed.task_ids)
+            subscription.keep_tasks(visible)
         principal, size = request.exchange.principal, subscription.held_bytes
         if not self._listen_bytes.reserve(principal, size):
             raise _too_many_subscriptions()
         listener = Listener(subscription, request)
         self._listeners.add(listener)
+        if tasks is not None and subscription.agreed.task_ids:
+            task_ids = subscription.agreed.task_ids
+            close_feed = tasks.open_feed(request, task_ids, listener.on_change)
         try:
             return await listener.run(self._registry.changes)
         finally:
+            if close_feed is not None:
+                close_feed()
             self._listeners.discard(listener)
             self._listen_bytes.release(principal, size)
 
@@ -431,31 +479,9 @@ def _too_many_subscriptions() -> Fault:
     return HttpError(UNAVAILABLE, message, kind=FaultKind.INTERNAL, headers=retry)
 
 
-def _granted_scopes(request: RequestContext) -> frozenset[str] | None:
-    """The scopes of the caller's credentials; None if callers are not authenticated.
-
-    A caller that was authenticated without scopes has none.
-    """
-    exchange = request.exchange
-    if exchange.scopes is None and exchange.principal:
-        return frozenset()
-    return exchange.scopes
-
-
 def _visible_names(registry: Registry[E], request: RequestContext) -> list[str]:
     """The names that this caller may see."""
-    granted = _granted_scopes(request)
+    granted = granted_scopes(request)
     if granted is None:
         return registry.shown
     return [name for name in registry.shown if registry[name].scopes <= granted]
-
-
-def _check_scopes(entry: Entry, request: RequestContext) -> None:
-    """Raise `HttpError` (403) if the caller lacks scopes of an entry."""
-    if entry.scopes:
-        granted = _granted_scopes(request)
-        lacking = sorted(entry.scopes - granted) if granted is not None else []
-        if lacking:
-            from colonnade.protocol.http.security import FORBIDDEN, HttpError
-
-            raise HttpError(FORBIDDEN, f"this needs the scope {' '.join(lacking)}")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from colonnade.protocol.subscriptions import Subscription
 
 ChangeCallback: TypeAlias = Callable[[str, t.NotificationParams], None]
+# Those of tasks have a type of their own.
+SubjectParams: TypeAlias = "t.NotificationParams | t.ExtTaskStatusNotificationParams"
 
 
 class ChangeNotifier:
@@ -94,14 +96,14 @@ class Listener:
     def __init__(self, subscription: "Subscription", request: RequestContext) -> None:
         self._subscription = subscription
         self._request = request
-        self._waiting: dict[tuple[str, str | None], t.NotificationParams] = {}
+        self._waiting: dict[tuple[str, str | None], SubjectParams] = {}
         self._ended: str | None = None
         # Set while the subscription is acknowledged and nothing is pending.
         self._idle: asyncio.Future[None] | None = None
 
     async def run(self, changes: ChangeNotifier) -> t.ProtocolType:
         """Acknowledge, then send notifications until one side ends the subscription."""
-        unwatch = changes.watch(self._on_change)
+        unwatch = changes.watch(self.on_change)
         try:
             await self._acknowledge()
             while self._ended is None:
@@ -131,16 +133,17 @@ class Listener:
             if frame is not None:
                 await self._request.send(frame)
 
-    def _on_change(self, method: str, params: t.NotificationParams) -> None:
-        uri = getattr(params, "uri", None)
-        if not self._subscription.wants(method, uri):
+    def on_change(self, method: str, params: SubjectParams) -> None:
+        """Send a notification, if the subscription includes it."""
+        subject: str | None = getattr(params, "uri", None) or getattr(params, "task_id", None)
+        if not self._subscription.wants(method, subject):
             return
         if self._idle is not None and not self._waiting and not self._idle.done():
             # Most listeners keep up, and there may be thousands: send without waking their task.
             frame = self._subscription.notification(method, params)
             if frame is None or self._request.post(frame):
                 return
-        self._waiting[method, uri] = params  # repeated changes are merged
+        self._waiting[method, subject] = params  # repeated changes are merged
         if len(self._waiting) > MAX_WAITING:
             self.end("too many pending notifications; listen again, and list everything again")
         self._wake()

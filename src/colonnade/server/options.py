@@ -6,7 +6,7 @@ Rules: loaded on use. Tables, error messages, and what the environment adds to t
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from colonnade.ports import Verify
 from colonnade.protocol import types as t
@@ -35,6 +35,9 @@ class ToolOptions(TypedDict, total=False):
     output_schema: dict[str, Any]
     structured_only: bool
     single_use: bool
+    task: Literal[False, True, "required"]
+    keep_s: float
+    max_run_s: float
     meta: dict[str, Any]
 
 

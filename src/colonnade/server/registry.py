@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from colonnade.protocol.uritemplate import UriTemplate
     from colonnade.server.context.context import Context
     from colonnade.server.handlers.completion import CompletionFunction
+    from colonnade.server.tasks.tool import TaskTool
 
 # The default page size; longer lists are continued by a cursor.
 PAGE_SIZE = 1000
@@ -76,12 +77,14 @@ class Entry(Struct, kw_only=True, eq=False):
 
 
 class ToolEntry(Entry, kw_only=True, eq=False):
-    """A tool. `wraps`: its output schema is not of an object, so older revisions wrap it."""
+    """A tool. `wraps`: its output schema is not of an object, so older revisions wrap it. `task`:
+    it can run as a task."""
 
     definition: t.Tool
     run: RunTool
     headers: "tuple[ParamHeader, ...]" = ()
     wraps: bool | None = None
+    task: "TaskTool | None" = None
 
 
 class ResourceEntry(Entry, kw_only=True, eq=False):
@@ -268,6 +271,31 @@ class ServerRegistry:
         return None
 
 
+# ---------------------------------------------------------------- scopes
+
+
+def granted_scopes(request: RequestContext) -> frozenset[str] | None:
+    """The scopes of the caller's credentials; None if callers are not authenticated.
+
+    A caller that was authenticated without scopes has none.
+    """
+    exchange = request.exchange
+    if exchange.scopes is None and exchange.principal:
+        return frozenset()
+    return exchange.scopes
+
+
+def check_scopes(entry: Entry, request: RequestContext) -> None:
+    """Raise `HttpError` (403) if the caller lacks scopes of an entry."""
+    if entry.scopes:
+        granted = granted_scopes(request)
+        lacking = sorted(entry.scopes - granted) if granted is not None else []
+        if lacking:
+            from colonnade.protocol.http.security import FORBIDDEN, HttpError
+
+            raise HttpError(FORBIDDEN, f"this needs the scope {' '.join(lacking)}")
+
+
 # ---------------------------------------------------------------- mount
 
 
@@ -310,8 +338,11 @@ class Mount:
         outer: ServerRegistry,
         middleware: Sequence[Middleware],
         namespace: str | None,
+        run_task_tool: "Callable[[TaskTool], RunTool]",
     ) -> None:
         self._middleware = middleware
+        # The tasks of mounted tools are those of the outer server.
+        self._run_task_tool = run_task_tool
         self._prefix = f"{namespace}_" if namespace else ""
         self._outer = outer
         self._registries = [
@@ -382,7 +413,10 @@ class Mount:
         definition = entry.definition
         if isinstance(definition, t.Tool | t.Prompt):
             definition = replace(definition, name=key)
-        return replace(entry, definition=definition, run=self._with_middleware(entry.run))
+        run = entry.run
+        if isinstance(entry, ToolEntry) and entry.task is not None:
+            run = self._run_task_tool(entry.task)
+        return replace(entry, definition=definition, run=self._with_middleware(run))
 
     def _with_middleware(
         self, run: Callable[..., Awaitable[t.ProtocolType]]

@@ -14,10 +14,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
-from colonnade.ports import Handler, Middleware, RequestContext, Store
+from colonnade.ports import Handler, Middleware, RequestContext, Store, stack
 from colonnade.protocol import types as t
 from colonnade.protocol.link.events import NotificationReceived
-from colonnade.protocol.negotiation import Encoders, Identity, Peer
+from colonnade.protocol.methods import Method
+from colonnade.protocol.negotiation import Callers, Encoders, Identity, Peer, extension_of
 from colonnade.protocol.revision import EVERY, Revisions
 from colonnade.server.decorators import Decorators, check_ttls
 from colonnade.server.dispatch import Dispatch, ListOptions
@@ -33,7 +34,7 @@ from colonnade.server.hints import (
     check_threads,
     with_hints,
 )
-from colonnade.server.registry import PAGE_SIZE, Registry, ServerRegistry
+from colonnade.server.registry import PAGE_SIZE, Registry, RunTool, ServerRegistry
 from colonnade.signatures.type_hints import signature_of
 
 if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
@@ -44,8 +45,12 @@ if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
     from colonnade.server.auth import ProtectionGuard
     from colonnade.server.context.context import Context
     from colonnade.server.context.handles import Handles
+    from colonnade.server.extensions import Extension, ExtensionMethod
     from colonnade.server.handlers.input_rounds import InputRoundsRunner, Keys
     from colonnade.server.options import AsgiOptions, HttpOptions, HttpRunOptions
+    from colonnade.server.tasks.options import TaskOptions
+    from colonnade.server.tasks.service import ServerTasks
+    from colonnade.server.tasks.tool import TaskTool
     from colonnade.transport.http_server.app import HttpApp
     from colonnade.transport.http_server.custom_routes import HttpRequest, Route
 
@@ -87,6 +92,8 @@ class Server(Decorators):
     `completions_per_s` limits the completions of each caller (R0150); None is no limit.
     `threads` is how many functions that are not `async` run at once; further calls wait.
     `auth` protects the server over HTTP; on stdio the caller is the parent process (R0188).
+    `extensions` are those that the server declares: `Extension("com.example/search")`.
+    `tasks` are the limits of tools with `task=`: `TaskOptions(max_unfinished=20)`.
     """
 
     @with_hints
@@ -113,6 +120,8 @@ class Server(Decorators):
         completions_per_s: float | None = COMPLETIONS_PER_S,
         threads: int = THREADS,
         auth: "Protection | None" = None,
+        extensions: "Iterable[Extension]" = (),
+        tasks: "TaskOptions | None" = None,
         debug: bool = False,
     ) -> None:
         check_threads(threads)
@@ -177,6 +186,19 @@ class Server(Decorators):
         self._registry.observers.append(self._on_registry_change)
         for one in middleware:
             self.add_middleware(one)
+        self._task_options = tasks
+        self._tasks: ServerTasks | None = None
+        self._extensions: dict[str, Extension] = {}
+        self._extension_methods: dict[str, Method] = {}
+        self._mounted_in: list[Server] = []
+        if not isinstance(extensions, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentType(
+                f"extensions= takes a list, not {type(extensions).__name__}: write "
+                "extensions=[Extension('com.example/search')]",
+                argument="extensions",
+            )
+        for extension in extensions:
+            self.add_extension(extension)
 
     if not TYPE_CHECKING:  # a type checker would accept every attribute
 
@@ -238,6 +260,105 @@ class Server(Decorators):
         """Decorator form of `add_middleware`: `@server.middleware`."""
         self.add_middleware(function)
         return function
+
+    def add_extension(self, extension: "Extension") -> None:
+        """Declare an extension and serve its methods, also those that are added to it later.
+
+        Clients of revisions with a handshake see it from their next connection on. Raises
+        `InvalidArgument` for one that the server has already, or whose methods it has.
+        """
+        self._add_extension(extension, self)
+
+    def _add_extension(self, extension: "Extension", owner: "Server") -> None:
+        """Add an extension whose functions run in the environment of a server: this one, or one
+        that is mounted in it."""
+        from colonnade.protocol.extensions import MAX_EXTENSIONS
+        from colonnade.server.extensions import Extension
+
+        if not isinstance(extension, Extension):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentType(
+                f"an extension is Extension('com.example/search'), not {extension!r}",
+                argument="extensions",
+            )
+        is_shared = extension.id != t.TASKS_EXTENSION_ID  # each server has tasks of its own
+        for server in (self, *(self._outer_servers() if is_shared else ())):
+            server._check_extension(extension, MAX_EXTENSIONS)  # before anything has changed
+
+        def on_change(method: "ExtensionMethod | None") -> None:
+            if method is not None:
+                self._add_extension_method(extension, method, owner)
+            self._registry.notify_observers()
+
+        self._extensions[extension.id] = extension
+        for method in extension.methods:
+            self._add_extension_method(extension, method, owner)
+        extension.observers.append(on_change)
+        self._registry.notify_observers()
+        for outer in self._mounted_in if is_shared else ():
+            outer._add_extension(extension, owner)
+
+    def _run_task_tool(self, tool: "TaskTool") -> RunTool:
+        if self._tasks is None:
+            from colonnade.server.tasks.options import TaskOptions
+            from colonnade.server.tasks.service import ServerTasks
+
+            self._tasks = ServerTasks(
+                self.info.name,
+                lambda: self.store,
+                lambda: self.clock(),
+                self._registry.tools,
+                self._task_options or TaskOptions(),
+            )
+            self._dispatch.set_tasks(self._tasks, self._middleware)
+            self.add_extension(self._tasks.extension())
+            if self._is_served:
+                self._tasks.start()
+        return self._tasks.handler(tool)
+
+    def _outer_servers(self) -> "list[Server]":
+        """The servers that this one is mounted in, directly or not."""
+        return [server for outer in self._mounted_in for server in (outer, *outer._outer_servers())]
+
+    def _check_extension(self, extension: "Extension", most: int) -> None:
+        """Refuse an extension that this server cannot have."""
+        if extension.id in self._extensions:
+            raise InvalidArgument(
+                f"{self!r} has the extension {extension.id} already", argument="extensions"
+            )
+        if len(self._extensions) >= most:
+            raise InvalidArgument(
+                f"{self!r} has {most} extensions, the most that can be declared",
+                argument="extensions",
+            )
+        for method in extension.methods:
+            self._check_extension_method(extension, method)
+
+    def _check_extension_method(self, extension: "Extension", method: "ExtensionMethod") -> None:
+        known = self._extension_methods.get(method.name)
+        if known is not None:
+            raise InvalidArgument(
+                f"{method.name!r} of {extension.id} is a method of {extension_of(known)} already",
+                argument="extensions",
+            )
+
+    def _add_extension_method(
+        self, extension: "Extension", method: "ExtensionMethod", owner: "Server"
+    ) -> None:
+        from colonnade.protocol.extensions import extension_request
+        from colonnade.server.extensions import entry_for
+
+        self._check_extension_method(extension, method)
+        entry = entry_for(extension, method, owner._environment)
+        if owner is not self:
+            entry.run = _with_middleware(entry.run, owner._middleware)
+        if method.handler is None:  # else a revision defines it
+            self._extension_methods[method.name] = extension_request(method.name, extension.id)
+        self._dispatch.add_extension_method(method.name, entry, self._middleware)
+
+    @property
+    def extensions(self) -> "list[Extension]":
+        """The extensions, also those of mounted servers."""
+        return list(self._extensions.values())
 
     def route(self, path: str, *, methods: Iterable[str] = ("GET",)) -> Callable[[F], F]:
         """Add a plain HTTP route beside the MCP endpoint, if the server is served over HTTP:
@@ -301,12 +422,23 @@ class Server(Decorators):
                 f"{other!r} has a lifespan, which would not be entered, since {self!r} is already "
                 "running; mount it before serving"
             )
+        inner = [one for one in other.extensions if one.id != t.TASKS_EXTENSION_ID]
+        for extension in inner:
+            for server in (self, *self._outer_servers()):
+                if extension.id in server._extensions:
+                    raise InvalidArgument(
+                        f"{server!r} and {other!r} both have the extension {extension.id}; give "
+                        "it to one of them"
+                    )
         from colonnade.server.registry import Mount
 
-        Mount(other._registry, self._registry, other._middleware, namespace)
+        Mount(other._registry, self._registry, other._middleware, namespace, self._run_task_tool)
         if other._keys.private:
             other._keys = self._keys  # clients see one server, so it has one key ring
         self._mounts.append(other)
+        other._mounted_in.append(self)
+        for extension in inner:
+            self._add_extension(extension, other)
         if is_served:  # as `_enter_lifespan` does for servers mounted earlier
             other._start_count += 1
             self._exit_stack.push_async_callback(other.stop)
@@ -381,6 +513,7 @@ class Server(Decorators):
         logs = self._logging
         if logs is None:
             logs = any(entry.logs for entry in self._registry.entries())
+            logs = logs or self._dispatch.extensions_log
         capabilities = t.ServerCapabilities(
             tools=t.ToolsCapability(list_changed=True) if "tools" in kinds else None,
             resources=t.ResourcesCapability(list_changed=True, subscribe=True)
@@ -390,7 +523,21 @@ class Server(Decorators):
             completions={} if "completions" in kinds else None,
             logging={} if logs else None,
         )
-        return Identity(self.info, capabilities, self.instructions, encoders=self._encoders)
+        by_callers: dict[Callers, t.ServerCapabilities] = {}
+        if self._extensions:
+            for callers in Callers.members():
+                declared = capabilities
+                for extension in self._extensions.values():
+                    declared = extension.declare(declared, callers)
+                by_callers[callers] = declared
+        return Identity(
+            self.info,
+            by_callers.get(Callers.ANONYMOUS, capabilities),
+            self.instructions,
+            encoders=self._encoders,
+            extension_methods=self._extension_methods,
+            by_callers=by_callers,
+        )
 
     def _current_kinds(self) -> frozenset[str]:
         """The kinds that are registered or declared; a list may be empty (R0975)."""
@@ -483,6 +630,8 @@ class Server(Decorators):
                     _call_lifespan(self._lifespan, self)
                 )
             self._registry.changes.start(loop)
+            if self._tasks is not None:
+                self._tasks.start()
         except BaseException as error:
             self._running = None
             running.set_exception(error)
@@ -493,8 +642,10 @@ class Server(Decorators):
         running.set_result(None)
 
     def drain(self) -> None:
-        """End open subscriptions with their result; calls continue."""
+        """End open subscriptions with their result; calls continue, tasks are given back."""
         self._dispatch.drain()
+        if self._tasks is not None:
+            self._tasks.drain()
 
     async def stop(self) -> None:
         """Exit the lifespan once every `start` has had its `stop`."""
@@ -502,6 +653,8 @@ class Server(Decorators):
         if self._start_count:
             return
         self._running = None
+        if self._tasks is not None:
+            await self._tasks.stop()
         self._registry.changes.stop()
         for guard in self._guards:
             await guard.close()
@@ -627,6 +780,11 @@ class Server(Decorators):
         )
         self._guards.append(guard)
         return guard
+
+
+def _with_middleware(handler: Handler, middleware: list[Middleware]) -> Handler:
+    """The handler of a mounted server, in the middleware that it has at the time of the request."""
+    return lambda request: stack(handler, middleware)(request)
 
 
 def _completion_limit(per_s: float) -> Middleware:

@@ -25,6 +25,11 @@ MAX_NAME_BYTES = 2048
 # would cost nothing.
 OVERHEAD_BYTES = 256
 
+# Names that are listed at once: a page of names of the greatest length has 2 MB.
+MAX_LISTED_NAMES = 1000
+# Counters have the range that the integers of databases have.
+MAX_COUNT = 2**63 - 1
+
 _SHOWN_CHARACTERS = 40
 
 
@@ -52,15 +57,15 @@ class StoreLimits:
 
     def check_value(self, value: bytes) -> None:
         """Raise `Refused` for a value that is too large, `TypeError` if it is not bytes."""
-        if not isinstance(value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidArgumentType(
-                f"a store holds bytes, not {type(value).__name__}; encode it first"
-            )
+        check_bytes(value)
         if len(value) > self.value_bytes:
             raise Refused(f"a value of {len(value)} bytes is too large; {self.value_bytes} at most")
 
     def check_room(self, entries: int, size: int) -> None:
-        """Raise `Refused` if this is more than one principal may store."""
+        """Raise `Refused` if this is more than one principal may store.
+
+        Not for `SERVER_PRINCIPAL`: its state is of all callers, and only `total_bytes` limits it.
+        """
         if entries > self.principal_entries:
             held, unit = self.principal_entries, "entries"
         elif size > self.principal_bytes:
@@ -78,12 +83,51 @@ class StoreLimits:
             )
 
 
+def check_bytes(value: bytes) -> None:
+    """Raise `TypeError` for a value that is not bytes."""
+    if not isinstance(value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgumentType(
+            f"a store holds bytes, not {type(value).__name__}; encode it first"
+        )
+
+
 def check_names(principal: str, name: str) -> None:
     """Raise `Refused` for a name that not every store supports."""
     _check_name("principal", principal)
     _check_name("name", name)
     if not name:
         raise Refused("the name of an entry must not be empty")
+
+
+def check_listing(principal: str, prefix: str, after: str, limit: int) -> None:
+    """Raise `Refused` for a name that no entry can have, `LocalProtocolError` for an invalid
+    limit."""
+    _check_name("principal", principal)
+    _check_name("prefix", prefix)
+    _check_name("name", after)
+    if not 1 <= limit <= MAX_LISTED_NAMES:
+        words = f"limit is {limit}; list 1 to {MAX_LISTED_NAMES} names at once"
+        raise InvalidArgument(words, argument="limit")
+
+
+def add_to_counter(value: bytes | None, by: int) -> int:
+    """The new number of a counter with this value.
+
+    Raises `LocalProtocolError` if the value is not a number, `Refused` if the new one has more than
+    64 bits.
+    """
+    if not isinstance(by, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgumentType(f"a counter counts by an int, not by {type(by).__name__}")
+    try:
+        number = 0 if value is None else int(value)
+    except ValueError:
+        number = None
+    if number is None or value not in (None, b"%d" % number):  # `int` also reads "+1" and " 1_000"
+        raise InvalidArgument("this entry is not a counter; count under another key")
+    number += by
+    if not -MAX_COUNT <= number <= MAX_COUNT:
+        raise Refused("the counter would leave its range of 64 bits; delete it, or count less")
+    return number
 
 
 def _check_name(what: str, name: str) -> None:

@@ -8,19 +8,25 @@ other threads use their own store.
 import asyncio
 import hashlib
 import heapq
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from math import ceil
+from operator import itemgetter
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, Refused
+from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.store.limits import (
     OVERHEAD_BYTES,
     StoreLimits,
     TopicListener,
     Topics,
+    add_to_counter,
+    check_bytes,
+    check_listing,
     check_names,
     check_ttl,
 )
@@ -119,6 +125,49 @@ class SingleUseMarks:
         self._total = 0
 
 
+# Names in one chunk, at most: to add one moves some kilobytes, and a million are 2,000 chunks.
+CHUNK_NAMES = 1024
+
+
+class SortedNames:
+    """The names of one principal's entries in order, in chunks: a change moves one of them."""
+
+    __slots__ = ("_chunks",)
+
+    def __init__(self) -> None:
+        self._chunks: list[list[str]] = []
+
+    def add(self, name: str) -> None:
+        """Add a name that is not there."""
+        if not self._chunks:
+            self._chunks.append([name])
+            return
+        at = self._chunk_of(name)
+        chunk = self._chunks[at]
+        insort(chunk, name)
+        if len(chunk) > CHUNK_NAMES:
+            self._chunks.insert(at + 1, chunk[CHUNK_NAMES // 2 :])
+            del chunk[CHUNK_NAMES // 2 :]
+
+    def remove(self, name: str) -> None:
+        """Remove a name that is there."""
+        at = self._chunk_of(name)
+        chunk = self._chunks[at]
+        del chunk[bisect_left(chunk, name)]
+        if not chunk:
+            del self._chunks[at]
+
+    def starting_at(self, name: str) -> Iterator[str]:
+        """This name, if it is there, and all greater ones. Not valid after a change."""
+        at = self._chunk_of(name)
+        for number in range(at, len(self._chunks)):
+            chunk = self._chunks[number]
+            yield from islice(chunk, bisect_left(chunk, name) if number == at else 0, None)
+
+    def _chunk_of(self, name: str) -> int:
+        return max(bisect_right(self._chunks, name, key=itemgetter(0)) - 1, 0)
+
+
 # Expired entries that one write removes: more than it can add, so that they never accumulate.
 SWEEP_AT_ONCE = 16
 # Unused seconds in the heap, beyond as many as there are used ones, before it is rebuilt.
@@ -150,6 +199,7 @@ class _Usage:
 
     entries: int = 0
     size: int = 0
+    names: SortedNames = field(default_factory=SortedNames)
 
 
 class MemoryStore:
@@ -173,30 +223,83 @@ class MemoryStore:
 
     async def get(self, principal: str, key: str) -> bytes | None:
         self._enter(principal, key)
-        found = self._find((principal, _ENTRY, key))
-        return found.value if isinstance(found, _Entry) else None
+        return self._value((principal, _ENTRY, key))
 
     async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None:
         self._check(principal, key, value, ttl_s)
-        self._set((principal, _ENTRY, key), value, ttl_s)
+        self._set((principal, _ENTRY, key), value, self._expiry(ttl_s))
 
     async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
         self._check(principal, key, value, ttl_s)
-        entry = (principal, _ENTRY, key)
-        if self._find(entry) is not None:
-            return False
-        self._set(entry, value, ttl_s)
-        return True
+        return self._swap((principal, _ENTRY, key), None, value, ttl_s)
 
     async def delete(self, principal: str, key: str) -> None:
         self._enter(principal, key)
         self._remove((principal, _ENTRY, key))
 
-    def _set(self, key: _Key, value: bytes, ttl_s: float | None) -> None:
+    async def swap(
+        self,
+        principal: str,
+        key: str,
+        before: bytes | None,
+        after: bytes | None,
+        ttl_s: float | None,
+    ) -> bool:
+        if before is not None:
+            check_bytes(before)
+        self._check(principal, key, b"" if after is None else after, ttl_s)
+        return self._swap((principal, _ENTRY, key), before, after, ttl_s)
+
+    def _swap(
+        self, key: _Key, before: bytes | None, after: bytes | None, ttl_s: float | None
+    ) -> bool:
+        if self._value(key) != before:
+            return False
+        if after is None:
+            self._remove(key)
+        else:
+            self._set(key, after, self._expiry(ttl_s))
+        return True
+
+    async def count(self, principal: str, key: str, by: int, ttl_s: float | None) -> int:
+        self._check(principal, key, b"", ttl_s)
+        entry = (principal, _ENTRY, key)
+        found = self._find(entry)
+        number = add_to_counter(found.value if isinstance(found, _Entry) else None, by)
+        expires_at = found.expires_at if found else self._expiry(ttl_s)
+        self._set(entry, b"%d" % number, expires_at)
+        return number
+
+    async def names(self, principal: str, prefix: str, after: str, limit: int) -> list[str]:
+        self._open()
+        check_listing(principal, prefix, after, limit)
+        usage = self._usage.get(principal)
+        found: list[str] = []
+        expired: list[_Key] = []
+        now = self._clock()
+        # The least text that is greater than `after`; no name has a NUL in it.
+        for name in usage.names.starting_at(max(prefix, after + "\0")) if usage else ():
+            if len(found) == limit or not name.startswith(prefix):
+                break
+            key = (principal, _ENTRY, name)
+            end = self._things[key].expires_at
+            if end is None or now < end:
+                found.append(name)
+            else:
+                expired.append(key)
+        for key in expired:  # so that the next listing does not meet them
+            self._remove(key)
+        return found
+
+    def _value(self, key: _Key) -> bytes | None:
+        found = self._find(key)
+        return found.value if isinstance(found, _Entry) else None
+
+    def _set(self, key: _Key, value: bytes, expires_at: float | None) -> None:
         cost = len(key[0]) + len(key[2]) + len(value) + OVERHEAD_BYTES
         self._make_room(key, cost)
         self._remove(key)
-        self._store_entry(key, _Entry(value, cost, None), ttl_s)
+        self._store_entry(key, _Entry(value, cost, expires_at))
 
     async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
         self._enter(principal, "mark")
@@ -221,7 +324,8 @@ class MemoryStore:
         record.entries.append(entry)
         record.last += 1
         record.size, record.cost = size, cost
-        self._store_entry(key, record, ttl_s)
+        record.expires_at = self._expiry(ttl_s)
+        self._store_entry(key, record)
         return record.last
 
     def _count_to_remove(self, log: _Log, more: int) -> tuple[int, int]:
@@ -279,9 +383,12 @@ class MemoryStore:
 
     # ------------------------------------------------------------ names, limits and expiry
 
-    def _enter(self, principal: str, name: str) -> None:
+    def _open(self) -> None:
         if self._closed:
             raise InvalidArgument("this store is closed; make a new one")
+
+    def _enter(self, principal: str, name: str) -> None:
+        self._open()
         check_names(principal, name)
 
     def _check(self, principal: str, name: str, value: bytes, ttl_s: float | None) -> None:
@@ -309,16 +416,23 @@ class MemoryStore:
         existing = self._things.get(key)
         usage = self._usage.get(key[0]) or _Usage()
         more = cost - (existing.cost if existing else 0)
-        self._limits.check_room(usage.entries + (existing is None), usage.size + more)
+        if key[0] != SERVER_PRINCIPAL:
+            self._limits.check_room(usage.entries + (existing is None), usage.size + more)
         self._limits.check_total(self._size + more)
 
-    def _store_entry(self, key: _Key, thing: _Entry | _Log, ttl_s: float | None) -> None:
+    def _expiry(self, ttl_s: float | None) -> float | None:
+        return None if ttl_s is None else self._clock() + ttl_s
+
+    def _store_entry(self, key: _Key, thing: _Entry | _Log) -> None:
         self._things[key] = thing
-        usage = self._usage.setdefault(key[0], _Usage())
+        usage = self._usage.get(key[0])
+        if usage is None:
+            usage = self._usage[key[0]] = _Usage()
         usage.entries += 1
         usage.size += thing.cost
         self._size += thing.cost
-        thing.expires_at = None if ttl_s is None else self._clock() + ttl_s
+        if key[1] is _ENTRY:
+            usage.names.add(key[2])
         if thing.expires_at is not None:
             second = int(thing.expires_at) + 1
             if second not in self._due:
@@ -333,6 +447,8 @@ class MemoryStore:
         usage = self._usage[key[0]]
         usage.entries -= 1
         usage.size -= thing.cost
+        if key[1] is _ENTRY:
+            usage.names.remove(key[2])
         if not usage.entries:
             del self._usage[key[0]]
         self._size -= thing.cost

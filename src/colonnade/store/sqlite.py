@@ -18,7 +18,15 @@ from functools import partial
 from typing import Any
 
 from colonnade.errors import ChannelError, ColonnadeError, InvalidArgument, Refused
-from colonnade.store.limits import StoreLimits, TopicListener, Topics, check_names, check_ttl
+from colonnade.store.limits import (
+    StoreLimits,
+    TopicListener,
+    Topics,
+    check_bytes,
+    check_listing,
+    check_names,
+    check_ttl,
+)
 from colonnade.store.memory import check_mark, mark_digest
 from colonnade.store.sqlite_schema import ENTRY, LOG, StoreFile
 
@@ -82,23 +90,44 @@ class SqliteStore:
         return await self._call(lambda file: file.get(owner, name, now))
 
     async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None:
-        await self._put(principal, key, value, ttl_s, only_new=False)
-
-    async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
-        return await self._put(principal, key, value, ttl_s, only_new=True)
-
-    async def _put(
-        self, principal: str, key: str, value: bytes, ttl_s: float | None, *, only_new: bool
-    ) -> bool:
         owner, name = _encode_names(principal, key)
         now, end = self._span(value, ttl_s)
-        return await self._call(
-            lambda file: file.put(owner, name, value, now, end, only_new=only_new), writes=True
-        )
+        await self._call(lambda file: file.put(owner, name, value, now, end), writes=True)
+
+    async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
+        check_bytes(value)
+        return await self.swap(principal, key, None, value, ttl_s)
 
     async def delete(self, principal: str, key: str) -> None:
         owner, name = _encode_names(principal, key)
         await self._call(lambda file: file.remove(owner, ENTRY, name), writes=True)
+
+    async def swap(
+        self,
+        principal: str,
+        key: str,
+        before: bytes | None,
+        after: bytes | None,
+        ttl_s: float | None,
+    ) -> bool:
+        owner, name = _encode_names(principal, key)
+        if before is not None:
+            check_bytes(before)
+        now, end = self._span(b"" if after is None else after, ttl_s)
+        return await self._call(
+            lambda file: file.swap(owner, name, before, after, now, end), writes=True
+        )
+
+    async def count(self, principal: str, key: str, by: int, ttl_s: float | None) -> int:
+        owner, name = _encode_names(principal, key)
+        now, end = self._span(b"", ttl_s)
+        return await self._call(lambda file: file.count(owner, name, by, now, end), writes=True)
+
+    async def names(self, principal: str, prefix: str, after: str, limit: int) -> list[str]:
+        check_listing(principal, prefix, after, limit)
+        owner, first, last = principal.encode(), prefix.encode(), after.encode()
+        now = self._clock()
+        return await self._call(lambda file: file.names(owner, first, last, limit, now))
 
     async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
         check_names(principal, "mark")

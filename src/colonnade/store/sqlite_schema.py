@@ -3,7 +3,7 @@
 Rules: blocking, for one thread, without an event loop. All methods but `close` are called inside a
 `transaction`, and refuse before they change anything but expired rows. Each value is stored with a
 checksum over itself and its key: data that was damaged on disk is an error, never returned, and
-never that of another principal.
+never that of another principal. A listing of names reads no values, and does not check them.
 """
 
 import os
@@ -19,7 +19,8 @@ from math import ceil
 from typing import Any
 
 from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, Refused, TimedOut
-from colonnade.store.limits import OVERHEAD_BYTES, StoreLimits
+from colonnade.ports import SERVER_PRINCIPAL
+from colonnade.store.limits import OVERHEAD_BYTES, StoreLimits, add_to_counter
 from colonnade.store.memory import check_mark_limits
 
 # How long a write waits for other processes. A write takes milliseconds.
@@ -35,6 +36,8 @@ SWEEP_AT_ONCE = 512
 MARK_BYTES = 128
 
 ENTRY, LOG = 0, 1
+
+_SERVER = SERVER_PRINCIPAL.encode()
 
 _APPLICATION = 0x504F5254  # "PORT": distinguishes our files from other programs' databases
 # One element a version, each a step from the one before. Never change one that was released.
@@ -181,35 +184,91 @@ class StoreFile:
     # ------------------------------------------------------------ entries
 
     def get(self, principal: bytes, name: bytes, now: float) -> bytes | None:
+        found = self._entry(principal, name, now)
+        return None if found is None else found[0]
+
+    def _entry(
+        self, principal: bytes, name: bytes, now: float
+    ) -> tuple[bytes, float | None] | None:
+        """The value of an entry, and when it expires."""
         row = self._one(
             "SELECT value, expires_at FROM things WHERE principal = ? AND kind = ? AND name = ?"
             " AND (expires_at IS NULL OR expires_at > ?)",
             *(principal, ENTRY, name, now),
         )
-        return (
-            None
-            if row is None
-            else _check_checksum(row[0], principal, name, _encode_number(row[1]))
-        )
+        if row is None:
+            return None
+        return _check_checksum(row[0], principal, name, _encode_number(row[1])), row[1]
 
     def put(
+        self, principal: bytes, name: bytes, value: bytes, now: float, expires_at: float | None
+    ) -> None:
+        """Insert or replace an entry. Raises `Refused` if there is no room."""
+        there = self._thing(principal, ENTRY, name, now)
+        self._put(there, principal, name, value, now, expires_at)
+
+    def _put(
         self,
+        there: tuple[int, int, int] | None,
         principal: bytes,
         name: bytes,
         value: bytes,
         now: float,
         expires_at: float | None,
-        *,
-        only_new: bool,
-    ) -> bool:
-        """Whether it was stored. Raises `Refused` if there is no room."""
-        there = self._thing(principal, ENTRY, name, now)
-        if only_new and there is not None:
-            return False
+    ) -> None:
         cost = len(principal) + len(name) + len(value) + OVERHEAD_BYTES
         stamped = _add_checksum(value, principal, name, _encode_number(expires_at))
         self._keep(there, (principal, ENTRY, name), stamped, 0, cost, now, expires_at)
+
+    def swap(
+        self,
+        principal: bytes,
+        name: bytes,
+        before: bytes | None,
+        after: bytes | None,
+        now: float,
+        expires_at: float | None,
+    ) -> bool:
+        """Whether the value was `before`, and is `after` now. Raises `Refused` if there is no
+        room."""
+        there = self._thing(principal, ENTRY, name, now)
+        # A value that is compared with none is not read.
+        if (there is None) != (before is None):
+            return False
+        if before is not None and self.get(principal, name, now) != before:
+            return False
+        if after is not None:
+            self._put(there, principal, name, after, now, expires_at)
+        elif there is not None:
+            self._remove(there[0], principal, there[2])
         return True
+
+    def count(
+        self, principal: bytes, name: bytes, by: int, now: float, expires_at: float | None
+    ) -> int:
+        """The new number of a counter. Raises `Refused` if there is no room."""
+        there = self._thing(principal, ENTRY, name, now)
+        found = self._entry(principal, name, now) if there else None
+        value, end = found or (None, expires_at)
+        number = add_to_counter(value, by)
+        self._put(there, principal, name, b"%d" % number, now, end)
+        return number
+
+    def names(
+        self, principal: bytes, prefix: bytes, after: bytes, limit: int, now: float
+    ) -> list[str]:
+        """The names of entries with this prefix that are greater than `after`, in order."""
+        # The index of the UNIQUE constraint is in this order. UTF-8 has no byte FF, and names have
+        # no NUL: these are the least bytes above `after`, and above all names with the prefix.
+        rows = self._do(
+            "SELECT name FROM things WHERE principal = ? AND kind = ? AND name >= ? AND name < ?"
+            " AND (expires_at IS NULL OR expires_at > ?) ORDER BY name LIMIT ?",
+            *(principal, ENTRY, max(prefix, after + b"\0"), prefix + b"\xff", now, limit),
+        ).fetchall()
+        try:
+            return [name.decode() for (name,) in rows]
+        except UnicodeDecodeError:
+            raise _damaged() from None
 
     def remove(self, principal: bytes, kind: int, name: bytes) -> None:
         row = self._one(
@@ -371,7 +430,8 @@ class StoreFile:
     def _check_room(self, principal: bytes, entries: int, more: int) -> None:
         held = self._one("SELECT entries, size FROM holdings WHERE principal = ?", principal)
         has, size = held or (0, 0)
-        self._limits.check_room(has + entries, size + more)
+        if principal != _SERVER:
+            self._limits.check_room(has + entries, size + more)
         self._check_total(more)
 
     def _check_total(self, more: int) -> None:
@@ -479,8 +539,12 @@ def _add_checksum(value: bytes, *place: bytes) -> bytes:
 def _check_checksum(stamped: bytes, *place: bytes) -> bytes:
     stamp, value = stamped[:_CHECKSUM_BYTES], stamped[_CHECKSUM_BYTES:]
     if _checksum(value, place) != stamp:
-        raise ConnectionLost("an entry of the store is damaged; restore it, or delete the entry")
+        raise _damaged()
     return value
+
+
+def _damaged() -> ConnectionLost:
+    return ConnectionLost("an entry of the store is damaged; restore it, or delete the entry")
 
 
 # ---------------------------------------------------------------- the file itself

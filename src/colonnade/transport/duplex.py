@@ -42,6 +42,7 @@ from colonnade.protocol.link.events import (
 )
 from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
 from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink
+from colonnade.protocol.negotiation import Callers
 from colonnade.protocol.revision import Revision
 from colonnade.protocol.types import NotificationParams, RequestParams
 
@@ -121,6 +122,11 @@ class DuplexRequestContext(NonHttpRequestFields, Struct, eq=False, gc=False):
     def debug(self) -> bool:
         """Whether the caller is sent the exception of a handler that failed."""
         return self.duplex.debug
+
+    @property
+    def callers(self) -> Callers:
+        """As the transport of the connection says."""
+        return self.duplex.link.identity.callers
 
     @property
     def session(self) -> "Duplex | None":
@@ -387,6 +393,11 @@ class Duplex:
         """Send a change notification, in revisions that send them without a subscription."""
         frame = encode_change(self.link, self.subscriptions, method, params)
         if frame is not None:
+            self.channel.write(frame)
+
+    def post_notification(self, frame: bytes, subject: str, scopes: frozenset[str]) -> None:
+        """Write an encoded notification, unless the peer does not read at all."""
+        if not self._input_ended:
             self.channel.write(frame)
 
     def _set_timer(self) -> None:

@@ -17,10 +17,11 @@ from typing import Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 from colonnade.errors import ConnectionLost, LocalProtocolError
-from colonnade.ports import ConnectionEvents, Service
+from colonnade.ports import Caller, ConnectionEvents, Service
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Callers, Identity
 from colonnade.transport.duplex import ClientDuplex, Duplex
 
 # The queued messages of an end. Both ends read in every iteration of the loop, so only a handler
@@ -242,9 +243,12 @@ def serve_end(
     `principal` is the client's name, `scopes` are its scopes, None if they are not checked. With
     `debug`, the client is sent the exception of a handler that failed.
     """
-    link = DuplexLink(
-        Side.SERVER, service.identity, service.accepts, principal, lambda: service.identity
-    )
+    caller = Caller(principal)
+
+    def identity() -> Identity:
+        return service.identity.for_callers(Callers.SINGLE)
+
+    link = DuplexLink(Side.SERVER, identity(), service.accepts, caller.principal, identity)
     link.scopes = frozenset(scopes) if scopes is not None else None
 
     def on_notification(event: NotificationReceived) -> None:

@@ -27,6 +27,7 @@ from colonnade.protocol.jsonrpc import LineSplitter
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Callers, Identity
 from colonnade.transport.duplex import Duplex
 from colonnade.transport.signals import close
 
@@ -349,9 +350,11 @@ def _non_blocking_logging() -> Generator[None]:
 
 async def serve_pipe(pipe: Pipe, service: Service) -> None:
     """Serve one client over a pipe until the end of its input; then cancel what still runs."""
-    link = DuplexLink(
-        Side.SERVER, service.identity, service.accepts, current=lambda: service.identity
-    )
+
+    def identity() -> Identity:
+        return service.identity.for_callers(Callers.SINGLE)
+
+    link = DuplexLink(Side.SERVER, identity(), service.accepts, current=identity)
 
     def on_notification(event: NotificationReceived) -> None:
         service.on_notification(event, link.peer)

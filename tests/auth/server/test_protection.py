@@ -15,6 +15,7 @@ from auth.protected import METADATA, READ, RESOURCE, WRITE, Bearer, notes, prote
 from colonnade import Introspection, Jwt, LocalProtocolError, Protection, Server, StaticTokens
 from colonnade.auth.server.verifier import VerifiedToken
 from colonnade.errors import InvalidArgumentType
+from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.protocol.revision import ALL, Revision
 from colonnade.testing import connect
 from http_client import Caller, opening
@@ -505,7 +506,7 @@ class Nameless(StaticTokens):
         return VerifiedToken(self._principal, frozenset(), None)
 
 
-@pytest.mark.parametrize("principal", ["", 7, None])
+@pytest.mark.parametrize("principal", ["", 7, None, SERVER_PRINCIPAL])
 @live
 async def test_a_token_that_is_believed_for_no_principal_is_refused(principal: Any) -> None:
     """All its callers would be one, and "" is the name of anonymous ones."""

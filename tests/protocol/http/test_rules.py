@@ -39,7 +39,13 @@ from colonnade.protocol.http.security import (
     lowercase_headers,
 )
 from colonnade.protocol.jsonrpc import Request, decode, split_params
-from colonnade.protocol.negotiation import Peer, PeerDetector, VersionHeaders, missing_capability
+from colonnade.protocol.negotiation import (
+    Identity,
+    Peer,
+    PeerDetector,
+    VersionHeaders,
+    missing_capability,
+)
 from colonnade.protocol.revision import (
     ALL,
     EVERY,
@@ -50,6 +56,7 @@ from colonnade.protocol.revision import (
     Revisions,
     error_code,
 )
+from colonnade.protocol.types import Implementation, ServerCapabilities
 from posts import (
     CAPABILITIES,
     HANDSHAKES,
@@ -66,6 +73,14 @@ from posts import (
     without,
 )
 
+SERVER = Implementation(name="library", version="1")
+WITH_TASKS = {**META, CAPABILITIES: {"extensions": {TASKS: {}}}}
+
+
+def serves_tasks() -> Identity:
+    return Identity(SERVER, ServerCapabilities(extensions={TASKS: {}}))
+
+
 # ---------------------------------------------------------------- the status of an answer
 
 # Faults of a request that was let in, by the revision with and without codes of its own for them.
@@ -78,6 +93,7 @@ STATUSES: dict[FaultKind, tuple[int, int]] = {
     FaultKind.RESOURCE_MISSING: (200, 200),
     FaultKind.HEADER_MISMATCH: (400, 400),
     FaultKind.CAPABILITY_MISSING: (200, 400),
+    FaultKind.EXTENSION_MISSING: (200, 400),
     FaultKind.VERSION_UNSUPPORTED: (400, 400),
     FaultKind.URL_ELICITATION_REQUIRED: (200, 200),
     FaultKind.USER_REJECTED: (200, 200),
@@ -368,27 +384,44 @@ def test_a_method_that_has_no_name_needs_no_header_for_it() -> None:
 @pytest.mark.spec("R1200")
 @pytest.mark.parametrize("method", ["tools/call", "tasks/get", "tasks/update", "tasks/cancel"])
 def test_the_methods_of_tasks_are_named_by_the_task(method: str) -> None:
-    ours = frozenset({TASKS})
-    row = JULY_2026.method(method, ours)
+    row = JULY_2026.method(method, frozenset({TASKS}))
     assert row is not None
-    body = request(method, {"name": "t1"} if method == "tools/call" else {"taskId": "t1"})
+    params = {"name": "t1"} if method == "tools/call" else {"taskId": "t1"}
+    body = request(method, params, meta=WITH_TASKS)
     sent = headers_for_request(row, JULY_2026, name_of(row, split_params(body.params), body.params))
     assert ("Mcp-Name", "t1") in sent
     headers = lowercase_headers([(name.encode(), value.encode()) for name, value in sent])
-    assert let_in(body, headers, PeerDetector(), extensions=ours).method is row
+    assert let_in(body, headers, PeerDetector(), current=serves_tasks).method is row
     other = {**headers, b"mcp-name": b"t2"}
-    assert answer(admit, body, other, PeerDetector(), extensions=ours) == (400, -32020)
+    assert answer(admit, body, other, PeerDetector(), current=serves_tasks) == (400, -32020)
+
+
+@pytest.mark.spec("R1205", "R1207")
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_a_method_of_an_extension_that_the_caller_did_not_declare_is_refused_with_400(
+    method: str,
+) -> None:
+    body, headers = request(method, {"taskId": "t1"}), modern(method, "t1")
+    assert answer(admit, body, headers, PeerDetector(), current=serves_tasks) == (400, -32021)
+    refused = refusal(admit, body, headers, PeerDetector(), current=serves_tasks)
+    assert refused.data == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+    # The headers come first (D4), and a server without the extension has no such method.
+    other = modern(method, "t2")
+    assert answer(admit, body, other, PeerDetector(), current=serves_tasks) == (400, -32020)
+    assert answer(admit, body, headers, PeerDetector()) == (404, -32601)
+    without_tasks = Identity(SERVER, ServerCapabilities())
+    found = answer(admit, body, headers, PeerDetector(), current=lambda: without_tasks)
+    assert found == (404, -32601)
 
 
 def test_a_task_that_is_not_named_agrees_with_no_header() -> None:
-    ours = frozenset({TASKS})
     for params in ({}, {"taskId": 1}, {"taskId": None}, {"name": "t1"}):
         found = answer(
             admit,
-            request("tasks/get", params),
+            request("tasks/get", params, meta=WITH_TASKS),
             modern("tasks/get", "t1"),
             PeerDetector(),
-            extensions=ours,
+            current=serves_tasks,
         )
         assert found == (400, -32020)
     row = methods.EXT_GET_TASK

@@ -6,7 +6,7 @@ from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteProtoco
 from colonnade.protocol import types as t
 from colonnade.protocol.link.handshake import TABLE, Handshake, Phase
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.negotiation import Peer, defined_in
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
 from protocol.links import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER, earlier, only
 
@@ -108,7 +108,9 @@ def test_a_client_agrees_only_to_what_it_accepts(revision: Revision) -> None:
         assert (handshake.phase, handshake.peer) == (Phase.OPENING, None)
     date = revision.date if revision.handshake else HANDSHAKES[0].date
     peer = handshake.agree(welcome(date))
-    assert (peer.revision.date, peer.info, peer.capabilities) == (date, LIBRARY, ABLE_SERVER)
+    offered = defined_in(peer.revision, ABLE_SERVER)
+    assert (peer.revision.date, peer.info, peer.capabilities) == (date, LIBRARY, offered)
+    assert t.TASKS_EXTENSION_ID not in peer.extensions  # T01
     assert handshake.phase is Phase.OPEN
 
 

@@ -19,6 +19,8 @@ def test_both_contexts_have_the_same_names() -> None:
         "resolve_inputs",
         "saved_result",
         "save_result",
+        "keep_result",
+        "rounds",
         "close",
         "deadline",
     }

@@ -20,6 +20,7 @@ import pytest
 
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Callers, Identity
 from colonnade.protocol.revision import BadToolInput, InputRequests, Revision
 from colonnade.server.server import Server
 from colonnade.transport.duplex import Duplex
@@ -250,14 +251,17 @@ async def raw_client(
     answer: Reply = no_input_expected,
     meta: Mapping[str, Any] | None = None,
     principal: str = "",
+    callers: Callers = Callers.ANONYMOUS,
 ) -> AsyncGenerator[Client]:
     """A client of a server that is started for it, opened as its revision opens."""
     client = Client(revision, EVERYTHING if can is None else can, answer, dict(meta or {}))
     await server.start()
     try:
-        link = DuplexLink(
-            Side.SERVER, server.identity, server.accepts, principal, lambda: server.identity
-        )
+
+        def identity() -> Identity:
+            return server.identity.for_callers(callers)
+
+        link = DuplexLink(Side.SERVER, identity(), server.accepts, principal, identity)
         duplex = Duplex(link, client, server.respond)
         client.duplex = duplex
         unwatch = server.watch_changes(duplex.notify_change)

@@ -82,6 +82,9 @@ def every_call(store: Store, principal: str, name: str) -> Sequence[Awaitable[ob
         store.put(principal, name, b"mine", None),
         store.add(principal, name, b"mine", None),
         store.delete(principal, name),
+        store.swap(principal, name, None, b"mine", None),
+        store.count(principal, name, 1, None),
+        *((store.names(principal, name, "", 1),) if name else ()),  # an empty prefix is one
         store.append(principal, name, b"mine", None),
         store.read(principal, name, 0),
         store.drop(principal, name),

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from colonnade.errors import LoginRequired, ScopeRequired
-from colonnade.ports import Caller
+from colonnade.ports import SERVER_PRINCIPAL, Caller
 from colonnade.protocol.http.security import Headers, HostPolicy
 from colonnade.protocol.revision import JULY_2026, Revisions
 from colonnade.transport.http_server.request import Limits
@@ -475,6 +475,29 @@ async def test_a_guard_that_breaks_is_503_and_its_words_are_told_to_none() -> No
         assert first.startswith("ERROR the guard raised OSError at ")
         assert second.startswith("ERROR the guard raised RuntimeError at ")
         assert "secret" not in first + second
+        assert not s.service.turns
+
+
+@live
+async def test_no_verifier_can_name_the_servers_own_principal() -> None:
+    async def says(headers: Headers) -> str | Caller:
+        return Caller(SERVER_PRINCIPAL) if b"x-caller" in headers else SERVER_PRINCIPAL
+
+    async with stand(verify=says) as s:
+        with Records("colonnade.transport") as records:
+            assert (await s.caller.modern("tools/list")).status == 401
+            assert (await s.caller.modern("tools/list", x_caller="1")).status == 503
+        first, second = records.lines
+        assert first == "ERROR the verifier returned str, and not the name of a caller"
+        assert second.startswith("ERROR the verifier raised InvalidArgument at ")
+        assert not s.service.turns
+
+
+@pytest.mark.parametrize("value", [SERVER_PRINCIPAL, f"Bearer {SERVER_PRINCIPAL}"])
+@live
+async def test_no_header_can_have_the_name_of_the_servers_own_principal(value: str) -> None:
+    async with stand(verify=verify) as s:
+        assert (await s.caller.modern("tools/list", authorization=value)).status == 400
         assert not s.service.turns
 
 

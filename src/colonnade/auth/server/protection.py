@@ -39,7 +39,7 @@ from colonnade.errors import (
     InvalidArgument,
     InvalidArgumentType,
 )
-from colonnade.ports import Caller, Seal, Store
+from colonnade.ports import SERVER_PRINCIPAL, Caller, Seal, Store
 from colonnade.protocol.http.security import (
     BAD_REQUEST,
     FORBIDDEN,
@@ -284,9 +284,10 @@ class Protection:
                 log.error("cannot verify a token: %s %s", error, why)
                 raise _unavailable() from None
             else:
-                if not isinstance(verified.principal, str) or not verified.principal:  # pyright: ignore[reportUnnecessaryIsInstance]
+                name = verified.principal
+                if not isinstance(name, str) or name in ("", SERVER_PRINCIPAL):  # pyright: ignore[reportUnnecessaryIsInstance]
                     # All such callers would be one principal; "" is the anonymous one.
-                    log.error("%r returned no principal for a token", verifier)
+                    log.error("%r returned no principal of a caller for a token", verifier)
                     raise InvalidToken("the token has no subject")
                 self._cache(digest, verified, now, verifier.cache_ttl_s)
                 return verified

@@ -73,7 +73,7 @@ class ResultPrefix(Struct, frozen=True):
     cacheable: bool
 
 
-ParamsType: TypeAlias = tuple[bool, tuple[tuple[str, Any], ...] | None]
+ParamsType: TypeAlias = tuple[bool, tuple[tuple[str, Any], ...] | None, bool]
 
 
 class Encoder:
@@ -96,8 +96,8 @@ class Encoder:
         self._plain_blocks = own.plain
         self._output_root = revision.output_root
         self._prefixes: dict[type[t.ProtocolType], ResultPrefix | None] = {}
-        # For each type of params that was used: whether it is that of a request, and the members
-        # that this revision lacks, if that is all that may have to change.
+        # For each type of params that was used: whether it is that of a request, the members that
+        # this revision lacks, if that is all that may have to change, and whether it is open.
         self._params_types: dict[type[t.ProtocolType], ParamsType] = {}
         # By the identity of a list, which is kept with its bytes so that the identity stays unique.
         self._kept: dict[int, tuple[t.ProtocolType, bytes]] = {}
@@ -200,7 +200,7 @@ class Encoder:
         wrap: bool | None,
         *,
         whole: bool = False,
-    ) -> tuple[ResultPrefix | None, t.ProtocolType]:
+    ) -> tuple[ResultPrefix | None, Any]:
         """Return the prefix, for the bytes that are always the same, and the object to encode.
 
         With `whole` there is no prefix, and all is in the object.
@@ -213,24 +213,25 @@ class Encoder:
             (WRAPPING if wrap else OWN) if origin is None else DowngradeContext(origin, bool(wrap))
         )
         result: Any = self._downgrade(obj, context)
+        flat = _flattened if kind.is_open else _unchanged
         if prefix is None:
-            return None, result
+            return None, flat(result)
         if prefix.cacheable:
             result = _with_cache_hints(result)
         if result.meta is None and result.result_type is None and not whole:
-            return prefix, result
+            return prefix, flat(result)
         given, word = result.result_type, prefix.word
         if given is not None and given != word and given in RESERVED_RESULT_TYPES:
             raise LocalProtocolError(f"the resultType of {kind.__name__} is {word}, not {given}")
         meta = dict(result.meta or {})
         if self._info is not None:
             meta.setdefault(t.SERVER_INFO_KEY, self._info)
-        return None, replace(result, meta=meta or None, result_type=given or word)
+        return None, flat(replace(result, meta=meta or None, result_type=given or word))
 
     def params(self, obj: t.ProtocolType, progress_token: int | None = None) -> bytes:
         """Encode params; those of a request get the envelope if there is one."""
         kind = type(obj)
-        is_request, absent = self._params_types.get(kind) or self._check_available(kind)
+        is_request, absent, is_open = self._params_types.get(kind) or self._check_available(kind)
         downgraded: Any = obj
         if (
             absent is None
@@ -248,7 +249,7 @@ class Encoder:
                 downgraded = self._with_envelope(downgraded, progress_token)
             else:
                 meta = self._own_meta(progress_token)
-        body = encode_finite(downgraded)
+        body = encode_finite(_flattened(downgraded) if is_open else downgraded)
         if meta:
             return b'{"_meta":%b%b%b' % (meta, b"," if len(body) > 2 else b"", body[1:])
         return body if body != b"{}" else b""
@@ -286,7 +287,8 @@ class Encoder:
         if not self.revision.knows(*kind.available):
             raise LocalProtocolError(f"{kind.__name__} does not exist in {self.revision.date}")
         is_request = issubclass(kind, t.RequestParams)
-        known = self._params_types[kind] = is_request, self._absent_members(kind)
+        known = is_request, self._absent_members(kind), kind.is_open
+        self._params_types[kind] = known
         return known
 
     def _make_prefix(self, kind: type[t.ProtocolType]) -> ResultPrefix | None:
@@ -312,6 +314,16 @@ class Encoder:
 def _members(obj: t.ProtocolType) -> list[tuple[str, Any]]:
     names = zip(obj.__struct_encode_fields__, obj.__struct_fields__, strict=True)
     return [(wire, getattr(obj, name)) for wire, name in names]
+
+
+def _unchanged(obj: Any) -> Any:
+    return obj
+
+
+def _flattened(obj: Any) -> dict[str, Any]:
+    """All members of a message of an extension, in one object."""
+    own = {"_meta": obj.meta, "resultType": getattr(obj, "result_type", None)}
+    return {name: value for name, value in own.items() if value is not None} | obj.members
 
 
 def _declares_tasks(capabilities: t.ClientCapabilities) -> bool:

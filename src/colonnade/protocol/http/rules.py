@@ -9,6 +9,7 @@ has what it needs:
     jsonrpc.decode          400: not JSON, not a message
     admit                   400: _meta, version header, version, Mcp-Method and Mcp-Name
                             404: unknown method
+                            400: method of an extension that the caller did not declare
     check_params            400: Mcp-Param-*
     (decoding the params)   200: an error like any other
     (missing capability)    400
@@ -19,6 +20,7 @@ the same way; what concerns their sessions is in the second half of this file.
 Rules: no I/O, no clock, no session kept here. A refused request has changed nothing.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -63,10 +65,12 @@ from colonnade.protocol.jsonrpc import (
 from colonnade.protocol.methods import CLIENT, Method, Side
 from colonnade.protocol.negotiation import (
     HANDSHAKE_METHOD,
+    Identity,
     Peer,
     PeerDetector,
     VersionHeaders,
     header_mismatch,
+    require_declared,
     unsupported_version,
 )
 from colonnade.protocol.revision import ALL, NEWEST, InputRequests, Revision, Revisions
@@ -124,9 +128,10 @@ def status_of(
         return revision.http.unknown_method_status
     if kind is FaultKind.INVALID_PARAMS:
         return OK if admitted else BAD_REQUEST
-    if kind is FaultKind.CAPABILITY_MISSING:
-        # R1116, where this has a code of its own; elsewhere it is sent as an internal error.
-        own = revision.codes[kind] != revision.codes[FaultKind.INTERNAL]
+    if kind is FaultKind.CAPABILITY_MISSING or kind is FaultKind.EXTENSION_MISSING:
+        # R1116, where a missing capability has a code of its own; elsewhere it is an internal
+        # error, and errors have no status of their own.
+        own = revision.codes[FaultKind.CAPABILITY_MISSING] != revision.codes[FaultKind.INTERNAL]
         return BAD_REQUEST if own else OK
     if kind is FaultKind.TOO_MANY:
         return TOO_MANY_REQUESTS
@@ -174,13 +179,14 @@ def admit(
     headers: Headers,
     detector: PeerDetector,
     session_peer: Peer | None = None,
-    extensions: frozenset[str] = frozenset(),
+    current: Callable[[], Identity] | None = None,
 ) -> AdmittedRequest | None:
     """Admit a request, or raise `Fault`; None for a handshake that may now be done.
 
-    `known` is the peer of the session that the request names (`ENDED` if it does not exist any
-    more), `extensions` are those that this server declares. The faults come in the order of D4; the
-    peer is not known by then, so they are sent without a revision.
+    `session_peer` is the peer of the session that the request names (`ENDED` if it does not exist any
+    more), `current` returns the present identity of this server, for methods of extensions. The
+    faults come in the order of D4; the peer is not known by then, so they are sent without a
+    revision.
     """
     split = request.split_params or jsonrpc.split_params(request.params)
     peer = detector.detect(request, split.meta, version_headers(headers), session_peer)
@@ -198,8 +204,9 @@ def admit(
     ):
         warning = session_revision(headers, detector.accepts, peer.revision).warning
     definition = peer.revision.methods.get(request.method)
-    if definition is None and extensions:
-        definition = peer.revision.method(request.method, extensions)
+    is_core = definition is not None
+    if not is_core and current is not None:
+        definition = current().extension_method(request.method, peer.revision)
     if peer.revision.http.routing_headers:
         check_routing(headers, request, definition, split)
     # Most methods share one set of senders; hashing a member of an enum costs more than all the
@@ -212,6 +219,8 @@ def admit(
         words = f"{request.method[:80]!r} is not a method of this server"
         status = peer.revision.http.unknown_method_status  # R0867
         raise HttpError(status, words, kind=FaultKind.METHOD_NOT_FOUND)
+    if not is_core:
+        require_declared(definition, peer)  # R1207
     return AdmittedRequest(peer, definition, split, warning)
 
 

@@ -17,8 +17,9 @@ from colonnade.protocol.negotiation import (
     Identity,
     Peer,
     agree,
-    missing_capability,
+    defined_in,
     negotiate,
+    require_declared,
 )
 from colonnade.protocol.revision import Revision, Revisions
 
@@ -116,7 +117,8 @@ class Handshake:
         """Take the result of `initialize`; raises if its revision is not accepted (D34)."""
         revision = agree(result.protocol_version, self.accepts)
         self.step("agreed")
-        self.peer = Peer(revision, result.capabilities, result.server_info)
+        capabilities = defined_in(revision, result.capabilities)
+        self.peer = Peer(revision, capabilities, result.server_info)
         return self.peer
 
     def adopt(self, peer: Peer | Revision) -> None:
@@ -140,7 +142,8 @@ class Handshake:
     def opened(self, params: "t.InitializeRequestParams", revision: Revision) -> Peer:
         """Set the peer: the result of `initialize` was sent."""
         self.step("initialize")
-        self.peer = Peer(revision, params.capabilities, params.client_info)
+        capabilities = defined_in(revision, params.capabilities)
+        self.peer = Peer(revision, capabilities, params.client_info)
         return self.peer
 
     def set_level(self, peer: Peer, level: t.LoggingLevel) -> Peer:
@@ -184,8 +187,8 @@ class MethodRules:
     def __init__(self, identity: Identity, current: Callable[[], Identity] | None = None) -> None:
         self._current = current
         self._side = identity.side
+        self._identity = identity
         self._mine = identity.capabilities
-        self._extensions = frozenset(identity.capabilities.extensions or ())
         # Results that depend on nothing another request could change.
         self._received: dict[tuple[str, Revision], Method] = {}
 
@@ -194,7 +197,9 @@ class MethodRules:
         known = self._received.get((method, peer.revision))
         if known is not None:
             return known
-        definition = peer.revision.method(method, self._extensions)
+        definition = peer.revision.methods.get(method)
+        if definition is None:
+            definition = self._extension_method(method, peer)
         sender = self._side.other
         if definition is None or sender not in definition.senders:
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"unknown method {method[:80]!r}")
@@ -211,18 +216,32 @@ class MethodRules:
             raise Fault(
                 FaultKind.METHOD_NOT_FOUND, f"{method} is not supported by this {self._side.value}"
             )
-        if method not in peer.revision.methods:  # R1207
-            extension = definition.needs.partition(".")[2]
-            raise missing_capability(f"{method} needs {extension}", extensions={extension: {}})
+        require_declared(definition, peer)  # R1207
         return definition  # a capability that the sender did not declare is not enforced here
 
-    def sendable(self, method: str, peer: Peer, *, notification: bool, informed: bool) -> Method:
+    def sendable(
+        self,
+        method: str,
+        peer: Peer,
+        *,
+        notification: bool,
+        informed: bool,
+        extension: str | None = None,
+    ) -> Method:
         """The definition of a method that we may send now. Raises `LocalProtocolError` if not.
 
         `informed` is whether the peer has declared its capabilities; else they are not checked.
+        `extension` is the one that a request belongs to which no revision defines.
         """
-        shared = self._extensions & peer.extensions if informed else self._extensions
-        definition = peer.revision.method(method, shared)
+        definition = peer.revision.methods.get(method)
+        if definition is None:
+            mine = frozenset(self._mine.extensions or ())
+            shared = mine & peer.extensions if informed else mine
+            definition = peer.revision.method(method, shared)
+            if definition is None and extension in shared:
+                from colonnade.protocol.extensions import extension_request  # on use: few have any
+
+                definition = extension_request(method, extension)
         if (
             definition is None
             or method == HANDSHAKE_METHOD
@@ -242,6 +261,14 @@ class MethodRules:
                 f"{method} needs {definition.needs}, and {whose} has not declared it"
             )
         return definition
+
+    def _extension_method(self, method: str, peer: Peer) -> Method | None:
+        """A method of the extensions that we declared in the handshake, or of those that we have
+        now, for a peer without one."""
+        identity = self._identity
+        if self._current is not None and not peer.revision.handshake:
+            identity = self._current()
+        return identity.extension_method(method, peer.revision)
 
     def _declares_now(self, needs: str, peer: Peer) -> bool:
         """Whether a capability was added since, for a peer without a handshake."""

@@ -96,7 +96,8 @@ NOT_BY_HAND = {
     PROGRESS: "Exchange.progress",
     ACKNOWLEDGED: "Subscription.acknowledge",
 }
-# R0835: with subscriptions, all other notifications of a server name their subscription.
+# R0835: with subscriptions, all other notifications of a server name their subscription, except
+# for those of extensions, which belong to a request.
 UNTAGGED = frozenset({"notifications/message"})
 
 
@@ -356,6 +357,7 @@ class DuplexLink:
         if (
             peer.revision.change_notifications is ChangeNotifications.LISTEN
             and definition.name not in UNTAGGED
+            and definition.name not in self.identity.extension_methods
         ):
             return self._receive_tagged(definition, frame, meta)
         return [NotificationReceived(definition, frame.params)]
@@ -470,7 +472,7 @@ class DuplexLink:
         """
         handshake, context = self._handshake, self._send_contexts.get(method)
         if context is None or context.peer is not handshake.peer or handshake.phase is not OPEN:
-            context = self._send_context(method, revision)
+            context = self._send_context(method, revision, params)
         definition = context.definition
         value: Any = params if type(params) is definition.params else params_for(definition, params)
         if value.meta and t.PROGRESS_TOKEN_KEY in value.meta:
@@ -484,12 +486,15 @@ class DuplexLink:
         self._outgoing.open(method, now, timeout_s, max_s, progress, name)
         return id, encode_request(b"%d" % id, method, body)
 
-    def _send_context(self, method: str, probed: Revision | None) -> SendContext:
+    def _send_context(
+        self, method: str, probed: Revision | None, params: t.RequestParams | None
+    ) -> SendContext:
         """The context in which a request may be sent now; it holds while its peer is ours."""
         peer = self._handshake.peer_for(method, probed)
         informed = self._handshake.knows(peer)
+        extension: str | None = getattr(params, "extension", None)
         definition = self._method_rules.sendable(
-            method, peer, notification=False, informed=informed
+            method, peer, notification=False, informed=informed, extension=extension
         )
         context = SendContext(peer, definition, self.encoder(peer.revision))
         if peer is self._handshake.peer:

@@ -137,6 +137,8 @@ class ProtocolType(Struct, kw_only=True, rename="camel", omit_defaults=True, fro
     # Whether it is a page of a list, which is requested again and again while nothing in it
     # changes.
     is_list_page: ClassVar[bool] = False
+    # Whether it has members that only an extension knows, in its field `members`.
+    is_open: ClassVar[bool] = False
 
 
 def field_annotations(cls: type[ProtocolType]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ Rules: no logic of its own. In a thread whose call is over the next method raise
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
@@ -186,6 +186,10 @@ class BlockingContext(ContextMarker):
         """Log at this level."""
         self.log("emergency", data, logger)
 
+    def notify(self, method: str, params: Mapping[str, Any], *, extension: str) -> None:
+        """Send a notification of an extension, if the caller declared the extension."""
+        self.wait(lambda: self._context.notify(method, params, extension=extension))
+
     def read(self, uri: str) -> t.ReadResourceResult:
         """Read one of this server's resources, as this caller. Raises `ToolError` if not found."""
         return self.wait(lambda: self._context.read(uri))
@@ -284,4 +288,7 @@ class BlockingContext(ContextMarker):
         saved_result = self._context.saved_result(key)
         if saved_result is not None:
             return cast("T", msgspec.json.decode(saved_result))
-        return self._context.save_result(key, make())
+        value = make()
+        if self._context.current_request.task_journal is None:
+            return self._context.save_result(key, value)
+        return self.wait(lambda: self._context.keep_result(key, value))

@@ -210,7 +210,11 @@ class Context(ContextMarker):
 
         Above a rate limit some are dropped, but never the one that equals `total`.
         """
-        exchange = self._request.exchange
+        exchange, task = self._request.exchange, self._request.task_journal
+        if task is not None:
+            if progress == total or self._may_send("progress"):
+                await task.report_progress(progress, total, message)
+            return
         last = exchange.last_progress
         if last is not None and progress <= last:
             self._warn_about_progress(last, progress)
@@ -290,6 +294,19 @@ class Context(ContextMarker):
     async def emergency(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("emergency", data, logger)
+
+    async def notify(self, method: str, params: Mapping[str, Any], *, extension: str) -> None:
+        """Send a notification of an extension that belongs to this request, if the caller declared
+        the extension: `await ctx.notify("search/found", {"hits": 3}, extension=search.id)`.
+
+        Above a rate limit some are dropped.
+        """
+        from colonnade.protocol.extensions import notification_params  # on use: few servers do
+
+        told = notification_params(method, params)
+        frame = self._request.exchange.notify_extension(extension, method, told)
+        if frame is not None and self._may_send("notifications"):
+            await self._send(frame)
 
     def _may_send(self, what: str) -> bool:
         """Whether the rate limit allows one more notification (R0085, R0157)."""
@@ -470,8 +487,12 @@ class Context(ContextMarker):
         if exchange.peer.revision.input_requests is InputRequests.IN_RESULT:
             await self._wait_for_unwind(threaded)
         try:
+            task = self._request.task_journal
             with self._paused(), self._tracked():
-                raw = await self._request.ask(input_request)
+                if task is None:
+                    raw = await self._request.ask(input_request)
+                else:
+                    raw = await task.request_input(key, input_request)
             return self._rounds.receive_response(key, raw)
         except RemoteError as error:
             refused = self._rounds.receive_error(key, error)
@@ -519,7 +540,8 @@ class Context(ContextMarker):
         """Run a function once across all rounds of this call; each round gets the same result.
 
         The result must be a JSON value. It is not exactly-once: a retry that is sent twice runs
-        the rest twice; what must never happen twice needs a store.
+        the rest twice; what must never happen twice needs a store. In a task the result is stored
+        before this returns, so a run after a crash of the server gets it, too.
         """
         saved_result = self.saved_result(key)
         if saved_result is not None:
@@ -530,7 +552,7 @@ class Context(ContextMarker):
             try:
                 result = make()
                 value = await result if inspect.isawaitable(result) else result
-                running.set_result(self.save_result(key, value))
+                running.set_result(await self.keep_result(key, value))
             except BaseException:
                 del self._once_results[key]
                 running.cancel()
@@ -547,6 +569,18 @@ class Context(ContextMarker):
         data = encode(value)
         self._rounds.keep(key, data)
         return cast("T", msgspec.json.decode(data))
+
+    async def keep_result(self, key: str, value: T) -> T:
+        """Save a result, in a task also in its store; returns it as `save_result` does."""
+        task = self._request.task_journal
+        if task is not None:
+            await task.record_effect(key, encode(value))
+        return self.save_result(key, value)
+
+    @property
+    def rounds(self) -> InputRounds:
+        """The input requests of this run."""
+        return self._rounds
 
     # ------------------------------------------------------------ unwinding
 

@@ -125,7 +125,9 @@ class Bound:
         *,
         inline: bool = False,
         schema: Schema | None = None,
+        closed: bool = True,
     ) -> None:
+        """With `closed=False` undeclared arguments are ignored."""
         self.function = function
         self.name = name
         self.environment = environment
@@ -142,7 +144,7 @@ class Bound:
             function,
             hidden=lambda one, annotation: one in hidden_names or self._is_hidden(one, annotation),
             name=name,
-            closed=schema is None,
+            closed=closed and schema is None,
         )
         self._validator = _compile_input_schema(schema, name) if schema is not None else None
         hidden = [one for one in self.signature.hidden.values() if one.name != self._var_keyword]
@@ -238,6 +240,21 @@ class Bound:
             await resolver.request_inputs(self.injections, {**self._defaults, **arguments})
             given = await resolver.inject(self.injections, is_async=self.is_async)
             return await self._run({**arguments, **given})
+
+    @property
+    def requests_inputs(self) -> bool:
+        """Whether it or one of its dependencies has parameters marked with input requests."""
+        return bool(self.environment.providers.inputs(self.injections))
+
+    async def request_inputs(self, arguments: dict[str, Any], context: "Context") -> None:
+        """Send the declared input requests, and keep nothing but their responses, in the rounds of
+        the context."""
+        from colonnade.server.handlers.dependencies import Resolver
+
+        own = self.environment
+        async with contextlib.AsyncExitStack() as stack:
+            resolver = Resolver(stack, context, own.providers, own.server_scope, own.workers)
+            await resolver.request_inputs(self.injections, {**self._defaults, **arguments})
 
     async def _run(self, arguments: Mapping[str, Any]) -> Any:
         if not self.inline:

@@ -85,6 +85,8 @@ class InputRoundsRunner:
     ) -> InputRounds:
         exchange = request.exchange
         memory = None
+        if request.task_journal is not None:
+            return InputRounds(exchange.peer, exchange.method, saved=request.task_journal.effects)
         if exchange.peer.revision.input_requests is not InputRequests.IN_RESULT:
             return InputRounds(exchange.peer, exchange.method)
         if params.request_state is not None:

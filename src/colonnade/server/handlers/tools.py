@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
@@ -100,17 +100,10 @@ class BoundTool(Bound):
         name = params.name
         arguments = self.signature.decode_plain(params.arguments) if self._decodes_plain else None
         if arguments is None:
-            refuse_duplicate_members(params.arguments)
-            raw = bytes(params.arguments)
-            if raw[:1] != b"{":
-                raw = _empty_arguments(raw, name)
-            try:
-                arguments = self.decode(raw)
-                del raw  # free the copy while the function runs
-            except Fault as fault:
-                if request.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
-                    return error_result(f"{name}: {fault.message}")
-                raise Fault(fault.kind, f"{name}: {fault.message}") from None
+            checked = self.check_arguments(request, params)
+            if isinstance(checked, t.CallToolResult):
+                return checked
+            arguments = checked
         try:
             if self._simple:  # fast path for most tools
                 value = self.function(**arguments)
@@ -131,6 +124,43 @@ class BoundTool(Bound):
             result = self._error_result(request, error, name)
             if result is None:
                 raise
+            return result
+
+    def check_arguments(
+        self, request: RequestContext, params: t.CallToolRequestParams
+    ) -> dict[str, Any] | t.CallToolResult:
+        """The decoded arguments of a call, or the error result for invalid ones, in revisions where
+        that is no JSON-RPC error. Raises `Fault`."""
+        refuse_duplicate_members(params.arguments)
+        raw = bytes(params.arguments)
+        if raw[:1] != b"{":
+            raw = _empty_arguments(raw, params.name)
+        try:
+            return self.decode(raw)
+        except Fault as fault:
+            if request.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
+                return error_result(f"{params.name}: {fault.message}")
+            raise Fault(fault.kind, f"{params.name}: {fault.message}") from None
+
+    async def settle_inputs(
+        self,
+        request: RequestContext,
+        params: t.CallToolRequestParams,
+        arguments: dict[str, Any],
+        proceed: Callable[["Context"], Awaitable[t.ProtocolType]],
+    ) -> t.ProtocolType:
+        """Settle the declared input requests of a call, in as many rounds as they need; then the
+        result is that of `proceed`."""
+
+        async def body(context: "Context") -> t.ProtocolType:
+            await self.request_inputs(arguments, context)
+            return await proceed(context)
+
+        try:
+            return await self.environment.run_rounds(request, params, body, self._single_use)
+        except Exception as error:
+            result = self._error_result(request, error, params.name)
+            assert result is not None  # which is only that of a cancellation
             return result
 
     def _error_result(

@@ -289,9 +289,22 @@ class HttpConversation:
         revision = probing or self._revision
         row = revision.method(method, self._extensions) if revision is not None else None
         if row is None:
-            return rules.headers_for_post(revision, self._session)
-        name = getattr(params, row.name_param, None) if row.name_param is not None else None
+            return self._extension_headers(method, params, revision)
+        name = getattr(params, row.name_field, None) if row.name_field is not None else None
         return rules.headers_for_request(row, revision, name, session=self._session)
+
+    def _extension_headers(
+        self, method: str, params: RequestParams, revision: Revision | None
+    ) -> list[tuple[str, str]]:
+        """The headers of a method that no revision defines; the link refuses it if it belongs to
+        no extension."""
+        extension: str | None = getattr(params, "extension", None)
+        if extension is None:
+            return rules.headers_for_post(revision, self._session)
+        from colonnade.protocol.extensions import extension_request  # on use: few have any
+
+        row = extension_request(method, extension)
+        return rules.headers_for_request(row, revision, session=self._session)
 
     def start_request(
         self, method: str, params: RequestParams, timeout_s: float

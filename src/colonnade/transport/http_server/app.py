@@ -33,7 +33,7 @@ from colonnade.errors import (
     LocalProtocolError,
     LoginRequired,
 )
-from colonnade.ports import Caller, Guard, Service, Verify
+from colonnade.ports import SERVER_PRINCIPAL, Caller, Guard, Service, Verify
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
 from colonnade.protocol.http import rules
@@ -57,7 +57,7 @@ from colonnade.protocol.http.sse import encode_event
 from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.jsonrpc import Batch, Frame, Request, decode, encode_error
 from colonnade.protocol.link.link import PING
-from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, PeerDetector
+from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Callers, Identity, Peer, PeerDetector
 from colonnade.protocol.revision import HttpBinding, Revision, error_code
 from colonnade.protocol.types import CallToolRequestParams
 from colonnade.transport.http_server.authentication import (
@@ -195,9 +195,13 @@ class HttpApp:
         # The peers of the handshake revisions without a session, by their version header.
         self._stateless_peers = peers_without_session(service.accepts) if stateless else {}
         self._set_gates(policy or HostPolicy.for_mount())
+        # For methods of extensions: without and with authentication.
+        self._identities: tuple[Callable[[], Identity], ...] = (
+            lambda: service.identity.for_callers(Callers.ANONYMOUS),
+            lambda: service.identity.for_callers(Callers.AUTHENTICATED),
+        )
         self._identity: Identity | None = None
         self._logs = False
-        self._extensions: frozenset[str] = frozenset()
         self._encoders: dict[Revision, Encoder] = {}
         self._routes = routes
         self._access_log = access_log
@@ -409,9 +413,10 @@ class HttpApp:
         except Exception as error:
             raise _unverified("verifier", error) from None
         name = caller.principal if isinstance(caller, Caller) else caller
-        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(name, str) or name == SERVER_PRINCIPAL:  # pyright: ignore[reportUnnecessaryIsInstance]
             # A lookup returns None for an unknown token, which must not authenticate anything.
-            log.error("the verifier returned %s, and not a name", type(name).__name__)
+            words = "the verifier returned %s, and not the name of a caller"
+            log.error(words, type(name).__name__)
             raise LoginRequired("authentication required")
         return caller if isinstance(caller, Caller) else Caller(name)
 
@@ -466,9 +471,8 @@ class HttpApp:
                 self._guard.check(frame, request.scopes or frozenset(), request.root)
             if self._stateless_peers and frame.method != HANDSHAKE_METHOD:  # nothing of it is kept
                 session_peer = self._stateless_peers.get(headers.get(b"mcp-protocol-version"))
-            admission = rules.admit(
-                frame, headers, self._peer_detector, session_peer, self._extensions
-            )
+            identity = self._identities[request.principal != ""]
+            admission = rules.admit(frame, headers, self._peer_detector, session_peer, identity)
             if admission is None:
                 await self._open(request, frame)
                 return
@@ -674,7 +678,6 @@ class HttpApp:
         """Start the service, once."""
         await self.service.start()
         identity = self.service.identity
-        self._extensions = frozenset(identity.capabilities.extensions or ())
         self._logs = identity.logs
         self._identity = identity
         self.draining = False

@@ -19,6 +19,7 @@ from colonnade.protocol.jsonrpc import Batch, Request, decode
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Identity, callers_of
 from colonnade.protocol.revision import Revisions
 from colonnade.protocol.types import NotificationParams
 from colonnade.transport.duplex import Duplex
@@ -219,9 +220,11 @@ class SseSessions:
         self._check_room(principal)
         accepts = Revisions(reversed(self._service.accepts.handshakes))
         service = self._service
-        link = DuplexLink(
-            Side.SERVER, service.identity, accepts, principal, lambda: service.identity
-        )
+
+        def identity() -> Identity:
+            return service.identity.for_callers(callers_of(principal))
+
+        link = DuplexLink(Side.SERVER, identity(), accepts, principal, identity)
         id = secrets.token_urlsafe(ID_BYTES)
         session = self._by_id[id] = SseSession(service, link, incoming, self._calls, self._shared)
         try:

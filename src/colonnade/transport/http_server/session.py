@@ -15,7 +15,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Raw
 
@@ -73,6 +73,14 @@ log: logging.Logger = logging.getLogger("colonnade.transport")
 INPUT_TIMEOUT_S = 600.0
 # Notifications without a reader: the last of each method and URI is kept, and this many of them.
 MAX_BACKLOG = 256
+
+
+class PendingNotification(NamedTuple):
+    """An encoded notification, the resource that it is about, and the scopes that it needs."""
+
+    frame: bytes
+    uri: str | None
+    scopes: frozenset[str]
 
 
 class SessionResources:
@@ -312,7 +320,7 @@ class HttpSession:
         self._resumable: dict[str, Stream] = {}
         self._ledger = ResumableBytes(shared.ledger)
         self._listeners: list[Stream] = []
-        self._backlog: dict[tuple[str, str | None], bytes] = {}
+        self._backlog: dict[tuple[str, str | None], PendingNotification] = {}
         self._running: dict[Exchange, SessionRequestContext] = {}
         self._ids: dict[RequestId, Exchange] = {}
         self._waiting: dict[RequestId, tuple[asyncio.Future[Raw], Stream]] = {}
@@ -676,8 +684,15 @@ class HttpSession:
         frame = encode_change(self.link, self.subscriptions, method, params)
         if frame is None:
             return
-        kind = (method, getattr(params, "uri", None))
-        self._backlog[kind] = frame
+        uri: str | None = getattr(params, "uri", None)
+        self._put_on_backlog((method, uri), PendingNotification(frame, uri, frozenset()))
+
+    def post_notification(self, frame: bytes, subject: str, scopes: frozenset[str]) -> None:
+        """Put an encoded notification on a stream for notifications, now or when there is one."""
+        self._put_on_backlog(("", subject), PendingNotification(frame, None, scopes))
+
+    def _put_on_backlog(self, kind: tuple[str, str | None], pending: PendingNotification) -> None:
+        self._backlog[kind] = pending
         self._flush_backlog()
         if len(self._backlog) > MAX_BACKLOG:  # full of what no current reader may receive
             del self._backlog[kind]
@@ -691,19 +706,21 @@ class HttpSession:
         for stream in reversed(self._listeners):
             if stream.scopes in offered:
                 continue
-            for kind, frame in list(self._backlog.items()):
+            for kind, pending in list(self._backlog.items()):
                 if stream.unread > QUEUE_BYTES:
                     break
-                if self._may_receive(stream, kind[1]):
+                if self._may_receive(stream, pending):
                     del self._backlog[kind]
-                    self.put(stream, frame)
+                    self.put(stream, pending.frame)
             else:  # others with the same scopes may receive nothing else
                 offered.add(stream.scopes)
 
-    def _may_receive(self, stream: Stream, uri: str | None) -> bool:
-        """Whether the scopes of a stream's reader allow a notification about a resource; those of
-        the subscriber may have been others."""
-        return uri is None or self._service.may_subscribe(uri, stream.scopes)
+    def _may_receive(self, stream: Stream, pending: PendingNotification) -> bool:
+        """Whether the scopes of a stream's reader allow a notification; those of the subscriber may
+        have been others."""
+        if stream.scopes is not None and not pending.scopes <= stream.scopes:
+            return False
+        return pending.uri is None or self._service.may_subscribe(pending.uri, stream.scopes)
 
     # ------------------------------------------------------------ timeouts and shutdown
 

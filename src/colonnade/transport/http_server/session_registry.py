@@ -22,7 +22,7 @@ from colonnade.protocol.jsonrpc import Request, encode_result
 from colonnade.protocol.link.events import Send
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Identity, Peer, negotiate
+from colonnade.protocol.negotiation import Identity, Peer, callers_of, negotiate
 from colonnade.protocol.revision import Revisions
 from colonnade.transport.http_server.request import IncomingRequest, Limits, RequestReaper, overload
 from colonnade.transport.http_server.session import HttpSession, SessionResources, respond_at_once
@@ -87,7 +87,8 @@ class SessionRegistry:
         params = decode_as(t.InitializeRequestParams, request.params)
         negotiate(params.protocol_version, accepts)
         self._make_room(incoming.principal)
-        link = DuplexLink(Side.SERVER, self._service.identity, accepts, incoming.principal)
+        identity = self._service.identity.for_callers(callers_of(incoming.principal))
+        link = DuplexLink(Side.SERVER, identity, accepts, incoming.principal)
         events = link.take(request, self.shared.clock())
         id = secrets.token_urlsafe(ID_BYTES)
         self._by_id[id] = self._unused[id] = HttpSession(id, link, self.shared)
@@ -185,7 +186,8 @@ async def answer_initialize(incoming: IncomingRequest, request: Request, service
     """Respond to `initialize`, and keep nothing of it. Raises `Fault`."""
     params = decode_as(t.InitializeRequestParams, request.params)
     negotiate(params.protocol_version, service.accepts)
-    identity = without_session(service.identity)
+    callers = callers_of(incoming.principal)
+    identity = without_session(service.identity.for_callers(callers))
     link = DuplexLink(Side.SERVER, identity, service.accepts, incoming.principal)
     events = link.take(request, 0.0)
     responses = [event.data for event in events if isinstance(event, Send)]

@@ -1,0 +1,1 @@
+"""Tasks without I/O: the record of a task, its life cycle, and how both generations see it."""

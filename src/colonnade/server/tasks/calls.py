@@ -1,0 +1,184 @@
+"""Calls of tools that can run as tasks: which calls become one, and its creation.
+
+Rules: arguments are validated and declared input requests are settled before there is a task. A
+client is told of a task when it is durable, and never before. What is refused has kept nothing.
+"""
+
+import asyncio
+import logging
+import secrets
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from colonnade.errors import Fault, FaultKind
+from colonnade.ports import RequestContext
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import check_task_support
+from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.negotiation import require_extension
+from colonnade.protocol.revision import Tasks
+from colonnade.protocol.tasks.lifecycle import apply
+from colonnade.protocol.tasks.record import RANDOM_BYTES, TaskRecord, make_task_id, new_task
+from colonnade.protocol.tasks.results import create_task_result, ext_create_task_result
+from colonnade.server.context.context import Context
+from colonnade.server.tasks.options import TaskOptions
+from colonnade.server.tasks.runner import RunOrigin, TaskRunner
+from colonnade.server.tasks.storage import TaskStorage
+from colonnade.server.tasks.tool import TaskTool
+
+log: logging.Logger = logging.getLogger("colonnade.tasks")
+
+# Callers whose free places are remembered; then all are counted again.
+MAX_COUNTED = 10_000
+
+Answered = dict[str, tuple[InputRequest, Raw]]
+
+
+class TaskQuota:
+    """How many more tasks each caller may have (R0583).
+
+    Tasks are counted in the store, and half of the free places are then given away without
+    counting again, so that several processes with one store stay near the limit.
+    """
+
+    def __init__(self, storage: TaskStorage, options: TaskOptions) -> None:
+        self._storage = storage
+        self._options = options
+        self._free: dict[str, int] = {}
+        self._lock = asyncio.Lock()
+
+    async def reserve(self, principal: str) -> None:
+        """Take one place. Raises `Fault` if there is none."""
+        if self._take(principal):
+            return
+        async with self._lock:
+            if self._take(principal):
+                return
+            if len(self._free) >= MAX_COUNTED:
+                self._free.clear()
+            unfinished, kept = self._options.max_unfinished, self._options.max_kept
+            open_ = unfinished - await self._storage.count_unfinished(principal, unfinished)
+            if open_ <= 0:
+                words = f"{unfinished} tasks of this caller have not ended; wait, or cancel some"
+                raise Fault(FaultKind.TOO_MANY, words)
+            left = kept - await self._storage.count_kept(principal, kept)
+            if left <= 0:
+                words = f"{kept} tasks of this caller are kept; try again when some have expired"
+                raise Fault(FaultKind.TOO_MANY, words)
+            self._free[principal] = (min(open_, left) + 1) // 2
+            self._take(principal)
+
+    def _take(self, principal: str) -> bool:
+        free = self._free.get(principal, 0)
+        if free > 0:
+            self._free[principal] = free - 1
+        return free > 0
+
+
+class TaskCalls:
+    """Handles the calls of tools that can run as tasks."""
+
+    def __init__(self, storage: TaskStorage, runner: TaskRunner, options: TaskOptions) -> None:
+        self._storage = storage
+        self._runner = runner
+        self._options = options
+        self._quota = TaskQuota(storage, options)
+
+    def start(self) -> None:
+        """Count the tasks of callers anew, in this event loop."""
+        self._quota = TaskQuota(self._storage, self._options)
+
+    async def run(
+        self, tool: TaskTool, request: RequestContext, params: t.CallToolRequestParams
+    ) -> "tuple[t.ProtocolType, TaskRecord | None]":
+        """The result of a call: that of the tool, or of the creation of a task, with its record.
+
+        Raises `Fault`.
+        """
+        if not becomes_task(tool, request, params):
+            return await tool.bound.run(request, params), None
+        arguments = tool.bound.check_arguments(request, params)
+        core = request.exchange.peer.revision.tasks is Tasks.CORE
+        if isinstance(arguments, t.CallToolResult):
+            if core:  # R0543: the result of an accepted call would be a task
+                raise Fault(FaultKind.INVALID_PARAMS, _text(arguments))
+            return arguments, None
+        created: list[TaskRecord] = []
+
+        async def proceed(context: Context) -> t.ProtocolType:
+            created.append(await self._create(tool, request, params, context.rounds.answered))
+            return ext_create_task_result(created[0])
+
+        if not core and tool.bound.requests_inputs:  # R1161
+            result = await tool.bound.settle_inputs(request, params, arguments, proceed)
+            return result, created[0] if created else None
+        record = await self._create(tool, request, params, {})
+        result = create_task_result(record) if core else ext_create_task_result(record)
+        return result, record
+
+    async def _create(
+        self,
+        tool: TaskTool,
+        request: RequestContext,
+        params: t.CallToolRequestParams,
+        answered: Answered,
+    ) -> TaskRecord:
+        exchange = request.exchange
+        arguments = bytes(params.arguments).strip()
+        if len(arguments) > self._options.max_argument_bytes:
+            most = self._options.max_argument_bytes
+            words = f"{params.name}: the arguments of a task have {most} bytes at most"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        await self._quota.reserve(exchange.principal)
+        now = self._storage.clock()
+        core = exchange.peer.revision.tasks is Tasks.CORE
+        record = new_task(
+            id=make_task_id(now, secrets.token_bytes(RANDOM_BYTES)),
+            principal=exchange.principal,
+            tool=params.name,
+            arguments=Raw(b"{}" if arguments in (b"", b"null") else arguments),
+            peer=exchange.peer,
+            limits=tool.limits,
+            now=now,
+            scopes=exchange.scopes,
+            progress_token=exchange.progress_token if core else None,
+            requested_ttl_ms=params.task.ttl if core and params.task is not None else None,
+        )
+        if answered:
+            record = replace(
+                record,
+                digests={key: asked.digest() for key, (asked, _) in answered.items()},
+                responses={key: Raw(bytes(raw)) for key, (_, raw) in answered.items()},
+            )
+        first = record
+        if self._runner.has_room:
+            first = apply(record, self._runner.lease(), now).record
+        stored = await self._storage.create(first)
+        log.info(
+            "task %s of %s was created by principal %r", record.id, record.tool, record.principal
+        )
+        origin = RunOrigin(exchange.peer.log_level, request.debug)
+        self._runner.run_created(stored, origin)
+        return stored.record
+
+
+def becomes_task(tool: TaskTool, request: RequestContext, params: t.CallToolRequestParams) -> bool:
+    """Whether a call becomes a task. Raises `Fault` if the tool runs in no other way."""
+    exchange = request.exchange
+    peer, required = exchange.peer, tool.support == "required"
+    if peer.revision.tasks is Tasks.CORE:
+        check_task_support(exchange, tool.support)
+        return params.task is not None
+    if peer.revision.tasks is Tasks.EXTENSION:
+        if required:
+            require_extension(t.TASKS_EXTENSION_ID, peer, params.name)  # R1154
+        return t.TASKS_EXTENSION_ID in peer.extensions
+    if required:
+        words = f"{params.name} runs as a task only, and {peer.revision.date} has no tasks"
+        raise Fault(FaultKind.INVALID_REQUEST, words)
+    return False
+
+
+def _text(result: t.CallToolResult) -> str:
+    return "\n".join(block.text for block in result.content if isinstance(block, t.TextContent))

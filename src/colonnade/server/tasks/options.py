@@ -1,0 +1,52 @@
+"""The options of the tasks of a server: limits of each caller, and how tasks are run.
+
+Rules: numbers and their reasons only.
+"""
+
+from math import isfinite
+
+from msgspec import Struct
+
+from colonnade.errors import InvalidArgument, InvalidArgumentType
+
+
+class TaskOptions(Struct, frozen=True, kw_only=True):
+    """Limits on the tasks of one caller, and how the tasks of a server are run.
+
+    Callers without authentication are one caller. Raises `InvalidArgument` and
+    `InvalidArgumentType`.
+    """
+
+    # Tasks of one caller that have not ended: more than a model starts in one conversation.
+    max_unfinished: int = 100
+    # All tasks of one caller that can still be read. With its result a task has two entries of the
+    # store, which allows 10,000 to one caller.
+    max_kept: int = 1000
+    # Arguments of a call, and its result; in JSON.
+    max_argument_bytes: int = 1024 * 1024
+    max_result_bytes: int = 4 * 1024 * 1024
+    # Tasks that run in this process at once; others wait, or run elsewhere.
+    max_running: int = 500
+    # A worker that is not heard of for so long has died; its tasks are run by another.
+    lease_s: float = 10.0
+    # A task that waits for input is held in memory for so long, and is then run again from its
+    # beginning when the response arrives.
+    hold_s: float = 30.0
+    max_held: int = 200
+    # Workers that may die while they run a task, one after another, before it is given up: it may
+    # be what kills them.
+    max_attempts: int = 3
+    # Requests about tasks, each second, of one caller (R0581); None is no limit.
+    requests_per_s: float | None = 1000.0
+
+    def __post_init__(self) -> None:
+        for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
+            value = getattr(self, name)
+            if value is None and name == "requests_per_s":
+                continue
+            whole = isinstance(default, int)
+            words = f"TaskOptions: {name} is {value!r}; give a number above 0"
+            if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+                raise InvalidArgumentType(words, argument=name)
+            if not (isfinite(value) and value > 0):
+                raise InvalidArgument(words, argument=name)
