@@ -433,5 +433,5 @@ async def extension_notification(revision: Revision) -> Verdict:
 
 @COMPOSITION.feature("method of an extension that the client did not declare", refused(-32021))
 async def extension_undeclared(revision: Revision) -> Verdict:
-    async with talk(searched(), revision) as client:
+    async with raw_client(searched(), revision) as client:
         return await refusal(client.ask("search/query", {"words": "tea"}), "com.example/search")

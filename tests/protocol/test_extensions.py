@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
-from protocol.dialogue import LIBRARY, READER
 
 from colonnade.errors import (
     Fault,
@@ -49,6 +48,7 @@ from colonnade.protocol.negotiation import (
     require_declared,
 )
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision, Tasks
+from protocol.links import LIBRARY, READER
 
 SEARCH = "com.example/search"
 QUERY = extension_request("search/query", SEARCH)

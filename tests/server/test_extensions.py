@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server.talk import Rejected, talk
 
 from colonnade import (
     BlockingContext,
@@ -39,6 +38,7 @@ from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live
 from server.extension_server import FOUND, QUERY, SEARCH, Hits, library, search_extension
+from server.raw_client import Rejected, raw_client
 
 TASKS = t.TASKS_EXTENSION_ID
 PROGRAM = Path(__file__).resolve().parents[1] / "support/server/extension_server.py"
@@ -133,7 +133,9 @@ async def test_a_caller_that_did_not_declare_it_is_told_which_extension_is_missi
     def query() -> None:
         ran.append("query")
 
-    async with talk(server, revision, can={"extensions": {"com.example/other": {}}}) as client:
+    async with raw_client(
+        server, revision, can={"extensions": {"com.example/other": {}}}
+    ) as client:
         with pytest.raises(Rejected) as caught:
             await client.ask(QUERY)
         assert (caught.value.code, caught.value.data) == (-32021, MISSING)
@@ -538,7 +540,7 @@ async def test_a_handler_of_a_method_that_a_revision_defines_returns_its_result(
 
     tasks.handle("tasks/cancel", cancel)
     known = {"extensions": {TASKS: {}}}
-    async with talk(Server("press", extensions=[tasks]), JULY_2026, can=known) as client:
+    async with raw_client(Server("press", extensions=[tasks]), JULY_2026, can=known) as client:
         assert (await client.ask("tasks/cancel", {"taskId": "t1"}))["resultType"] == "complete"
         with pytest.raises(Rejected) as caught:  # there is no handler
             await client.ask("tasks/get", {"taskId": "t1"})

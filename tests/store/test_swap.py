@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store.stage import Clock, Stage
 
 from colonnade.errors import ChannelError, ConnectionLost, InvalidArgument, Refused
 from colonnade.ports import SERVER_PRINCIPAL, Caller, Store
 from colonnade.store.limits import MAX_COUNT, MAX_LISTED_NAMES, MAX_NAME_BYTES, StoreLimits
 from colonnade.store.memory import CHUNK_NAMES, MemoryStore, SortedNames
 from colonnade.store.sqlite import SqliteStore
-from store.files import look, play
+from store.files import query, run_on_file
+from store.store_fixture import Clock, StoreFixture
 
 ROOMY = StoreLimits(principal_entries=10**6, principal_bytes=10**9, total_bytes=10**9)
 
@@ -40,7 +40,7 @@ async def listed(store: Store, principal: str, prefix: str, limit: int) -> list[
 # ---------------------------------------------------------------- swap
 
 
-def test_a_value_is_swapped_only_if_it_is_the_one_before(stage: Stage) -> None:
+def test_a_value_is_swapped_only_if_it_is_the_one_before(stores: StoreFixture) -> None:
     async def scene(store: Store) -> None:
         assert await store.swap("ada", "k", b"1", b"2", None) is False
         assert await store.swap("ada", "k", b"", b"2", None) is False  # absent is not empty
@@ -54,10 +54,12 @@ def test_a_value_is_swapped_only_if_it_is_the_one_before(stage: Stage) -> None:
         assert await store.swap("ada", "k", b"", b"2", None) is True
         assert await store.get("ada", "k") == b"2"
 
-    stage.play(scene)
+    stores.run(scene)
 
 
-def test_a_swap_to_nothing_deletes_and_one_from_nothing_to_nothing_tells(stage: Stage) -> None:
+def test_a_swap_to_nothing_deletes_and_one_from_nothing_to_nothing_tells(
+    stores: StoreFixture,
+) -> None:
     async def scene(store: Store) -> None:
         assert await store.swap("ada", "k", None, None, None) is True
         await store.put("ada", "k", b"1", None)
@@ -69,43 +71,45 @@ def test_a_swap_to_nothing_deletes_and_one_from_nothing_to_nothing_tells(stage: 
         assert await store.names("ada", "", "", 10) == []
         assert await store.swap("ada", "k", b"1", None, None) is False
 
-    stage.play(scene)
+    stores.run(scene)
 
 
-def test_what_expired_is_nothing_to_a_swap(stage: Stage) -> None:
+def test_what_expired_is_nothing_to_a_swap(stores: StoreFixture) -> None:
     async def scene(store: Store) -> None:
         await store.put("ada", "k", b"1", 10.0)
-        stage.clock.now += 9.75
+        stores.clock.now += 9.75
         assert await store.swap("ada", "k", None, b"2", None) is False
-        stage.clock.now += 0.25
+        stores.clock.now += 0.25
         assert await store.swap("ada", "k", b"1", b"2", None) is False
         assert await store.swap("ada", "k", b"1", None, None) is False
         assert await store.swap("ada", "k", None, b"2", 5.0) is True
         assert await store.get("ada", "k") == b"2"
-        stage.clock.now += 5.0
+        stores.clock.now += 5.0
         assert await store.swap("ada", "k", None, None, None) is True
 
-    stage.play(scene)
+    stores.run(scene)
 
 
-def test_a_swap_decides_how_long_the_entry_lives_and_one_that_fails_does_not(stage: Stage) -> None:
+def test_a_swap_decides_how_long_the_entry_lives_and_one_that_fails_does_not(
+    stores: StoreFixture,
+) -> None:
     async def scene(store: Store) -> None:
         for key in ("renewed", "ever", "failed"):
             await store.put("ada", key, b"1", 10.0)
         assert await store.swap("ada", "renewed", b"1", b"1", 100.0) is True
         assert await store.swap("ada", "ever", b"1", b"2", None) is True
         assert await store.swap("ada", "failed", b"2", b"1", 100.0) is False
-        stage.clock.now += 50.0
+        stores.clock.now += 50.0
         assert await store.get("ada", "renewed") == b"1"
         assert await store.get("ada", "ever") == b"2"
         assert await store.get("ada", "failed") is None
-        stage.clock.now += 1e9
+        stores.clock.now += 1e9
         assert await store.names("ada", "", "", 10) == ["ever"]
 
-    stage.play(scene)
+    stores.run(scene)
 
 
-def test_of_many_swaps_of_one_value_at_once_exactly_one_succeeds(stage: Stage) -> None:
+def test_of_many_swaps_of_one_value_at_once_exactly_one_succeeds(stores: StoreFixture) -> None:
     async def scene(store: Store) -> None:
         value = None
         for turn in range(3):
@@ -119,10 +123,10 @@ def test_of_many_swaps_of_one_value_at_once_exactly_one_succeeds(stage: Stage) -
             await asyncio.gather(*(store.swap("ada", "k", value, None, None) for _ in range(9)))
         ).count(True) == 1
 
-    stage.play(scene)
+    stores.run(scene)
 
 
-def test_a_swap_that_is_refused_for_want_of_room_changes_nothing(stage: Stage) -> None:
+def test_a_swap_that_is_refused_for_want_of_room_changes_nothing(stores: StoreFixture) -> None:
     async def scene(store: Store) -> None:
         calls = [store.swap("ada", f"{n}", None, b"%d" % n, None) for n in range(9)]
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -137,13 +141,13 @@ def test_a_swap_that_is_refused_for_want_of_room_changes_nothing(stage: Stage) -
                 await store.swap("ada", key, key.encode(), b"x" * 5000, None)
             assert await store.get("ada", key) == key.encode()
 
-    stage.play(scene, StoreLimits(principal_entries=5, principal_bytes=5000))
+    stores.run(scene, StoreLimits(principal_entries=5, principal_bytes=5000))
 
 
 # ---------------------------------------------------------------- counters
 
 
-def test_a_counter_counts_from_nothing_up_and_down(stage: Stage) -> None:
+def test_a_counter_counts_from_nothing_up_and_down(stores: StoreFixture) -> None:
     async def scene(store: Store) -> None:
         assert await store.count("ada", "n", 1, None) == 1
         assert await store.count("ada", "n", 41, None) == 42
@@ -160,61 +164,61 @@ def test_a_counter_counts_from_nothing_up_and_down(stage: Stage) -> None:
         assert await store.count("ada", "n", 1, None) == 8
         assert await store.count("bob", "n", 1, None) == 1
 
-    stage.play(scene)
+    stores.run(scene)
 
 
-def test_many_who_count_at_once_are_all_counted(stage: Stage) -> None:
+def test_many_who_count_at_once_are_all_counted(stores: StoreFixture) -> None:
     async def scene(store: Store) -> None:
         counted = await asyncio.gather(*(store.count("ada", "n", 1, 60.0) for _ in range(200)))
         assert sorted(counted) == list(range(1, 201))
 
-    stage.play(scene)
+    stores.run(scene)
 
 
-def test_a_counter_lives_from_its_first_count_and_then_begins_again(stage: Stage) -> None:
+def test_a_counter_lives_from_its_first_count_and_then_begins_again(stores: StoreFixture) -> None:
     async def scene(store: Store) -> None:
         await store.count("ada", "n", 1, 10.0)
         await store.count("ada", "ever", 1, None)
-        stage.clock.now += 9.0
+        stores.clock.now += 9.0
         assert await store.count("ada", "n", 1, 10.0) == 2
         assert await store.count("ada", "n", 1, None) == 3
         assert await store.count("ada", "ever", 1, 1.0) == 2
-        stage.clock.now += 1.0
+        stores.clock.now += 1.0
         assert await store.get("ada", "n") is None
         assert await store.count("ada", "n", 1, 5.0) == 1
-        stage.clock.now += 4.75
+        stores.clock.now += 4.75
         assert await store.count("ada", "n", 1, 5.0) == 2
-        stage.clock.now += 1e9
+        stores.clock.now += 1e9
         assert await store.names("ada", "", "", 10) == ["ever"]
         assert await store.count("ada", "ever", 1, None) == 3
 
-    stage.play(scene)
+    stores.run(scene)
 
 
 @pytest.mark.parametrize(
     "value", [b"", b"x", b"+1", b" 1", b"1_0", b"01", b"-0", b"1.0", b"1" * 9000]
 )
-def test_what_is_no_number_is_not_counted(stage: Stage, value: bytes) -> None:
+def test_what_is_no_number_is_not_counted(stores: StoreFixture, value: bytes) -> None:
     async def scene(store: Store) -> None:
         await store.put("ada", "k", value, None)
         with pytest.raises(InvalidArgument, match="not a counter"):
             await store.count("ada", "k", 1, None)
         assert await store.get("ada", "k") == value
 
-    stage.play(scene)
+    stores.run(scene)
 
 
 @pytest.mark.parametrize("by", [1.5, "1", None])
-def test_a_counter_counts_by_whole_numbers(stage: Stage, by: Any) -> None:
+def test_a_counter_counts_by_whole_numbers(stores: StoreFixture, by: Any) -> None:
     async def scene(store: Store) -> None:
         with pytest.raises(TypeError, match="counts by an int"):
             await store.count("ada", "n", by, None)
         assert await store.get("ada", "n") is None
 
-    stage.play(scene)
+    stores.run(scene)
 
 
-def test_a_counter_has_a_range_of_64_bits(stage: Stage) -> None:
+def test_a_counter_has_a_range_of_64_bits(stores: StoreFixture) -> None:
     async def scene(store: Store) -> None:
         assert await store.count("ada", "n", MAX_COUNT, None) == MAX_COUNT
         for by in (1, 10**30, -2 * MAX_COUNT - 1, -(10**5000)):
@@ -222,10 +226,10 @@ def test_a_counter_has_a_range_of_64_bits(stage: Stage) -> None:
                 await store.count("ada", "n", by, None)
         assert await store.count("ada", "n", -2 * MAX_COUNT, None) == -MAX_COUNT
 
-    stage.play(scene)
+    stores.run(scene)
 
 
-def test_a_count_that_is_refused_for_want_of_room_changes_nothing(stage: Stage) -> None:
+def test_a_count_that_is_refused_for_want_of_room_changes_nothing(stores: StoreFixture) -> None:
     async def scene(store: Store) -> None:
         await store.count("ada", "n", 9, None)
         with pytest.raises(Refused, match="more than 261 bytes"):
@@ -233,13 +237,13 @@ def test_a_count_that_is_refused_for_want_of_room_changes_nothing(stage: Stage) 
         assert await store.get("ada", "n") == b"9"
         assert await store.count("ada", "n", -1, None) == 8
 
-    stage.play(scene, StoreLimits(principal_bytes=3 + 1 + 1 + 256))
+    stores.run(scene, StoreLimits(principal_bytes=3 + 1 + 1 + 256))
 
 
 # ---------------------------------------------------------------- names
 
 
-def test_names_are_listed_in_order_by_prefix_and_after(stage: Stage) -> None:
+def test_names_are_listed_in_order_by_prefix_and_after(stores: StoreFixture) -> None:
     names = ["a", "a/", "a/1", "a/10", "a/2", "a0", "b/1", "é", "\ufffd", "\U0001f511"]
 
     async def scene(store: Store) -> None:
@@ -260,35 +264,35 @@ def test_names_are_listed_in_order_by_prefix_and_after(stage: Stage) -> None:
         assert await store.names("ada", "\ufffd", "", 2) == ["\ufffd"]
         assert await store.names("eve", "", "", 2) == []
 
-    stage.play(scene)
+    stores.run(scene)
 
 
-def test_what_expired_is_not_listed_and_takes_no_place_in_a_page(stage: Stage) -> None:
+def test_what_expired_is_not_listed_and_takes_no_place_in_a_page(stores: StoreFixture) -> None:
     async def scene(store: Store) -> None:
         for n in range(40):
             await store.put("ada", f"{n:02}", b"", 10.0 if n % 4 else None)
-        stage.clock.now += 10.0
+        stores.clock.now += 10.0
         living = [f"{n:02}" for n in range(0, 40, 4)]
         assert await store.names("ada", "", "", 5) == living[:5]
         assert await listed(store, "ada", "", 5) == living
         await store.add("ada", "39", b"", None)
         assert await store.names("ada", "3", "36", 5) == ["39"]
 
-    stage.play(scene)
+    stores.run(scene)
 
 
 @pytest.mark.parametrize("limit", [0, -1, MAX_LISTED_NAMES + 1, 10**30])
-def test_a_page_of_names_is_bounded(stage: Stage, limit: int) -> None:
+def test_a_page_of_names_is_bounded(stores: StoreFixture, limit: int) -> None:
     async def scene(store: Store) -> None:
         with pytest.raises(InvalidArgument, match=r"limit is .*; list 1 to 1000"):
             await store.names("ada", "", "", limit)
         assert await store.names("ada", "", "", MAX_LISTED_NAMES) == []
 
-    stage.play(scene)
+    stores.run(scene)
 
 
 @pytest.mark.parametrize("name", ["a\0", "\ud800", "x" * (MAX_NAME_BYTES + 1)])
-def test_a_page_of_names_begins_after_a_name(stage: Stage, name: str) -> None:
+def test_a_page_of_names_begins_after_a_name(stores: StoreFixture, name: str) -> None:
     async def scene(store: Store) -> None:
         with pytest.raises(Refused, match="the name"):
             await store.names("ada", "", name, 1)
@@ -296,10 +300,10 @@ def test_a_page_of_names_begins_after_a_name(stage: Stage, name: str) -> None:
         await store.put("ada", "y" * MAX_NAME_BYTES, b"", None)
         assert await store.names("ada", "y" * MAX_NAME_BYTES, "x", 1) == ["y" * MAX_NAME_BYTES]
 
-    stage.play(scene)
+    stores.run(scene)
 
 
-def test_10_000_names_are_each_listed_once_while_others_come_and_go(stage: Stage) -> None:
+def test_10_000_names_are_each_listed_once_while_others_come_and_go(stores: StoreFixture) -> None:
     dice = random.Random(11)
     staying = {f"task/{n:06}" for n in range(0, 30_000, 3)}
 
@@ -326,13 +330,13 @@ def test_10_000_names_are_each_listed_once_while_others_come_and_go(stage: Stage
                     changes.append(store.add("ada", name, b"", dice.choice([None, 0.5])))
                     others.add(name)
             await asyncio.gather(*changes)
-            stage.clock.now += 0.25
+            stores.clock.now += 0.25
         assert found == sorted(found)
         assert len(set(found)) == len(found)
         assert staying <= set(found)
         assert len(staying) == 10_000
 
-    stage.play(scene, ROOMY)
+    stores.run(scene, ROOMY)
 
 
 # ---------------------------------------------------------------- against a model
@@ -410,13 +414,13 @@ class Model:
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, max_size=30))
 def test_a_store_does_what_a_dict_with_expiry_does(
-    stage: Stage, steps: list[tuple[Any, ...]]
+    stores: StoreFixture, steps: list[tuple[Any, ...]]
 ) -> None:
     async def scene(store: Store) -> None:
-        who, model = f"{next(PRINCIPALS)}", Model(stage.clock)
+        who, model = f"{next(PRINCIPALS)}", Model(stores.clock)
         for verb, *arguments in steps:
             if verb == "wait":
-                stage.clock.now += arguments[0]
+                stores.clock.now += arguments[0]
                 continue
             if verb == "swap now":  # from what is there, so that it succeeds
                 verb, arguments = "swap", [arguments[0], model.get(arguments[0]), *arguments[1:]]
@@ -431,13 +435,15 @@ def test_a_store_does_what_a_dict_with_expiry_does(
             assert await store.get(who, key) == model.get(key) is not None
         assert await store.names(who, "", "", 1000) == model.names("", "", 1000)
 
-    stage.play(scene)
+    stores.run(scene)
 
 
 # ---------------------------------------------------------------- the server's own state
 
 
-def test_the_servers_own_principal_is_held_by_every_store_and_by_no_caller(stage: Stage) -> None:
+def test_the_servers_own_principal_is_held_by_every_store_and_by_no_caller(
+    stores: StoreFixture,
+) -> None:
     with pytest.raises(InvalidArgument, match="the server's own principal"):
         Caller(SERVER_PRINCIPAL)
     assert not SERVER_PRINCIPAL.isprintable()  # as every subject of a token is
@@ -449,10 +455,10 @@ def test_the_servers_own_principal_is_held_by_every_store_and_by_no_caller(stage
             assert await store.names(other, "", "", 10) == []
         assert await store.names(SERVER_PRINCIPAL, "", "", 10) == ["k"]
 
-    stage.play(scene)
+    stores.run(scene)
 
 
-def test_the_servers_own_state_is_bounded_by_the_whole_store_alone(stage: Stage) -> None:
+def test_the_servers_own_state_is_bounded_by_the_whole_store_alone(stores: StoreFixture) -> None:
     async def scene(store: Store) -> None:
         for n in range(10):
             assert await store.add(SERVER_PRINCIPAL, f"{n}", b"x" * 10_000, None)
@@ -464,7 +470,7 @@ def test_the_servers_own_state_is_bounded_by_the_whole_store_alone(stage: Stage)
         assert await store.get(SERVER_PRINCIPAL, "large") is None
 
     limits = StoreLimits(principal_entries=1, principal_bytes=1000, total_bytes=1_000_000)
-    stage.play(scene, limits)
+    stores.run(scene, limits)
 
 
 # ---------------------------------------------------------------- in memory
@@ -540,9 +546,9 @@ def test_names_are_found_by_an_index_and_need_no_sorting(tmp_path: Path) -> None
         await store._call(lambda file: file._db.set_trace_callback(seen.append))
         await store.names("ada", "k", "", 10)
 
-    play(tmp_path / "store.db", scene)
-    (query,) = [statement for statement in seen if "ORDER BY name" in statement]
-    (plan,) = look(tmp_path / "store.db", f"EXPLAIN QUERY PLAN {query}")
+    run_on_file(tmp_path / "store.db", scene)
+    (sql,) = [statement for statement in seen if "ORDER BY name" in statement]
+    (plan,) = query(tmp_path / "store.db", f"EXPLAIN QUERY PLAN {sql}")
     assert str(plan[-1]).startswith("SEARCH things USING INDEX")
     assert str(plan[-1]).endswith("(principal=? AND kind=? AND name>? AND name<?)")
 
@@ -574,9 +580,9 @@ def test_what_was_damaged_on_disk_is_neither_swapped_nor_counted(
             await store.get("ada", "k")
         assert await store.swap("ada", "k", None, b"new", None) is False
 
-    play(path, written)
-    look(path, "UPDATE things SET value = x'000000003133'")
-    play(path, changed)
+    run_on_file(path, written)
+    query(path, "UPDATE things SET value = x'000000003133'")
+    run_on_file(path, changed)
 
 
 def test_a_name_that_was_damaged_on_disk_is_an_error(tmp_path: Path) -> None:
@@ -589,9 +595,9 @@ def test_a_name_that_was_damaged_on_disk_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(ConnectionLost, match="damaged"):
             await store.names("ada", "", "", 10)
 
-    play(path, written)
-    look(path, "UPDATE things SET name = x'6bc3'")
-    play(path, read)
+    run_on_file(path, written)
+    query(path, "UPDATE things SET name = x'6bc3'")
+    run_on_file(path, read)
 
 
 def test_two_stores_on_one_file_see_each_others_swaps(tmp_path: Path) -> None:
@@ -612,4 +618,4 @@ def test_two_stores_on_one_file_see_each_others_swaps(tmp_path: Path) -> None:
         finally:
             await other.close()
 
-    play(path, scene)
+    run_on_file(path, scene)

@@ -48,6 +48,7 @@ from colonnade.errors import (
     ChannelError,
     ColonnadeError,
     FaultKind,
+    InvalidArgument,
     InvalidArgumentType,
     LocalProtocolError,
     RemoteError,

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
-from protocol.asking import ROOTS, reply, sample
 
 from colonnade.errors import InvalidArgument, LocalProtocolError
 from colonnade.protocol import types as t
@@ -50,6 +49,7 @@ from colonnade.protocol.tasks.results import (
     task,
     task_status,
 )
+from protocol.input_requests import ROOTS, reply, sample
 from protocol.task_records import (
     ERROR,
     NOW,

@@ -6,7 +6,6 @@ from itertools import product
 import pytest
 from msgspec import Raw
 from msgspec.structs import replace
-from protocol.asking import ROOTS, sample
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteError
 from colonnade.protocol.input_requests import MAX_INPUT_REQUESTS
@@ -37,6 +36,7 @@ from colonnade.protocol.tasks.lifecycle import (
     retention_s,
 )
 from colonnade.protocol.tasks.record import TERMINAL, TaskError, TaskRecord
+from protocol.input_requests import ROOTS, sample
 from protocol.task_records import (
     ERROR,
     GENERATIONS,

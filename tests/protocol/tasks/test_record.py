@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
-from protocol.asking import ROOTS, sample
-from protocol.dialogue import ABLE_CLIENT, ABLE_SERVER
 
 from colonnade.errors import Fault, FaultKind, InvalidArgument, LocalProtocolError, RemoteError
 from colonnade.protocol import types as t
@@ -46,6 +44,8 @@ from colonnade.protocol.tasks.record import (
     new_task,
     unknown_task,
 )
+from protocol.input_requests import ROOTS, sample
+from protocol.links import ABLE_CLIENT, ABLE_SERVER
 from protocol.task_records import (
     ERROR,
     GENERATIONS,

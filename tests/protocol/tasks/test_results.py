@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from msgspec import Raw
 from msgspec.structs import replace
-from protocol.asking import ROOTS, sample, text
-from protocol.dialogue import LIBRARY
 
 import official
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteError
@@ -41,6 +39,8 @@ from colonnade.protocol.tasks.results import (
     task_status,
     timestamp,
 )
+from protocol.input_requests import ROOTS, sample, text
+from protocol.links import LIBRARY
 from protocol.task_records import (
     ERROR,
     GENERATIONS,

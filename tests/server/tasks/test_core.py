@@ -4,12 +4,12 @@ import asyncio
 from typing import Annotated, Any
 
 import pytest
-from server.talk import Refusal, Rejected, accept, decline, talk, words
 
 from colonnade import Ask, Context, Fault, FaultKind, Server, ToolError
 from colonnade.protocol.negotiation import Callers
 from colonnade.protocol.revision import JUNE_2025, NOVEMBER_2025
 from live import live
+from server.raw_client import Refusal, Rejected, accept, decline, raw_client, text_content
 from server.tasks import RELATED, client_of, ended, get, reached, start
 
 CORE = NOVEMBER_2025
@@ -60,7 +60,7 @@ async def payload(client: Any, id: str) -> dict[str, Any]:
 async def test_the_server_declares_tasks_and_lists_them_to_known_callers_only() -> None:
     for callers in Callers.members():
         async with client_of(workshop(), CORE, callers=callers) as client:
-            opened = client.heard[0]["result"]["capabilities"]["tasks"]
+            opened = client.received[0]["result"]["capabilities"]["tasks"]
             listed = {} if callers is Callers.ANONYMOUS else {"list": {}}
             assert opened == {"cancel": {}, "requests": {"tools": {"call": {}}}, **listed}
             if callers is Callers.ANONYMOUS:
@@ -77,7 +77,7 @@ async def test_tools_say_whether_they_run_as_tasks() -> None:
         assert "execution" not in tools["greet"]
         assert tools["add"]["execution"] == {"taskSupport": "optional"}
         assert tools["fail"]["execution"] == {"taskSupport": "required"}
-    async with talk(workshop(), JUNE_2025) as client:
+    async with raw_client(workshop(), JUNE_2025) as client:
         assert not [one for one in (await client.ask("tools/list"))["tools"] if "execution" in one]
 
 
@@ -129,16 +129,16 @@ async def test_a_call_that_a_tool_does_not_run_as_is_an_unknown_method() -> None
 async def test_a_server_without_tasks_ignores_the_wish_for_one() -> None:
     server = Server("s")
     server.tool(name="greet")(lambda: "Hello!")
-    async with talk(server, CORE) as client:
-        assert words(await client.call("greet", {}, task={"ttl": 1000})) == "Hello!"
+    async with raw_client(server, CORE) as client:
+        assert text_content(await client.call("greet", {}, task={"ttl": 1000})) == "Hello!"
 
 
 @live
 async def test_a_tool_that_must_be_a_task_says_so_where_there_are_none() -> None:
-    async with talk(workshop(), JUNE_2025) as client:
+    async with raw_client(workshop(), JUNE_2025) as client:
         with pytest.raises(Rejected, match="runs as a task only, and 2025-06-18 has no tasks"):
             await client.call("fail", {})
-        assert words(await client.call("add", {"a": 1, "b": 2})) == "3"
+        assert text_content(await client.call("add", {"a": 1, "b": 2})) == "3"
 
 
 @live
@@ -158,10 +158,10 @@ async def test_the_result_is_that_of_the_call_and_is_waited_for() -> None:
         created = await start(client, "wait")
         asked = client.send("tasks/result", {"taskId": created["taskId"]})
         assert (await get(client, created["taskId"]))["status"] == "working"
-        assert not [one for one in client.heard if one.get("id") == asked]
+        assert not [one for one in client.received if one.get("id") == asked]
         server.state.set()
         result = await client.outcome(asked)
-        assert words(result) == "waited"
+        assert text_content(result) == "waited"
         assert result["_meta"][RELATED] == {"taskId": created["taskId"]}
         again = await payload(client, created["taskId"])
         assert again == result
@@ -218,14 +218,14 @@ async def test_a_client_may_answer_an_input_request_with_an_error() -> None:
         id = (await start(client, "confirm"))["taskId"]
         result = await payload(client, id)
         assert result["isError"] is True
-        assert "no window" in words(result)
+        assert "no window" in text_content(result)
 
 
 @live
 async def test_declared_input_requests_are_sent_inside_the_task() -> None:
     async with client_of(workshop(), CORE, answer=accept(value="Ann")) as client:
         id = (await start(client, "named"))["taskId"]
-        assert words(await payload(client, id)) == "for Ann"
+        assert text_content(await payload(client, id)) == "for Ann"
 
 
 @live
@@ -234,12 +234,12 @@ async def test_two_requests_for_the_result_both_ask_and_the_first_response_count
         id = (await start(client, "confirm"))["taskId"]
         waiting = [client.send("tasks/result", {"taskId": id}) for _ in range(2)]
         await client.until(lambda: len(client.asked) == 2)
-        first = next(one for one in client.heard if one.get("method") == "elicitation/create")
+        first = next(one for one in client.received if one.get("method") == "elicitation/create")
         yes = {"action": "accept", "content": {"value": True}}
-        client.say({"jsonrpc": "2.0", "id": first["id"], "result": yes})
+        client.send_raw({"jsonrpc": "2.0", "id": first["id"], "result": yes})
         for one in waiting:
-            assert words(await client.outcome(one)) == "deleted"
-        [cancelled] = client.told("notifications/cancelled")
+            assert text_content(await client.outcome(one)) == "deleted"
+        [cancelled] = client.notifications("notifications/cancelled")
         assert cancelled["requestId"] != first["id"]
 
 
@@ -333,12 +333,12 @@ async def test_progress_uses_the_token_of_the_call_and_names_the_task() -> None:
     async with client_of(server, CORE) as client:
         id = (await start(client, "count", _meta={"progressToken": "p"}))["taskId"]
         await client.ask("tasks/result", {"taskId": id})
-        await client.until(lambda: client.told("notifications/tasks/status"))
-        told = client.told("notifications/progress")
+        await client.until(lambda: client.notifications("notifications/tasks/status"))
+        told = client.notifications("notifications/progress")
         assert [one["progress"] for one in told] == [1, 2, 3]
         assert {one["progressToken"] for one in told} == {"p"}
         assert [one["_meta"][RELATED] for one in told] == [{"taskId": id}] * 3
-        [logged] = client.told("notifications/message")
+        [logged] = client.notifications("notifications/message")
         assert logged["_meta"][RELATED] == {"taskId": id}
 
 
@@ -348,10 +348,10 @@ async def test_the_session_that_made_a_task_is_told_of_its_status() -> None:
     server = workshop()
     async with client_of(server, CORE) as client, client_of(server, CORE) as other:
         id = (await start(client, "confirm"))["taskId"]
-        await client.until(lambda: client.told("notifications/tasks/status"))
-        [told] = client.told("notifications/tasks/status")
+        await client.until(lambda: client.notifications("notifications/tasks/status"))
+        [told] = client.notifications("notifications/tasks/status")
         assert (told["taskId"], told["status"]) == (id, "input_required")
         assert RELATED not in told.get("_meta", {})
         await client.ask("tasks/cancel", {"taskId": id})
-        await client.until(lambda: len(client.told("notifications/tasks/status")) == 2)
-        assert not other.told("notifications/tasks/status")
+        await client.until(lambda: len(client.notifications("notifications/tasks/status")) == 2)
+        assert not other.notifications("notifications/tasks/status")

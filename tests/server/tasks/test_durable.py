@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server.talk import Rejected, accept, words
 
 from colonnade import BlockingContext, Context, Server, TaskOptions
 from colonnade.ports import SERVER_PRINCIPAL, Store
@@ -16,6 +15,7 @@ from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
 from colonnade.testing import Clock
 from live import live, live_for
+from server.raw_client import Rejected, accept, text_content
 from server.tasks import accepted, client_of, ended, get, reached, start, until, update
 
 QUICK = TaskOptions(lease_s=0.5, hold_s=0.02)
@@ -83,7 +83,7 @@ async def test_another_process_reads_answers_and_cancels(tmp_path: Path) -> None
             [key] = state["inputRequests"]
             await update(c, id, {key: accepted(value=True)})
             state = await ended(b, id)
-            assert words(state["result"]) == "yes"
+            assert text_content(state["result"]) == "yes"
             assert effects.done == ["before", "after"]
             id = (await start(b, "build"))["taskId"]
             await effects.begun.wait()
@@ -106,7 +106,7 @@ async def test_a_process_that_stops_hands_its_tasks_over(tmp_path: Path) -> None
             await effects.begun.wait()  # begun again, in the other process
             effects.go_on.set()
             state = await ended(b, id)
-            assert words(state["result"]) == "first second"
+            assert text_content(state["result"]) == "first second"
             assert effects.done == ["first", "second"]
 
 
@@ -126,7 +126,7 @@ async def test_a_task_that_waits_long_is_unwound_and_goes_on_with_the_response(
             [key] = state["inputRequests"]
             await update(b, id, {key: accepted(value=True)})
             state = await ended(b, id)
-            assert words(state["result"]) == "yes"
+            assert text_content(state["result"]) == "yes"
             assert effects.done.count("before") == 1
 
 
@@ -166,7 +166,7 @@ async def test_a_named_input_request_that_changes_gets_another_key() -> None:
         state = await until(client, id, lambda state: "seat.2" in state.get("inputRequests", {}))
         assert list(state["inputRequests"]) == ["seat.2"]
         await update(client, id, {"seat.2": accepted(value="9")})
-        assert words((await ended(client, id))["result"]) == "9"
+        assert text_content((await ended(client, id))["result"]) == "9"
 
 
 @live_for(None)
@@ -279,7 +279,7 @@ async def test_a_task_of_one_generation_can_be_read_in_the_other(revisions: Any)
             result = await b.ask("tasks/result", {"taskId": id})
         else:
             result = state["result"]
-        assert words(result) == "first second"
+        assert text_content(result) == "first second"
     async with (
         client_of(server, made_in) as a,
         client_of(server, read_in, answer=accept(value=True)) as b,
@@ -292,4 +292,4 @@ async def test_a_task_of_one_generation_can_be_read_in_the_other(revisions: Any)
             [key] = state["inputRequests"]
             await update(b, id, {key: accepted(value=True)})
             result = (await ended(b, id))["result"]
-        assert words(result) == "yes"
+        assert text_content(result) == "yes"

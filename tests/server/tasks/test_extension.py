@@ -4,11 +4,11 @@ import asyncio
 from typing import Annotated, Any
 
 import pytest
-from server.talk import Rejected, accept, talk, words
 
 from colonnade import Ask, BlockingContext, Context, Fault, FaultKind, Server, ToolError
 from colonnade.protocol.revision import JULY_2026
 from live import live
+from server.raw_client import Rejected, accept, raw_client, text_content
 from server.tasks import (
     EXTENSION,
     RELATED,
@@ -93,7 +93,7 @@ async def test_a_call_becomes_a_task_that_can_be_read_at_once() -> None:
         server.state.set()
         state = await ended(client, created["taskId"])
         assert state["status"] == "completed"
-        assert words(state["result"]) == "waited"
+        assert text_content(state["result"]) == "waited"
         assert RELATED not in state["result"].get("_meta", {})
         assert state["ttlMs"] >= 3600_000
 
@@ -101,7 +101,7 @@ async def test_a_call_becomes_a_task_that_can_be_read_at_once() -> None:
 @pytest.mark.spec("R1151")
 @live
 async def test_a_client_that_did_not_declare_tasks_gets_the_result_of_the_call() -> None:
-    async with talk(workshop(), JULY_2026) as client:
+    async with raw_client(workshop(), JULY_2026) as client:
         result = await client.call("add", {"a": 1, "b": 2})
         assert result["structuredContent"] == 3
         assert "taskId" not in result
@@ -110,7 +110,7 @@ async def test_a_client_that_did_not_declare_tasks_gets_the_result_of_the_call()
 @pytest.mark.spec("R1154")
 @live
 async def test_a_tool_that_must_be_a_task_is_refused_to_others() -> None:
-    async with talk(workshop(), JULY_2026) as client:
+    async with raw_client(workshop(), JULY_2026) as client:
         with pytest.raises(Rejected) as caught:
             await client.call("fail", {})
         assert caught.value.code == -32021
@@ -133,11 +133,11 @@ async def test_an_error_of_the_tool_is_a_completed_task_with_its_result() -> Non
         state = await ended(client, (await start(client, "fail"))["taskId"])
         assert state["status"] == "completed"
         assert state["result"]["isError"] is True
-        assert words(state["result"]) == "no tea"
+        assert text_content(state["result"]) == "no tea"
         state = await ended(client, (await start(client, "crash"))["taskId"])
         assert state["status"] == "completed"
-        assert words(state["result"]).startswith("crash failed (id ")
-        assert "secret" not in words(state["result"])
+        assert text_content(state["result"]).startswith("crash failed (id ")
+        assert "secret" not in text_content(state["result"])
 
 
 @pytest.mark.spec("R1208", "R1212")
@@ -166,7 +166,7 @@ async def test_a_task_asks_and_goes_on_with_the_response(tool: str) -> None:
             "_meta": state["_meta"],
         }
         state = await ended(client, id)
-        assert words(state["result"]) == "deleted"
+        assert text_content(state["result"]) == "deleted"
 
 
 @pytest.mark.spec("R1185", "R1187")
@@ -182,7 +182,7 @@ async def test_some_of_the_responses_leave_the_others_open() -> None:
         assert list(state["inputRequests"]) == ["2"]
         await update(client, id, {"1": accepted(value="other")})  # it is answered already
         await update(client, id, {"2": accepted(value="b")})
-        assert words((await ended(client, id))["result"]) == "a b"
+        assert text_content((await ended(client, id))["result"]) == "a b"
 
 
 @live
@@ -213,7 +213,7 @@ async def test_declared_input_requests_are_settled_before_there_is_a_task() -> N
         assert created["resultType"] == "task"
         assert "requestState" not in created
         state = await ended(client, created["taskId"])
-        assert words(state["result"]) == "for Alice"
+        assert text_content(state["result"]) == "for Alice"
         assert len(client.asked) == 1
 
 
@@ -289,7 +289,7 @@ async def test_an_unknown_id_is_invalid(method: str) -> None:
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 @live
 async def test_a_client_that_did_not_declare_tasks_cannot_use_them(method: str) -> None:
-    async with talk(workshop(), JULY_2026) as client:
+    async with raw_client(workshop(), JULY_2026) as client:
         with pytest.raises(Rejected) as caught:
             await client.ask(method, {"taskId": "x", "inputResponses": {}})
         assert caught.value.code == -32021
@@ -308,7 +308,7 @@ async def test_the_methods_of_core_are_unknown_here(method: str) -> None:
 async def test_a_task_param_is_ignored_here() -> None:
     async with client_of(workshop()) as client:
         result = await client.call("greet", {"name": "Ann"}, task={"ttl": 1000})
-        assert words(result) == "Hello, Ann!"
+        assert text_content(result) == "Hello, Ann!"
 
 
 @live
@@ -330,7 +330,7 @@ async def test_progress_is_the_status_message() -> None:
         assert state["statusMessage"] == "one third"
         go_on.set()
         await ended(client, id)
-        assert not client.told("notifications/progress")
+        assert not client.notifications("notifications/progress")
 
 
 @live
@@ -345,7 +345,7 @@ async def test_the_task_of_a_mounted_tool_belongs_to_the_outer_server() -> None:
     outer.mount(inner, namespace="in")
     async with client_of(outer) as client:
         state = await ended(client, (await start(client, "in_greet"))["taskId"])
-        assert words(state["result"]) == "from inner"
+        assert text_content(state["result"]) == "from inner"
 
 
 @live

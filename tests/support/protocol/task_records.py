@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 from msgspec import Raw
-from protocol.dialogue import ABLE_CLIENT
 
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
@@ -29,6 +28,7 @@ from colonnade.protocol.tasks.record import (
     make_task_id,
     new_task,
 )
+from protocol.links import ABLE_CLIENT
 
 NOW = 1_790_000_000.0
 LIMITS = TaskLimits(max_run_s=7200, keep_s=600, poll_interval_s=2)

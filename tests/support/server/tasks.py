@@ -12,12 +12,11 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from server.talk import EVERYTHING, Client, Reply, nobody, talk
-
 from colonnade import Server
 from colonnade.protocol import types as t
 from colonnade.protocol.negotiation import Callers
 from colonnade.protocol.revision import JULY_2026, Revision, Tasks
+from server.raw_client import EVERYTHING, Client, Reply, no_input_expected, raw_client
 
 JSON = dict[str, Any]
 EXTENSION = t.TASKS_EXTENSION_ID
@@ -32,7 +31,7 @@ async def client_of(
     server: Server,
     revision: Revision = JULY_2026,
     *,
-    answer: Reply = nobody,
+    answer: Reply = no_input_expected,
     principal: str = "",
     scopes: frozenset[str] | None = None,
     callers: Callers = Callers.SINGLE,
@@ -40,7 +39,7 @@ async def client_of(
 ) -> AsyncGenerator[Client]:
     """A client that declares tasks, in memory."""
     declared = DECLARED if revision.tasks is Tasks.EXTENSION else EVERYTHING
-    async with talk(
+    async with raw_client(
         server,
         revision,
         can=declared if can is None else can,

@@ -483,7 +483,7 @@ async def test_no_verifier_can_name_the_servers_own_principal() -> None:
     async def says(headers: Headers) -> str | Caller:
         return Caller(SERVER_PRINCIPAL) if b"x-caller" in headers else SERVER_PRINCIPAL
 
-    async with stand(verify=says) as s:
+    async with served_app(verify=says) as s:
         with Records("colonnade.transport") as records:
             assert (await s.caller.modern("tools/list")).status == 401
             assert (await s.caller.modern("tools/list", x_caller="1")).status == 503
@@ -496,7 +496,7 @@ async def test_no_verifier_can_name_the_servers_own_principal() -> None:
 @pytest.mark.parametrize("value", [SERVER_PRINCIPAL, f"Bearer {SERVER_PRINCIPAL}"])
 @live
 async def test_no_header_can_have_the_name_of_the_servers_own_principal(value: str) -> None:
-    async with stand(verify=verify) as s:
+    async with served_app(verify=verify) as s:
         assert (await s.caller.modern("tools/list", authorization=value)).status == 400
         assert not s.service.turns
 

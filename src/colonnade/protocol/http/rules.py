@@ -183,8 +183,8 @@ def admit(
 ) -> AdmittedRequest | None:
     """Admit a request, or raise `Fault`; None for a handshake that may now be done.
 
-    `session_peer` is the peer of the session that the request names (`ENDED` if it does not exist any
-    more), `current` returns the present identity of this server, for methods of extensions. The
+    `session_peer` is the peer of the session that the request names (`ENDED` if it does not exist
+    any more), `current` returns the present identity of this server, for methods of extensions. The
     faults come in the order of D4; the peer is not known by then, so they are sent without a
     revision.
     """
