@@ -222,6 +222,16 @@ class ClientTask:
             raise self._outcome.copy()
         return self._outcome
 
+    def immediate_result(self) -> t.CallToolResult:
+        """A result for a caller that does not wait: what the server says to a model until then, or
+        that the tool runs."""
+        words = self.immediate_response or f"{self.tool} runs as a task; there is no result yet"
+        return t.CallToolResult(content=[t.TextContent(text=words)])
+
+    async def abandon(self) -> None:
+        """Cancel it, because no caller waits for it; errors are only logged."""
+        await self._requests.cancel_quietly(self._task_id)
+
     async def outcome_or_cancel(self) -> t.CallToolResult:
         """Wait for the protocol's result; the task is cancelled if the wait ends without one."""
         async with self._waiting():
@@ -229,7 +239,7 @@ class ClientTask:
                 return await self.outcome()
             except BaseException:
                 if self._outcome is None and not self._has_given_up:
-                    await self._requests.cancel_quietly(self._task_id)
+                    await self.abandon()
                 raise
 
     async def refresh(self) -> TaskState | None:
