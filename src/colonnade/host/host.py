@@ -325,7 +325,7 @@ class Host:
         kept: list[HostTask] = []
 
         async def on_task(server: str, task: "ClientTask") -> bool:
-            found = await self._keep_task(server, name, caller, task)
+            found = await self._keep_task(server, name, caller, task, on_progress)
             if found is not None:
                 kept.append(found)
             return found is not None
@@ -366,7 +366,12 @@ class Host:
         return self._task_records
 
     async def _keep_task(
-        self, server: str, name: str, caller: str | None, task: "ClientTask"
+        self,
+        server: str,
+        name: str,
+        caller: str | None,
+        task: "ClientTask",
+        on_progress: OnProgress | None = None,
     ) -> "HostTask | None":
         """Keep a task that a call has become, before the call goes on (R1166)."""
         from colonnade.host.tasks import HostTask, new_record
@@ -375,8 +380,13 @@ class Host:
         if record is None:
             return None
         await self._records.put(record)
-        immediate = task.immediate_response
-        return HostTask(self, self._records, record, immediate_response=immediate)
+        return HostTask(
+            self,
+            self._records,
+            record,
+            immediate_response=task.immediate_response,
+            on_progress=on_progress,
+        )
 
     @asynccontextmanager
     async def open_task(self, task: "HostTask") -> "AsyncGenerator[ClientTask]":
@@ -384,7 +394,9 @@ class Host:
         params = t.CallToolRequestParams(name=task.tool)
         context = self._context("tools/call", params, task.caller)
         async with self._runtime.session(task.server, context) as call:
-            yield call.client.resume_task(task.handle or "", answers=call)
+            yield call.client.resume_task(
+                task.handle or "", on_progress=task.on_progress, answers=call
+            )
 
     async def wait_for_task(self, task: "HostTask") -> ToolResult[Any]:
         """The result of a task, through all middleware: for `HostTask`."""
@@ -414,6 +426,8 @@ class Host:
         - `max_tools`: where there are more, a search tool is offered instead.
         - `on_call` is called before each call, and may raise `Refused`; `on_progress`, `on_result`
           and `on_message` are called with what follows.
+        - `patience_s`: how long a call that has become a task is waited for; then the model is
+          told that it runs, and gets the result in a later message.
         - `caller`: the name of the user that it runs for.
         """
         return await run(self, model, messages, **options)

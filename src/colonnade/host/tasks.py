@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from colonnade.client.request import OnProgress
 from colonnade.client.results import ToolResult
 from colonnade.client.subscriptions import retry_delay_s
 from colonnade.client.tasks import MAX_AWAY_S, ClientTask
@@ -160,7 +161,9 @@ class HostTask:
         *,
         result: ToolResult[Any] | None = None,
         immediate_response: str | None = None,
+        on_progress: OnProgress | None = None,
     ) -> None:
+        self.on_progress = on_progress
         self._owner = owner
         self._records = records
         self._record = record
