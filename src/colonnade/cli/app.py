@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "ls": LazyCommand("commands.ls", "List tools, prompts and resources."),
     "inspect": LazyCommand("commands.inspect", "Show everything a server reports about itself."),
     "call": LazyCommand("commands.call", "Call a tool."),
+    "tasks": LazyCommand("commands.tasks", "List, wait for, answer and cancel tasks."),
     "read": LazyCommand("commands.call", "Read a resource."),
     "prompt": LazyCommand("commands.call", "Get the messages of a prompt."),
     "complete": LazyCommand("commands.call", "Complete an argument of a prompt or template."),

@@ -311,6 +311,7 @@ class Host:
         caller: str | None = None,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
     ) -> "HostTask":
         """Call a tool and return as soon as it runs as a task; a call that its server does not run
         as one is done already when this returns. Otherwise as `call_tool`.
@@ -320,7 +321,7 @@ class Host:
         """
         from colonnade.host.tasks import HostTask, HostTaskRecord
 
-        request = self._call_context(name, arguments, caller, on_progress)
+        request = self._call_context(name, arguments, caller, on_progress, on_log)
         request.wants_task = True
         kept: list[HostTask] = []
 
@@ -339,6 +340,24 @@ class Host:
         server = self.server_of(name) or ""
         record = HostTaskRecord("", server, name, caller or "", time.time(), status)
         return HostTask(self, self._records, record, result=result)
+
+    def resume_task(
+        self,
+        handle: str,
+        server: str,
+        *,
+        caller: str | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> "HostTask":
+        """The task of a handle, which `task.handle` of a task of this server returned. Nothing is
+        sent yet. Raises `InvalidArgument` for what is not a handle."""
+        from colonnade.host.servers.naming import qualified_name
+        from colonnade.host.tasks import HostTask, HostTaskRecord
+        from colonnade.protocol.tasks.client import TaskHandle
+
+        tool = qualified_name(server, TaskHandle.decode(handle).tool)
+        record = HostTaskRecord(handle, server, tool, caller or "", time.time())
+        return HostTask(self, self._records, record, on_progress=on_progress)
 
     async def tasks(self, *, caller: str | None = None, refresh: bool = True) -> "list[HostTask]":
         """The tasks that calls have become, the oldest first: those that have not ended, and those
@@ -809,11 +828,23 @@ class HostCaller:
         *,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
     ) -> "HostTask":
         """See `Host.start_task`."""
         return await self._host.start_task(
-            name, arguments, caller=self._name, timeout_s=timeout_s, on_progress=on_progress
+            name,
+            arguments,
+            caller=self._name,
+            timeout_s=timeout_s,
+            on_progress=on_progress,
+            on_log=on_log,
         )
+
+    def resume_task(
+        self, handle: str, server: str, *, on_progress: OnProgress | None = None
+    ) -> "HostTask":
+        """See `Host.resume_task`."""
+        return self._host.resume_task(handle, server, caller=self._name, on_progress=on_progress)
 
     async def tasks(self, *, refresh: bool = True) -> "list[HostTask]":
         """See `Host.tasks`."""
