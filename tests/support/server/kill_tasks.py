@@ -162,14 +162,15 @@ class Works:
             assert value in happened, (name, number, value, happened)
 
     def pauses(self) -> list[float]:
-        """How long each task stood still after the process that ran it was killed."""
-        killed = {pid: at for one in self.workers for pid, at in one.killed_at.items()}
+        """How long each task stood still after the last kill that hit it: the next process may be
+        killed, too, before it does anything."""
+        kills = sorted(at for one in self.workers for at in one.killed_at.values())
         found: list[float] = []
         for done in self.effects().values():
             for before, after in pairwise(done):
-                at = killed.get(before.process)
-                if at is not None and after.process != before.process:
-                    found.append(after.at - at)
+                between = [at for at in kills if before.at <= at <= after.at]
+                if between and after.process != before.process:
+                    found.append(after.at - between[-1])
         return found
 
 
