@@ -275,7 +275,7 @@ async def test_over_http_the_stream_of_a_session_has_the_status_of_its_tasks() -
 # ---------------------------------------------------------------- limits
 
 
-@pytest.mark.spec("R0583")
+@pytest.mark.spec("R0584")
 @GENERATIONS
 @live
 async def test_a_caller_has_a_limited_number_of_unfinished_tasks(generation: Revision) -> None:
@@ -343,7 +343,7 @@ async def test_a_requested_ttl_has_a_maximum() -> None:
         assert created["ttl"] == 60_000
 
 
-@pytest.mark.spec("R0581")
+@pytest.mark.spec("R0583")
 @live
 async def test_requests_about_tasks_have_a_rate_limit() -> None:
     server = workshop(tasks=TaskOptions(requests_per_s=5))
