@@ -502,8 +502,11 @@ class TaskRunner:
             self._wake.set()
 
     def _on_missed_changes(self) -> None:
-        self._due.clear()
+        """Look at all tasks again, soon: one may wait for a worker."""
         self._next_listing = 0.0
+        soon = self.storage.clock() + self.options.lease_s
+        for id, (at, task) in self._due.items():
+            self._due[id] = (min(at, soon), task)
 
     async def _sweep(self) -> None:
         now = self.storage.clock()
