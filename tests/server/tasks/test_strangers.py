@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from server.tasks import DECLARED, accepted, client_of, ended, get, reached, sta
 GENERATIONS = pytest.mark.parametrize(
     "generation", [NOVEMBER_2025, JULY_2026], ids=lambda r: r.date
 )
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "tasks.md"
 UNKNOWN = "0" * 12 + "-" + "0" * 32
 META = {"io.modelcontextprotocol/clientCapabilities": DECLARED}
 
@@ -408,3 +410,17 @@ async def test_the_log_names_tasks_and_their_owners(caplog: pytest.LogCaptureFix
     assert any("was created by principal 'ann'" in one for one in said)
     assert any(one.endswith("principal 'ann': completed") for one in said)
     assert any("was read by principal 'ann'" in one for one in said)
+
+
+# ---------------------------------------------------------------- the page
+
+
+@pytest.mark.spec("R0578")
+def test_the_page_says_who_can_see_tasks_and_what_the_limits_are() -> None:
+    page = PAGE.read_text("utf-8")
+    assert "Without authentication all callers are one principal" in page
+    for name, default in zip(
+        TaskOptions.__struct_fields__, TaskOptions.__struct_defaults__, strict=True
+    ):
+        shown = f"{default:,}" if isinstance(default, int) else f"{default}"
+        assert f"| `{name}` | {shown} |" in page
