@@ -846,12 +846,28 @@ async def test_a_lost_subscription_is_replaced_by_polls(clock: Clock) -> None:
     async with server.client() as client:
         call = begin(client.call_tool("book"))
         await clock.advance(2)
+        polls = len(server.sent(GET))
         await server.leave()
         server.away, server.listens = False, False
-        await clock.advance(LISTENING_POLL_S)
+        await clock.advance(30)
+        assert len(server.sent(GET)) > polls + 10
         server.end()
-        await clock.advance(LISTENING_POLL_S)
+        await clock.advance(1)
         assert (await call).text == "a book"
+
+
+@on_clock
+async def test_what_was_missed_while_a_subscription_was_lost_is_polled(clock: Clock) -> None:
+    server = TaskServer(JULY_2026, listens=True)
+    async with server.client() as client:
+        call = begin(client.call_tool("book"))
+        await clock.advance(2)
+        await server.leave()
+        server.end()
+        server.away = False
+        await clock.advance(5)
+        assert (await call).text == "a book"
+    assert len(server.sent("subscriptions/listen")) == 2
 
 
 @pytest.mark.spec("R0515", "R0519", "R0520", "R0554")

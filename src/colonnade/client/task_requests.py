@@ -291,4 +291,4 @@ class TaskStream(ChangeStream):
 
     def mark_all_changed(self) -> None:
         """After a gap, states may have been missed: what was missed is polled."""
-        self._on_connected(True)
+        self._on_connected(self.is_agreed)

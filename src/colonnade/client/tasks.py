@@ -127,6 +127,7 @@ class ClientTask:
         self._beside: asyncio.Task[None] | None = None
         self._is_connected = False
         self._is_caught_up = False
+        self._polled_at = 0.0
         # Why `tasks/result` has not returned a result.
         self._held_error: RemoteError | ChannelError | None = None
         self._has_given_up = False
@@ -296,12 +297,15 @@ class ClientTask:
                     await self._poll_after(step.delay_s)
 
     async def _poll_after(self, delay_s: float) -> None:
-        if self._is_connected and self._is_caught_up:
-            delay_s = max(delay_s, LISTENING_POLL_S)
         if self._away_polls:
             delay_s = max(delay_s, retry_delay_s(self._away_polls))
         version = self._version
-        await self._sleep(delay_s)
+        if self._is_connected and self._is_caught_up:
+            await self._sleep(max(delay_s, LISTENING_POLL_S))
+            # If the subscription was lost, the poll is due in its time.
+            delay_s -= asyncio.get_running_loop().time() - self._polled_at
+        if self._version == version:
+            await self._sleep(max(delay_s, 0.0))
         if self._version == version and self._outcome is None:
             await self._poll()
 
@@ -319,6 +323,7 @@ class ClientTask:
     async def _poll(self) -> None:
         """Send `tasks/get` once."""
         connected = self._is_connected
+        self._polled_at = asyncio.get_running_loop().time()
         try:
             state = await self._requests.get(self._task_id, self._timeout_s)
         except RemoteError as error:
@@ -502,6 +507,8 @@ class ClientTask:
         await self._requests.listen(stream, self._timeout_s)
 
     def _set_connected(self, is_connected: bool) -> None:
+        if self._is_caught_up:
+            self._news.set()  # states may have been missed
         self._is_connected, self._is_caught_up = is_connected, False
 
     async def _hold(self) -> None:

@@ -92,6 +92,19 @@ def test_an_interrupted_call_goes_on_and_its_result_is_printed_later(
         assert run(folder, "tasks", "wait", handle)[:2] == (0, "a book about tea\n")
 
 
+def test_a_call_that_was_killed_is_found_again(folder: Path, served: Process) -> None:
+    url = f"http://127.0.0.1:{served.port}/mcp"
+    home = folder / "home"
+    with Process(folder, "call", url, "book", "topic=tea", COLONNADE_HOME=str(home)) as call:
+        while not list((home / "tasks").glob("*.json")):
+            assert call.process.poll() is None, call.err.rest()
+        call.signal(signal.SIGKILL)
+        call.end()
+    (folder / "printed").touch()
+    id = run(folder, "tasks", "ls")[1].split()[0]
+    assert run(folder, "tasks", "wait", id)[:2] == (0, "a book about tea\n")
+
+
 def test_a_task_of_a_configured_server_is_cancelled(folder: Path, served: Process) -> None:
     url = f"http://127.0.0.1:{served.port}/mcp"
     config = {"mcpServers": {"press": {"url": url}}}
