@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from msgspec import Raw
@@ -24,7 +24,7 @@ from colonnade.client.transports import ClientTransport
 from colonnade.errors import ColonnadeError, Fault, RemoteProtocolError
 from colonnade.ports import ProgressCallback
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import decode_as, decode_unchecked
+from colonnade.protocol.codec.decode import convert_to, decode_as, decode_unchecked
 from colonnade.protocol.exchange import decode_result
 from colonnade.protocol.input_requests import InputRequest, checked_input_requests
 from colonnade.protocol.link.events import NotificationReceived
@@ -38,6 +38,8 @@ log: logging.Logger = logging.getLogger("colonnade.client")
 CANCEL_S = 2.0
 # Tasks of one client that listen at once: each needs a connection over HTTP. The others poll.
 MAX_LISTENING = 8
+# Tasks whose progress is kept before they are followed.
+MAX_EARLY = 32
 # Of a URL's query, or of a command, in a handle.
 DIGEST_CHARACTERS = 16
 
@@ -69,6 +71,9 @@ def _digest(text: str) -> str:
 # ---------------------------------------------------------------- requests about tasks
 
 
+TaskProgress: TypeAlias = Callable[[t.ProgressNotificationParams], None]
+
+
 class TaskRequests:
     """Sends the requests about the tasks of one client, in the generation of its server."""
 
@@ -89,6 +94,11 @@ class TaskRequests:
         self._peer = peer
         self._label = label
         self._listening = 0
+        # Called with the progress of tasks, by their ids.
+        self._on_progress: dict[str, TaskProgress] = {}
+        # The latest progress of tasks that are not followed, or not yet: it may arrive right after
+        # the response with the id of its task.
+        self._early: dict[str, t.ProgressNotificationParams] = {}
         # Calls that were cancelled before the id of their task was known.
         self._abandoned: set[asyncio.Task[None]] = set()
 
@@ -226,6 +236,34 @@ class TaskRequests:
                 f"{self.label}: a task requires input that this client does not support: "
                 f"{fault.message}"
             ) from None
+
+    # ------------------------------------------------------------ progress
+
+    def watch_progress(self, task_id: str, on_progress: "TaskProgress") -> None:
+        """Call a function with the progress notifications of a task, until `unwatch_progress`."""
+        self._on_progress[task_id] = on_progress
+        early = self._early.pop(task_id, None)
+        if early is not None:
+            on_progress(early)
+
+    def unwatch_progress(self, task_id: str) -> None:
+        """Ignore the progress notifications of a task."""
+        self._on_progress.pop(task_id, None)
+
+    def on_progress(self, notification: NotificationReceived) -> None:
+        """Pass on a progress notification that names its task. Raises `Fault`."""
+        params = decode_as(t.ProgressNotificationParams, notification.params)
+        related = convert_to(t.RequestMeta, params.meta or {}).related_task
+        if related is None:
+            return
+        watcher = self._on_progress.get(related.task_id)
+        if watcher is not None:
+            watcher(params)
+            return
+        self._early.pop(related.task_id, None)
+        while len(self._early) >= MAX_EARLY:
+            del self._early[next(iter(self._early))]
+        self._early[related.task_id] = params
 
     # ------------------------------------------------------------ subscriptions
 

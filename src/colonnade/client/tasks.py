@@ -114,6 +114,7 @@ class ClientTask:
         self._answered: set[str] = set()
         self._quiet_polls = 0
         self._messages = 0
+        self._progress: float | None = None
         # Counts what was observed; one waiter polls at a time, and the others see what it got.
         self._version = 0
         self._polling = asyncio.Lock()
@@ -384,9 +385,23 @@ class ClientTask:
             self._report(state.message)
         return True
 
+    def _progressed(self, params: t.ProgressNotificationParams) -> None:
+        """Pass a progress notification of the task on, if it is the next one (R0500)."""
+        if self._on_progress is None or self.done:
+            return
+        if self._progress is None or params.progress > self._progress:
+            self._progress = params.progress
+            self._requests.queue.call(
+                self._on_progress,
+                params.progress,
+                params.total,
+                params.message,
+                size=len(params.message or ""),
+            )
+
     def _report(self, message: str) -> None:
         """Pass a message of the server to `on_progress`; the number only counts them."""
-        if self._on_progress is not None:
+        if self._on_progress is not None and self._progress is None:
             self._messages += 1
             count = float(self._messages)
             self._requests.queue.call(self._on_progress, count, None, message, size=len(message))
@@ -484,10 +499,14 @@ class ClientTask:
     async def _waiting(self) -> AsyncGenerator[None]:
         """Listen, or hold `tasks/result` open, while there is a waiter."""
         self._waiters += 1
+        if self._task_id and self._on_progress is not None:
+            self._requests.watch_progress(self._task_id, self._progressed)
         try:
             yield
         finally:
             self._waiters -= 1
+            if not self._waiters:
+                self._requests.unwatch_progress(self._task_id)
             if not self._waiters and self._beside is not None:
                 beside, self._beside = self._beside, None
                 beside.cancel()
