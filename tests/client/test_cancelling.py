@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec import Raw
 
-from client.bench import RESOURCE, ROOT, joining, reachable
+from client.bench import EXTENSION, RESOURCE, ROOT, joining, reachable
 from client.giving_up import (
     REST_S,
     Moment,
@@ -274,6 +274,12 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "start_task": Operation(
         lambda scene: scene.client.start_task("add", {"a": 1, "b": 2}), "start_task"
+    ),
+    "call_tool as a task": Operation(tool("glue", str), "call_tool", result="glued"),
+    "request": Operation(
+        lambda scene: scene.client.request("bench/measure", {"length": 2}, extension=EXTENSION),
+        "request",
+        result={"length": 2},
     ),
     "call_openai": Operation(lambda scene: scene.client.call_openai(OPENAI), "call_openai"),
     "call_anthropic": Operation(
