@@ -51,6 +51,11 @@ class KeptTask(Struct, frozen=True, omit_defaults=True):
     revision: str = ""
 
     @property
+    def is_remote(self) -> bool:
+        """Whether its server runs without this command, as far as the target tells."""
+        return isinstance(self.target, str) and "://" in self.target
+
+    @property
     def shown_target(self) -> str:
         """The target, as it is typed; a URL without its query and user, which may be secret."""
         if not isinstance(self.target, str):
@@ -147,7 +152,8 @@ async def wait_for_task(
         result = await task.result()
     except (asyncio.CancelledError, ChannelError):
         terminal.clear()
-        words = f"the task goes on; wait for it with: colonnade tasks wait {kept.id}"
+        words = "the task goes on" if kept.is_remote else "its server may go on with the task"
+        words = f"{words}; wait for it with: colonnade tasks wait {kept.id}"
         terminal.note(f"colonnade: {words}\ncolonnade: its handle is {clean(kept.handle)}\n")
         raise
     except ColonnadeError:

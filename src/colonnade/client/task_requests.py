@@ -40,7 +40,7 @@ CANCEL_S = 2.0
 MAX_LISTENING = 8
 # Tasks whose progress is kept before they are followed.
 MAX_EARLY = 32
-# Of a URL's query, or of a command, in a handle.
+# Of a URL's query, of a command, or of a task id.
 DIGEST_CHARACTERS = 16
 
 CALL = "tools/call"
@@ -58,13 +58,14 @@ def endpoint_of(transport: ClientTransport) -> str:
     if isinstance(key, str):
         url = urlsplit(key)
         place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
-        return f"{place}?{_digest(url.query)}" if url.query else place
+        return f"{place}?{digest(url.query)}" if url.query else place
     if isinstance(key, tuple):  # a command: its words, its folder and its environment
-        return f"stdio:{transport.name}:{_digest(repr(cast('tuple[object, ...]', key)[:2]))}"
+        return f"stdio:{transport.name}:{digest(repr(cast('tuple[object, ...]', key)[:2]))}"
     return f"name:{transport.name}"
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """A short name of what is not to be shown."""
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from colonnade.client.input_callbacks import InputResponder
 from colonnade.client.results import ToolResult
 from colonnade.client.subscriptions import retry_delay_s
-from colonnade.client.task_requests import TaskRequests, TaskStream
+from colonnade.client.task_requests import TaskRequests, TaskStream, digest
 from colonnade.errors import (
     ChannelError,
     ColonnadeError,
@@ -407,8 +407,9 @@ class ClientTask:
             self._requests.queue.call(self._on_progress, count, None, message, size=len(message))
 
     def _log_state(self, state: TaskState) -> None:
-        """R0586: what becomes of a task is in the log."""
-        log.info("%s: task %s is %s", self._requests.label, state.task_id, state.status)
+        """R0586: what becomes of a task is in the log. Its id is not: it may be all that is needed
+        to read the result."""
+        log.info("%s: task %s is %s", self._requests.label, digest(state.task_id), state.status)
 
     def _decoded(self, raw: Raw) -> "t.CallToolResult | ColonnadeError":
         try:

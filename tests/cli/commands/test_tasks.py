@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cli.process import Process, command, written
+from cli.terminal import INTERRUPT, PseudoTerminal
 from colonnade.cli.errors import CliError
 from colonnade.cli.options import ConnectionOptions
 from colonnade.cli.task_records import KeptTask, find_task, forget_task, keep_task, kept_tasks
@@ -32,6 +33,11 @@ async def book(topic: str, ctx: Context) -> str:
     while not os.path.exists("printed"):
         await asyncio.sleep(0.02)
     return f"a book about {topic}"
+
+
+@server.tool(task="required")
+async def order(ctx: Context) -> str:
+    return f"{await ctx.elicit('How many copies?', int)} copies"
 
 
 @server.tool(task="required")
@@ -90,6 +96,24 @@ def test_an_interrupted_call_goes_on_and_its_result_is_printed_later(
     assert run(folder, "tasks", "ls") == (0, "there are no tasks\n", "")
     if revision == "2026-07-28":
         assert run(folder, "tasks", "wait", handle)[:2] == (0, "a book about tea\n")
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_a_task_that_asks_is_answered_in_another_terminal(
+    folder: Path, served: Process, revision: str
+) -> None:
+    url = f"http://127.0.0.1:{served.port}/mcp"
+    home = {"COLONNADE_HOME": str(folder / "home"), "NO_COLOR": "1"}
+    with PseudoTerminal(folder, "call", url, "order", "--as", revision, **home) as terminal:
+        terminal.until("(integer): ")
+        terminal.type(INTERRUPT)
+        assert terminal.end()[0] == 130
+    id = run(folder, "tasks", "ls")[1].split()[0]
+    with PseudoTerminal(folder, "tasks", "answer", id, **home) as terminal:
+        assert "How many copies?" in terminal.answer("(integer): ", "3")
+        terminal.answer("decline or cancel? [send] ", "")
+        assert terminal.end()[0] == 0
+    assert run(folder, "tasks", "wait", id)[:2] == (0, "3 copies\n")
 
 
 def test_a_call_that_was_killed_is_found_again(folder: Path, served: Process) -> None:
