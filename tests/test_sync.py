@@ -57,7 +57,8 @@ def test_every_name_of_the_client_is_here_with_the_same_parameters() -> None:
 
 def test_every_name_of_a_task_is_here_with_the_same_parameters() -> None:
     names = {name for name in vars(ClientTask) if not name.startswith("_")}
-    names -= {"outcome", "outcome_or_cancel"}  # of the protocol, for the client itself
+    # Of the protocol, for the client itself.
+    names -= {"abandon", "immediate_result", "outcome", "outcome_or_cancel"}
     assert names <= set(vars(SyncTask))
     for name in names:
         theirs, ours = inspect.getattr_static(ClientTask, name), vars(SyncTask)[name]

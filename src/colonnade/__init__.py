@@ -35,6 +35,7 @@ _HOMES = {
     "Handler": "ports",
     "Host": "host.host",
     "HostInputRequest": "host.input_requests",
+    "HostTask": "host.tasks",
     "HostTool": "host.servers.listings",
     "HttpRequest": "transport.http_server.custom_routes",
     "HttpResponse": "transport.http_server.custom_routes",

@@ -34,6 +34,7 @@ from colonnade.host.agent.openai_model import OpenAICompatible as OpenAICompatib
 from colonnade.host.host import Host as Host
 from colonnade.host.input_requests import HostInputRequest as HostInputRequest
 from colonnade.host.servers.listings import HostTool as HostTool
+from colonnade.host.tasks import HostTask as HostTask
 from colonnade.ports import Caller as Caller
 from colonnade.ports import Handler as Handler
 from colonnade.ports import Middleware as Middleware

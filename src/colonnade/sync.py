@@ -400,12 +400,16 @@ class SyncClient:
         *,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
+        answers: InputResponder | None = None,
     ) -> "SyncTask":
-        """The task of a handle, which `task.handle` returned here or in another process."""
+        """The task of a handle, which `task.handle` returned here or in another process;
+        `answers` runs in the event loop."""
         callback = self._thread.in_thread(on_progress)
 
         async def resume() -> "ClientTask":  # a task belongs to the event loop
-            return self._client.resume_task(handle, timeout_s=timeout_s, on_progress=callback)
+            return self._client.resume_task(
+                handle, timeout_s=timeout_s, on_progress=callback, answers=answers
+            )
 
         return SyncTask(self._wait(resume()), self._wait)
 

@@ -354,6 +354,7 @@ async def connect(
     on_progress: OnProgress | None = None,
     timeout_s: float = TIMEOUT_S,
     extensions: Mapping[str, Mapping[str, Any]] | None = None,
+    tasks: bool = True,
     principal: str = "",
     scopes: Iterable[str] | None = None,
     debug: bool = True,
@@ -361,9 +362,9 @@ async def connect(
 ) -> AsyncGenerator[MemoryClient]:
     """A client of this server, which is started unless it is running.
 
-    The client declares the capabilities that there are `answers` or callbacks for, and these
-    `extensions`. Its requests
-    have this `principal` and these `scopes`. With `debug=False` exceptions are hidden as in
+    The client declares the capabilities that there are `answers` or callbacks for, these
+    `extensions`, and tasks unless `tasks=False`. Its requests have this `principal` and these
+    `scopes`. With `debug=False` exceptions are hidden as in
     production.
 
     >>> async with connect(server, "2025-06-18", answers=[{"seat": "12A"}]) as client:
@@ -386,6 +387,7 @@ async def connect(
         on_log=on_log,
         on_progress=on_progress,
         extensions=extensions,
+        tasks=tasks,
     )
     client.record, client.asked = record, rehearsed.asked
     with clock or contextlib.nullcontext():

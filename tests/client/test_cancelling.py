@@ -26,7 +26,7 @@ from client.cancellation import (
     settled_counts,
     wait_until_released,
 )
-from client.full_server import RESOURCE, ROOT, joining, reachable
+from client.full_server import EXTENSION, RESOURCE, ROOT, joining, reachable
 from colonnade import Client
 from colonnade.client.probe import ERA_CACHE
 from colonnade.client.subscriptions import Change
@@ -281,6 +281,12 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "start_task": Operation(
         lambda setup: setup.client.start_task("add", {"a": 1, "b": 2}), "start_task"
+    ),
+    "call_tool as a task": Operation(tool("glue", str), "call_tool", result="glued"),
+    "request": Operation(
+        lambda setup: setup.client.request("bench/measure", {"length": 2}, extension=EXTENSION),
+        "request",
+        result={"length": 2},
     ),
     "call_openai": Operation(lambda setup: setup.client.call_openai(OPENAI), "call_openai"),
     "call_anthropic": Operation(

@@ -11,6 +11,7 @@ import pytest
 
 from client.task_server import DONE, FORM, TaskServer
 from colonnade.client.input_callbacks import InputCallbacks
+from colonnade.client.task_requests import MAX_EARLY, digest
 from colonnade.client.tasks import LISTENING_POLL_S, MAX_AWAY_S
 from colonnade.errors import (
     ChannelError,
@@ -218,6 +219,36 @@ async def test_what_the_server_says_about_a_task_goes_to_on_progress(
         await clock.advance(1)
         await call
     assert said == [(1.0, None, "chapter 1"), (2.0, None, "chapter 2")]
+
+
+@on_clock
+async def test_progress_notifications_of_an_older_task_go_to_on_progress(clock: Clock) -> None:
+    """They have the token of the call, which was responded to long ago, and name the task."""
+    server = TaskServer(NOVEMBER_2025)
+    said: list[Any] = []
+
+    def progress(done: float, task_id: str = "t-1") -> None:
+        meta = {"io.modelcontextprotocol/related-task": {"taskId": task_id}}
+        token = server.sent(CALL)[-1]["params"]["_meta"]["progressToken"]
+        params = {"progressToken": token, "progress": done, "total": 9, "_meta": meta}
+        server._readers[-1].say({"method": "notifications/progress", "params": params})
+
+    async with server.client() as client:
+        call = begin(client.call_tool("book", on_progress=lambda *one: said.append(one)))
+        await clock.advance(1)
+        for number in range(MAX_EARLY + 3):
+            progress(1, f"other-{number}")
+        progress(1)
+        progress(1)
+        progress(2)
+        progress(5, "t-2")
+        server.say("not said twice")
+        await clock.advance(2)
+        server.end()
+        await clock.advance(1)
+        progress(9)
+        await call
+    assert said == [(1, 9, None), (2, 9, None)]
 
 
 @BOTH
@@ -846,12 +877,28 @@ async def test_a_lost_subscription_is_replaced_by_polls(clock: Clock) -> None:
     async with server.client() as client:
         call = begin(client.call_tool("book"))
         await clock.advance(2)
+        polls = len(server.sent(GET))
         await server.leave()
         server.away, server.listens = False, False
-        await clock.advance(LISTENING_POLL_S)
+        await clock.advance(30)
+        assert len(server.sent(GET)) > polls + 10
         server.end()
-        await clock.advance(LISTENING_POLL_S)
+        await clock.advance(1)
         assert (await call).text == "a book"
+
+
+@on_clock
+async def test_what_was_missed_while_a_subscription_was_lost_is_polled(clock: Clock) -> None:
+    server = TaskServer(JULY_2026, listens=True)
+    async with server.client() as client:
+        call = begin(client.call_tool("book"))
+        await clock.advance(2)
+        await server.leave()
+        server.end()
+        server.away = False
+        await clock.advance(5)
+        assert (await call).text == "a book"
+    assert len(server.sent("subscriptions/listen")) == 2
 
 
 @pytest.mark.spec("R0515", "R0519", "R0520", "R0554")
@@ -907,9 +954,11 @@ async def test_what_becomes_of_a_task_is_logged(
         await clock.advance(2)
         with pytest.raises(TaskEnded):
             await call
-    lines = [one.getMessage() for one in caplog.records if "task t-1" in one.getMessage()]
-    assert lines[0] == "server 'press': task t-1 is working"
-    assert lines[-1] == "server 'press': task t-1 is cancelled"
+    name = digest("t-1")
+    lines = [one.getMessage() for one in caplog.records if f"task {name}" in one.getMessage()]
+    assert lines[0] == f"server 'press': task {name} is working"
+    assert lines[-1] == f"server 'press': task {name} is cancelled"
+    assert "t-1" not in caplog.text
 
 
 @pytest.mark.spec("R0564")

@@ -34,6 +34,12 @@ def press(store: SqliteStore | None = None) -> Server:
         return f"{await ctx.elicit('How many pages?', int)} pages"
 
     @server.tool(task="required")
+    async def steady(ctx: Context) -> str:
+        await ctx.progress(1, 2, "chapter 1")
+        await ctx.state.wait()
+        return "done"
+
+    @server.tool(task="required")
     async def wait(ctx: Context) -> str:
         await ctx.state.wait()
         return "waited"
@@ -91,6 +97,26 @@ async def test_input_requests_of_a_task_reach_the_callback(way: str, revision: R
     async with served(way, revision, on_elicit=on_elicit) as client:
         assert (await client.call_tool("ask")).data == "20 pages"
         assert shown == ["How many pages?"]
+
+
+@BOTH
+@WAYS
+@live
+async def test_progress_of_a_task_reaches_the_callback(way: str, revision: Revision) -> None:
+    said: list[Any] = []
+    server = press()
+
+    def on_progress(*one: Any) -> None:
+        said.append(one)
+        server.state.set()
+
+    async with (
+        reachable(server, way) as target,
+        connect(target, revision=revision.date) as client,
+    ):
+        assert (await client.call_tool("steady", on_progress=on_progress)).data == "done"
+    total = 2 if revision is NOVEMBER_2025 else None
+    assert said == [(1, total, "chapter 1")]
 
 
 @BOTH

@@ -22,6 +22,8 @@ from colonnade import (
     Audio,
     BlockingContext,
     Context,
+    Fault,
+    FaultKind,
     File,
     Image,
     Message,
@@ -42,6 +44,8 @@ SILENCE = base64.b64decode("UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0
 STEP_S = 0.05
 # A cancellation that has not come by then is lost.
 CANCELLED_S = 10.0
+# How long a job runs before it fails.
+FAILING_S = 1.0
 WATCHED = "test://watched-resource"
 
 server = Server(
@@ -283,6 +287,17 @@ class Colour:
     color: str
 
 
+@dataclass
+class Consent:
+    confirm: bool
+
+
+@dataclass
+class SignedConsent:
+    name: str
+    confirm: bool
+
+
 CAPITAL = "What is the capital of France?"
 
 
@@ -433,6 +448,57 @@ def test_trigger_resource_update() -> str:
     """Says that the watched resource has changed; clients that subscribed to it hear of it."""
     server.updated(WATCHED)
     return "The watched resource has changed"
+
+
+# ---------------------------------------------------------------- tools: tasks
+
+
+@server.tool
+def greet(name: str) -> str:
+    """Greets; never a task."""
+    return f"Hello, {name}!"
+
+
+@server.tool(task=True)
+async def slow_compute(seconds: float, label: str = "") -> str:
+    """Takes its time."""
+    await asyncio.sleep(seconds)
+    return f"Computed {label} in {seconds:g} s"
+
+
+@server.tool(task="required")
+async def failing_job() -> str:
+    """Fails after a while."""
+    await asyncio.sleep(FAILING_S)
+    raise ToolError("The job failed, as it always does")
+
+
+@server.tool(task=True)
+async def protocol_error_job() -> str:
+    """Ends with a JSON-RPC error."""
+    raise Fault(FaultKind.INTERNAL, "The job ended with a protocol error")
+
+
+@server.tool(task=True)
+async def confirm_delete(filename: str, ctx: Context) -> str:
+    """Asks before it deletes."""
+    answer = await ctx.elicit(f"Delete {filename}?", Consent)
+    return f"{'Deleted' if answer.confirm else 'Kept'} {filename}"
+
+
+@server.tool(task=True)
+async def multi_input(ctx: Context) -> str:
+    """Asks two things at once."""
+    one, two = await ctx.ask(Ask("Who are you?", SignedConsent), Ask("Go on?", SignedConsent))
+    return f"{one.name} and {two.name}"
+
+
+@server.tool(task="required")
+async def test_tool_with_task(
+    person: Annotated[Person, Ask("What is your name?", key="user_name")],
+) -> str:
+    """Asks for a name, and then greets in a task."""
+    return f"Hello, {person.name}!"
 
 
 # ---------------------------------------------------------------- resources

@@ -72,12 +72,12 @@ def suite(tmp_path: Path) -> Suite:
 def test_all_scenarios_of_both_revisions_pass_together(
     suite: Suite, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    suite.write("2026-07-28", "tasks-lifecycle", checked("FAILURE"))
+    suite.write("2026-07-28", "tasks-status-notifications", checked("FAILURE"))
     assert suite.score() == 0
     printed = capsys.readouterr().out
     assert "30/30 scenarios" in printed
     assert "37/37 scenarios" in printed
-    assert "do not count here: tasks-lifecycle" in printed
+    assert "do not count here: tasks-status-notifications" in printed
 
 
 @pytest.mark.parametrize("name", ["scenario-7", "http-header-validation"])

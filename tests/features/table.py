@@ -20,11 +20,12 @@ from features.lifecycle import LIFECYCLE, STDIO
 from features.prompts import COMPLETIONS, PROMPTS
 from features.resources import RESOURCES
 from features.results import RESULTS
+from features.tasks import TASKS
 from features.tools import TOOLS
 
 GROUPS: tuple[Group, ...] = (
     *(TOOLS, RESULTS, RESOURCES, PROMPTS, COMPLETIONS),
-    *(CONTEXT, QUESTIONS, ASKING, ANSWERED, COMPOSITION),
+    *(CONTEXT, QUESTIONS, ASKING, ANSWERED, TASKS, COMPOSITION),
     *(LIFECYCLE, STDIO, HTTP, GATE),
 )
 ROWS: list[Row] = [row for group in GROUPS for row in group.rows]

@@ -284,7 +284,7 @@ async def scopes(revision: Revision) -> Verdict:
         return await refusal(client.call("forecast", {"city": "Oslo"}), "weather:read")
 
 
-# ---------------------------------------------------------------- tasks, which are not supported yet
+# ---------------------------------------------------------------- a server without tasks
 
 
 @TOOLS.feature("`task` parameter, without the tasks capability", fallback("a normal call"))

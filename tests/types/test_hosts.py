@@ -3,7 +3,7 @@
 from typing import Any, assert_type
 
 from client.shop import shop
-from colonnade import Host, HostInputRequest, HostTool, OpenAICompatible
+from colonnade import Host, HostInputRequest, HostTask, HostTool, OpenAICompatible
 from colonnade.client.results import ToolResult
 from colonnade.host.agent.loop import Model, ModelCall, Run
 from colonnade.host.agent.openai_model import Message
@@ -41,6 +41,10 @@ async def test_a_host_has_the_types_that_it_says() -> None:
         ada = assert_type(host.caller("ada"), HostCaller)
         assert (await ada.call_tool("shop__add", {"a": 2, "b": 2}, returns=int)).data == 4
         assert_type(host.tool("shop__add"), HostTool | None)
+        task = assert_type(await host.start_task("shop__add", {"a": 1, "b": 2}), HostTask)
+        assert_type(await task.result(returns=int), ToolResult[int])
+        assert_type(await host.tasks(), list[HostTask])
+        assert task.done
 
 
 @live

@@ -30,7 +30,7 @@ from colonnade.cli.options import FOUND_FILES, ConnectionOptions, shown_configur
 from colonnade.cli.terminal import Terminal
 from colonnade.client.client import Client
 from colonnade.client.request import OnLog, OnProgress
-from colonnade.client.results import ToolResult
+from colonnade.client.tasks import ClientTask
 from colonnade.errors import ColonnadeError, Declined, Fault, FaultKind, LoginRequired, RemoteError
 from colonnade.host.config.explain import line
 from colonnade.host.config.settings import Config, HostProblem
@@ -39,6 +39,7 @@ from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.servers.listings import describe_error
 from colonnade.host.servers.naming import BETWEEN, qualified_name
 from colonnade.host.servers.supervisor import url_of
+from colonnade.host.tasks import HostTask
 from colonnade.protocol import types as t
 from colonnade.text import clean, one_line
 
@@ -84,9 +85,13 @@ class SingleServer:
         offered = self.client.capabilities.prompts
         return await self._list_if_offered(offered, self.client.list_prompts)
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult[Any]:
-        """Call a tool."""
-        return await self.client.call_tool(name, arguments)
+    async def start_task(self, name: str, arguments: Mapping[str, Any]) -> ClientTask:
+        """Call a tool; it is done, or runs as a task."""
+        return await self.client.start_task(name, arguments)
+
+    def resume_task(self, handle: str, tool: str) -> ClientTask:
+        """The task of a handle."""
+        return self.client.resume_task(handle)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> t.GetPromptResult:
         """Get the messages of a prompt."""
@@ -207,10 +212,16 @@ class ConfiguredServers:
         }
         return {key: one for key, one in listings.items() if any(one) or key not in silent}
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult[Any]:
-        """Call a tool by its name in the host."""
-        return await self.host.call_tool(
+    async def start_task(self, name: str, arguments: Mapping[str, Any]) -> HostTask:
+        """Call a tool by its name in the host; it is done, or runs as a task."""
+        return await self.host.start_task(
             name, arguments, on_progress=self._on_progress, on_log=self._on_log
+        )
+
+    def resume_task(self, handle: str, tool: str) -> HostTask:
+        """The task of a handle, and of the tool with this name in the host."""
+        return self.host.resume_task(
+            handle, self.host.server_of(tool) or "", on_progress=self._on_progress
         )
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> t.GetPromptResult:

@@ -17,6 +17,7 @@ from colonnade.errors import (
     ColonnadeError,
     LocalProtocolError,
     Refused,
+    TaskEnded,
     ToolError,
 )
 
@@ -153,7 +154,7 @@ def exit_code(error: ColonnadeError) -> int:
         return UNREACHABLE
     if isinstance(error, LocalProtocolError):
         return USAGE
-    if isinstance(error, ToolError | Refused):
+    if isinstance(error, ToolError | Refused | TaskEnded):
         return FAILED
     return PROTOCOL
 

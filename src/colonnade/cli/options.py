@@ -121,6 +121,11 @@ def optional_connection_options(command: F) -> F:
     return _connection_options(command, target)
 
 
+def task_options(command: F) -> F:
+    """Add the same, with the ID of a task in the place of TARGET."""
+    return _connection_options(command, click.argument("id", metavar="ID"))
+
+
 def _connection_options(command: F, target: Callable[[F], F]) -> F:
     options = [
         target,

@@ -261,12 +261,18 @@ class Client(BaseClient):
         timeout_s: float | None,
         report: OnProgress,
         caller: OriginalCaller | None = None,
+        *,
+        wants_task: bool = False,
     ) -> t.ProtocolType:
-        """Call a tool; the result may be a task."""
+        """Call a tool; the result may be a task. `wants_task` asks for one, if that is possible."""
+        if caller is not None:
+            wants_task = getattr(caller.answers, "wants_task", False)
+        if wants_task and self._has_core_tasks and not self._tools.listed:
+            await self.list_tools()
         headers = self._tools.headers(params) if self._tools.mirrored else ()
         kind = t.CallToolResult
         try:
-            if params.name in self._tools.required_tasks:
+            if params.name in (self._tools.tasks if wants_task else self._tools.required_tasks):
                 return await self._call_as_task(params, timeout_s, report, headers)
             return await self._ask(CALL, params, kind, timeout_s, report, headers, caller=caller)
         except ColonnadeError as error:
@@ -344,6 +350,14 @@ class Client(BaseClient):
     ) -> t.CallToolResult:
         """Wait for the end of the task that a call became; it is cancelled with the call."""
         task = self._make_task(params.name, timeout_s, created, report, caller)
+        on_task = getattr(caller.answers, "on_task", None) if caller is not None else None
+        if on_task is not None:
+            try:
+                if await on_task(task):
+                    return task.immediate_result()
+            except BaseException:
+                await task.abandon()
+                raise
         return await task.outcome_or_cancel()
 
     async def _learn_schemas(self) -> None:
@@ -390,13 +404,7 @@ class Client(BaseClient):
             name=name, arguments=Raw(encode_finite(dict(arguments or {})))
         )
         report = on_progress or self._on_progress or ignore_progress
-        if self._has_core_tasks and not self._tools.listed:
-            await self.list_tools()
-        if self._has_core_tasks and name in self._tools.tasks:
-            headers = self._tools.headers(params) if self._tools.mirrored else ()
-            created = await self._call_as_task(params, timeout_s, report, headers)
-        else:
-            created = await self._start_call(params, timeout_s, report)
+        created = await self._start_call(params, timeout_s, report, wants_task=True)
         return self._make_task(name, timeout_s, created, report)
 
     def resume_task(
@@ -405,9 +413,10 @@ class Client(BaseClient):
         *,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
+        answers: InputResponder | None = None,
     ) -> "ClientTask":
         """The task of a handle, which `task.handle` returned here or in another process. Nothing is
-        sent yet.
+        sent yet. With `answers` its input requests go there, as with `ask`.
 
         Raises `InvalidArgument` for a handle of another server.
         """
@@ -429,6 +438,7 @@ class Client(BaseClient):
             self._make_result,
             self.timeout_s if timeout_s is None else timeout_s,
             task_id=found.task_id,
+            responder=answers,
             on_progress=on_progress or self._on_progress,
             resumed=True,
         )
@@ -684,7 +694,9 @@ class Client(BaseClient):
         With `answers` the request is sent on behalf of another caller: the input requests of an
         `input_required` result go there instead of to this client's callbacks, which still decide
         the advertised capabilities. `principal` is the caller, for the cache, and `log_level` the
-        caller's level, in revisions where each request has one. Input requests that arrive as
+        caller's level, in revisions where each request has one. If `answers` has a method
+        `on_task`, it is called with the task that a call has become; if it returns True, the call
+        returns at once, and the caller waits for the task itself. Input requests that arrive as
         requests of the server go to this client, since they do not say which request they belong
         to.
         """

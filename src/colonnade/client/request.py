@@ -54,7 +54,7 @@ from colonnade.protocol.exchange import decode_result
 from colonnade.protocol.input_requests import InputRequest, checked_input_requests, retry_params
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.in_flight import MAX_PAUSED_S
-from colonnade.protocol.link.link import MAX_S, SET_LEVEL, TIMEOUT_S
+from colonnade.protocol.link.link import MAX_S, PROGRESS, SET_LEVEL, TIMEOUT_S
 from colonnade.protocol.negotiation import Identity, Peer, defined_in
 from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, Revision, Revisions
 from colonnade.protocol.types import InputRequiredResult
@@ -588,6 +588,10 @@ class BaseClient:
                 self._cache.invalidate(STALE[LISTS[method]])
                 if LISTS[method] == "tools":
                     self._tools.clear()
+            elif method == PROGRESS:
+                if self._task_requests is not None:
+                    self._task_requests.on_progress(notification)
+                return
             elif self._extensions is not None and method in self._extensions.handlers:
                 from colonnade.client.extensions import decode_extension_notification
 

@@ -7,6 +7,7 @@ requested type is reported as an error of the server.
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from html import escape
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, cast
 
@@ -224,6 +225,12 @@ class ToolResult(Generic[T]):
             self._check(self._output)
         value = self._plain() if self._returns is None else self._decode(codec_of(self._returns))
         return cast("T", value)
+
+    def returning(self, returns: Any) -> "ToolResult[Any]":
+        """The same result, whose `data` has this type."""
+        same = copy(self)
+        same._returns = returns
+        return same
 
     @property
     def structured(self) -> Any:

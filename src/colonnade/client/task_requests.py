@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from msgspec import Raw
@@ -24,7 +24,7 @@ from colonnade.client.transports import ClientTransport
 from colonnade.errors import ColonnadeError, Fault, RemoteProtocolError
 from colonnade.ports import ProgressCallback
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import decode_as, decode_unchecked
+from colonnade.protocol.codec.decode import convert_to, decode_as, decode_unchecked
 from colonnade.protocol.exchange import decode_result
 from colonnade.protocol.input_requests import InputRequest, checked_input_requests
 from colonnade.protocol.link.events import NotificationReceived
@@ -38,7 +38,9 @@ log: logging.Logger = logging.getLogger("colonnade.client")
 CANCEL_S = 2.0
 # Tasks of one client that listen at once: each needs a connection over HTTP. The others poll.
 MAX_LISTENING = 8
-# Of a URL's query, or of a command, in a handle.
+# Tasks whose progress is kept before they are followed.
+MAX_EARLY = 32
+# Of a URL's query, of a command, or of a task id.
 DIGEST_CHARACTERS = 16
 
 CALL = "tools/call"
@@ -56,17 +58,21 @@ def endpoint_of(transport: ClientTransport) -> str:
     if isinstance(key, str):
         url = urlsplit(key)
         place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
-        return f"{place}?{_digest(url.query)}" if url.query else place
+        return f"{place}?{digest(url.query)}" if url.query else place
     if isinstance(key, tuple):  # a command: its words, its folder and its environment
-        return f"stdio:{transport.name}:{_digest(repr(cast('tuple[object, ...]', key)[:2]))}"
+        return f"stdio:{transport.name}:{digest(repr(cast('tuple[object, ...]', key)[:2]))}"
     return f"name:{transport.name}"
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """A short name of what is not to be shown."""
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 
 # ---------------------------------------------------------------- requests about tasks
+
+
+TaskProgress: TypeAlias = Callable[[t.ProgressNotificationParams], None]
 
 
 class TaskRequests:
@@ -89,6 +95,11 @@ class TaskRequests:
         self._peer = peer
         self._label = label
         self._listening = 0
+        # Called with the progress of tasks, by their ids.
+        self._on_progress: dict[str, TaskProgress] = {}
+        # The latest progress of tasks that are not followed, or not yet: it may arrive right after
+        # the response with the id of its task.
+        self._early: dict[str, t.ProgressNotificationParams] = {}
         # Calls that were cancelled before the id of their task was known.
         self._abandoned: set[asyncio.Task[None]] = set()
 
@@ -227,6 +238,34 @@ class TaskRequests:
                 f"{fault.message}"
             ) from None
 
+    # ------------------------------------------------------------ progress
+
+    def watch_progress(self, task_id: str, on_progress: "TaskProgress") -> None:
+        """Call a function with the progress notifications of a task, until `unwatch_progress`."""
+        self._on_progress[task_id] = on_progress
+        early = self._early.pop(task_id, None)
+        if early is not None:
+            on_progress(early)
+
+    def unwatch_progress(self, task_id: str) -> None:
+        """Ignore the progress notifications of a task."""
+        self._on_progress.pop(task_id, None)
+
+    def on_progress(self, notification: NotificationReceived) -> None:
+        """Pass on a progress notification that names its task. Raises `Fault`."""
+        params = decode_as(t.ProgressNotificationParams, notification.params)
+        related = convert_to(t.RequestMeta, params.meta or {}).related_task
+        if related is None:
+            return
+        watcher = self._on_progress.get(related.task_id)
+        if watcher is not None:
+            watcher(params)
+            return
+        self._early.pop(related.task_id, None)
+        while len(self._early) >= MAX_EARLY:
+            del self._early[next(iter(self._early))]
+        self._early[related.task_id] = params
+
     # ------------------------------------------------------------ subscriptions
 
     async def listen(self, stream: "TaskStream", timeout_s: float) -> None:
@@ -291,4 +330,4 @@ class TaskStream(ChangeStream):
 
     def mark_all_changed(self) -> None:
         """After a gap, states may have been missed: what was missed is polled."""
-        self._on_connected(True)
+        self._on_connected(self.is_agreed)

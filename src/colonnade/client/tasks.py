@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from colonnade.client.input_callbacks import InputResponder
 from colonnade.client.results import ToolResult
 from colonnade.client.subscriptions import retry_delay_s
-from colonnade.client.task_requests import TaskRequests, TaskStream
+from colonnade.client.task_requests import TaskRequests, TaskStream, digest
 from colonnade.errors import (
     ChannelError,
     ColonnadeError,
@@ -114,6 +114,7 @@ class ClientTask:
         self._answered: set[str] = set()
         self._quiet_polls = 0
         self._messages = 0
+        self._progress: float | None = None
         # Counts what was observed; one waiter polls at a time, and the others see what it got.
         self._version = 0
         self._polling = asyncio.Lock()
@@ -127,6 +128,7 @@ class ClientTask:
         self._beside: asyncio.Task[None] | None = None
         self._is_connected = False
         self._is_caught_up = False
+        self._polled_at = 0.0
         # Why `tasks/result` has not returned a result.
         self._held_error: RemoteError | ChannelError | None = None
         self._has_given_up = False
@@ -222,6 +224,16 @@ class ClientTask:
             raise self._outcome.copy()
         return self._outcome
 
+    def immediate_result(self) -> t.CallToolResult:
+        """A result for a caller that does not wait: what the server says to a model until then, or
+        that the tool runs."""
+        words = self.immediate_response or f"{self.tool} runs as a task; there is no result yet"
+        return t.CallToolResult(content=[t.TextContent(text=words)])
+
+    async def abandon(self) -> None:
+        """Cancel it, because no caller waits for it; errors are only logged."""
+        await self._requests.cancel_quietly(self._task_id)
+
     async def outcome_or_cancel(self) -> t.CallToolResult:
         """Wait for the protocol's result; the task is cancelled if the wait ends without one."""
         async with self._waiting():
@@ -229,7 +241,7 @@ class ClientTask:
                 return await self.outcome()
             except BaseException:
                 if self._outcome is None and not self._has_given_up:
-                    await self._requests.cancel_quietly(self._task_id)
+                    await self.abandon()
                 raise
 
     async def refresh(self) -> TaskState | None:
@@ -286,12 +298,15 @@ class ClientTask:
                     await self._poll_after(step.delay_s)
 
     async def _poll_after(self, delay_s: float) -> None:
-        if self._is_connected and self._is_caught_up:
-            delay_s = max(delay_s, LISTENING_POLL_S)
         if self._away_polls:
             delay_s = max(delay_s, retry_delay_s(self._away_polls))
         version = self._version
-        await self._sleep(delay_s)
+        if self._is_connected and self._is_caught_up:
+            await self._sleep(max(delay_s, LISTENING_POLL_S))
+            # If the subscription was lost, the poll is due in its time.
+            delay_s -= asyncio.get_running_loop().time() - self._polled_at
+        if self._version == version:
+            await self._sleep(max(delay_s, 0.0))
         if self._version == version and self._outcome is None:
             await self._poll()
 
@@ -309,6 +324,7 @@ class ClientTask:
     async def _poll(self) -> None:
         """Send `tasks/get` once."""
         connected = self._is_connected
+        self._polled_at = asyncio.get_running_loop().time()
         try:
             state = await self._requests.get(self._task_id, self._timeout_s)
         except RemoteError as error:
@@ -369,16 +385,31 @@ class ClientTask:
             self._report(state.message)
         return True
 
+    def _progressed(self, params: t.ProgressNotificationParams) -> None:
+        """Pass a progress notification of the task on, if it is the next one (R0500)."""
+        if self._on_progress is None or self.done:
+            return
+        if self._progress is None or params.progress > self._progress:
+            self._progress = params.progress
+            self._requests.queue.call(
+                self._on_progress,
+                params.progress,
+                params.total,
+                params.message,
+                size=len(params.message or ""),
+            )
+
     def _report(self, message: str) -> None:
         """Pass a message of the server to `on_progress`; the number only counts them."""
-        if self._on_progress is not None:
+        if self._on_progress is not None and self._progress is None:
             self._messages += 1
             count = float(self._messages)
             self._requests.queue.call(self._on_progress, count, None, message, size=len(message))
 
     def _log_state(self, state: TaskState) -> None:
-        """R0586: what becomes of a task is in the log."""
-        log.info("%s: task %s is %s", self._requests.label, state.task_id, state.status)
+        """R0586: what becomes of a task is in the log. Its id is not: it may be all that is needed
+        to read the result."""
+        log.info("%s: task %s is %s", self._requests.label, digest(state.task_id), state.status)
 
     def _decoded(self, raw: Raw) -> "t.CallToolResult | ColonnadeError":
         try:
@@ -469,10 +500,14 @@ class ClientTask:
     async def _waiting(self) -> AsyncGenerator[None]:
         """Listen, or hold `tasks/result` open, while there is a waiter."""
         self._waiters += 1
+        if self._task_id and self._on_progress is not None:
+            self._requests.watch_progress(self._task_id, self._progressed)
         try:
             yield
         finally:
             self._waiters -= 1
+            if not self._waiters:
+                self._requests.unwatch_progress(self._task_id)
             if not self._waiters and self._beside is not None:
                 beside, self._beside = self._beside, None
                 beside.cancel()
@@ -492,6 +527,8 @@ class ClientTask:
         await self._requests.listen(stream, self._timeout_s)
 
     def _set_connected(self, is_connected: bool) -> None:
+        if self._is_caught_up:
+            self._news.set()  # states may have been missed
         self._is_connected, self._is_caught_up = is_connected, False
 
     async def _hold(self) -> None:

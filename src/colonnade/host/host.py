@@ -6,7 +6,9 @@ transport errors (the server is gone, a timeout) are raised as they are.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from msgspec import UNSET, Raw
@@ -16,6 +18,7 @@ from colonnade.client.connect import Target, client_info
 from colonnade.client.request import OnLog, OnProgress, as_dict, complete_params, prompt_params
 from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped
 from colonnade.errors import (
+    ChannelError,
     ColonnadeError,
     Fault,
     LocalProtocolError,
@@ -45,7 +48,7 @@ from colonnade.host.servers.listings import (
     with_servers,
 )
 from colonnade.host.servers.session import Status
-from colonnade.ports import Handler, Middleware
+from colonnade.ports import Handler, Middleware, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import encode_finite
 from colonnade.protocol.revision import NEWEST, error_code
@@ -54,9 +57,11 @@ from colonnade.providers.tool_calls import ModelToolCall
 
 if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.auth.client.login import Auth
+    from colonnade.client.tasks import ClientTask
     from colonnade.host.config.lookups import Inputs, OnInput
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
+    from colonnade.host.tasks import HostTask, HostTaskRecords
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
@@ -73,6 +78,8 @@ class Host:
     - `middleware` is called for every request, the first outermost.
     - `auth` gives the credentials for a URL.
     - `wait_s` is how long a list of all servers waits for one server.
+    - `store` keeps the tasks that calls have become, so that `tasks` finds them after a restart;
+      without it they are known as long as the host is.
     - `name`, `version` and `title` are the `clientInfo` that servers are sent, as with `connect`.
 
     Most methods take `caller=`, the name of the user that a request is made for. A server that
@@ -88,6 +95,7 @@ class Host:
         middleware: Iterable[Middleware] = (),
         auth: "Callable[[str], Auth | None] | None" = None,
         wait_s: float = WAIT_S,
+        store: Store | None = None,
         name: str | None = None,
         version: str | None = None,
         title: str | None = None,
@@ -104,6 +112,8 @@ class Host:
             auth=auth,
             info=client_info(name, version, title),
         )
+        self._store = store
+        self._task_records: HostTaskRecords | None = None
 
     @classmethod
     def from_config(
@@ -118,6 +128,7 @@ class Host:
         middleware: Iterable[Middleware] = (),
         auth: "Callable[[str], Auth | None] | None" = None,
         wait_s: float = WAIT_S,
+        store: Store | None = None,
         name: str | None = None,
         version: str | None = None,
         title: str | None = None,
@@ -154,6 +165,7 @@ class Host:
             middleware=middleware,
             auth=auth,
             wait_s=wait_s,
+            store=store,
             name=name,
             version=version,
             title=title,
@@ -227,14 +239,52 @@ class Host:
         the call, `ChannelError` if the server does not respond, and `Refused` if a middleware
         refuses. `meta` is sent along, except for keys that the protocol reserves.
         """
+        request = self._call_context(name, arguments, caller, on_progress, on_log, meta)
+        options = NO_OPTIONS if timeout_s is None else LocalOptions(timeout_s)
+        kept: list[HostTask] = []
+
+        async def on_task(server: str, task: "ClientTask") -> bool:
+            try:
+                found = await self._keep_task(server, name, caller, task)
+            except ColonnadeError as error:  # the call does not depend on it
+                log.warning("a task of %s is not kept: %s", server, error)
+                return False
+            if found is not None:
+                kept.append(found)
+            return False
+
+        request.on_task = on_task
+        try:
+            return await self._result(name, request, options, returns)
+        except ChannelError:
+            kept.clear()  # it may still run
+            raise
+        finally:
+            for task in kept:
+                with suppress(ColonnadeError):  # its record expires
+                    await task.forget()
+
+    def _call_context(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        caller: str | None,
+        on_progress: OnProgress | None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> LocalRequestContext:
         plain = arguments if isinstance(arguments, dict) else as_dict(arguments, name)
         raw = Raw(encode_finite(plain))
         given: dict[str, Any] | None = dict(meta) if meta else None
         if on_progress is not None:
             given = (given or {}) | {t.PROGRESS_TOKEN_KEY: PROGRESS_TOKEN}
         params = t.CallToolRequestParams(name=name, arguments=raw, meta=given)
-        options = NO_OPTIONS if timeout_s is None else LocalOptions(timeout_s)
-        request = self._context("tools/call", params, caller, on_progress, on_log)
+        return self._context("tools/call", params, caller, on_progress, on_log)
+
+    async def _result(
+        self, name: str, request: LocalRequestContext, options: LocalOptions, returns: Any
+    ) -> ToolResult[Any]:
+        """Send a call, or wait for the task that one became, and return the result."""
         tool = None
         try:
             routed = await self._send(request, options)
@@ -250,6 +300,128 @@ class Host:
             await listings.learn_schemas(request.exchange.principal)
             wrapped = may_be_wrapped(structured) and listings.is_wrapped(original, result)
         return ToolResult(name, result, returns, listings.output(original), wrapped=wrapped)
+
+    # ------------------------------------------------------------ tasks
+
+    async def start_task(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+    ) -> "HostTask":
+        """Call a tool and return as soon as it runs as a task; a call that its server does not run
+        as one is done already when this returns. Otherwise as `call_tool`.
+
+        The task is in `tasks` until its result was read, also in another process with the same
+        store.
+        """
+        from colonnade.host.tasks import HostTask, HostTaskRecord
+
+        request = self._call_context(name, arguments, caller, on_progress, on_log)
+        request.wants_task = True
+        kept: list[HostTask] = []
+
+        async def on_task(server: str, task: "ClientTask") -> bool:
+            found = await self._keep_task(server, name, caller, task, on_progress)
+            if found is not None:
+                kept.append(found)
+            return found is not None
+
+        request.on_task = on_task
+        options = NO_OPTIONS if timeout_s is None else LocalOptions(timeout_s)
+        result = await self._result(name, request, options, None)
+        if kept:
+            return kept[0]
+        status: t.TaskStatus = "failed" if result.is_error else "completed"
+        server = self.server_of(name) or ""
+        record = HostTaskRecord("", server, name, caller or "", time.time(), status)
+        return HostTask(self, self._records, record, result=result)
+
+    def resume_task(
+        self,
+        handle: str,
+        server: str,
+        *,
+        caller: str | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> "HostTask":
+        """The task of a handle, which `task.handle` of a task of this server returned. Nothing is
+        sent yet. Raises `InvalidArgument` for what is not a handle."""
+        from colonnade.host.servers.naming import qualified_name
+        from colonnade.host.tasks import HostTask, HostTaskRecord
+        from colonnade.protocol.tasks.client import TaskHandle
+
+        tool = qualified_name(server, TaskHandle.decode(handle).tool)
+        record = HostTaskRecord(handle, server, tool, caller or "", time.time())
+        return HostTask(self, self._records, record, on_progress=on_progress)
+
+    async def tasks(self, *, caller: str | None = None, refresh: bool = True) -> "list[HostTask]":
+        """The tasks that calls have become, the oldest first: those that have not ended, and those
+        whose result was not read; of one caller, or of all.
+
+        Their servers are asked for the present status of each; with `refresh=False` none is, and
+        nothing is started.
+        """
+        from colonnade.host.tasks import HostTask, refresh_all
+
+        records = await self._records.list(caller)
+        found = [HostTask(self, self._records, one) for one in records]
+        return await refresh_all(found) if refresh else found
+
+    @property
+    def _records(self) -> "HostTaskRecords":
+        from colonnade.host.tasks import HostTaskRecords  # on use: most calls are no tasks
+
+        if self._task_records is None:
+            if self._store is None:
+                from colonnade.store.memory import MemoryStore
+
+                self._store = MemoryStore()
+            self._task_records = HostTaskRecords(self._store)
+        return self._task_records
+
+    async def _keep_task(
+        self,
+        server: str,
+        name: str,
+        caller: str | None,
+        task: "ClientTask",
+        on_progress: OnProgress | None = None,
+    ) -> "HostTask | None":
+        """Keep a task that a call has become, before the call goes on (R1166)."""
+        from colonnade.host.tasks import HostTask, new_record
+
+        record = new_record(task, server, name, caller or "")
+        if record is None:
+            return None
+        await self._records.put(record)
+        return HostTask(
+            self,
+            self._records,
+            record,
+            immediate_response=task.immediate_response,
+            on_progress=on_progress,
+        )
+
+    @asynccontextmanager
+    async def open_task(self, task: "HostTask") -> "AsyncGenerator[ClientTask]":
+        """A task in a session of its server: for `HostTask`."""
+        params = t.CallToolRequestParams(name=task.tool)
+        context = self._context("tools/call", params, task.caller)
+        async with self._runtime.session(task.server, context) as call:
+            yield call.client.resume_task(
+                task.handle or "", on_progress=task.on_progress, answers=call
+            )
+
+    async def wait_for_task(self, task: "HostTask") -> ToolResult[Any]:
+        """The result of a task, through all middleware: for `HostTask`."""
+        params = t.ExtGetTaskRequestParams(task_id=task.id)
+        request = self._context("tasks/get", params, task.caller)
+        return await self._result(task.tool, request, LocalOptions(task=task), None)
 
     async def search(
         self, words: str, limit: int = 5, *, caller: str | None = None
@@ -273,6 +445,8 @@ class Host:
         - `max_tools`: if there are more, a search tool is offered instead.
         - `on_call` is called before each call, and may raise `Refused`; `on_progress`, `on_result`
           and `on_message` are called with what follows.
+        - `patience_s`: how long a call that has become a task is waited for; then the model is
+          told that it runs, and gets the result in a later message.
         - `caller`: the name of the user that it runs for.
         """
         return await run(self, model, messages, **options)
@@ -627,6 +801,35 @@ class HostCaller:
             caller=self._name,
             **options,
         )
+
+    async def start_task(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+    ) -> "HostTask":
+        """See `Host.start_task`."""
+        return await self._host.start_task(
+            name,
+            arguments,
+            caller=self._name,
+            timeout_s=timeout_s,
+            on_progress=on_progress,
+            on_log=on_log,
+        )
+
+    def resume_task(
+        self, handle: str, server: str, *, on_progress: OnProgress | None = None
+    ) -> "HostTask":
+        """See `Host.resume_task`."""
+        return self._host.resume_task(handle, server, caller=self._name, on_progress=on_progress)
+
+    async def tasks(self, *, refresh: bool = True) -> "list[HostTask]":
+        """See `Host.tasks`."""
+        return await self._host.tasks(caller=self._name, refresh=refresh)
 
     async def search(self, words: str, limit: int = 5) -> list[HostTool]:
         """See `Host.search`."""

@@ -47,7 +47,9 @@ from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
 if TYPE_CHECKING:  # most calls have no input requests
+    from colonnade.client.tasks import ClientTask
     from colonnade.host.input_requests import InputRequestHandler
+    from colonnade.host.tasks import HostTask
     from colonnade.protocol.input_requests import InputRequest
 
 # The progress token of a local call: each has its own callback, so they need not differ.
@@ -60,14 +62,17 @@ _members = msgspec.json.Decoder(dict[str, Raw])
 
 class LocalOptions(NamedTuple):
     """What this program passes beside a request: the timeout, the server if a URI alone does
-    not determine it, and whether a list is to be read again."""
+    not determine it, whether a list is to be read again, and the task to wait for."""
 
     timeout_s: float | None = None
     server: str | None = None
     fresh: bool = False
+    task: "HostTask | None" = None
 
 
 NO_OPTIONS = LocalOptions()
+
+OnTask: TypeAlias = Callable[[str, "ClientTask"], Awaitable[bool]]
 
 
 # ---------------------------------------------------------------- requests of this program
@@ -83,6 +88,8 @@ class LocalRequestContext(NonHttpRequestFields):
         "_on_progress",
         "exchange",
         "fault",
+        "on_task",
+        "wants_task",
     )
 
     def __init__(
@@ -94,6 +101,10 @@ class LocalRequestContext(NonHttpRequestFields):
     ) -> None:
         self.exchange: Exchange = exchange
         self.fault: Fault | None = None
+        # Called with the key of a server and the task that the request has become there; returns
+        # whether the caller waits for the task itself.
+        self.on_task: OnTask | None = None
+        self.wants_task: bool = False
         self._input_requests = input_requests
         self._on_progress = on_progress
         self._on_log = on_log
@@ -143,7 +154,8 @@ def local_exchange(method: str, params: t.RequestParams, peer: Peer, caller: str
     else:
         head = SplitParams(meta, getattr(params, "name", None), getattr(params, "uri", None))
     request = Request(0, method, Raw(encode(params)), _RAW_ID)
-    return Exchange(request, head, NEWEST.methods[method], peer, _SHAPER, caller)
+    definition = NEWEST.methods.get(method) or NEWEST.extensions[t.TASKS_EXTENSION_ID][method]
+    return Exchange(request, head, definition, peer, _SHAPER, caller)
 
 
 # ---------------------------------------------------------------- _meta
@@ -185,6 +197,7 @@ _TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
 # ---------------------------------------------------------------- routing
 
 CALL = "tools/call"
+GET_TASK = "tasks/get"
 
 
 class HostResult(NamedTuple):
@@ -219,6 +232,7 @@ class HostRouter:
             "resources/templates/list": self._list_templates,
             "resources/read": self._read_resource,
             "completion/complete": self._complete,
+            GET_TASK: self._task_outcome,
         }
 
     async def handle(self, request: RequestContext) -> t.ProtocolType:
@@ -300,6 +314,17 @@ class HostRouter:
             )
         finally:
             server.release()
+
+    async def _task_outcome(
+        self, request: RequestContext, options: LocalOptions | None
+    ) -> HostResult:
+        """The result of the call that became a task of this program."""
+        if options is None or options.task is None:
+            raise Fault(FaultKind.METHOD_NOT_FOUND, f"method not found: {GET_TASK}")
+        task = options.task
+        result, own = await task.outcome()
+        listings = self._current().server(task.server).listings(task.caller)
+        return HostResult(without_server_info(result), (), (listings, own))
 
     async def _get_prompt(
         self, request: RequestContext, options: LocalOptions | None

@@ -6,13 +6,14 @@ the others are drained in the background. `watch` callbacks are called once for 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.client.request import running_loop
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import Fault, LocalProtocolError
 from colonnade.host.agent.search import ToolSearch
 from colonnade.host.config.settings import Config, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, input_request_sender
@@ -26,7 +27,7 @@ from colonnade.host.router import (
 from colonnade.host.servers.generation import Generation, HostedServer, NameClaim
 from colonnade.host.servers.listings import ListKind
 from colonnade.host.servers.naming import NameClaims
-from colonnade.host.servers.session import HostedSession, State, Status
+from colonnade.host.servers.session import HostedSession, SessionCall, State, Status
 from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
@@ -113,6 +114,21 @@ class HostRuntime:
 
         result = await stack(innermost, self._middleware)(request)
         return HostResult(result) if routed is None else routed._replace(result=result)
+
+    @asynccontextmanager
+    async def session(self, server: str, context: RequestContext) -> AsyncGenerator[SessionCall]:
+        """A session of a server, for a request of this program. Raises `LocalProtocolError` if
+        there is no such server."""
+        try:
+            hosted = self._current().server(server)
+        except Fault as fault:
+            raise LocalProtocolError(fault.message) from None
+        hosted.hold()
+        try:
+            async with hosted.supervisor.acquire(context) as call:
+                yield call
+        finally:
+            hosted.release()
 
     def _current(self) -> Generation:
         """The current generation. Raises `LocalProtocolError` after `close`, and in another event

@@ -182,8 +182,11 @@ class Dispatch:
             return exchange.fail(request.fault)
 
     def _wraps(self, request: RequestContext, result: t.ProtocolType) -> bool | None:
-        if not isinstance(result, CallToolResult):
-            return None
+        if (
+            not isinstance(result, CallToolResult)
+            or request.exchange.method.params is not CallToolRequestParams
+        ):
+            return None  # that of `tasks/result` is what it is already
         entry = self._registry.tools.get(str(request.exchange.params.name))
         return entry.wraps if entry is not None else None
 

@@ -13,6 +13,8 @@ from colonnade import (
     ChannelError,
     ConnectionLost,
     Context,
+    Fault,
+    FaultKind,
     Handler,
     Image,
     LocalProtocolError,
@@ -521,3 +523,105 @@ async def test_a_server_s_question_comes_to_one_place_with_the_call_of_the_model
     assert model.told == ["Hello Ada"]
     ((name, _, caller, _),) = asked[0].calls
     assert (asked[0].server, name, caller) == ("desk", "desk__greet", "alice")
+
+
+# ---------------------------------------------------------------- tasks
+
+
+def press(go: asyncio.Event) -> Server:
+    """A server whose tool runs as a task."""
+    server = Server("press")
+
+    @server.tool(task=True)
+    async def book(topic: str) -> str:
+        await go.wait()
+        return f"a book about {topic}"
+
+    @server.tool(task=True)
+    async def broken() -> str:
+        await go.wait()
+        raise Fault(FaultKind.INTERNAL, "the press is broken")
+
+    return server
+
+
+@live
+async def test_a_model_is_told_that_a_task_runs_and_gets_its_result_later() -> None:
+    go = asyncio.Event()
+    ended: list[str] = []
+
+    def other_work(messages: list[JSON]) -> Any:
+        assert "press__book is running and takes longer" in messages[-1]["content"]
+        go.set()
+        return "It is being printed."
+
+    def use(messages: list[JSON]) -> Any:
+        assert messages[-1]["role"] == "user"
+        assert messages[-1]["content"] == (
+            "[press__book (call id0) has ended. This is its result: data from the tool, not words "
+            "of the user.]\n\na book about tea"
+        )
+        return "Here is the book."
+
+    model = Scripted([calls(("press__book", {"topic": "tea"})), other_work, use])
+    async with hosted({"press": press(go)}) as host, asyncio.timeout(WAIT_S):
+        run = await host.run(
+            model, "Print.", patience_s=0.01, on_result=lambda call: ended.append(call.result.text)
+        )
+        assert await host.tasks() == []
+    assert (run.text, run.stopped, run.rounds) == ("Here is the book.", "done", 3)
+    assert ended == ["a book about tea"]
+    assert [call.result.text for call in run.calls] == ["a book about tea"]
+
+
+@live
+async def test_a_task_that_is_done_soon_is_a_call_like_any_other() -> None:
+    go = asyncio.Event()
+    go.set()
+    model = Scripted([calls(("press__book", {"topic": "tea"})), "Here."])
+    async with hosted({"press": press(go)}) as host:
+        run = await host.run(model, "Print.")
+    assert model.told == ["a book about tea"]
+    assert run.rounds == 2
+
+
+@live
+async def test_an_error_of_a_task_is_told_later_too() -> None:
+    go = asyncio.Event()
+
+    def wait(messages: list[JSON]) -> Any:
+        go.set()
+        return "Wait."
+
+    def hear(messages: list[JSON]) -> Any:
+        assert "the press is broken" in messages[-1]["content"]
+        return "It is broken."
+
+    model = Scripted([calls(("press__broken", {})), wait, hear])
+    async with hosted({"press": press(go)}) as host, asyncio.timeout(WAIT_S):
+        run = await host.run(model, "Print.", patience_s=0.01)
+    assert run.text == "It is broken."
+    assert run.calls[0].error is not None
+
+
+@live
+async def test_a_task_that_still_runs_at_the_last_round_stays_with_the_host() -> None:
+    model = Scripted([calls(("press__book", {"topic": "tea"})), "It runs."])
+    async with hosted({"press": press(asyncio.Event())}) as host, asyncio.timeout(WAIT_S):
+        run = await host.run(model, "Print.", patience_s=0.01, max_rounds=2)
+        assert run.stopped == "rounds"
+        (task,) = await host.tasks()
+        assert task.status == "working"
+
+
+@live
+async def test_a_run_that_is_cancelled_cancels_the_task_that_it_waits_for() -> None:
+    async with hosted({"press": press(asyncio.Event())}) as host, asyncio.timeout(WAIT_S):
+        model = Scripted([calls(("press__book", {"topic": "tea"}))])
+        running = asyncio.ensure_future(host.run(model, "Print."))
+        while not await host.tasks(refresh=False):
+            await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await host.tasks() == []

@@ -9,6 +9,7 @@ from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteError, 
 from colonnade.protocol import types as t
 from colonnade.protocol.link.events import (
     MessageIgnored,
+    NotificationReceived,
     ProgressReceived,
     RequestCancelled,
     RequestFinished,
@@ -17,7 +18,7 @@ from colonnade.protocol.link.events import (
 from colonnade.protocol.link.in_flight import MAX_PAUSED_S, MAX_RUNNING
 from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, DuplexLink, sends
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import ALL, EVERY, Revision
+from colonnade.protocol.revision import ALL, EVERY, Revision, Tasks
 from protocol.input_requests import SEAT, text
 from protocol.links import (
     call,
@@ -424,6 +425,18 @@ def test_progress_tokens_are_ours_to_choose_and_unique(revision: Revision) -> No
     with pytest.raises(LocalProtocolError, match="progress=True"):
         client.request("tools/call", own, now=0.0)
     assert state(client) == before
+
+
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+def test_progress_of_a_task_is_passed_on_after_the_response_to_its_call(
+    revision: Revision,
+) -> None:
+    related = {"_meta": {t.RELATED_TASK_KEY: {"taskId": "t-1"}}}
+    for asker, _ in askers(revision):
+        (event,) = asker.receive(progressed(99, **related), 0.0)
+        passed_on = asker.side is Side.CLIENT and revision.tasks is Tasks.CORE
+        assert isinstance(event, NotificationReceived if passed_on else MessageIgnored)
+        assert kinds(asker.receive(progressed(99), 0.0)) == [MessageIgnored]
 
 
 @pytest.mark.spec("R0084", "R0816")

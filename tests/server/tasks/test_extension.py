@@ -151,7 +151,7 @@ async def test_a_json_rpc_error_is_a_failed_task_with_the_error() -> None:
         assert "result" not in state
 
 
-@pytest.mark.spec("R1169", "R1179", "R1181")
+@pytest.mark.spec("R1169")
 @pytest.mark.parametrize("tool", ["confirm", "confirm_in_a_thread"])
 @live
 async def test_a_task_asks_and_goes_on_with_the_response(tool: str) -> None:
@@ -169,7 +169,7 @@ async def test_a_task_asks_and_goes_on_with_the_response(tool: str) -> None:
         assert text_content(state["result"]) == "deleted"
 
 
-@pytest.mark.spec("R1185", "R1187")
+@pytest.mark.spec("R1187")
 @live
 async def test_some_of_the_responses_leave_the_others_open() -> None:
     async with client_of(workshop()) as client:
@@ -225,7 +225,6 @@ async def test_invalid_arguments_make_no_task() -> None:
         assert "taskId" not in result
 
 
-@pytest.mark.spec("R1192")
 @live
 async def test_cancelling_is_acknowledged_and_stops_the_handler() -> None:
     stopped = asyncio.Event()
@@ -273,7 +272,7 @@ async def test_the_result_of_a_thread_that_was_cancelled_is_dropped() -> None:
         assert "result" not in state
 
 
-@pytest.mark.spec("R1201", "R1203")
+@pytest.mark.spec("R1185", "R1192", "R1201", "R1202", "R1203")
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 @live
 async def test_an_unknown_id_is_invalid(method: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
-from colonnade import Context, Server, connect
+from colonnade import Context, Extension, Server, connect
 from colonnade.client.connect import PendingClient
 from colonnade.protocol.revision import Revision
 from colonnade.transport.http_server.app import HttpApp
@@ -21,11 +21,23 @@ from colonnade.transport.http_server.runner import HttpRunner
 HERE = os.path.abspath(__file__)
 ROOT = "file:///bench"
 RESOURCE = "bench://vice"
+EXTENSION = "com.example/bench"
 
 
 def full_server(date: str) -> Server:
     """It speaks one revision alone, so that others have to find out which."""
-    server = Server("bench", page_size=2, logging=True, revisions=[date])
+    extension = Extension(EXTENSION)
+    server = Server("bench", page_size=2, logging=True, revisions=[date], extensions=[extension])
+
+    @extension.method("bench/measure")
+    async def measure(length: int) -> dict[str, int]:
+        await asyncio.sleep(0)
+        return {"length": length}
+
+    @server.tool(task=True)
+    async def glue(ctx: Context) -> str:
+        await asyncio.sleep(0)
+        return "glued"
 
     @server.tool
     async def add(a: int, b: int) -> int:
@@ -99,6 +111,7 @@ def joining(target: Any, revision: Revision | None) -> PendingClient:
         on_log=_ignored,
         on_progress=_ignored,
         roots=_roots,
+        extensions={EXTENSION: {}},
         env={"PYTHONPATH": os.pathsep.join(sys.path)} if isinstance(target, list) else None,
     )
 

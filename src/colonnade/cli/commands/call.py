@@ -563,7 +563,24 @@ async def _call(
     servers, terminal = session
     tool = _find("tool", name, await servers.list_tools())
     arguments = tool_arguments(tool, typed)
-    result = await servers.call_tool(name, arguments)
+    task = await servers.start_task(name, arguments)
+    if task.handle is None:
+        result = await task.result()
+    else:
+        from colonnade.cli.task_records import keep_task, wait_for_task
+
+        result = await wait_for_task(task, keep_task(task.handle, name, options), terminal)
+    return show_result(result, name, options, terminal, folder)
+
+
+def show_result(
+    result: ToolResult[Any],
+    name: str,
+    options: ConnectionOptions,
+    terminal: Terminal,
+    folder: OutputDirectory,
+) -> int:
+    """Print the result of a tool; return the exit code."""
     if options.as_json:
         show_json(_result_to_json(result), terminal)
         return FAILED if result.is_error else 0

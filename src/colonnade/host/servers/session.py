@@ -96,6 +96,7 @@ class StderrBuffer:
 
 
 if TYPE_CHECKING:
+    from colonnade.client.tasks import ClientTask
     from colonnade.transport.process.child import Child
 
 # How long a result waits for the progress callbacks of its call.
@@ -431,6 +432,16 @@ class SessionCall:
     ) -> dict[str, AnyInputResponse]:
         """Return the caller's results. Sent one after the other, since there is one user."""
         return {key: await self.respond(request) for key, request in requests.items()}
+
+    @property
+    def wants_task(self) -> bool:
+        """Whether the caller asks for a task, in revisions where the client decides that."""
+        return getattr(self.context, "wants_task", False)
+
+    async def on_task(self, task: "ClientTask") -> bool:
+        """Tell the caller that this call has become a task; True if it waits for that itself."""
+        on_task = getattr(self.context, "on_task", None)
+        return on_task is not None and await on_task(self.client.name, task)
 
     async def end(self) -> None:
         """Stop the callbacks of this call."""

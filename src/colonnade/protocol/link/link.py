@@ -68,7 +68,14 @@ from colonnade.protocol.link.handshake import (
 from colonnade.protocol.link.in_flight import IncomingRequests, OutgoingRequest, OutgoingRequests
 from colonnade.protocol.methods import Method, Side
 from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, PeerDetector
-from colonnade.protocol.revision import EVERY, ChangeNotifications, Revision, Revisions, error_code
+from colonnade.protocol.revision import (
+    EVERY,
+    ChangeNotifications,
+    Revision,
+    Revisions,
+    Tasks,
+    error_code,
+)
 
 if TYPE_CHECKING:
     from colonnade.protocol.input_requests import InputRequest
@@ -351,7 +358,7 @@ class DuplexLink:
         if not definition.is_notification:
             return [MessageIgnored(f"{definition.name} without an id")]
         if definition.name == PROGRESS:
-            return self._receive_progress(frame, now)
+            return self._receive_progress(definition, frame, now, peer.revision)
         if definition.name == INITIALIZED and not self._handshake.advance(INITIALIZED):
             return [MessageIgnored(f"unexpected {INITIALIZED}")]
         if (
@@ -362,10 +369,16 @@ class DuplexLink:
             return self._receive_tagged(definition, frame, meta)
         return [NotificationReceived(definition, frame.params)]
 
-    def _receive_progress(self, frame: Notification, now: float) -> list[LinkEvent]:
+    def _receive_progress(
+        self, definition: Method, frame: Notification, now: float, revision: Revision
+    ) -> list[LinkEvent]:
         params = decode_as(t.ProgressNotificationParams, frame.params)
         call = self._outgoing.by_progress_token(params.progress_token)
         if call is None:
+            of_task = t.RELATED_TASK_KEY in (params.meta or {})
+            if of_task and revision.tasks is Tasks.CORE and not self._serving:
+                # R0498: the token of a request that became a task is used until the task ends.
+                return [NotificationReceived(definition, frame.params)]
             return [MessageIgnored("progress for an unknown request")]
         if not self._outgoing.progress(call, params.progress, now):
             return [MessageIgnored(f"progress of {call.method} that did not increase")]

@@ -5,8 +5,11 @@ client is told of a task when it is durable, and never before. What is refused h
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
+from collections import Counter
+from collections.abc import AsyncGenerator
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -46,33 +49,46 @@ class TaskQuota:
         self._storage = storage
         self._options = options
         self._free: dict[str, int] = {}
+        # Places that were taken for tasks which the store does not have yet.
+        self._taken: Counter[str] = Counter()
         self._lock = asyncio.Lock()
 
-    async def reserve(self, principal: str) -> None:
-        """Take one place. Raises `Fault` if there is none."""
-        if self._take(principal):
-            return
-        async with self._lock:
-            if self._take(principal):
-                return
-            if len(self._free) >= MAX_COUNTED:
-                self._free.clear()
-            unfinished, kept = self._options.max_unfinished, self._options.max_kept
-            open_ = unfinished - await self._storage.count_unfinished(principal, unfinished)
-            if open_ <= 0:
-                words = f"{unfinished} tasks of this caller have not ended; wait, or cancel some"
-                raise Fault(FaultKind.TOO_MANY, words)
-            left = kept - await self._storage.count_kept(principal, kept)
-            if left <= 0:
-                words = f"{kept} tasks of this caller are kept; try again when some have expired"
-                raise Fault(FaultKind.TOO_MANY, words)
-            self._free[principal] = (min(open_, left) + 1) // 2
-            self._take(principal)
+    @contextlib.asynccontextmanager
+    async def place(self, principal: str) -> AsyncGenerator[None]:
+        """Take one place, for a task that is created in the context. Raises `Fault` if there is
+        none."""
+        if not self._take(principal):
+            async with self._lock:
+                if not self._take(principal):
+                    await self._count(principal)
+                    self._take(principal)
+        try:
+            yield
+        finally:
+            self._taken[principal] -= 1
+            if not self._taken[principal]:
+                del self._taken[principal]
+
+    async def _count(self, principal: str) -> None:
+        if len(self._free) >= MAX_COUNTED:
+            self._free.clear()
+        unfinished, kept = self._options.max_unfinished, self._options.max_kept
+        before = self._taken[principal]  # some of them may be counted twice, none is missed
+        places = unfinished - before - await self._storage.count_unfinished(principal, unfinished)
+        if places <= 0:
+            words = f"{unfinished} tasks of this caller have not ended; wait, or cancel some"
+            raise Fault(FaultKind.TOO_MANY, words)
+        left = kept - before - await self._storage.count_kept(principal, kept)
+        if left <= 0:
+            words = f"{kept} tasks of this caller are kept; try again when some have expired"
+            raise Fault(FaultKind.TOO_MANY, words)
+        self._free[principal] = (min(places, left) + 1) // 2
 
     def _take(self, principal: str) -> bool:
         free = self._free.get(principal, 0)
         if free > 0:
             self._free[principal] = free - 1
+            self._taken[principal] += 1
         return free > 0
 
 
@@ -126,18 +142,30 @@ class TaskCalls:
     ) -> TaskRecord:
         exchange = request.exchange
         arguments = bytes(params.arguments).strip()
+        arguments = b"{}" if arguments in (b"", b"null") else arguments
         if len(arguments) > self._options.max_argument_bytes:
             most = self._options.max_argument_bytes
             words = f"{params.name}: the arguments of a task have {most} bytes at most"
             raise Fault(FaultKind.INVALID_PARAMS, words)
-        await self._quota.reserve(exchange.principal)
+        async with self._quota.place(exchange.principal):
+            return await self._store_task(tool, request, params, answered, Raw(arguments))
+
+    async def _store_task(
+        self,
+        tool: TaskTool,
+        request: RequestContext,
+        params: t.CallToolRequestParams,
+        answered: Answered,
+        arguments: Raw,
+    ) -> TaskRecord:
+        exchange = request.exchange
         now = self._storage.clock()
         core = exchange.peer.revision.tasks is Tasks.CORE
         record = new_task(
             id=make_task_id(now, secrets.token_bytes(RANDOM_BYTES)),
             principal=exchange.principal,
             tool=params.name,
-            arguments=Raw(b"{}" if arguments in (b"", b"null") else arguments),
+            arguments=arguments,
             peer=exchange.peer,
             limits=tool.limits,
             now=now,

@@ -255,7 +255,7 @@ class TaskRunner:
             _, late = await asyncio.wait(self._workers, timeout=CLEAN_UP_S)
             for run in list(self._runs.values()):  # their handlers ignore the cancellation
                 if run.worker in late:
-                    await self._release(run)
+                    await self._try_release(run)
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
@@ -320,7 +320,7 @@ class TaskRunner:
         if change is None or not change.applied:
             return
         if not self._accepting:
-            await self._release(TaskRun(self, change.task, origin))
+            await self._try_release(TaskRun(self, change.task, origin))
             return
         self._start(change.task, origin)
 
@@ -342,7 +342,7 @@ class TaskRunner:
                 if run.ending is None:
                     raise
                 if run.ending is not Ending.LOST:
-                    again = await self._release(run)
+                    again = await self._try_release(run)
             except ColonnadeError as error:
                 # The store failed: the lease lapses, and the task is run again.
                 log.warning("task %s was interrupted: %s", record.id, error)
@@ -429,6 +429,13 @@ class TaskRunner:
         self._due.pop(record.id, None)
         await self.storage.unindex(record)
 
+    async def _try_release(self, run: TaskRun) -> bool:
+        try:
+            return await self._release(run)
+        except ColonnadeError as error:  # then the lease lapses
+            log.warning("task %s was not given back: %s", run.record.id, error)
+            return False
+
     async def _release(self, run: TaskRun) -> bool:
         """Give the lease back; whether the task is to be run again here."""
         parked = run.ending is Ending.PARKED
@@ -473,8 +480,10 @@ class TaskRunner:
             if run.ending is None
             and (now - run.renewed_at >= self.options.lease_s / 3 or now >= run.record.run_until)
         ]
-        if due:
-            await asyncio.gather(*(self._renew_one(run, now) for run in due))
+        renewals = (self._renew_one(run, now) for run in due)
+        for failure in await asyncio.gather(*renewals, return_exceptions=True):
+            if failure is not None:  # the others are renewed all the same
+                log.warning("the lease of a task was not renewed: %r", failure)
 
     async def _renew_one(self, run: TaskRun, now: float) -> None:
         try:
@@ -502,8 +511,11 @@ class TaskRunner:
             self._wake.set()
 
     def _on_missed_changes(self) -> None:
-        self._due.clear()
+        """Look at all tasks again, soon: one may wait for a worker."""
         self._next_listing = 0.0
+        soon = self.storage.clock() + self.options.lease_s
+        for id, (at, task) in self._due.items():
+            self._due[id] = (min(at, soon), task)
 
     async def _sweep(self) -> None:
         now = self.storage.clock()

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Coroutine
+from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec import Raw
@@ -44,6 +45,10 @@ INDEX_EXTRA_S = 24 * 3600.0
 RESULT_EXTRA_S = 60.0
 # Digests of names in keys: 64 bits keep those of one store apart.
 _DIGEST_CHARACTERS = 16
+# Tasks in one message: 5 kB, of the 256 kB that a listener may leave unread.
+MAX_PUBLISHED = 100
+# After the id of a task that another process may go on with.
+RUNNABLE = "+"
 # Before listening again to a store that failed.
 RETRY_S = 1.0
 
@@ -192,16 +197,18 @@ class TaskStorage:
         store, now = self._store(), self.clock()
         data = encode_record(record)
         kept_s = retention_s(record, now)
-        index = store.put(
-            SERVER_PRINCIPAL,
-            self.index_key(record.principal, record.id),
-            record.principal.encode(),
-            kept_s + INDEX_EXTRA_S,
+        key = self.index_key(record.principal, record.id)
+        owner = record.principal.encode()
+        index = asyncio.ensure_future(
+            store.put(SERVER_PRINCIPAL, key, owner, kept_s + INDEX_EXTRA_S)
         )
-        entry = store.swap(record.principal, self._records + record.id, None, data, kept_s)
         try:
-            _, created = await asyncio.gather(index, entry)
+            created = await store.swap(
+                record.principal, self._records + record.id, None, data, kept_s
+            )
+            await index
         except BaseException:
+            index.cancel()
             self.spawn(self._remove(record))
             raise
         if not created:  # R0525: 128 random bits were the same
@@ -244,7 +251,8 @@ class TaskStorage:
                     self.announce(id)
                     if isinstance(actual, InputReceived | InputRefused):
                         # Before it is acknowledged: another process must know if this one dies.
-                        await self._publish(id, runnable=True)
+                        self._unpublished.pop(id, None)
+                        await self._publish([(id, True)])
                 return TaskChange(transition.outcome, StoredTask(after, data))
         raise Fault(FaultKind.INTERNAL, "the task changes too often; try again")
 
@@ -346,16 +354,19 @@ class TaskStorage:
             self._publisher = asyncio.get_running_loop().create_task(self._publish_all())
 
     async def _publish_all(self) -> None:
+        """Publish what has changed since the last message, in one."""
         while self._unpublished:
-            id, runnable = next(iter(self._unpublished.items()))
+            changed = list(islice(self._unpublished.items(), MAX_PUBLISHED))
+            for id, _ in changed:
+                del self._unpublished[id]
             try:
-                await self._publish(id, runnable=runnable)
+                await self._publish(changed)
             except ColonnadeError as error:  # others look at the task later, by themselves
                 log.warning("tasks: a change was not published: %s", error)
 
-    async def _publish(self, id: str, *, runnable: bool) -> None:
-        self._unpublished.pop(id, None)
-        message = f"{self._process} {id} {'runnable' if runnable else ''}".encode()
+    async def _publish(self, changed: list[tuple[str, bool]]) -> None:
+        ids = " ".join(id + RUNNABLE * runnable for id, runnable in changed)
+        message = f"{self._process} {ids}".encode()
         await self._store().publish(SERVER_PRINCIPAL, self._topic, message)
 
     def listen(self) -> None:
@@ -383,12 +394,12 @@ class TaskStorage:
             self.on_missed_changes()
 
     def _on_message(self, message: bytes) -> None:
-        process, _, rest = message.decode(errors="replace").partition(" ")
-        id, _, kind = rest.partition(" ")
-        if process != self._process:
+        process, *ids = message.decode(errors="replace").split(" ")
+        for written in ids if process != self._process else ():
+            id = written.removesuffix(RUNNABLE)
             self.changes.notify(id)
             if self.on_remote_change is not None:
-                self.on_remote_change(id, kind == "runnable")
+                self.on_remote_change(id, written != id)
 
     async def stop(self) -> None:
         """Publish what is left, and follow no more changes."""

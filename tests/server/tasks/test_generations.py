@@ -1,0 +1,91 @@
+"""The two generations of tasks side by side: what a client declares for one means nothing in the
+other. T01 to T05 are those of the backward compatibility of SEP-2663."""
+
+import subprocess
+import sys
+
+import pytest
+
+from colonnade import Server
+from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025
+from live import live
+from server.talk import Rejected, talk, words
+from server.tasks import DECLARED, EXTENSION, client_of, start
+
+CORE_TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"elicitation": {"create": {}}}}}
+
+
+def adder() -> Server:
+    server = Server("adder")
+
+    @server.tool(task=True)
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    return server
+
+
+@live
+async def test_t01_the_extension_in_an_initialize_enables_nothing() -> None:
+    async with talk(adder(), NOVEMBER_2025, can=DECLARED) as client:
+        assert "extensions" not in client.heard[0]["result"]["capabilities"]
+        assert words(await client.call("add", {"a": 1, "b": 2})) == "3"
+        created = (await client.call("add", {"a": 1, "b": 2}, task={}))["task"]
+        with pytest.raises(Rejected) as caught:
+            await client.ask("tasks/update", {"taskId": created["taskId"], "inputResponses": {}})
+        assert caught.value.code == -32601
+
+
+@live
+async def test_t02_the_capability_of_core_is_no_declaration_of_the_extension() -> None:
+    async with talk(adder(), JULY_2026, can=CORE_TASKS) as client:
+        assert words(await client.call("add", {"a": 1, "b": 2}, task={})) == "3"
+        with pytest.raises(Rejected) as caught:
+            await client.ask("tasks/get", {"taskId": "x"})
+        assert caught.value.code == -32021
+
+
+@live
+async def test_t03_tasks_result_is_an_unknown_method_beside_the_extension() -> None:
+    async with client_of(adder()) as client:
+        id = (await start(client, "add", {"a": 1, "b": 2}))["taskId"]
+        with pytest.raises(Rejected) as caught:
+            await client.ask("tasks/result", {"taskId": id})
+        assert caught.value.code == -32601
+
+
+@live
+async def test_t04_task_in_params_decides_nothing_beside_the_extension() -> None:
+    async with client_of(adder()) as client:
+        created = await client.call("add", {"a": 1, "b": 2}, task={"ttl": 60_000})
+        assert created["resultType"] == "task"
+        assert created["ttlMs"] is None
+    async with talk(adder(), JULY_2026, can={}) as client:
+        assert words(await client.call("add", {"a": 1, "b": 2}, task={"ttl": 60_000})) == "3"
+
+
+@live
+async def test_t05_each_revision_is_told_of_its_own_generation() -> None:
+    async with client_of(adder()) as client:
+        capabilities = (await client.ask("server/discover"))["capabilities"]
+        assert capabilities["extensions"] == {EXTENSION: {}}
+        assert "tasks" not in capabilities
+
+
+def test_a_server_without_tasks_loads_nothing_of_them() -> None:
+    program = """
+import asyncio, sys
+from colonnade import Server
+from colonnade.testing import connect
+server = Server("s")
+server.tool(name="plain")(lambda: "x")
+async def main():
+    async with connect(server) as client:
+        assert (await client.call_tool("plain")).text == "x"
+asyncio.run(main())
+print([name for name in sys.modules if name.startswith("colonnade.server.tasks")])
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,229 @@
+"""Kills the processes that run tasks, again and again, and checks what became of the tasks.
+
+    python tests/support/server/kill_tasks.py [TASKS [KILLS [LEASE_S]]]      # scripts/kill
+
+Two processes on one SQLite file run the tasks. One of them is killed (SIGKILL) and started again,
+until there were enough kills; then the rest is waited for. Every task that was acknowledged must
+end once, with the values of its effects as they were recorded, and go on within the lease and a
+second.
+
+Rules: a request that got no response may have had an effect or none; it is not repeated, except for
+`tasks/get`. Every wait ends.
+"""
+
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from http_client import Caller
+from server.tasks import DECLARED, TERMINAL
+
+PROGRAM = Path(__file__).with_name("task_works.py")
+META = {"io.modelcontextprotocol/clientCapabilities": DECLARED}
+START_S = 60.0
+END_S = 300.0
+STEPS = 10
+# Of a busy machine, beyond the lease and the second that are promised.
+SLACK_S = 1.0
+
+JSON = dict[str, Any]
+
+
+class Effect(NamedTuple):
+    """One line of the file of effects."""
+
+    name: str
+    number: int
+    process: int
+    at: float
+    value: str
+
+
+class Worker:
+    """One process that runs tasks."""
+
+    def __init__(self, folder: Path, lease_s: float) -> None:
+        self.folder = folder
+        self.lease_s = lease_s
+        self.process: asyncio.subprocess.Process | None = None
+        self.port = 0
+        self.killed_at: dict[int, float] = {}
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    async def start(self) -> None:
+        database, effects = self.folder / "tasks.db", self.folder / "effects"
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", PROGRAM, database, effects, str(self.lease_s)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        async with asyncio.timeout(START_S):
+            url = (await self.process.stdout.readline()).decode().strip()
+        self.port = int(url.split(":")[2].split("/")[0])
+
+    async def kill(self) -> None:
+        assert self.process is not None
+        self.killed_at[self.pid] = time.time()
+        self.process.kill()
+        await self.process.wait()
+
+    async def terminate(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        async with asyncio.timeout(START_S):
+            return await self.process.wait()
+
+    async def ask(self, method: str, params: JSON) -> JSON | None:
+        """The result of a request; None if there was no response."""
+        name = params.get("taskId") or params.get("name")
+        try:
+            async with Caller(self.port) as caller:
+                response = await caller.modern(method, params, meta=META, mcp_name=name)
+        except (OSError, EOFError, IndexError, ValueError, TimeoutError):
+            return None
+        message: JSON = response.json
+        assert "error" not in message, message
+        return message["result"]
+
+
+class Works:
+    """Two workers on one file, and what was asked of them."""
+
+    def __init__(self, folder: Path, lease_s: float) -> None:
+        self.folder = folder
+        self.lease_s = lease_s
+        self.workers = [Worker(folder, lease_s) for _ in range(2)]
+        # The acknowledged tasks: name to id.
+        self.made: dict[str, str] = {}
+
+    async def __aenter__(self) -> "Works":
+        for worker in self.workers:
+            await worker.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for worker in self.workers:
+            if worker.process is not None and worker.process.returncode is None:
+                worker.process.kill()
+                await worker.process.wait()
+
+    async def create(self, worker: Worker, tool: str, name: str, **arguments: Any) -> str | None:
+        params = {"name": tool, "arguments": {"name": name, **arguments}}
+        created = await worker.ask("tools/call", params)
+        if created is None:
+            return None
+        assert created["resultType"] == "task", created
+        self.made[name] = created["taskId"]
+        return created["taskId"]
+
+    async def get(self, id: str, worker: Worker | None = None) -> JSON:
+        """The state of a task, from any process that is alive."""
+        async with asyncio.timeout(END_S):
+            while True:
+                for one in [worker] if worker is not None else self.workers:
+                    state = await one.ask("tasks/get", {"taskId": id})
+                    if state is not None:
+                        return state
+                await asyncio.sleep(0.05)
+
+    async def reached(self, id: str, *statuses: str) -> JSON:
+        async with asyncio.timeout(END_S):
+            while (state := await self.get(id))["status"] not in statuses:
+                await asyncio.sleep(0.05)
+        return state
+
+    def effects(self) -> dict[str, list[Effect]]:
+        """What was done, by name."""
+        found: dict[str, list[Effect]] = defaultdict(list)
+        path = self.folder / "effects"
+        for line in path.read_text().splitlines() if path.exists() else ():
+            name, number, process, at, value = line.split()
+            found[name].append(Effect(name, int(number), int(process), float(at), value))
+        return found
+
+    def check(self, name: str, state: JSON, count: int) -> None:
+        """A task has ended as it must: with one value for each effect, of those that happened."""
+        assert state["status"] == "completed", (name, state)
+        values = state["result"]["structuredContent"]
+        done = self.effects()[name]
+        assert len(values) == count, (name, values)
+        for number, value in enumerate(values):
+            happened = [one.value for one in done if one.number == number]
+            assert value in happened, (name, number, value, happened)
+
+    def pauses(self) -> list[float]:
+        """How long each task stood still after the last kill that hit it: the next process may be
+        killed, too, before it does anything."""
+        kills = sorted(at for one in self.workers for at in one.killed_at.values())
+        found: list[float] = []
+        for done in self.effects().values():
+            for before, after in pairwise(done):
+                between = [at for at in kills if before.at <= at <= after.at]
+                if between and after.process != before.process:
+                    found.append(after.at - between[-1])
+        return found
+
+
+async def battery(
+    folder: Path, tasks: int, kills: int, lease_s: float, *, timed: bool = True
+) -> list[str]:
+    """Kill processes while they run tasks; what is to be told of it. Raises `AssertionError`; with
+    `timed` also if a task stood still for too long."""
+    chance = random.Random(1)
+    async with Works(folder, lease_s) as works:
+        left = [f"t{number}" for number in range(tasks)]
+        for nth in range(kills):
+            share = left[: -(-len(left) // (kills - nth))]
+            left = left[len(share) :]
+            pending = [
+                asyncio.ensure_future(
+                    works.create(chance.choice(works.workers), "steps", name, count=STEPS)
+                )
+                for name in share
+            ]
+            await asyncio.sleep(chance.uniform(0.0, 0.3))
+            worker = chance.choice(works.workers)
+            await worker.kill()
+            await asyncio.gather(*pending)
+            await worker.start()
+        ended = {
+            name: await works.reached(id, *TERMINAL) for name, id in sorted(works.made.items())
+        }
+        for name, state in ended.items():
+            works.check(name, state, STEPS)
+            again = [await works.get(works.made[name], worker) for worker in works.workers]
+            assert again == [state, state], (name, state, again)  # ended once, and for ever
+        pauses = works.pauses()
+        repeated = sum(
+            len(done) - len({one.number for one in done}) for done in works.effects().values()
+        )
+        assert not timed or max(pauses, default=0.0) <= lease_s + 1.0 + SLACK_S, max(pauses)
+        return [
+            f"{len(ended)} of {tasks} tasks were acknowledged, and ended once",
+            f"{kills} kills; {len(pauses)} times a task went on in another process",
+            f"longest pause {max(pauses, default=0.0):.2f} s, lease {lease_s:g} s",
+            f"{repeated} effects had happened and were not recorded yet when the process died",
+        ]
+
+
+async def main(tasks: int = 200, kills: int = 60, lease_s: float = 2.0) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        for line in await battery(Path(folder), tasks, kills, lease_s):
+            print(line)
+        print(f"{time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    asyncio.run(main(*map(int, given[:2]), *map(float, given[2:])))

@@ -1,0 +1,72 @@
+"""A server whose tools run as tasks, for tests that kill it: as a program, over HTTP.
+
+python task_works.py DATABASE EFFECTS LEASE_S     # prints its URL
+
+Every effect is a line of the file EFFECTS, written when it happens: name, number, process id, time
+and a value of its own.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+from colonnade import Context, Server, TaskOptions
+from colonnade.store.limits import StoreLimits
+from colonnade.store.sqlite import SqliteStore
+from colonnade.transport.http_server.runner import HttpRunner
+
+STEP_S = 0.02
+
+
+def works(database: Path, effects: Path, lease_s: float) -> Server:
+    options = TaskOptions(
+        lease_s=lease_s,
+        hold_s=0.2,
+        max_unfinished=10_000,
+        max_kept=10_000,
+        max_attempts=1000,
+        requests_per_s=None,
+    )
+    store = SqliteStore(database, limits=StoreLimits(principal_entries=100_000))
+    server = Server("works", store=store, tasks=options)
+
+    def effect(name: str, number: int) -> str:
+        value = os.urandom(8).hex()
+        line = f"{name} {number} {os.getpid()} {time.time()} {value}\n"
+        file = os.open(effects, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(file, line.encode())
+            os.fsync(file)
+        finally:
+            os.close(file)
+        return value
+
+    @server.tool(task=True)
+    async def steps(name: str, count: int, ctx: Context) -> list[str]:
+        """Do so many things, each once."""
+        done: list[str] = []
+        for number in range(count):
+            done.append(await ctx.once(str(number), lambda n=number: effect(name, n)))
+            await asyncio.sleep(STEP_S)
+        return done
+
+    @server.tool(task=True)
+    async def confirm(name: str, ctx: Context) -> list[str]:
+        """Do something before and after a question."""
+        before = await ctx.once("before", lambda: effect(name, 0))
+        answer = await ctx.elicit(f"Go on with {name}?", str)
+        return [before, answer, await ctx.once("after", lambda: effect(name, 1))]
+
+    return server
+
+
+def announce(site: HttpRunner) -> None:
+    print(site.url, flush=True)
+
+
+if __name__ == "__main__":
+    database, effects, lease_s = sys.argv[1:]
+    server = works(Path(database), Path(effects), float(lease_s))
+    server.run("http", port=0, started=announce)
