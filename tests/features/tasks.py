@@ -5,7 +5,7 @@ import asyncio
 from colonnade import Context, Server, ToolError
 from colonnade.protocol.revision import Revision, Tasks
 from features.feature import WORKS, Group, Verdict, failure, fallback, refusal, refused
-from server.talk import accept, words
+from server.raw_client import accept, text_content
 from server.tasks import RELATED, accepted, client_of, ended, get, reached, start, update
 
 TASKS = Group("Tasks")
@@ -49,7 +49,7 @@ def workshop() -> Server:
 async def result(revision: Revision) -> Verdict:
     async with client_of(workshop(), revision) as client:
         if revision.tasks is Tasks.NONE:
-            assert words(await client.call("add", {"a": 1, "b": 2}, task={})) == "3"
+            assert text_content(await client.call("add", {"a": 1, "b": 2}, task={})) == "3"
             return NORMAL
         id = (await start(client, "add", {"a": 1, "b": 2}))["taskId"]
         state = await ended(client, id)
@@ -58,7 +58,7 @@ async def result(revision: Revision) -> Verdict:
             found = await client.ask("tasks/result", {"taskId": id})
         else:
             found = state["result"]
-        assert words(found) == "3"
+        assert text_content(found) == "3"
     return WORKS
 
 
@@ -100,7 +100,7 @@ async def elicitation(revision: Revision) -> Verdict:
         if revision.tasks is Tasks.NONE:
             if not revision.elicitation.modes:
                 return await failure(client.call("confirm", {}), "elicitation")
-            assert words(await client.call("confirm", {})) == "yes"
+            assert text_content(await client.call("confirm", {})) == "yes"
             return NORMAL
         id = (await start(client, "confirm"))["taskId"]
         state = await reached(client, id, "input_required")
@@ -110,7 +110,7 @@ async def elicitation(revision: Revision) -> Verdict:
             [key] = state["inputRequests"]
             await update(client, id, {key: accepted(value=True)})
             found = (await ended(client, id))["result"]
-        assert words(found) == "yes"
+        assert text_content(found) == "yes"
     return WORKS
 
 
@@ -127,13 +127,13 @@ async def progress(revision: Revision) -> Verdict:
         if revision.tasks is Tasks.NONE:
             server.state.set()
             await client.call("count", {}, _meta=token)
-            assert client.told("notifications/progress")[0]["progress"] == 1
+            assert client.notifications("notifications/progress")[0]["progress"] == 1
             return NORMAL
         id = (await start(client, "count", _meta=token))["taskId"]
         while (state := await get(client, id)).get("statusMessage") is None:
             await asyncio.sleep(0)
         assert state["statusMessage"] == "half"
-        told = client.told("notifications/progress")
+        told = client.notifications("notifications/progress")
         if not told:
             return fallback("the status message")
         assert told[0]["_meta"][RELATED] == {"taskId": id}
@@ -172,15 +172,15 @@ async def status(revision: Revision) -> Verdict:
     async with client_of(server, revision) as client:
         if revision.tasks is Tasks.NONE:
             await client.call("add", {"a": 1, "b": 2})
-            assert not [one for one in client.heard if "tasks" in one.get("method", "")]
+            assert not [one for one in client.received if "tasks" in one.get("method", "")]
             return fallback("none")
         id = (await start(client, "long"))["taskId"]
         if revision.tasks is Tasks.CORE:
             server.state.set()
-            await client.until(lambda: client.told("notifications/tasks/status"))
+            await client.until(lambda: client.notifications("notifications/tasks/status"))
             return WORKS
         client.send("subscriptions/listen", {"notifications": {"taskIds": [id]}})
-        await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
+        await client.until(lambda: client.notifications("notifications/subscriptions/acknowledged"))
         server.state.set()
-        await client.until(lambda: client.told("notifications/tasks"))
+        await client.until(lambda: client.notifications("notifications/tasks"))
     return fallback("with a subscription")

@@ -9,7 +9,7 @@ import pytest
 from colonnade import Server
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025
 from live import live
-from server.talk import Rejected, talk, words
+from server.raw_client import Rejected, raw_client, text_content
 from server.tasks import DECLARED, EXTENSION, client_of, start
 
 CORE_TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"elicitation": {"create": {}}}}}
@@ -27,9 +27,9 @@ def adder() -> Server:
 
 @live
 async def test_t01_the_extension_in_an_initialize_enables_nothing() -> None:
-    async with talk(adder(), NOVEMBER_2025, can=DECLARED) as client:
-        assert "extensions" not in client.heard[0]["result"]["capabilities"]
-        assert words(await client.call("add", {"a": 1, "b": 2})) == "3"
+    async with raw_client(adder(), NOVEMBER_2025, can=DECLARED) as client:
+        assert "extensions" not in client.received[0]["result"]["capabilities"]
+        assert text_content(await client.call("add", {"a": 1, "b": 2})) == "3"
         created = (await client.call("add", {"a": 1, "b": 2}, task={}))["task"]
         with pytest.raises(Rejected) as caught:
             await client.ask("tasks/update", {"taskId": created["taskId"], "inputResponses": {}})
@@ -38,8 +38,8 @@ async def test_t01_the_extension_in_an_initialize_enables_nothing() -> None:
 
 @live
 async def test_t02_the_capability_of_core_is_no_declaration_of_the_extension() -> None:
-    async with talk(adder(), JULY_2026, can=CORE_TASKS) as client:
-        assert words(await client.call("add", {"a": 1, "b": 2}, task={})) == "3"
+    async with raw_client(adder(), JULY_2026, can=CORE_TASKS) as client:
+        assert text_content(await client.call("add", {"a": 1, "b": 2}, task={})) == "3"
         with pytest.raises(Rejected) as caught:
             await client.ask("tasks/get", {"taskId": "x"})
         assert caught.value.code == -32021
@@ -60,8 +60,8 @@ async def test_t04_task_in_params_decides_nothing_beside_the_extension() -> None
         created = await client.call("add", {"a": 1, "b": 2}, task={"ttl": 60_000})
         assert created["resultType"] == "task"
         assert created["ttlMs"] is None
-    async with talk(adder(), JULY_2026, can={}) as client:
-        assert words(await client.call("add", {"a": 1, "b": 2}, task={"ttl": 60_000})) == "3"
+    async with raw_client(adder(), JULY_2026, can={}) as client:
+        assert text_content(await client.call("add", {"a": 1, "b": 2}, task={"ttl": 60_000})) == "3"
 
 
 @live

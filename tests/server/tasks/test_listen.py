@@ -8,7 +8,7 @@ import pytest
 from colonnade import Context, Server
 from colonnade.protocol.revision import JULY_2026
 from live import live
-from server.talk import Client, Rejected, talk, words
+from server.raw_client import Client, Rejected, raw_client, text_content
 from server.tasks import RELATED, accepted, client_of, ended, get, reached, start, update
 
 STATUS = "notifications/tasks"
@@ -36,9 +36,9 @@ def workshop() -> Server:
 
 async def listen(client: Client, *ids: str) -> Any:
     """Open a subscription and wait for its acknowledgement."""
-    before = len(client.told(ACKNOWLEDGED))
+    before = len(client.notifications(ACKNOWLEDGED))
     asked = client.send("subscriptions/listen", {"notifications": {"taskIds": list(ids)}})
-    await client.until(lambda: len(client.told(ACKNOWLEDGED)) > before)
+    await client.until(lambda: len(client.notifications(ACKNOWLEDGED)) > before)
     return asked
 
 
@@ -52,17 +52,17 @@ async def test_each_change_is_sent_as_tasks_get_would_return_it() -> None:
     async with client_of(server) as client:
         id = (await start(client, "confirm"))["taskId"]
         await listen(client, id)
-        assert client.told(ACKNOWLEDGED)[0]["notifications"] == {"taskIds": [id]}
+        assert client.notifications(ACKNOWLEDGED)[0]["notifications"] == {"taskIds": [id]}
         server.state.set()
-        await client.until(lambda: client.told(STATUS))
-        [told] = client.told(STATUS)
+        await client.until(lambda: client.notifications(STATUS))
+        [told] = client.notifications(STATUS)
         assert told["status"] == "input_required"
         assert bare(told) == bare(await get(client, id))
         [key] = told["inputRequests"]
         await update(client, id, {key: accepted(value=True)})
-        await client.until(lambda: client.told(STATUS)[-1]["status"] == "completed")
-        told = client.told(STATUS)[-1]
-        assert words(told["result"]) == "yes"
+        await client.until(lambda: client.notifications(STATUS)[-1]["status"] == "completed")
+        told = client.notifications(STATUS)[-1]
+        assert text_content(told["result"]) == "yes"
         assert RELATED not in told["result"].get("_meta", {})
         state = await get(client, id)
         assert bare(told) == bare(state)
@@ -77,10 +77,13 @@ async def test_progress_is_a_status_message_and_no_notification_of_its_own() -> 
         await listen(client, id)
         server.state.set()
         await client.until(
-            lambda: client.told(STATUS)[-1:] and client.told(STATUS)[-1]["status"] == "completed"
+            lambda: (
+                client.notifications(STATUS)[-1:]
+                and client.notifications(STATUS)[-1]["status"] == "completed"
+            )
         )
-        assert not client.told("notifications/progress")
-        assert not client.told("notifications/message")
+        assert not client.notifications("notifications/progress")
+        assert not client.notifications("notifications/message")
 
 
 @live
@@ -91,8 +94,8 @@ async def test_a_task_that_has_ended_before_is_sent_at_once() -> None:
         id = (await start(client, "count"))["taskId"]
         await ended(client, id)
         await listen(client, id)
-        await client.until(lambda: client.told(STATUS))
-        assert client.told(STATUS)[0]["status"] == "completed"
+        await client.until(lambda: client.notifications(STATUS))
+        assert client.notifications(STATUS)[0]["status"] == "completed"
 
 
 @pytest.mark.spec("R1216")
@@ -107,20 +110,20 @@ async def test_tasks_of_others_and_unknown_ones_are_left_out_without_a_word() ->
         of_ann = (await start(ann, "confirm"))["taskId"]
         of_bob = (await start(bob, "confirm"))["taskId"]
         await listen(bob, of_ann, unknown, "x", of_bob)
-        assert bob.told(ACKNOWLEDGED)[0]["notifications"] == {"taskIds": [of_bob]}
+        assert bob.notifications(ACKNOWLEDGED)[0]["notifications"] == {"taskIds": [of_bob]}
         await listen(bob, of_ann)
-        assert bob.told(ACKNOWLEDGED)[1]["notifications"] == {"taskIds": []}
+        assert bob.notifications(ACKNOWLEDGED)[1]["notifications"] == {"taskIds": []}
         server.state.set()
-        await bob.until(lambda: bob.told(STATUS))
+        await bob.until(lambda: bob.notifications(STATUS))
         await reached(ann, of_ann, "input_required")
-        assert {one["taskId"] for one in bob.told(STATUS)} == {of_bob}
-        assert not ann.told(STATUS)
+        assert {one["taskId"] for one in bob.notifications(STATUS)} == {of_bob}
+        assert not ann.notifications(STATUS)
 
 
 @pytest.mark.spec("R1206")
 @live
 async def test_a_client_that_did_not_declare_tasks_cannot_listen_to_them() -> None:
-    async with talk(workshop(), JULY_2026) as client:
+    async with raw_client(workshop(), JULY_2026) as client:
         with pytest.raises(Rejected) as caught:
             await client.ask("subscriptions/listen", {"notifications": {"taskIds": ["x"]}})
         assert caught.value.code == -32021
@@ -132,7 +135,7 @@ async def test_a_subscription_ends_when_its_client_cancels_it() -> None:
     async with client_of(server) as client:
         id = (await start(client, "confirm"))["taskId"]
         asked = await listen(client, id)
-        client.tell("notifications/cancelled", {"requestId": asked})
+        client.notify("notifications/cancelled", {"requestId": asked})
         server.state.set()
         await reached(client, id, "input_required")
-        assert not client.told(STATUS)
+        assert not client.notifications(STATUS)

@@ -8,7 +8,7 @@ from colonnade.protocol.revision import NOVEMBER_2025
 from colonnade.store.memory import MemoryStore
 from colonnade.testing import Clock
 from live import live_for
-from server.talk import Client
+from server.raw_client import Client
 from server.tasks import client_of, start
 
 TASKS = 150

@@ -16,7 +16,7 @@ from colonnade.store.memory import MemoryStore
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller, opening
 from live import live
-from server.talk import Client, Rejected
+from server.raw_client import Client, Rejected
 from server.tasks import DECLARED, accepted, client_of, ended, get, reached, start, update
 
 GENERATIONS = pytest.mark.parametrize(
@@ -57,7 +57,7 @@ async def answer_to(client: Client, method: str, id: str) -> str:
     asked = client.send(method, {"taskId": id, "inputResponses": {}})
     with pytest.raises(Rejected):
         await client.outcome(asked)
-    message = next(one for one in client.heard if one.get("id") == asked)
+    message = next(one for one in client.received if one.get("id") == asked)
     return json.dumps(message | {"id": 0})
 
 
@@ -87,7 +87,7 @@ async def test_to_a_stranger_a_task_is_as_unknown_as_one_that_never_was(
             assert (await bob.ask("tasks/list"))["tasks"] == []
             assert [one["taskId"] for one in (await ann.ask("tasks/list"))["tasks"]] == [id]
         assert (await get(ann, id))["status"] == "input_required"
-        assert not bob.told("notifications/tasks/status")
+        assert not bob.notifications("notifications/tasks/status")
 
 
 @pytest.mark.spec("R0579", "R1215")
