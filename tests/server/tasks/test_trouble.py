@@ -29,13 +29,20 @@ class SlowStore(MemoryStore):
         self.go_on.set()
         self.failures = 0
 
-    async def swap(self, *arguments: Any) -> bool:
+    async def swap(
+        self,
+        principal: str,
+        key: str,
+        before: bytes | None,
+        after: bytes | None,
+        ttl_s: float | None,
+    ) -> bool:
         if self.failures:
             self.failures -= 1
             raise ChannelError("the disk is gone")
         self.entered.set()
         await self.go_on.wait()
-        return await super().swap(*arguments)
+        return await super().swap(principal, key, before, after, ttl_s)
 
 
 @live
