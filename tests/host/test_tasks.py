@@ -1,6 +1,9 @@
 """Tasks of a host: calls that become one, and those that are found again after a restart."""
 
 import asyncio
+import os
+import signal
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -258,3 +261,51 @@ async def test_clients_of_a_host_have_no_tasks_of_it() -> None:
         assert isinstance(await host.start_task("press__plain"), HostTask)
         with pytest.raises(RemoteError):
             await host.start_task("press__nothing")
+
+
+CHILD = """
+import asyncio
+import os
+import sys
+
+from colonnade import Server, TaskOptions
+from colonnade.store.sqlite import SqliteStore
+
+store = SqliteStore("press.db") if sys.argv[1] == "durable" else None
+server = Server("press", store=store, tasks=TaskOptions(lease_s=1.0))
+
+
+@server.tool(task=True)
+async def book(topic: str) -> str:
+    while not os.path.exists("printed"):
+        await asyncio.sleep(0.02)
+    return f"a book about {topic}"
+
+
+server.run()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
+@pytest.mark.parametrize("kind", ["durable", "in memory"])
+@live
+async def test_a_call_goes_on_if_the_process_of_its_server_is_killed_and_keeps_tasks(
+    kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "press.py").write_text(CHILD)
+    entry: dict[str, Any] = {"command": sys.executable, "args": ["press.py", kind]}
+    entry |= {"cwd": str(tmp_path)}
+    entry["env"] = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    async with Host({"press": entry}) as host:
+        call = asyncio.ensure_future(host.call_tool("press__book", {"topic": "tea"}))
+        await reached(lambda: _any_task(host))
+        pid = host.status()[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        (tmp_path / "printed").touch()
+        if kind == "durable":
+            assert (await call).data == "a book about tea"
+        else:
+            with pytest.raises(TaskEnded, match="does not know the task of 'book' any more"):
+                await call
+        assert await host.tasks() == []

@@ -11,6 +11,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.exchange import (
     Exchange,
     NonHttpRequestFields,
+    RequestFields,
     check_task_support,
     decode_result,
 )
@@ -19,7 +20,7 @@ from colonnade.protocol.methods import (
     GET_PROMPT,
     replace,
 )
-from colonnade.protocol.negotiation import MAX_TOKEN_CHARACTERS, Peer
+from colonnade.protocol.negotiation import MAX_TOKEN_CHARACTERS, Callers, Peer
 from colonnade.protocol.revision import ALL, BadToolInput, LogControl, Revision, Tasks
 from protocol.input_requests import ROOTS, SEAT, text
 from protocol.links import (
@@ -66,6 +67,11 @@ class Fields(NonHttpRequestFields):
         self.exchange = exchange
 
 
+class FieldsOverHttp(RequestFields):
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+
+
 def test_a_request_is_read_by_fields_and_nothing_that_is_changed_in_them_stays(
     revision: Revision,
 ) -> None:
@@ -75,6 +81,8 @@ def test_a_request_is_read_by_fields_and_nothing_that_is_changed_in_them_stays(
     assert fields.peer.revision is revision
     assert (dict(fields.claims), dict(fields.headers), fields.debug) == ({}, {}, False)
     assert fields.task_journal is None
+    assert fields.callers is Callers.SINGLE
+    assert FieldsOverHttp(fields.exchange).callers is Callers.ANONYMOUS
     fields.arguments["a"] = 2
     assert fields.arguments == {"a": 1}
     assert fields.params["name"] == "n"

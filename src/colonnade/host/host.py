@@ -5,6 +5,7 @@ server, the router or a middleware rejects is raised as a client would raise it 
 transport errors (the server is gone, a timeout) are raised as they are.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -257,12 +258,22 @@ class Host:
         try:
             return await self._result(name, request, options, returns)
         except ChannelError:
-            kept.clear()  # it may still run
-            raise
+            if not kept:
+                raise
+            return (await self._resume(kept.pop())).returning(returns)
         finally:
             for task in kept:
                 with suppress(ColonnadeError):  # its record expires
                     await task.forget()
+
+    async def _resume(self, task: "HostTask") -> ToolResult[Any]:
+        """Wait for the task of a call whose connection was lost, as the caller would have."""
+        try:
+            return await task.result()
+        except asyncio.CancelledError:
+            with suppress(ColonnadeError):
+                await task.cancel()
+            raise
 
     def _call_context(
         self,

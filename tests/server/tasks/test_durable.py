@@ -89,6 +89,7 @@ async def test_another_process_reads_answers_and_cancels(tmp_path: Path) -> None
             await effects.begun.wait()
             await c.ask("tasks/cancel", {"taskId": id})
             assert (await get(a, id))["status"] == "cancelled"
+            await reached(b, id, "cancelled")  # also where it runs, a moment later
 
 
 @live

@@ -79,6 +79,9 @@ class TaskMethods:
         """The task of this caller. Raises `Fault`, and `HttpError` (403) if it lacks scopes."""
         exchange = request.exchange
         record = (await self._storage.find(exchange.principal, id)).record
+        return self._checked(request, record)
+
+    def _checked(self, request: RequestContext, record: TaskRecord) -> TaskRecord:
         entry = self._tools(record.tool)
         if entry is not None:
             check_scopes(entry, request)
@@ -87,10 +90,14 @@ class TaskMethods:
     async def get(self, request: RequestContext) -> t.ProtocolType:
         """`tasks/get`."""
         exchange = request.exchange
-        record = await self._find(request, _task_id(request))
         if exchange.peer.revision.tasks is Tasks.CORE:
+            record = await self._find(request, _task_id(request))
             self._follow(request, record)
             return get_task_result(record)
+        found = await self._storage.glance(exchange.principal, _task_id(request))
+        if found is None:
+            raise unknown_task()
+        record = self._checked(request, found.record)
         result = await self.encoded_result(request, record)
         return ext_get_task_result(record, exchange.peer.revision, result)
 

@@ -328,6 +328,7 @@ class TaskRunner:
         run = TaskRun(self, task, origin)
         self._due.pop(task.record.id, None)
         self._runs[task.record.id] = run
+        self.storage.keep_running(task)
         run.worker = self._spawn(self._work(run))
 
     async def _work(self, run: TaskRun) -> None:
@@ -350,6 +351,7 @@ class TaskRunner:
             unwatch()
             if self._runs.get(record.id) is run:
                 del self._runs[record.id]
+                self.storage.forget_running(record.id)
         if again:
             self.submit(IndexedTask(record.principal, record.id), run.origin)
 

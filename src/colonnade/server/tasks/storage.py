@@ -4,8 +4,9 @@ A record is an entry of its owner, and so is the result. The index of unfinished
 the server itself: any process with the same store finds there what another left behind. A change
 that clients can see is published, so that other processes look at the task.
 
-Rules: the store is the truth, and nothing is cached here. A record is only replaced if it is the
-one that was read (compare and swap).
+Rules: the store is the truth. A record is only replaced if it is the one that was read (compare and
+swap). Only `glance`, for polls, may return what this process knows of a task that it runs itself:
+another process may have changed the task some milliseconds before.
 """
 
 import asyncio
@@ -159,6 +160,10 @@ class TaskStorage:
         self._results = f"task-result/{own}/"
         self._index = f"task-index/{own}/"
         self._topic = f"task/{own}"
+        # The last known state of tasks that run here; None if another process has changed it.
+        self._running: dict[str, StoredTask | None] = {}
+        # Whether the changes of other processes are noticed.
+        self._following = False
         self._unpublished: dict[str, bool] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._publisher: asyncio.Task[None] | None = None
@@ -178,7 +183,30 @@ class TaskStorage:
         except InvalidArgument as error:
             log.error("task %s: %s", id, error)
             raise Fault(FaultKind.INTERNAL, "the task cannot be read; the log says why") from error
-        return StoredTask(record, data)
+        return self._known(StoredTask(record, data))
+
+    def _known(self, task: StoredTask) -> StoredTask:
+        if task.record.id in self._running:
+            self._running[task.record.id] = task
+        return task
+
+    def keep_running(self, task: StoredTask) -> None:
+        """Remember the state of a task that runs here, for polls."""
+        self._running[task.record.id] = task
+
+    def forget_running(self, id: str) -> None:
+        """A task does not run here any more."""
+        self._running.pop(id, None)
+
+    async def glance(self, principal: str, id: str) -> StoredTask | None:
+        """The task of this owner, for a poll in a generation where a status may be seen a little
+        later: without the store if the task runs here, under a valid lease."""
+        known = self._running.get(id)
+        if known is not None and self._following and known.record.principal == principal:
+            until = known.record.lease_until
+            if until is not None and until > self.clock():
+                return known
+        return await self.read(principal, id)
 
     async def find(self, principal: str, id: str) -> StoredTask:
         """The task of this owner. Raises the `Fault` of an unknown one."""
@@ -247,13 +275,14 @@ class TaskStorage:
             data, ttl_s = encode_record(after), retention_s(after, now)
             key = self._records + id
             if await self._store().swap(principal, key, found.data, data, max(ttl_s, 1.0)):
+                changed = self._known(StoredTask(after, data))
                 if transition.notify:
                     self.announce(id)
                     if isinstance(actual, InputReceived | InputRefused):
                         # Before it is acknowledged: another process must know if this one dies.
                         self._unpublished.pop(id, None)
                         await self._publish([(id, True)])
-                return TaskChange(transition.outcome, StoredTask(after, data))
+                return TaskChange(transition.outcome, changed)
         raise Fault(FaultKind.INTERNAL, "the task changes too often; try again")
 
     # ------------------------------------------------------------ results
@@ -378,6 +407,7 @@ class TaskStorage:
             try:
                 async with self._store().listen(SERVER_PRINCIPAL, self._topic) as messages:
                     self._on_missed()
+                    self._following = True
                     async for message in messages:
                         self._on_message(message)
                 return  # the store was closed
@@ -386,9 +416,12 @@ class TaskStorage:
             except ColonnadeError as error:
                 log.warning("tasks: changes of other processes are not followed: %s", error)
                 return
+            finally:
+                self._following = False
             await asyncio.sleep(RETRY_S)
 
     def _on_missed(self) -> None:
+        self._running = dict.fromkeys(self._running)
         self.changes.notify_all()
         if self.on_missed_changes is not None:
             self.on_missed_changes()
@@ -397,6 +430,8 @@ class TaskStorage:
         process, *ids = message.decode(errors="replace").split(" ")
         for written in ids if process != self._process else ():
             id = written.removesuffix(RUNNABLE)
+            if id in self._running:
+                self._running[id] = None
             self.changes.notify(id)
             if self.on_remote_change is not None:
                 self.on_remote_change(id, written != id)
