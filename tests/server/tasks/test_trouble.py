@@ -13,7 +13,7 @@ from colonnade.store.memory import MemoryStore
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live
-from server.talk import accept, words
+from server.raw_client import accept, text_content
 from server.tasks import DECLARED, accepted, client_of, ended, get, reached, start, until, update
 
 META = {"io.modelcontextprotocol/clientCapabilities": DECLARED}
@@ -94,7 +94,7 @@ async def test_an_input_request_that_the_handler_gives_up_is_withdrawn() -> None
         assert "inputRequests" not in state
         await update(client, id, {"elicit": accepted(value="x")})  # acknowledged, and ignored
         go_on.set()
-        assert words((await ended(client, id))["result"]) == "too slow"
+        assert text_content((await ended(client, id))["result"]) == "too slow"
 
 
 @live
@@ -113,7 +113,7 @@ async def test_a_task_is_run_again_if_the_store_failed_meanwhile() -> None:
     async with client_of(server) as client:
         id = (await start(client, "work"))["taskId"]
         state = await ended(client, id)
-        assert words(state["result"]) == "done"
+        assert text_content(state["result"]) == "done"
         assert len(runs) == 2
 
 
@@ -150,7 +150,7 @@ async def test_only_so_many_tasks_wait_for_input_in_memory() -> None:
         for id in made:
             [key] = (await get(client, id))["inputRequests"]
             await update(client, id, {key: accepted(value="x")})
-            assert words((await ended(client, id))["result"]) == "x"
+            assert text_content((await ended(client, id))["result"]) == "x"
         assert len(begun) > len(made)  # some were unwound, and run again
 
 
@@ -161,7 +161,7 @@ async def test_a_task_tool_that_is_registered_while_the_server_runs_works_at_onc
     async with client_of(server) as client:
         server.tool(name="late", task=True)(lambda: "late")
         state = await ended(client, (await start(client, "late"))["taskId"])
-        assert words(state["result"]) == "late"
+        assert text_content(state["result"]) == "late"
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -177,7 +177,7 @@ async def test_servers_with_tasks_of_their_own_can_be_mounted(first: bool) -> No
     async with client_of(outer) as client:
         for name, text in (("own", "own"), ("in_inside", "inside")):
             state = await ended(client, (await start(client, name))["taskId"])
-            assert words(state["result"]) == text
+            assert text_content(state["result"]) == text
 
 
 @live
@@ -194,7 +194,7 @@ async def test_a_server_can_be_started_again_and_goes_on_with_its_tasks() -> Non
         id = (await start(client, "wait"))["taskId"]
     go_on.set()
     async with client_of(server) as client:
-        assert words((await ended(client, id))["result"]) == "waited"
+        assert text_content((await ended(client, id))["result"]) == "waited"
 
 
 def test_a_server_whose_loop_was_closed_runs_tasks_in_the_next_one() -> None:
@@ -255,7 +255,7 @@ async def test_sampling_and_roots_work_inside_a_task() -> None:
 
     async with client_of(server, NOVEMBER_2025, answer=answer) as client:
         id = (await start(client, "both"))["taskId"]
-        assert words(await client.ask("tasks/result", {"taskId": id})) == "Hi file:///a"
+        assert text_content(await client.ask("tasks/result", {"taskId": id})) == "Hi file:///a"
     async with client_of(server, answer=accept()) as client:
         id = (await start(client, "both"))["taskId"]
         for method in ("sampling/createMessage", "roots/list"):
@@ -268,4 +268,4 @@ async def test_sampling_and_roots_work_inside_a_task() -> None:
             )
             [(key, asked)] = state["inputRequests"].items()
             await update(client, id, {key: answer(asked["method"], {})})
-        assert words((await ended(client, id))["result"]) == "Hi file:///a"
+        assert text_content((await ended(client, id))["result"]) == "Hi file:///a"
