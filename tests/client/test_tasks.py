@@ -1182,3 +1182,18 @@ async def test_a_call_returns_after_the_callbacks_of_its_task(clock: Clock) -> N
         await clock.advance(3)
         await call
         assert said == ["chapter 1"]
+
+
+@on_clock
+async def test_a_state_with_the_result_type_of_an_example_of_the_specification_is_read(
+    clock: Clock,
+) -> None:
+    """The text requires `complete`, and an example has `task` (D69)."""
+    server = TaskServer(JULY_2026)
+    plain = server._on_tasks_get
+    server._on_tasks_get = lambda *given: {"resultType": "task"} | plain(*given)  # type: ignore[method-assign]
+    async with server.client() as client:
+        call = begin(client.call_tool("book"))
+        server.end()
+        await clock.advance(2)
+        assert (await call).text == "a book"

@@ -58,8 +58,8 @@ from colonnade.protocol.tasks.client import (
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
-# How long a server with a task may be away: longer than an update or a restart takes. The task can
-# be resumed by its handle after that.
+# How long a server with a task may be away (D67): longer than an update or a restart takes. After
+# that, the task can be resumed by its handle.
 MAX_AWAY_S = 3600.0
 # Polls of one task that end with an internal error, one after the other.
 MAX_FAILED_POLLS = 3
