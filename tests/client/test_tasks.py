@@ -12,15 +12,17 @@ import pytest
 from client.task_server import DONE, FORM, TaskServer
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.client.task_requests import MAX_EARLY, digest
-from colonnade.client.tasks import LISTENING_POLL_S, MAX_AWAY_S
+from colonnade.client.tasks import LISTENING_POLL_S, MAX_ANSWERED, MAX_AWAY_S
 from colonnade.errors import (
     ChannelError,
     Declined,
+    FaultKind,
     InvalidArgument,
     LocalProtocolError,
     RemoteError,
     RemoteProtocolError,
     TaskEnded,
+    TimedOut,
 )
 from colonnade.protocol.revision import JULY_2026, JUNE_2025, NOVEMBER_2025, Revision
 from colonnade.testing import Clock, played
@@ -974,3 +976,224 @@ async def test_a_result_is_fetched_before_a_task_is_cancelled(clock: Clock) -> N
         server.forget()
         assert (await task.result()).text == "a book"
     assert not server.sent(CANCEL)
+
+
+# ---------------------------------------------------------------- trouble
+
+
+@on_clock
+async def test_a_task_is_resumed_as_soon_as_its_server_is_back(clock: Clock) -> None:
+    server = TaskServer(JULY_2026)
+    async with server.client() as client:
+        handle = (await client.start_task("book")).handle
+        assert handle is not None
+        await server.leave()
+        result = begin(client.resume_task(handle).result())
+        await clock.advance(300)
+        server.away = False
+        server.end()
+        await clock.advance(30)
+        assert (await result).text == "a book"
+
+
+@on_clock
+async def test_a_server_that_has_too_many_polls_is_polled_less(clock: Clock) -> None:
+    server = TaskServer(JULY_2026)
+    plain, code = server._on_tasks_get, JULY_2026.codes[FaultKind.TOO_MANY]
+    server._on_tasks_get = lambda *_: {"code": code, "message": "slow down"}  # type: ignore[method-assign]
+    async with server.client() as client:
+        call = begin(client.call_tool("book"))
+        await clock.advance(60)
+        assert 2 < len(server.sent(GET)) < 10
+        server._on_tasks_get = plain  # type: ignore[method-assign]
+        server.end()
+        await clock.advance(60)
+        assert (await call).text == "a book"
+
+
+@on_clock
+async def test_a_state_that_comes_after_the_last_one_is_dropped(clock: Clock) -> None:
+    server = TaskServer(JULY_2026, listens=True)
+    async with server.client() as client:
+        task = await client.start_task("book")
+        watching = begin(task.result())
+        await clock.advance(2)
+        server.end()
+        server.status, server.result = "working", None
+        server._changed()
+        await clock.advance(0)
+        assert (await watching).text == "a book"
+        assert task.status == "completed"
+
+
+@on_clock
+async def test_a_user_who_does_not_respond_ends_the_call(clock: Clock) -> None:
+    server = TaskServer(JULY_2026)
+
+    async def on_elicit(params: Any) -> Any:
+        await asyncio.sleep(1e6)
+
+    async with server.client(InputCallbacks(on_elicit=on_elicit)) as client:
+        call = begin(client.call_tool("book"))
+        server.ask(pages=FORM)
+        await clock.advance(700)
+        with pytest.raises(TimedOut, match="input requests of 'book' got no response within 600 s"):
+            await call
+        assert len(server.sent(CANCEL)) == 1
+
+
+@on_clock
+async def test_a_timeout_of_a_callback_is_its_own(clock: Clock) -> None:
+    server = TaskServer(JULY_2026)
+
+    def on_elicit(params: Any) -> Any:
+        raise TimeoutError("the user's database")
+
+    async with server.client(InputCallbacks(on_elicit=on_elicit)) as client:
+        call = begin(client.call_tool("book"))
+        server.ask(pages=FORM)
+        await clock.advance(2)
+        with pytest.raises(TimeoutError, match="database"):
+            await call
+
+
+@on_clock
+async def test_a_task_that_never_stops_asking_is_refused(clock: Clock) -> None:
+    server = TaskServer(JULY_2026)
+    answers, shown = pages()
+    async with server.client(answers) as client:
+        call = begin(client.call_tool("book"))
+        for number in range(0, MAX_ANSWERED + 50, 50):
+            server.questions = {}
+            server.ask(**{str(number + one): FORM for one in range(50)})
+            await clock.advance(1)
+        await clock.advance(1)
+        with pytest.raises(RemoteProtocolError, match=f"more than {MAX_ANSWERED} input requests"):
+            await call
+        assert len(shown) == MAX_ANSWERED
+
+
+@BOTH
+@on_clock
+async def test_a_result_that_is_none_is_an_invalid_response(
+    clock: Clock, revision: Revision
+) -> None:
+    server = TaskServer(revision)
+    async with server.client() as client:
+        call = begin(client.call_tool("book"))
+        await clock.advance(1)
+        server.end({"content": 3})
+        await clock.advance(2)
+        with pytest.raises(RemoteProtocolError, match="content"):
+            await call
+
+
+@on_clock
+async def test_a_state_that_is_none_is_an_invalid_response(clock: Clock) -> None:
+    server = TaskServer(JULY_2026)
+    server._on_tasks_get = lambda *_: {"status": "working"}  # type: ignore[method-assign]
+    async with server.client() as client:
+        call = begin(client.call_tool("book"))
+        await clock.advance(2)
+        with pytest.raises(RemoteProtocolError, match="taskId"):
+            await call
+
+
+@on_clock
+async def test_the_result_of_an_ended_task_of_2025_is_fetched_again_if_it_was_lost(
+    clock: Clock,
+) -> None:
+    server = TaskServer(NOVEMBER_2025)
+    server.deaf_to.add("tasks/result")
+    async with server.client() as client:
+        call = begin(client.call_tool("book"))
+        await clock.advance(1)
+        server.end()
+        await clock.advance(2)
+        await server.leave()
+        await clock.advance(60)
+        server.deaf_to.clear()
+        server.away = False
+        await clock.advance(60)
+        assert (await call).text == "a book"
+
+
+@on_clock
+async def test_a_server_that_never_returns_the_result_is_given_up(clock: Clock) -> None:
+    server = TaskServer(NOVEMBER_2025)
+    server.deaf_to.add("tasks/result")
+    async with server.client(timeout_s=20.0) as client:
+        call = begin(client.call_tool("book"))
+        await clock.advance(1)
+        server.end()
+        await clock.advance(30)
+        with pytest.raises(TimedOut, match="did not return the result of 'book' within 20 s"):
+            await call
+
+
+@on_clock
+async def test_a_server_that_returns_results_of_ended_tasks_only_is_asked_again(
+    clock: Clock,
+) -> None:
+    server = TaskServer(NOVEMBER_2025)
+    plain = server._on_tasks_result
+    early = {"code": -32600, "message": "it has not ended"}
+    server._on_tasks_result = lambda *_: early  # type: ignore[method-assign]
+    answers, shown = pages()
+    async with server.client(answers) as client:
+        call = begin(client.call_tool("book"))
+        await clock.advance(5)
+        assert len(server.sent("tasks/result")) == 1
+        server.ask(pages=FORM)
+        await clock.advance(2)
+        server._on_tasks_result = plain  # type: ignore[method-assign]
+        await clock.advance(2)
+        assert shown == ["How many pages?"]
+        server.end()
+        await clock.advance(2)
+        assert (await call).text == "a book"
+    server = TaskServer(NOVEMBER_2025)
+    server._on_tasks_result = lambda *_: early  # type: ignore[method-assign]
+    async with server.client() as client:
+        call = begin(client.call_tool("book"))
+        await clock.advance(1)
+        server.end()
+        await clock.advance(5)
+        with pytest.raises(RemoteError, match="it has not ended"):
+            await call
+
+
+@on_clock
+async def test_a_call_returns_after_the_callbacks_of_its_task(clock: Clock) -> None:
+    server = TaskServer(JULY_2026)
+    said: list[str | None] = []
+
+    async def on_progress(done: float, total: float | None, message: str | None) -> None:
+        await asyncio.sleep(3)
+        said.append(message)
+
+    async with server.client() as client:
+        call = begin(client.call_tool("book", on_progress=on_progress))
+        await clock.advance(0)
+        server.message = "chapter 1"
+        server.end()
+        await clock.advance(2)
+        assert not call.done()
+        await clock.advance(3)
+        await call
+        assert said == ["chapter 1"]
+
+
+@on_clock
+async def test_a_state_with_the_result_type_of_an_example_of_the_specification_is_read(
+    clock: Clock,
+) -> None:
+    """The text requires `complete`, and an example has `task` (D69)."""
+    server = TaskServer(JULY_2026)
+    plain = server._on_tasks_get
+    server._on_tasks_get = lambda *given: {"resultType": "task"} | plain(*given)  # type: ignore[method-assign]
+    async with server.client() as client:
+        call = begin(client.call_tool("book"))
+        server.end()
+        await clock.advance(2)
+        assert (await call).text == "a book"

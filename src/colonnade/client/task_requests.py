@@ -135,7 +135,7 @@ class TaskRequests:
             params, kind = t.ExtGetTaskRequestParams(task_id=task_id), t.ExtGetTaskResult
         raw = await self.connection.request(GET, params, timeout_s)
         try:
-            state = state_of(decode_unchecked(kind, raw))
+            state = state_of(decode_unchecked(kind, raw))  # D69
         except Fault as fault:
             raise RemoteProtocolError(f"{self.label}: {fault.message}") from None
         if state.task_id != task_id:

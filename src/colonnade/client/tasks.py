@@ -58,8 +58,8 @@ from colonnade.protocol.tasks.client import (
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
-# How long a server with a task may be away: longer than an update or a restart takes. The task can
-# be resumed by its handle after that.
+# How long a server with a task may be away (D67): longer than an update or a restart takes. After
+# that, the task can be resumed by its handle.
 MAX_AWAY_S = 3600.0
 # Polls of one task that end with an internal error, one after the other.
 MAX_FAILED_POLLS = 3
@@ -291,7 +291,7 @@ class ClientTask:
                     words = f"the task of {self.tool!r} has not ended within its time"
                     self._end("expired", f"{words}, which {self._requests.label} set")
                 case RespondToInput():
-                    await self._respond(step.requests)
+                    await self._respond(step.requests, self._state)
                 case FetchResult():
                     await self._wait_for_result(self._state)
                 case PollAfter():
@@ -442,7 +442,7 @@ class ClientTask:
                     break
         return True
 
-    async def _respond(self, requests: dict[str, t.AnyInputRequest]) -> None:
+    async def _respond(self, requests: dict[str, t.AnyInputRequest], state: TaskState) -> None:
         """Respond to input requests, each once (R1177, R1180)."""
         if len(self._answered) + len(requests) > MAX_ANSWERED:
             raise RemoteProtocolError(
@@ -454,7 +454,7 @@ class ClientTask:
             if not self._resumed:
                 raise
             # Asked of the program that began the task, and this one cannot respond.
-            await self._poll_after(poll_delay_s(None, self._quiet_polls))
+            await self._poll_after(poll_delay_s(state.poll_interval_s, self._quiet_polls))
             return
         self._answered |= requests.keys()
         try:

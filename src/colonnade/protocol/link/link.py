@@ -377,7 +377,7 @@ class DuplexLink:
         if call is None:
             of_task = t.RELATED_TASK_KEY in (params.meta or {})
             if of_task and revision.tasks is Tasks.CORE and not self._serving:
-                # R0498: the token of a request that became a task is used until the task ends.
+                # R0498, D68: the token of a request that became a task is used until its end.
                 return [NotificationReceived(definition, frame.params)]
             return [MessageIgnored("progress for an unknown request")]
         if not self._outgoing.progress(call, params.progress, now):
