@@ -132,7 +132,7 @@ def test_on_stdio_tasks_work_as_everywhere_and_are_listed() -> None:
         assert opened["capabilities"]["tasks"]["list"] == {}
         call = {"name": "add", "arguments": {"a": 1, "b": 2}, "task": {}}
         id = ask(2, "tools/call", call)["task"]["taskId"]
-        assert words(ask(3, "tasks/result", {"taskId": id})) == "3"
+        assert text_content(ask(3, "tasks/result", {"taskId": id})) == "3"
         assert [one["taskId"] for one in ask(4, "tasks/list", {})["tasks"]] == [id]
         process.stdin.close()
         assert process.wait(60) == 0
