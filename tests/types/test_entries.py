@@ -46,11 +46,14 @@ from colonnade import (
     ToolError,
     ToolReturn,
 )
+from colonnade.errors import Fault, FaultKind
 from colonnade.ports import Handler, Middleware, RequestContext, Store
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import Revisions
 from colonnade.protocol.types import ProtocolType
 from colonnade.server.context.handles import Handles
+from colonnade.server.extensions import Extension
+from colonnade.server.tasks.options import TaskOptions
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.connection import RunLimits
 from colonnade.transport.http_server.request import Limits, Receive, Scope, Send
@@ -248,3 +251,29 @@ def test_a_route_takes_a_request_and_stays_the_function_that_it_was() -> None:
 def test_limits_are_numbers_with_names() -> None:
     assert_type(Limits().max_body_bytes, int)
     assert_type(RunLimits(header_timeout_s=1).header_timeout_s, float)
+    assert_type(TaskOptions(max_unfinished=20).max_unfinished, int)
+    assert_type(TaskOptions().requests_per_s, float | None)
+
+
+def test_a_tool_that_runs_as_a_task_stays_the_function_that_it_was() -> None:
+    server = Server("tasks", tasks=TaskOptions())
+
+    @server.tool(task="required", keep_s=60, max_run_s=3600)
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    kept: Callable[[int, int], Coroutine[Any, Any, int]] = add
+    assert kept is add
+
+
+def test_an_extension_has_methods_that_stay_functions() -> None:
+    search = Extension("com.example/search", {"languages": ["en"]})
+
+    @search.method("search/query")
+    def query(words: str) -> dict[str, str]:
+        if not words:
+            raise Fault(FaultKind.INVALID_PARAMS, "no words")
+        return {"words": words}
+
+    assert_type(query("tea"), dict[str, str])
+    assert_type(search.settings, dict[str, Any])

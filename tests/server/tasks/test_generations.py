@@ -1,8 +1,10 @@
 """The two generations of tasks side by side: what a client declares for one means nothing in the
 other. T01 to T05 are those of the backward compatibility of SEP-2663."""
 
+import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -89,3 +91,48 @@ print([name for name in sys.modules if name.startswith("colonnade.server.tasks")
         [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+PROGRAM = """
+from colonnade import Server
+server = Server("s")
+@server.tool(task=True)
+async def add(a: int, b: int) -> int:
+    return a + b
+server.run()
+"""
+
+
+def test_on_stdio_tasks_work_as_everywhere_and_are_listed() -> None:
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "c", "version": "1"},
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def ask(id: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        print(json.dumps(message), file=process.stdin, flush=True)
+        while (said := json.loads(process.stdout.readline())).get("id") != id:
+            pass
+        return said["result"]
+
+    with process:
+        opened = ask(1, "initialize", hello)
+        assert opened["capabilities"]["tasks"]["list"] == {}
+        call = {"name": "add", "arguments": {"a": 1, "b": 2}, "task": {}}
+        id = ask(2, "tools/call", call)["task"]["taskId"]
+        assert words(ask(3, "tasks/result", {"taskId": id})) == "3"
+        assert [one["taskId"] for one in ask(4, "tasks/list", {})["tasks"]] == [id]
+        process.stdin.close()
+        assert process.wait(60) == 0

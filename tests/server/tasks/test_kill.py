@@ -49,6 +49,38 @@ async def test_a_response_is_never_lost_and_the_question_keeps_its_key(tmp_path:
 
 
 @live
+async def test_a_task_that_was_committed_and_not_acknowledged_is_run_all_the_same(
+    tmp_path: Path,
+) -> None:
+    async with Works(tmp_path, LEASE_S) as works:
+        one, _ = works.workers
+        await one.kill()
+        await one.start("created")
+        assert await works.create(one, "steps", "a", count=3) is None  # no response
+        async with asyncio.timeout(END_S):
+            while len({effect.number for effect in works.effects()["a"]}) < 3:
+                await asyncio.sleep(0.05)
+
+
+@live
+async def test_a_response_that_was_committed_and_not_acknowledged_is_taken(tmp_path: Path) -> None:
+    async with Works(tmp_path, LEASE_S) as works:
+        one, two = works.workers
+        id = await works.create(two, "confirm", "a")
+        assert id is not None
+        [key] = (await works.reached(id, "input_required"))["inputRequests"]
+        await one.kill()
+        await one.start("answered")
+        answered = {"taskId": id, "inputResponses": {key: accepted(value="yes")}}
+        assert await one.ask("tasks/update", answered) is None
+        state = await works.reached(id, "completed")
+        assert state["result"]["structuredContent"][1] == "yes"
+        # Sent again by a client that got no response: acknowledged, and without an effect.
+        assert await two.ask("tasks/update", answered) is not None
+        assert await works.get(id, two) == state
+
+
+@live
 async def test_sigterm_hands_the_tasks_over(tmp_path: Path) -> None:
     async with Works(tmp_path, END_S * 2) as works:  # nothing goes on by a lapsed lease here
         one, _ = works.workers

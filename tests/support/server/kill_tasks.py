@@ -60,10 +60,11 @@ class Worker:
         assert self.process is not None
         return self.process.pid
 
-    async def start(self) -> None:
+    async def start(self, *dies: str) -> None:
         database, effects = self.folder / "tasks.db", self.folder / "effects"
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-W", "error", PROGRAM, database, effects, str(self.lease_s)),
+            *dies,
             stdout=asyncio.subprocess.PIPE,
         )
         assert self.process.stdout is not None

@@ -1,6 +1,8 @@
 """A server whose tools run as tasks, for tests that kill it: as a program, over HTTP.
 
-python task_works.py DATABASE EFFECTS LEASE_S     # prints its URL
+python task_works.py DATABASE EFFECTS LEASE_S [created|answered]     # prints its URL
+
+With `created` or `answered` it kills itself as soon as that is on disk, before it says so.
 
 Every effect is a line of the file EFFECTS, written when it happens: name, number, process id, time
 and a value of its own.
@@ -8,6 +10,7 @@ and a value of its own.
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -20,7 +23,27 @@ from colonnade.transport.http_server.runner import HttpRunner
 STEP_S = 0.02
 
 
-def works(database: Path, effects: Path, lease_s: float) -> Server:
+class DyingStore(SqliteStore):
+    """A store whose process is killed right after a task was created, or was answered."""
+
+    dies: str = ""
+
+    async def swap(
+        self,
+        principal: str,
+        key: str,
+        before: bytes | None,
+        after: bytes | None,
+        ttl_s: float | None,
+    ) -> bool:
+        done = await super().swap(principal, key, before, after, ttl_s)
+        answered = b'"responses":' in (after or b"") and b'"responses":' not in (before or b"")
+        if self.dies == ("created" if before is None else "answered" if answered else "-"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+
+def works(database: Path, effects: Path, lease_s: float, dies: str = "") -> Server:
     options = TaskOptions(
         lease_s=lease_s,
         hold_s=0.2,
@@ -29,7 +52,8 @@ def works(database: Path, effects: Path, lease_s: float) -> Server:
         max_attempts=1000,
         requests_per_s=None,
     )
-    store = SqliteStore(database, limits=StoreLimits(principal_entries=100_000))
+    store = DyingStore(database, limits=StoreLimits(principal_entries=100_000))
+    store.dies = dies
     server = Server("works", store=store, tasks=options)
 
     def effect(name: str, number: int) -> str:
@@ -67,6 +91,6 @@ def announce(site: HttpRunner) -> None:
 
 
 if __name__ == "__main__":
-    database, effects, lease_s = sys.argv[1:]
-    server = works(Path(database), Path(effects), float(lease_s))
+    database, effects, lease_s, *dies = sys.argv[1:]
+    server = works(Path(database), Path(effects), float(lease_s), *dies)
     server.run("http", port=0, started=announce)

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections import Counter
 from collections.abc import AsyncGenerator
 
 from msgspec import Raw
@@ -38,8 +37,45 @@ MAX_COUNTED = 10_000
 Answered = dict[str, tuple[InputRequest, Raw]]
 
 
+class CallerPlaces:
+    """The places of one caller: how many are free without counting again, and how many were taken
+    for tasks that the store does not have yet."""
+
+    __slots__ = ("free", "lock", "released", "taken")
+
+    def __init__(self) -> None:
+        self.free = 0
+        self.taken = 0
+        self.lock: asyncio.Lock = asyncio.Lock()
+        self.released: asyncio.Event = asyncio.Event()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call uses it."""
+        return not self.taken and not self.lock.locked()
+
+    def take(self) -> bool:
+        """Take a place without counting, if one is free."""
+        if not self.free:
+            return False
+        self.free -= 1
+        self.taken += 1
+        return True
+
+    def release(self) -> None:
+        """The store has the task now, or will not have it."""
+        self.taken -= 1
+        self.released.set()
+
+    async def settled(self) -> None:
+        """Wait until the store has every task that a place was taken for."""
+        while self.taken:
+            self.released.clear()
+            await self.released.wait()
+
+
 class TaskQuota:
-    """How many more tasks each caller may have (R0583).
+    """How many more tasks each caller may have (R0584).
 
     Tasks are counted in the store, and half of the free places are then given away without
     counting again, so that several processes with one store stay near the limit.
@@ -48,48 +84,40 @@ class TaskQuota:
     def __init__(self, storage: TaskStorage, options: TaskOptions) -> None:
         self._storage = storage
         self._options = options
-        self._free: dict[str, int] = {}
-        # Places that were taken for tasks which the store does not have yet.
-        self._taken: Counter[str] = Counter()
-        self._lock = asyncio.Lock()
+        self._callers: dict[str, CallerPlaces] = {}
 
     @contextlib.asynccontextmanager
     async def place(self, principal: str) -> AsyncGenerator[None]:
         """Take one place, for a task that is created in the context. Raises `Fault` if there is
         none."""
-        if not self._take(principal):
-            async with self._lock:
-                if not self._take(principal):
-                    await self._count(principal)
-                    self._take(principal)
+        places = self._callers.get(principal)
+        if places is None:
+            if len(self._callers) >= MAX_COUNTED:
+                self._callers = {name: one for name, one in self._callers.items() if not one.idle}
+            places = self._callers[principal] = CallerPlaces()
+        if not places.take():
+            async with places.lock:
+                if not places.take():
+                    await places.settled()
+                    places.free = await self._count(principal)
+                    places.take()
         try:
             yield
         finally:
-            self._taken[principal] -= 1
-            if not self._taken[principal]:
-                del self._taken[principal]
+            places.release()
 
-    async def _count(self, principal: str) -> None:
-        if len(self._free) >= MAX_COUNTED:
-            self._free.clear()
+    async def _count(self, principal: str) -> int:
+        """Count the tasks of a caller; the places to give away. Raises `Fault` if there is none."""
         unfinished, kept = self._options.max_unfinished, self._options.max_kept
-        before = self._taken[principal]  # some of them may be counted twice, none is missed
-        places = unfinished - before - await self._storage.count_unfinished(principal, unfinished)
-        if places <= 0:
+        free = unfinished - await self._storage.count_unfinished(principal, unfinished)
+        if free <= 0:
             words = f"{unfinished} tasks of this caller have not ended; wait, or cancel some"
             raise Fault(FaultKind.TOO_MANY, words)
-        left = kept - before - await self._storage.count_kept(principal, kept)
+        left = kept - await self._storage.count_kept(principal, kept)
         if left <= 0:
             words = f"{kept} tasks of this caller are kept; try again when some have expired"
             raise Fault(FaultKind.TOO_MANY, words)
-        self._free[principal] = (min(places, left) + 1) // 2
-
-    def _take(self, principal: str) -> bool:
-        free = self._free.get(principal, 0)
-        if free > 0:
-            self._free[principal] = free - 1
-            self._taken[principal] += 1
-        return free > 0
+        return (min(free, left) + 1) // 2
 
 
 class TaskCalls:

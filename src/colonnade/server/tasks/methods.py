@@ -29,7 +29,6 @@ from colonnade.protocol.tasks.lifecycle import (
     InputReceived,
     InputRefused,
     TaskEvent,
-    is_runnable,
 )
 from colonnade.protocol.tasks.record import (
     TaskError,
@@ -48,7 +47,7 @@ from colonnade.protocol.tasks.results import (
 )
 from colonnade.server.registry import ToolEntry, check_scopes, granted_scopes
 from colonnade.server.tasks.runner import TaskRunner
-from colonnade.server.tasks.storage import ChangeWaiter, IndexedTask, TaskStorage
+from colonnade.server.tasks.storage import ChangeWaiter, TaskStorage
 
 log: logging.Logger = logging.getLogger("colonnade.tasks")
 
@@ -85,6 +84,7 @@ class TaskMethods:
         entry = self._tools(record.tool)
         if entry is not None:
             check_scopes(entry, request)
+        self._runner.offer(record)
         return record
 
     async def get(self, request: RequestContext) -> t.ProtocolType:
@@ -136,8 +136,7 @@ class TaskMethods:
         change = await self._storage.change(record.principal, record.id, event)
         if change is None:
             raise unknown_task()
-        if change.applied and is_runnable(change.task.record, self._storage.clock()):
-            self._runner.submit(IndexedTask(record.principal, record.id))
+        self._runner.offer(change.task.record)  # also if the response was taken before
 
     async def cancel(self, request: RequestContext) -> t.ProtocolType:
         """`tasks/cancel`: the record is cancelled at once, the handler soon after (R0561)."""

@@ -59,8 +59,9 @@ log: logging.Logger = logging.getLogger("colonnade.tasks")
 
 # The longest pause between two looks at leases that may have lapsed.
 TICK_S = 1.0
-# A task that waits for input is looked at so often, should the notice of a response be lost.
-PARKED_CHECK_S = 300.0
+# A task that waits for input is looked at so often, should the notice of a response be lost: its
+# process may die between the response and the notice.
+PARKED_CHECK_S = 60.0
 # Entries of the index that are read at once.
 INDEX_PAGE = 500
 # An entry of the index without a record: its creation was interrupted, or is still under way.
@@ -283,6 +284,11 @@ class TaskRunner:
             self._start(task, origin)
         elif record.lease_until is None:
             self.submit(IndexedTask(record.principal, record.id), origin)
+
+    def offer(self, record: TaskRecord) -> None:
+        """A task was read: run it if no worker has it."""
+        if is_runnable(record, self.storage.clock()) and self._can_run(record):
+            self.submit(IndexedTask(record.principal, record.id))
 
     def submit(self, task: IndexedTask, origin: RunOrigin = _ANYWHERE) -> None:
         """Run a task as soon as there is room, if it can be run."""

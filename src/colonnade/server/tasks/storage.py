@@ -218,25 +218,23 @@ class TaskStorage:
     async def create(self, record: TaskRecord) -> StoredTask:
         """Store a new task; it is durable when this returns (R1159).
 
-        The entry of the index and the record are written together. After a crash between them
-        there is an entry without a record, which is removed later, or a record that no client
-        was told of.
+        The entry of the index is written first, and the record without waiting for it. After a
+        crash between them there is an entry without a record, which is removed later.
         """
         store, now = self._store(), self.clock()
         data = encode_record(record)
         kept_s = retention_s(record, now)
         key = self.index_key(record.principal, record.id)
         owner = record.principal.encode()
-        index = asyncio.ensure_future(
-            store.put(SERVER_PRINCIPAL, key, owner, kept_s + INDEX_EXTRA_S)
+        entry = asyncio.ensure_future(
+            store.swap(record.principal, self._records + record.id, None, data, kept_s)
         )
         try:
-            created = await store.swap(
-                record.principal, self._records + record.id, None, data, kept_s
-            )
-            await index
+            # It begins now, and `entry` in the next iteration of the loop.
+            await store.put(SERVER_PRINCIPAL, key, owner, kept_s + INDEX_EXTRA_S)
+            created = await entry
         except BaseException:
-            index.cancel()
+            entry.cancel()
             self.spawn(self._remove(record))
             raise
         if not created:  # R0525: 128 random bits were the same
