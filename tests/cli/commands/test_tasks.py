@@ -103,7 +103,7 @@ def test_a_task_that_asks_is_answered_in_another_terminal(
     folder: Path, served: Process, revision: str
 ) -> None:
     url = f"http://127.0.0.1:{served.port}/mcp"
-    home = {"COLONNADE_HOME": str(folder / "home"), "NO_COLOR": "1"}
+    home: dict[str, Any] = {"COLONNADE_HOME": str(folder / "home"), "NO_COLOR": "1"}
     with PseudoTerminal(folder, "call", url, "order", "--as", revision, **home) as terminal:
         terminal.until("(integer): ")
         terminal.type(INTERRUPT)
