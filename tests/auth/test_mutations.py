@@ -383,7 +383,7 @@ CUTS: dict[str, Cut] = {
         "lists_show",
     ),
     "RS-13 other ways": Cut(
-        "server/dispatch.py", "        if lacking:\n", "        if False:\n", DOOR, "completion"
+        "server/registry.py", "        if lacking:\n", "        if False:\n", DOOR, "completion"
     ),
     "RQ-04 session": Cut(
         "transport/http_server/session_registry.py",

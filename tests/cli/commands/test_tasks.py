@@ -103,17 +103,12 @@ def test_a_task_that_asks_is_answered_in_another_terminal(
     folder: Path, served: Process, revision: str
 ) -> None:
     url = f"http://127.0.0.1:{served.port}/mcp"
-<<<<<<< HEAD
 
     def opened(*arguments: str) -> PseudoTerminal:
         home = str(folder / "home")
         return PseudoTerminal(folder, *arguments, COLONNADE_HOME=home, NO_COLOR="1")
 
     with opened("call", url, "order", "--as", revision) as terminal:
-=======
-    home: dict[str, Any] = {"COLONNADE_HOME": str(folder / "home"), "NO_COLOR": "1"}
-    with PseudoTerminal(folder, "call", url, "order", "--as", revision, **home) as terminal:
->>>>>>> t18tasksclient
         terminal.until("(integer): ")
         terminal.type(INTERRUPT)
         assert terminal.end()[0] == 130
