@@ -97,7 +97,7 @@ class FollowedTask:
     """A task, and the sessions of its owner that have used it."""
 
     def __init__(self, record: TaskRecord, revision: Revision) -> None:
-        self.principal = record.principal
+        self.principal: str = record.principal
         self.revision = revision
         self.seen: SeenState = _state(record)
         self.sessions: WeakSet[Session] = WeakSet()
