@@ -44,8 +44,8 @@ class CallerPlaces:
     __slots__ = ("free", "lock", "released", "taken")
 
     def __init__(self) -> None:
-        self.free = 0
-        self.taken = 0
+        self.free: int = 0
+        self.taken: int = 0
         self.lock: asyncio.Lock = asyncio.Lock()
         self.released: asyncio.Event = asyncio.Event()
 
