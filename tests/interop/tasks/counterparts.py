@@ -4,6 +4,7 @@ Rules: each lives in an environment of its own that `scripts/_peers` makes; noth
 imported here. What an implementation cannot do is left out with the reason, and printed.
 """
 
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -89,6 +90,7 @@ CHECKS: Mapping[str, Check] = {
     "created": _created,
     "result": _result,
     "input": _input,
+    "call": _input,
     "cancelled": _cancelled,
     "error": _error,
     "unknown": _unknown,
@@ -130,6 +132,8 @@ class TaskClient:
             return LIST_2026
         if scenario == "list" and transport == "http":
             return LIST_HTTP
+        if scenario == "resumed" and transport == "stdio":
+            return "a server on stdio ends with its client"
         why = self.cannot.get(scenario)
         return why and f"{self}: {why}"
 
@@ -149,7 +153,10 @@ MCP_1 = TaskClient(
     "1.30.0",
     "client_mcp_1.py",
     (NOVEMBER_2025,),
-    cannot={"resumed": "its session is not taken over by another process"},
+    cannot={
+        "resumed": "it has no handle of a task for another connection",
+        "call": "its call_tool does not wait for a task",
+    },
 )
 TYPESCRIPT_1 = TaskClient(
     "TypeScript sdk",
@@ -157,16 +164,33 @@ TYPESCRIPT_1 = TaskClient(
     "1.32.2",
     "client_typescript_1.mjs",
     (NOVEMBER_2025,),
-    cannot={"resumed": "it has no handle of a task for another connection"},
+    cannot={
+        "resumed": "it has no handle of a task for another connection",
+        "call": "its callTool refuses a tool that only runs as a task",
+    },
 )
-CLIENTS = (MCP_1, TYPESCRIPT_1)
+FASTMCP_4 = TaskClient(
+    "FastMCP tasks",
+    "fastmcp-tasks",
+    "4.1.2",
+    "client_fastmcp_4.py",
+    (JULY_2026,),
+    cannot={"plain": "it always declares the extension"},
+)
+RUST = TaskClient(
+    "Rust rmcp",
+    "interop-rust",
+    "3.8.0",
+    "",
+    (JULY_2026,),
+    cannot={"call": "its call_tool does not wait for a task"},
+)
+CLIENTS = (MCP_1, TYPESCRIPT_1, FASTMCP_4, RUST)
 
 
 @cache
 def run_client(peer: TaskClient, era: Revision, transport: str) -> DriverRun:
     """Play every scenario that there is, once."""
-    import json
-
     run = DriverRun()
     played = [name for name in CHECKS if not peer.absent(name, era, transport)]
     spec: dict[str, Any] = {"era": era.date, "scenarios": played}

@@ -38,7 +38,9 @@ async def list_tools() -> list[Any]:
     modes = {"book": "optional", "order": "required", "forever": "required"}
     modes |= {"misprint": "required", "fire": "required"}
     return [
-        t.Tool(name=name, inputSchema={"type": "object"}, execution=t.ToolExecution(taskSupport=mode))
+        t.Tool(
+            name=name, inputSchema={"type": "object"}, execution=t.ToolExecution(taskSupport=mode)
+        )
         for name, mode in modes.items()
     ]
 
@@ -61,7 +63,7 @@ async def call_tool(name: str, given: dict[str, Any]) -> Any:
             return said("out of paper", True)
         if name == "fire":
             raise RuntimeError("the press burns")
-        await anyio.sleep_forever()
+        return await anyio.sleep_forever()
 
     return await asked.run_task(work)
 
