@@ -15,7 +15,7 @@ import pytest
 
 from colonnade import connect
 from colonnade.client.client import Client
-from colonnade.errors import RemoteError, TaskEnded
+from colonnade.errors import RemoteError, RemoteProtocolError, TaskEnded
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 from interop.peers import counterpart
@@ -110,7 +110,8 @@ class TaskVisit:
         task = await self.client.start_task("order", {"title": "Tea"})
         states = [state.status async for state in task]
         assert (await task.result()).text == "3 copies of Tea"
-        assert "input_required" in states, states
+        if self.era is JULY_2026:  # else the request arrives on `tasks/result`, between two polls
+            assert "input_required" in states, states
         assert self.asked == ["How many copies of Tea?"], "each input request is shown once"
 
     async def cancelled(self) -> None:
@@ -128,7 +129,7 @@ class TaskVisit:
         task = await self.client.start_task("fire")
         try:
             said = (await task.result()).text
-        except RemoteError as error:
+        except (RemoteError, RemoteProtocolError) as error:  # `mcp` 1.x has no result (D72)
             said = str(error)
         assert "the press burns" in said
         assert task.status == "failed"
