@@ -1101,7 +1101,7 @@ async def test_an_ended_task_of_2025_whose_result_is_empty_is_what_its_status_sa
 ) -> None:
     # As `mcp` 1.30 returns it (D72).
     server = TaskServer(NOVEMBER_2025)
-    server._result = lambda reader, id: reader.say({"id": id, "result": {}})  # type: ignore[method-assign]
+    server._result = lambda reader, key: reader.say({"id": key, "result": {}})  # type: ignore[method-assign]
     async with server.client() as client:
         call = begin(client.call_tool("book"))
         await clock.advance(1)
