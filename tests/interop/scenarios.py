@@ -10,7 +10,9 @@ from typing import Any
 
 from colonnade.errors import FaultKind
 from colonnade.protocol.revision import (
+    JULY_2026,
     NOVEMBER_2024,
+    NOVEMBER_2025,
     BadToolInput,
     InputRequests,
     OutputRoot,
@@ -96,7 +98,18 @@ def meets(seen: Any, revision: Revision) -> None:
     }
     if revision is not NOVEMBER_2024:  # which has no name for it
         capabilities["completions"] = {}
-    assert seen["capabilities"] == capabilities
+    declared = dict(seen["capabilities"])
+    # Not every SDK keeps what it does not support.
+    extensions = declared.pop("extensions", None) or {}
+    assert extensions in (
+        {},
+        {"io.modelcontextprotocol/tasks": {}} if revision is JULY_2026 else {},
+    )
+    tasks = declared.pop("tasks", None) or {}
+    tasks.pop("list", None)  # on stdio alone: over HTTP without authentication there is none
+    served = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+    assert tasks in ({}, served if revision is NOVEMBER_2025 else {})
+    assert declared == capabilities
 
 
 @seen_in("list")
