@@ -52,6 +52,11 @@ def _input(seen: Seen, era: Revision) -> None:
     _related(seen, era)
 
 
+def _call(seen: Seen, era: Revision) -> None:
+    assert seen["asked"] == ["How many copies of Tea?"]
+    assert (seen["text"], seen["isError"]) == ("3 copies of Tea", False)
+
+
 def _cancelled(seen: Seen, era: Revision) -> None:
     assert seen["statuses"][-1] == "cancelled"
     assert set(seen["statuses"][:-1]) <= {"working", "cancelled"}
@@ -94,7 +99,7 @@ CHECKS: Mapping[str, Check] = {
     "created": _created,
     "result": _result,
     "input": _input,
-    "call": _input,
+    "call": _call,
     "cancelled": _cancelled,
     "error": _error,
     "unknown": _unknown,
@@ -122,6 +127,8 @@ class TaskClient:
     beside: tuple[str, ...] = ()
     # Scenarios that it cannot play, and why.
     cannot: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    # What it does in a way of its own, and is played all the same.
+    note: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
@@ -180,6 +187,7 @@ FASTMCP_4 = TaskClient(
     "client_fastmcp_4.py",
     (JULY_2026,),
     cannot={"plain": "it always declares the extension"},
+    note="it sends no Mcp-Name with the requests about a task (D71)",
 )
 EXT_TASKS_V1 = TaskClient(
     "TypeScript ext-tasks",
@@ -192,13 +200,14 @@ EXT_TASKS_V1 = TaskClient(
         "plain": "it asks for a task if a tool requires one",
         "call": "its callTool returns an execution, which the other scenarios wait for",
     },
+    note="it sends tasks/result after the end of a task only: its host does while input is required",
 )
-# The package leaves the wire of this generation to its host, and ours posts.
 EXT_TASKS_V2 = replace(
     EXT_TASKS_V1,
     eras=(JULY_2026,),
     transports=("http",),
     cannot={**EXT_TASKS_V1.cannot, "plain": "it always declares the extension"},
+    note="it leaves the wire to its host, which posts here",
 )
 RUST = TaskClient(
     "Rust rmcp",
@@ -207,6 +216,7 @@ RUST = TaskClient(
     "",
     (JULY_2026,),
     cannot={"call": "its call_tool does not wait for a task"},
+    note="it takes an acknowledgement with `_meta` for the result of a tool, and reports an error",
 )
 CLIENTS = (MCP_1, TYPESCRIPT_1, EXT_TASKS_V1, EXT_TASKS_V2, FASTMCP_4, RUST)
 

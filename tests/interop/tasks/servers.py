@@ -30,6 +30,7 @@ class TaskServer(ThirdPartyServer):
     """A server of another implementation whose tools run as tasks, and what it cannot do."""
 
     cannot: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    note: str = ""
 
     @property
     def eras(self) -> tuple[Revision, ...]:
@@ -59,6 +60,7 @@ MCP_1_SERVER = TaskServer(
     BOTH,
     "server_mcp_1.py",
     cannot={"resumed": "it shows a task to the session that created it, and to no other"},
+    note="it leaves a ttl of null out, and the results of cancelled and failed tasks (D70, D72)",
 )
 TYPESCRIPT_1_SERVER = TaskServer(
     "TypeScript sdk",
@@ -70,7 +72,13 @@ TYPESCRIPT_1_SERVER = TaskServer(
     cannot={"resumed": "it shows a task to the session that created it, and to no other"},
 )
 FASTMCP_4_SERVER = TaskServer(
-    "FastMCP tasks", "fastmcp-tasks", "4.1.2", (JULY_2026,), BOTH, "server_fastmcp_4.py"
+    "FastMCP tasks",
+    "fastmcp-tasks",
+    "4.1.2",
+    (JULY_2026,),
+    BOTH,
+    "server_fastmcp_4.py",
+    note="a tool asks by its result, and is run again: ctx.elicit is refused in a task",
 )
 RUST_SERVER = TaskServer("Rust rmcp", "interop-rust", "3.8.0", (JULY_2026,), BOTH)
 SERVERS = (MCP_1_SERVER, TYPESCRIPT_1_SERVER, FASTMCP_4_SERVER, RUST_SERVER)

@@ -57,7 +57,7 @@ def server_cells(peer: TaskServer, era: Revision, transport: str) -> dict[str, C
     return cells
 
 
-def show(title: str, columns: Columns) -> list[Cell]:
+def show(title: str, columns: Columns, note: str = "") -> list[Cell]:
     """Print a table and what it does not say; the cells."""
     print(f"\n{title}")
     print(" " * HEAD + "".join(f"{' '.join(way):<{WIDTH}}" for way in columns).rstrip())
@@ -67,6 +67,8 @@ def show(title: str, columns: Columns) -> list[Cell]:
     every = [cell for cells in columns.values() for cell in cells.values()]
     for reason in dict.fromkeys(cell.why for cell in every if cell.word == "-"):
         print(f"- {reason}")
+    if note:
+        print(f"note: {note}")
     for way, cells in columns.items():
         for row, cell in cells.items():
             if not cell.ok:
@@ -88,7 +90,7 @@ def cells_of(peer: TaskClient | TaskServer) -> list[Cell]:
             else:
                 columns[era.date, transport] = server_cells(peer, era, transport)
     kind = "client" if isinstance(peer, TaskClient) else "server"
-    return show(f"{peer} as {kind}", columns)
+    return show(f"{peer} as {kind}", columns, peer.note)
 
 
 def main(name: str = "") -> int:
