@@ -1088,6 +1088,30 @@ async def test_a_result_that_is_none_is_an_invalid_response(
             await call
 
 
+@pytest.mark.parametrize(
+    ("status", "error", "words"),
+    [
+        ("cancelled", TaskEnded, "was cancelled: out of ink"),
+        ("failed", RemoteProtocolError, "the task of 'book' failed: out of ink"),
+    ],
+)
+@on_clock
+async def test_an_ended_task_of_2025_whose_result_is_empty_is_what_its_status_says(
+    clock: Clock, status: str, error: type[Exception], words: str
+) -> None:
+    # As `mcp` 1.30 returns it (D72).
+    server = TaskServer(NOVEMBER_2025)
+    server._result = lambda reader, key: reader.say({"id": key, "result": {}})  # type: ignore[method-assign]
+    async with server.client() as client:
+        call = begin(client.call_tool("book"))
+        await clock.advance(1)
+        server.message = "out of ink"
+        server.cancel() if status == "cancelled" else server.fail(-32603, "")
+        await clock.advance(3)
+        with pytest.raises(error, match=words):
+            await call
+
+
 @on_clock
 async def test_a_state_that_is_none_is_an_invalid_response(clock: Clock) -> None:
     server = TaskServer(JULY_2026)

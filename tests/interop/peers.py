@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -173,19 +173,22 @@ def run_driver(peer: Peer, era: Revision, transport: str) -> DriverRun:
             if transport != "stdio":
                 with served(run, log) as url:
                     address = url if transport == "http" else urljoin(url, "/sse")
-                    drive(peer, run, {**spec, transport: address}, log)
+                    drive(peer.driver({**spec, transport: address}), run, log)
             else:
-                # The shell keeps what the server ended with; one that was killed leaves nothing.
-                shell = ["sh", "-c", '"$@"; echo $? >"$0"', str(ended)]
-                drive(peer, run, {**spec, "stdio": [*shell, *SERVER, "stdio"]}, log)
+                command = recorded([*SERVER, "stdio"], ended)
+                drive(peer.driver({**spec, "stdio": command}), run, log)
                 run.server_ended = int(ended.read_text()) if ended.exists() else None
         run.errors = errors.read_text()
     return run
 
 
-def drive(peer: Peer, run: DriverRun, spec: dict[str, Any], log: TextIO) -> None:
+def recorded(command: list[str], ended: Path) -> list[str]:
+    """A command whose exit code is written to a file; one that was killed leaves nothing."""
+    return ["sh", "-c", '"$@"; echo $? >"$0"', str(ended), *command]
+
+
+def drive(command: list[str], run: DriverRun, log: TextIO) -> None:
     """Let the SDK play, and keep what it prints."""
-    command = peer.driver(spec)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         try:
             printed, _ = process.communicate(timeout=RUN_S)
@@ -200,15 +203,15 @@ def drive(peer: Peer, run: DriverRun, spec: dict[str, Any], log: TextIO) -> None
 
 
 @contextlib.contextmanager
-def served(run: DriverRun, log: TextIO) -> Generator[str]:
-    """The everything-server over HTTP; its address. Told to end, it has to by itself."""
-    with subprocess.Popen(SERVER, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+def served(run: DriverRun, log: TextIO, command: Sequence[str] = SERVER) -> Generator[str]:
+    """A server of ours over HTTP; its address. Told to end, it has to by itself."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         try:
             assert process.stdout is not None
             ready, _, _ = select.select([process.stdout], [], [], START_S)
             url = process.stdout.readline().strip() if ready else ""
             if not url:
-                raise RuntimeError("the everything-server did not start")
+                raise RuntimeError("the server did not start")
             yield url
         finally:
             process.terminate()

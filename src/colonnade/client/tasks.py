@@ -130,7 +130,7 @@ class ClientTask:
         self._is_caught_up = False
         self._polled_at = 0.0
         # Why `tasks/result` has not returned a result.
-        self._held_error: RemoteError | ChannelError | None = None
+        self._held_error: RemoteError | RemoteProtocolError | ChannelError | None = None
         self._has_given_up = False
         # The time of day by the clock of the loop, which a test may have replaced.
         self._epoch = time.time() - asyncio.get_running_loop().time()
@@ -534,18 +534,16 @@ class ClientTask:
     async def _hold(self) -> None:
         """Wait for `tasks/result`, on which input requests arrive (R0534)."""
         try:
-            raw = await self._requests.fetch(self._task_id, HELD_S)
-        except (RemoteError, ChannelError) as error:
+            outcome = self._requests.decode(await self._requests.fetch(self._task_id, HELD_S))
+        except (RemoteError, RemoteProtocolError, ChannelError) as error:
             log.debug("%s: tasks/result: %s", self._requests.label, error)
             self._held_error = error
             if self._state is not None and self._state.ended:
                 self._news.set()  # otherwise the next poll is due in its time
         else:
-            outcome = self._decoded(raw)
             self._settle(outcome)
             if self._state is not None and not self._state.ended:  # the next poll would show it
-                is_error = isinstance(outcome, t.CallToolResult) and outcome.is_error
-                status: t.TaskStatus = "failed" if is_error else "completed"
+                status: t.TaskStatus = "failed" if outcome.is_error else "completed"
                 self._state = replace(self._state, status=status)
 
     async def _wait_for_result(self, state: TaskState) -> None:
@@ -564,11 +562,20 @@ class ClientTask:
             self._lost(error)
             self._held_error = self._beside = None
             await self._sleep(retry_delay_s(self._away_polls))
+        elif isinstance(error, RemoteProtocolError):
+            self._settle(self._without_result(error, state))
         elif state.status == "failed" or self._failed_polls:
             self._settle(error)
         else:  # from before its end: sent again, once
             self._failed_polls += 1
             self._held_error = self._beside = None
+
+    def _without_result(self, error: RemoteProtocolError, state: TaskState) -> RemoteProtocolError:
+        """Why an ended task has no valid result. `mcp` 1.x has none for a failed one (D72)."""
+        if state.status != "failed" or not state.message:
+            return error
+        words = f"{self._requests.label}: the task of {self.tool!r} failed: {state.message}"
+        return RemoteProtocolError(words)
 
 
 def _is_same(one: TaskState, other: TaskState) -> bool:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw, inspect
+from msgspec import Raw, inspect, structs
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
@@ -81,6 +81,9 @@ def with_its_promise(struct: type, members: dict[str, Any]) -> dict[str, Any]:
         return {"requestedSchema": {"type": "object", "properties": {}}, **members}
     if struct is t.InputRequiredResult:
         return {"requestState": "word", **members}
+    for field in structs.fields(struct):
+        if field.default_factory is not msgspec.NODEFAULT:  # always sent (D70)
+            members = {field.encode_name: None, **members}
     if members.get("status") == "cancelled" and issubclass(struct, t.ExtTask | t.ExtGetTaskResult):
         return {**members, "status": "working"}
     return members

@@ -396,6 +396,14 @@ def test_the_methods_of_tasks_are_named_by_the_task(method: str) -> None:
     assert answer(admit, body, other, PeerDetector(), current=serves_tasks) == (400, -32020)
 
 
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_a_request_about_a_task_may_lack_the_header_that_proxies_need(method: str) -> None:
+    # FastMCP 4.1 sends none (D71).
+    body = request(method, {"taskId": "t1"}, meta=WITH_TASKS)
+    found = let_in(body, modern(method, None), PeerDetector(), current=serves_tasks)
+    assert found.method.name == method
+
+
 @pytest.mark.spec("R1205", "R1207")
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 def test_a_method_of_an_extension_that_the_caller_did_not_declare_is_refused_with_400(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from colonnade.errors import InvalidArgument, LocalProtocolError
@@ -160,6 +161,16 @@ def test_a_state_is_the_same_from_every_message_of_a_generation() -> None:
     assert ext == replace(core, generation=Tasks.EXTENSION)
     assert state_of(ext_create_task_result(record)) == ext
     assert state_of(ext_task_status(record, JULY_2026)) == ext
+
+
+def test_a_task_without_a_ttl_is_kept_without_a_limit_and_null_is_sent() -> None:
+    # As `mcp` up to 1.30 sends it (D70).
+    members = b'"taskId":"1","status":"working","createdAt":"","lastUpdatedAt":""'
+    begun = decode_as(t.CreateTaskResult, b'{"task":{%s}}' % members)
+    found = decode_as(t.ExtGetTaskResult, b"{%s}" % members)
+    assert [state_of(one).ttl_s for one in (begun, found)] == [None, None]
+    assert b'"ttl":null' in encode(begun)
+    assert b'"ttlMs":null' in encode(found)
 
 
 def test_what_a_task_needs_or_resulted_in_is_in_the_state() -> None:

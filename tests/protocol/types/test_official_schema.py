@@ -334,7 +334,7 @@ def test_the_members_of_a_type_are_of_the_kinds_that_the_schemas_say(
                 theirs |= their_kinds(schema, definitions(date))
         if theirs and (kind, field.encode_name) not in OTHER_KINDS:
             ours = our_kinds(field.type)
-            may_be_null = field.required or ours == ANY
+            may_be_null = field.required or ours == ANY or "null" in theirs
             assert (ours if may_be_null else ours - {"null"}) == theirs, field.encode_name
 
 
@@ -342,7 +342,8 @@ def test_the_members_of_a_type_are_of_the_kinds_that_the_schemas_say(
 LENIENT: Mapping[tuple[type[t.ProtocolType] | None, str], str] = {
     (None, "_meta"): "read leniently; `shape` and the envelope see to it",
     (None, "resultType"): "absent means complete; `shape` adds it",
-    (None, "ttlMs"): "absent means stale; `shape` adds it",
+    (None, "ttl"): "absent means null, which is always sent (D70)",
+    (None, "ttlMs"): "absent means stale, `shape` adds it; of a task as `ttl`",
     (None, "cacheScope"): "absent means private; `shape` adds it",
     (t.CancelledNotificationParams, "requestId"): "one revision lets it be absent",
     (t.EnumItems, "anyOf"): "one of two forms",

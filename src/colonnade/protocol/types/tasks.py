@@ -31,6 +31,13 @@ _CORE = RevisionRange(since="2025-11-25", until="2025-11-25")
 _EXTENSION = RevisionRange(since="2026-07-28")
 
 
+def _no_limit() -> None:
+    """The ttl of a task that was sent without one, as `mcp` up to 1.30 does instead of null (D70).
+
+    Values of a default factory are written; so ours always is, as the schemas require.
+    """
+
+
 # --- tasks of 2025-11-25 ---
 
 
@@ -43,7 +50,7 @@ class Task(ProtocolType, kw_only=True):
     status: TaskStatus
     created_at: str
     last_updated_at: str
-    ttl: int | None
+    ttl: int | None = field(default_factory=_no_limit)
     poll_interval: int | None = None
     status_message: str | None = None
 
@@ -79,7 +86,7 @@ class GetTaskResult(Result, kw_only=True):
     status: TaskStatus
     created_at: str
     last_updated_at: str
-    ttl: int | None
+    ttl: int | None = field(default_factory=_no_limit)
     poll_interval: int | None = None
     status_message: str | None = None
 
@@ -107,7 +114,7 @@ class TaskStatusNotificationParams(NotificationParams, kw_only=True):
     status: TaskStatus
     created_at: str
     last_updated_at: str
-    ttl: int | None
+    ttl: int | None = field(default_factory=_no_limit)
     poll_interval: int | None = None
     status_message: str | None = None
 
@@ -130,7 +137,7 @@ class ExtTask(ProtocolType, kw_only=True):
     status: TaskStatus
     created_at: str
     last_updated_at: str
-    ttl_ms: int | None
+    ttl_ms: int | None = field(default_factory=_no_limit)
     poll_interval_ms: int | None = None
     status_message: str | None = None
 
@@ -173,7 +180,7 @@ class ExtCreateTaskResult(Result, kw_only=True):
     status: TaskStatus
     created_at: str
     last_updated_at: str
-    ttl_ms: int | None
+    ttl_ms: int | None = field(default_factory=_no_limit)
     poll_interval_ms: int | None = None
     status_message: str | None = None
 
