@@ -2,9 +2,9 @@
 
     python examples/interrupted.py
 
-Starts this file as a server with a store on disk, calls a tool that runs as a task, kills the server
-in the middle of it and starts another one on the same store. That one goes on with the task, and
-the client finds it again by its handle. Needs no terminal and no network but the loopback.
+Starts this file as a server with a store on disk, calls a tool that runs as a task, kills the
+server in the middle of it and starts another one on the same store. That one goes on with the task,
+and the client finds it again by its handle. Needs no terminal and no network but the loopback.
 """
 
 import asyncio
