@@ -48,6 +48,8 @@ BARS: tuple[Bar, ...] = (
     *against("resident", mcp=0.38, fastmcp=0.30),
     Bar("listen-memory", 13),
     Bar("listen-fan-out", 250),
+    Bar("task-create", 0.5, "inserts"),
+    Bar("task-poll", 1.5, "plain call"),
 )
 
 

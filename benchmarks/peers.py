@@ -55,7 +55,12 @@ RUST = Peer("Rust", "rust", "3.8.0", "")
 PEERS: tuple[Peer, ...] = (MCP, FASTMCP, TYPESCRIPT, GO, RUST)
 NAMES: tuple[str, ...] = ("limit", "colonnade", *(peer.name for peer in PEERS))
 # What runs in our own environment.
-OWN = {"colonnade": "colonnade_server.py", "limit": "limit.py", "echo": "echo.py"}
+OWN = {
+    "colonnade": "colonnade_server.py",
+    "tasks": "task_server.py",
+    "limit": "limit.py",
+    "echo": "echo.py",
+}
 # What the TypeScript server needs beside it under Node; it brings the server of that version along.
 NODE_ADAPTER = ("@modelcontextprotocol/node", "2.1.2")
 TYPESCRIPT_CLIENT = ("@modelcontextprotocol/client", "2.4.0")

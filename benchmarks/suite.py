@@ -28,6 +28,7 @@ from benchmarks.rows import HTTP, STDIO, Settings, ceiling_row, http_row, stdio_
 from benchmarks.rows_clients import client_row, memory_row
 from benchmarks.rows_sizes import listen_row, sizes_row
 from benchmarks.rows_start import start_row
+from benchmarks.rows_tasks import tasks_row
 
 RECORDED = ROOT / "benchmarks" / "recorded.json"
 # A busy machine disturbs some rounds; the best of fewer than nine is not steady.
@@ -59,7 +60,7 @@ def rows() -> dict[str, Run]:
     for name in STDIO:
         found[name] = partial(stdio_row, name)
     found |= {"memory": memory_row, "client": client_row, "start": start_row}
-    found |= {"listen": listen_row, "sizes": sizes_row}
+    found |= {"listen": listen_row, "tasks": tasks_row, "sizes": sizes_row}
     return {name: found[name] for name in sorted(found, key=LATE.__contains__)}
 
 

@@ -45,7 +45,7 @@ class Ask:
     @property
     def name(self) -> str | None:
         """What the `Mcp-Name` header says."""
-        return self.params.get("name")
+        return self.params.get("name") or self.params.get("taskId")
 
 
 def text_of(result: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from pictures import said
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
-PLAYS = ("conversation", "hosting", "walk")
+PLAYS = ("conversation", "hosting", "interrupted", "walk")
 # No servers on a pipe: one is served over HTTP alone, the others are clients.
 ELSEWHERE = {
     "fastapi_app": "integration/test_fastapi.py",
@@ -61,6 +61,24 @@ def test_every_example_has_tests_of_what_it_does() -> None:
         assert (tests / "examples" / f"test_{name}.py").is_file(), name
     for name, path in ELSEWHERE.items():
         assert name in (tests / path).read_text("utf-8")
+
+
+def test_a_task_whose_process_is_killed_goes_on_in_another() -> None:
+    done = run("interrupted")
+    assert done.returncode == 0, done.stderr
+    killed, other = re.findall(r"^process (\d+) serves ", done.stdout, re.M)
+    assert killed != other
+    shown, _, after = done.stdout.partition(f"process {killed} was killed\n")
+    assert "  working: chapter " in shown
+    assert "  completed: " in after
+    written = re.findall(r"^chapter (\d) on tea, by process (\d+)$", after, re.M)
+    assert [number for number, _ in written] == ["1", "2", "3", "4", "5", "6"]
+    by = [process for _, process in written]
+    # What was recorded is not done again, and the rest is done by the other process.
+    recorded = by.count(killed)
+    assert recorded >= 2
+    assert by == [killed] * recorded + [other] * (6 - recorded)
+    assert by[-1] == other
 
 
 def test_the_host_shows_what_it_promises() -> None:

@@ -126,6 +126,9 @@ class _Callers:
 
     def find(self, key: Hashable, now: float) -> _CallerBucket:
         """The bucket of a caller: its own, or the shared one if there are too many."""
+        bucket = self._buckets.get(key)
+        if bucket is not None and len(self._buckets) == 1:
+            return bucket  # the only caller; its bucket need not be dropped and made again
         self._forget(now)
         bucket = self._buckets.get(key)
         if bucket is not None:

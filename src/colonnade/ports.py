@@ -529,7 +529,7 @@ class Credentials(Protocol):
 
 
 class Seal(Protocol):
-    """Encrypts and authenticates state that is kept by the client."""
+    """Encrypts and authenticates state that is kept by the client, and values in a store."""
 
     def seal(self, secret: bytes) -> str:
         """Raises `Fault` if it is too large to be sent."""
@@ -537,6 +537,14 @@ class Seal(Protocol):
 
     def unseal(self, text: str) -> bytes:
         """Raises `Fault` for what this did not seal, or can no longer decrypt."""
+        ...
+
+    def encrypt(self, secret: bytes, place: bytes) -> bytes:
+        """Encrypt a value of any size for one place of a store."""
+        ...
+
+    def decrypt(self, data: bytes, place: bytes) -> bytes:
+        """Raises `Fault` for what this did not encrypt for the place, or can no longer decrypt."""
         ...
 
 

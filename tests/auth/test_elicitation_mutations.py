@@ -18,7 +18,7 @@ SEAL, DEPOT, STATE = "test_seal.py", "test_seal_keys.py", "test_seal_state.py"
 INTERVIEW, QUESTIONS = "protocol/input_rounds.py", "protocol/input_requests.py"
 RUNNING, SEALING = "server/handlers/input_rounds.py", "auth/seal.py"
 
-OPENED = "return cipher.decrypt(nonce, data[len(head + nonce) :], head + self._audience)"
+OPENED = "return cipher.decrypt(nonce, data[len(head + nonce) :], head + self._audience + place)"
 # The same cipher, without the look at the tag.
 UNCHECKED = """import cryptography.hazmat.primitives.ciphers as c
             key = c.algorithms.AES(self._keys[head[1:]])
@@ -223,8 +223,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-06 nothing is legible": Cut(
         SEALING,
-        "return _encode(head + nonce + sealed)",
-        "return _encode(head + nonce + sealed + secret)",
+        "return head + nonce + sealed",
+        "return head + nonce + sealed + secret",
         SEAL,
         "shows_nothing",
     ),

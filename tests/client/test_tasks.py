@@ -418,7 +418,7 @@ async def test_a_call_that_is_cancelled_before_its_task_has_an_id_cancels_it_by_
 # ---------------------------------------------------------------- input requests
 
 
-@pytest.mark.spec("R0534", "R1177", "R1178", "R1180", "R1186")
+@pytest.mark.spec("R0534", "R1177", "R1178", "R1180", "R1186", "T06")
 @BOTH
 @on_clock
 async def test_input_requests_of_a_task_go_through_the_callbacks_each_once(

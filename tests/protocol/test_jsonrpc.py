@@ -338,6 +338,7 @@ def test_the_head_of_params_is_split_off_and_the_rest_stays_raw() -> None:
         b'{"n\\u0061me":"n","name":"n"}',
         b'{"_meta":{},"_meta":{},"name":"n","arguments":{}}',
         b'{"uri":"a","uri":"b"}',
+        b'{"taskId":"a","taskId":"b"}',
         b'{"name":1,"name":"n","arguments":{}}',
         b'{"_meta":{},"uri":1,"uri":2,"name":"n"}',
         b'{"_meta":{},"name":"n","x":1,"x":22}',
@@ -361,6 +362,7 @@ def test_a_member_of_params_that_is_there_twice_is_refused(params: bytes) -> Non
         b'{"_meta":{"a":1}}',
         b'{"name":"n"}',
         b'{"uri":"file:///a","_meta":{}}',
+        b'{"taskId":"t","_meta":{}}',
         b'{"arguments":{"x":"}"},"name":"n","_meta":{"a":{"a":1,"a":2}}}',
         b'{"name":"n","arguments":[1]}',
     ],
@@ -384,6 +386,9 @@ def test_params_of_nothing_else_are_split_with_the_frame(params: bytes) -> None:
         b'{"name":7}',
         b'{"name":1e400}',
         b'{"uri":["u"]}',
+        b'{"taskId":7}',
+        b'{"taskId":null}',
+        b'{"taskId":"t","inputResponses":{}}',
         b'{"n\\u0061me":"n"}',
         b'{"cursor":"n"}',
         b'{"name":"n","cursor":""}',
@@ -435,6 +440,7 @@ def test_an_integer_of_five_thousand_digits_is_kept_as_it_is_until_somebody_read
         (b'{"name":"\\u0061","arguments":{}}', False),
         (b'{"name":7,"arguments":{}}', False),
         (b'{"name":"a","arguments":{},"uri":"u"}', False),
+        (b'{"name":"a","arguments":{},"taskId":"t"}', False),
     ],
 )
 def test_a_call_of_nothing_but_a_name_and_arguments_is_known_by_its_length(

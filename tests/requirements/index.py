@@ -12,6 +12,10 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
 OFFICIAL = ROOT.parent / "shared" / "spec" / "requirements.tsv"
+# What the texts of extensions demand beside the official list, with ids of its own.
+EXTENSIONS = OFFICIAL.with_name("requirements-extensions.tsv")
+# The extensions of that list that are indexed: those that are built.
+INDEXED_EXTENSIONS = ("tasks",)
 
 COLUMNS = ("id", "level", "revisions", "page", "words", "status", "reason")
 LEVELS = ("MUST", "MUST NOT", "SHOULD", "SHOULD NOT")
@@ -68,6 +72,11 @@ class Row:
         """The revisions that a test of this rule must run in, oldest first."""
         wanted = {date for group in self.groups for date in GROUPS.get(group, (group,))}
         return tuple(date for date in DATES if date in wanted)
+
+    @property
+    def of_extension(self) -> bool:
+        """Whether the rule is in the list of the extensions, and not in the official one."""
+        return not self.id.startswith("R")
 
     @property
     def printed(self) -> tuple[str, str, str, str]:
@@ -130,6 +139,17 @@ def read_official(path: Path = OFFICIAL) -> dict[str, Official] | None:
     return {
         cells["id"]: Official(**{name: cells[name] for name in wanted})
         for _, cells in _lines(path, wanted)
+    }
+
+
+def read_extensions(path: Path = EXTENSIONS) -> dict[str, str] | None:
+    """The rules of the indexed extensions: id -> level; None where the list is absent."""
+    if not path.is_file():
+        return None
+    return {
+        cells["id"]: cells["level"]
+        for _, cells in _lines(path, ("id", "level", "extension"))
+        if cells["extension"] in INDEXED_EXTENSIONS and cells["level"] in LEVELS
     }
 
 

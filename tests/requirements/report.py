@@ -3,12 +3,14 @@
 Rules: standard library only; prints and returns an exit code, decides nothing itself.
 """
 
+import re
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
 from requirements.index import (
     DATES,
+    EXTENSIONS,
     GROUPS,
     LEVELS,
     OFFICIAL,
@@ -17,12 +19,13 @@ from requirements.index import (
     Official,
     Row,
     digest,
+    read_extensions,
     read_index,
     read_official,
 )
 from requirements.trace import Marks, count, missing, problems_of, read_marks
 
-USAGE = "usage: scripts/trace [R0001 ... | --missing | --digest]"
+USAGE = "usage: scripts/trace [R0001 ... | T01 ... | --missing | --digest]"
 
 
 def main(arguments: list[str], tests: Path, official_list: Path = OFFICIAL) -> int:
@@ -36,20 +39,32 @@ def main(arguments: list[str], tests: Path, official_list: Path = OFFICIAL) -> i
     marks = read_marks(tests)
     match arguments:
         case []:
-            return _summary(rows, marks, official)
+            extensions = read_extensions(official_list.with_name(EXTENSIONS.name))
+            return _summary(rows, marks, official, extensions)
         case ["--missing"]:
             return _missing(rows, marks)
         case ["--digest"]:
             return _digest(official)
-        case [*ids] if all(id_[:1].upper() == "R" and id_[1:].isdigit() for id_ in ids):
-            shown = [_rule(f"R{int(id_[1:]):04}", rows, marks, official) for id_ in ids]
+        case [*ids] if all(re.fullmatch("[A-Za-z][0-9]+", id_) for id_ in ids):
+            shown = [_rule(_padded(id_), rows, marks, official) for id_ in ids]
             return 0 if all(shown) else 1
         case _:
             print(USAGE)
             return 2
 
 
-def _summary(rows: list[Row], marks: Marks, official: dict[str, Official] | None) -> int:
+def _padded(id_: str) -> str:
+    """An id with all its digits: those of the official list have four, those of extensions two."""
+    list_ = id_[0].upper()
+    return f"{list_}{int(id_[1:]):0{4 if list_ == 'R' else 2}}"
+
+
+def _summary(
+    rows: list[Row],
+    marks: Marks,
+    official: dict[str, Official] | None,
+    extensions: dict[str, str] | None,
+) -> int:
     counts = count(rows)
     print(f"{'':15}{'':11}" + "".join(f"{status:>11}" for status in STATUSES) + f"{'all':>7}")
     for group in (*DATES, *GROUPS):
@@ -62,7 +77,7 @@ def _summary(rows: list[Row], marks: Marks, official: dict[str, Official] | None
     print(f"\n{len(rows)} rules, {len(marks.by_id())} of them named by {len(tests)} tests")
     if official is None:
         print("the official list is not here: compared with its digest only, not row by row")
-    problems = problems_of(rows, marks, official)
+    problems = problems_of(rows, marks, official, extensions)
     for problem in problems:
         print(problem)
     print(f"{len(problems)} problems" if problems else "no problems")

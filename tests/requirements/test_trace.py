@@ -26,6 +26,7 @@ from requirements.report import main
 from requirements.trace import (
     Mark,
     Marks,
+    check_extensions,
     check_marks,
     check_official,
     check_rows,
@@ -177,8 +178,23 @@ def test_a_copied_sentence_is_named() -> None:
     assert found == "made-up.tsv:2: R0001 repeats the sentence; say it in our own words"
 
 
+def test_rules_of_extensions_are_compared_with_their_own_list() -> None:
+    own = row("T01")
+    assert list(check_extensions([own, row("R0001")], {"T01": "MUST"})) == []
+    assert list(check_extensions([own], None)) == []
+    assert list(check_extensions([], {"T01": "MUST"})) == [
+        "T01 (MUST) of the extensions is missing in the index"
+    ]
+    assert list(check_extensions([own], {"T01": "SHOULD"})) == [
+        "made-up.tsv:2: T01 says MUST, the list of the extensions SHOULD"
+    ]
+    assert list(check_extensions([own], {})) == [
+        "made-up.tsv:2: T01 is no rule of an indexed extension; take it out"
+    ]
+
+
 def test_without_the_list_the_digest_still_tells_a_lost_row() -> None:
-    rows = read_index()
+    rows = [row for row in read_index() if not row.of_extension]
     assert list(check_official(rows, None)) == []
     (found,) = check_official(rows[1:], None)
     assert found.startswith("the index (1152 rows) is not the official list")

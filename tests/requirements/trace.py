@@ -197,8 +197,24 @@ def check_rows(rows: Iterable[Row]) -> Iterator[str]:
             yield f"{where}: 1 to {MOST_WORDS} words of our own, not {len(row.words.split())}"
 
 
+def check_extensions(rows: Iterable[Row], listed: dict[str, str] | None) -> Iterator[str]:
+    """Where the index and the list of the extensions differ; nothing where the list is absent."""
+    if listed is None:
+        return
+    indexed = {row.id: row for row in rows if row.of_extension}
+    for id_, level in listed.items():
+        if id_ not in indexed:
+            yield f"{id_} ({level}) of the extensions is missing in the index"
+        elif indexed[id_].level != level:
+            words = f"{id_} says {indexed[id_].level}, the list of the extensions {level}"
+            yield f"{indexed[id_].file}: {words}"
+    for id_ in indexed.keys() - listed.keys():
+        yield f"{indexed[id_].file}: {id_} is no rule of an indexed extension; take it out"
+
+
 def check_official(rows: list[Row], official: dict[str, Official] | None) -> Iterator[str]:
     """Where the index and the official list differ; by digest alone where the list is absent."""
+    rows = [row for row in rows if not row.of_extension]
     if official is None:
         if digest(rows) != OFFICIAL_DIGEST:
             yield (
@@ -269,11 +285,17 @@ def _narrow(row: Row, found: list[Mark]) -> Iterator[str]:
         )
 
 
-def problems_of(rows: list[Row], marks: Marks, official: dict[str, Official] | None) -> list[str]:
+def problems_of(
+    rows: list[Row],
+    marks: Marks,
+    official: dict[str, Official] | None,
+    extensions: dict[str, str] | None = None,
+) -> list[str]:
     """Everything that makes `scripts/trace` fail."""
     return [
         *check_rows(rows),
         *check_official(rows, official),
+        *check_extensions(rows, extensions),
         *check_marks(rows, marks, official),
     ]
 

@@ -182,7 +182,7 @@ async def test_without_sessions_a_caller_of_an_older_revision_has_declared_nothi
         assert (answer.status, answer.json["error"]["code"]) == (200, -32021)
 
 
-@pytest.mark.spec("R1205", "R1207")
+@pytest.mark.spec("R1205", "R1207", "T02")
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 @live
 async def test_methods_of_tasks_are_refused_over_http_without_the_extension(method: str) -> None:
@@ -193,7 +193,7 @@ async def test_methods_of_tasks_are_refused_over_http_without_the_extension(meth
         assert (answer.status, answer.json["error"]["code"]) == (400, -32021)
         required = {"extensions": {TASKS: {}}}
         assert answer.json["error"]["data"] == {"requiredCapabilities": required}
-        # T02: the capability of 2025-11-25 is none.
+        # The capability of 2025-11-25 is none.
         legacy = {CAPABILITIES: {"tasks": {"cancel": {}}}}
         answer = await caller.modern(method, params, meta=legacy, mcp_name="t1")
         assert (answer.status, answer.json["error"]["code"]) == (400, -32021)

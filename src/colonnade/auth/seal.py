@@ -1,4 +1,4 @@
-"""Encryption of `requestState` (AES-256-GCM) under a ring of keys, and its storage if it is large.
+"""Encryption (AES-256-GCM) under a ring of keys: of `requestState`, and of values in a store.
 
 The first key of the ring encrypts, every key decrypts, so that keys can be rotated while clients
 still hold older states. Replicas that share a ring decrypt each other's. A state that is too large
@@ -80,14 +80,22 @@ class KeyRing:
         if len(secret) > MAX_SECRET_BYTES:
             message = f"the request state has {len(secret)} bytes"
             raise Fault(FaultKind.INTERNAL, f"{message}; the maximum is {MAX_SECRET_BYTES}")
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        head = _VERSION + self._first
-        sealed = self._cipher(self._first).encrypt(nonce, secret, head + self._audience)
-        return _encode(head + nonce + sealed)
+        return _encode(self.encrypt(secret))
 
     def unseal(self, text: str) -> bytes:
         """Decrypt. Raises `Fault` for anything that this ring did not encrypt."""
-        data = _decode(text)
+        return self.decrypt(_decode(text))
+
+    def encrypt(self, secret: bytes, place: bytes = b"") -> bytes:
+        """Encrypt a value of any size for one place of a store: it can be decrypted there only."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        head = _VERSION + self._first
+        sealed = self._cipher(self._first).encrypt(nonce, secret, head + self._audience + place)
+        return head + nonce + sealed
+
+    def decrypt(self, data: bytes, place: bytes = b"") -> bytes:
+        """Decrypt a value. Raises `Fault` for anything that this ring did not encrypt for the
+        place."""
         head, nonce = data[:_HEADER_BYTES], data[_HEADER_BYTES : _HEADER_BYTES + NONCE_BYTES]
         if head[: len(_VERSION)] != _VERSION or len(data) < _OVERHEAD_BYTES:
             _refuse()
@@ -98,7 +106,7 @@ class KeyRing:
         from cryptography.exceptions import InvalidTag
 
         try:
-            return cipher.decrypt(nonce, data[len(head + nonce) :], head + self._audience)
+            return cipher.decrypt(nonce, data[len(head + nonce) :], head + self._audience + place)
         except InvalidTag:
             _refuse()
 

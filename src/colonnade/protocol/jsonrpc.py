@@ -58,6 +58,7 @@ class SplitParams(Struct, frozen=True, gc=False):
     name: Any = None
     uri: Any = None
     arguments: Raw = NOTHING
+    task_id: Any = msgspec.field(name="taskId", default=None)
 
 
 class Request(Struct, frozen=True, gc=False):
@@ -166,7 +167,7 @@ _OPENED = 4 * MAX_DEPTH
 _REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 _ID_AT = len(b'{"jsonrpc":"2.0","id":')
 _REPLY_FRAME = len(b'{"jsonrpc":"2.0","id":,"result":}')
-_NAME, _URI = len(b',"name":""'), len(b',"uri":""')
+_NAME, _URI, _TASK_ID = len(b',"name":""'), len(b',"uri":""'), len(b',"taskId":""')
 _META, _ARGUMENTS = len(b',"_meta":'), len(b',"arguments":')
 _BARE_FRAME = len(b'{"jsonrpc":"2.0"}')
 _ID, _METHOD = len(b',"id":'), len(b',"method":""')
@@ -223,6 +224,8 @@ def _size(split: SplitParams) -> int:
         size += _META + len(split.meta)
     if split.arguments:
         size += _ARGUMENTS + len(split.arguments)
+    if type(split.task_id) is str:
+        size += _TASK_ID + len(split.task_id)
     return size if size > 1 else 2
 
 
@@ -419,7 +422,9 @@ def split_params(params: Raw) -> SplitParams:
 
 def is_bare_call(request: Request, split: SplitParams) -> bool:
     """Whether params hold a name and arguments, perhaps a `_meta`, and nothing else."""
-    if type(split.name) is not str or not split.arguments or split.uri is not None:
+    if type(split.name) is not str or not split.arguments:
+        return False
+    if split.uri is not None or split.task_id is not None:
         return False
     return split is request.split_params or len(request.params) == _size(split)
 

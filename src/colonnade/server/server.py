@@ -83,7 +83,8 @@ class Server(Decorators):
     ...     return a + b
     >>> server.run()  # stdio; server.run("http", port=8000) for HTTP
 
-    `keys` encrypt the request state that clients carry: the same on all replicas, newest first.
+    `keys` encrypt the request state that clients carry, and tasks in the store: the same on all
+    replicas, newest first.
     `store` holds state that outlives a call (handles, single use): the same on all replicas.
     `middleware` are functions around every request, the first outermost.
     `ttl_s` and `cache_scope` are the cache hints of lists; `ttl_s={"tools": 300}` sets some of
@@ -308,6 +309,7 @@ class Server(Decorators):
                 lambda: self.clock(),
                 self._registry.tools,
                 self._task_options or TaskOptions(),
+                lambda: self._keys if self._given_keys else None,
             )
             self._dispatch.set_tasks(self._tasks, self._middleware)
             self.add_extension(self._tasks.extension())
@@ -751,10 +753,11 @@ class Server(Decorators):
 
         if options:
             check_options("Server.asgi", "http", options)
-        if any(one._environment.may_request_input for one in (self, *self.mounted)):
+        asks = any(one._environment.may_request_input for one in (self, *self.mounted))
+        if asks or (self._given_keys and self._tasks is not None):
             from colonnade.auth.seal import load_cipher
 
-            load_cipher()  # now, rather than during the first elicitation
+            load_cipher()  # now, rather than during the first elicitation or task
         if options.get("access_log") and not self._access_logged:
             from colonnade.middleware import log as log_requests
 

@@ -234,7 +234,7 @@ class SqliteStore:
         self._close_file()
         ended = self._ended
         if ended is not None:
-            _settle(ended, ended.set_result, None)
+            _settle([(ended, None)])
 
     def _take_batch(self) -> tuple[list[_Call], bool]:
         """The waiting calls, at most a batch, and whether the store is closed after them."""
@@ -268,11 +268,7 @@ class SqliteStore:
         except Exception as error:
             self._close_file()
             done = [(call, _copy_error(error)) for call in calls]
-        for call, outcome in done:
-            if isinstance(outcome, Exception):
-                _settle(call.future, call.future.set_exception, outcome)
-            else:
-                _settle(call.future, call.future.set_result, outcome)
+        _settle([(call.future, outcome) for call, outcome in done])
 
     def _opened(self) -> StoreFile:
         if self._file is None:
@@ -340,10 +336,20 @@ def _copy_error(error: Exception) -> Exception:
     return type(error)(*error.args) if isinstance(error, ColonnadeError) else error
 
 
-def _settle(future: "asyncio.Future[Any]", callback: Callable[[Any], None], value: object) -> None:
-    def settle() -> None:
-        if not future.done():
-            callback(value)
+def _settle(outcomes: "list[tuple[asyncio.Future[Any], object]]") -> None:
+    """Pass results and errors to the event loops of the callers, waking each loop once."""
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
+    for future, outcome in outcomes:
+        loops.setdefault(future.get_loop(), []).append((future, outcome))
+    for loop, own in loops.items():
+        with suppress(RuntimeError):  # the event loop was closed
+            loop.call_soon_threadsafe(_set_outcomes, own)
 
-    with suppress(RuntimeError):  # the event loop was closed
-        future.get_loop().call_soon_threadsafe(settle)
+
+def _set_outcomes(outcomes: "list[tuple[asyncio.Future[Any], object]]") -> None:
+    for future, outcome in outcomes:
+        if not future.done():
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)

@@ -84,6 +84,8 @@ class StoreFile:
         """Open or create it. Raises `CannotConnect`."""
         self._path = path
         self._limits = limits
+        # The size of the file in this transaction, with what was added to it; None if not known.
+        self._size: int | None = None
         with self._reached(CannotConnect, "cannot be opened"):
             with _creating:
                 _create_private(path)
@@ -101,6 +103,7 @@ class StoreFile:
     @contextmanager
     def transaction(self, *, writes: bool) -> Generator[None, None, None]:
         """A transaction: rolled back on an error, on disk after the exit. Raises `ChannelError`."""
+        self._size = None
         with self._reached():
             self._do("BEGIN IMMEDIATE" if writes else "BEGIN")
             try:
@@ -435,8 +438,13 @@ class StoreFile:
         self._check_total(more)
 
     def _check_total(self, more: int) -> None:
-        pages = self._one("PRAGMA page_count")[0] - self._one("PRAGMA freelist_count")[0]
-        self._limits.check_total(pages * self._one("PRAGMA page_size")[0] + more)
+        # Only this transaction writes: the pages are counted once, and again if they seem too many.
+        size = self._size
+        if size is None or size + more > self._limits.total_bytes:
+            pages = self._one("PRAGMA page_count")[0] - self._one("PRAGMA freelist_count")[0]
+            size = pages * self._one("PRAGMA page_size")[0]
+            self._limits.check_total(size + more)
+        self._size = size + max(more, 0)
 
     def _charge(self, principal: bytes, entries: int, size: int) -> None:
         self._do(

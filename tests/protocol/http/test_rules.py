@@ -434,11 +434,15 @@ def test_a_task_that_is_not_named_agrees_with_no_header() -> None:
         assert found == (400, -32020)
     row = methods.EXT_GET_TASK
     assert name_of(row, split_params(Raw(b"")), Raw(b"")) is None
+    assert name_of(row, split_params(Raw(b'{"taskId":"t"}')), Raw(b"{}")) == "t"
     assert name_of(methods.LIST_TOOLS, split_params(Raw(b"{}")), Raw(b"{}")) is None
     assert name_of(methods.READ_RESOURCE, split_params(Raw(b'{"uri":"a:b"}')), Raw(b"{}")) == "a:b"
     assert name_of(methods.CALL_TOOL, split_params(Raw(b'{"name":"n"}')), Raw(b"{}")) == "n"
+    own = replace(row, name_param="jobId")  # of an extension that somebody wrote
+    assert name_of(own, split_params(Raw(b"")), Raw(b"")) is None
+    assert name_of(own, split_params(Raw(b"{}")), Raw(b'{"jobId":"j"}')) == "j"
     assert (
-        refusal(name_of, row, split_params(Raw(b"{}")), Raw(b'{"taskId":1e999}')).kind
+        refusal(name_of, own, split_params(Raw(b"{}")), Raw(b'{"jobId":1e999}')).kind
         is FaultKind.PARSE
     )
 

@@ -1,5 +1,5 @@
 """The two generations of tasks side by side: what a client declares for one means nothing in the
-other. T01 to T05 are those of the backward compatibility of SEP-2663."""
+other."""
 
 import json
 import subprocess
@@ -27,8 +27,9 @@ def adder() -> Server:
     return server
 
 
+@pytest.mark.spec("T01")
 @live
-async def test_t01_the_extension_in_an_initialize_enables_nothing() -> None:
+async def test_the_extension_in_an_initialize_enables_nothing() -> None:
     async with raw_client(adder(), NOVEMBER_2025, can=DECLARED) as client:
         assert "extensions" not in client.received[0]["result"]["capabilities"]
         assert text_content(await client.call("add", {"a": 1, "b": 2})) == "3"
@@ -38,8 +39,9 @@ async def test_t01_the_extension_in_an_initialize_enables_nothing() -> None:
         assert caught.value.code == -32601
 
 
+@pytest.mark.spec("T02")
 @live
-async def test_t02_the_capability_of_core_is_no_declaration_of_the_extension() -> None:
+async def test_the_capability_of_core_is_no_declaration_of_the_extension() -> None:
     async with raw_client(adder(), JULY_2026, can=CORE_TASKS) as client:
         assert text_content(await client.call("add", {"a": 1, "b": 2}, task={})) == "3"
         with pytest.raises(Rejected) as caught:
@@ -47,8 +49,9 @@ async def test_t02_the_capability_of_core_is_no_declaration_of_the_extension() -
         assert caught.value.code == -32021
 
 
+@pytest.mark.spec("T03")
 @live
-async def test_t03_tasks_result_is_an_unknown_method_beside_the_extension() -> None:
+async def test_tasks_result_is_an_unknown_method_beside_the_extension() -> None:
     async with client_of(adder()) as client:
         id = (await start(client, "add", {"a": 1, "b": 2}))["taskId"]
         with pytest.raises(Rejected) as caught:
@@ -56,8 +59,9 @@ async def test_t03_tasks_result_is_an_unknown_method_beside_the_extension() -> N
         assert caught.value.code == -32601
 
 
+@pytest.mark.spec("T04")
 @live
-async def test_t04_task_in_params_decides_nothing_beside_the_extension() -> None:
+async def test_task_in_params_decides_nothing_beside_the_extension() -> None:
     async with client_of(adder()) as client:
         created = await client.call("add", {"a": 1, "b": 2}, task={"ttl": 60_000})
         assert created["resultType"] == "task"
@@ -66,8 +70,9 @@ async def test_t04_task_in_params_decides_nothing_beside_the_extension() -> None
         assert text_content(await client.call("add", {"a": 1, "b": 2}, task={"ttl": 60_000})) == "3"
 
 
+@pytest.mark.spec("T05")
 @live
-async def test_t05_each_revision_is_told_of_its_own_generation() -> None:
+async def test_each_revision_is_told_of_its_own_generation() -> None:
     async with client_of(adder()) as client:
         capabilities = (await client.ask("server/discover"))["capabilities"]
         assert capabilities["extensions"] == {EXTENSION: {}}

@@ -268,6 +268,8 @@ def name_of(definition: Method, split: SplitParams, params: Raw) -> object:
         return split.name
     if definition.name_param == "uri":
         return split.uri
+    if definition.name_param == "taskId":
+        return split.task_id
     if definition.name_param is None or not params:
         return None
     try:

@@ -10,6 +10,7 @@ Rules: no I/O. Functions of the extension are called `ext_...`, as its types are
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from math import ceil
 from typing import Any, TypeVar
 
@@ -24,6 +25,8 @@ from colonnade.protocol.tasks.lifecycle import ProgressReported
 from colonnade.protocol.tasks.record import TaskRecord, encode_cursor
 
 
+# The times of tasks that are polled again and again.
+@lru_cache(maxsize=1024)
 def timestamp(seconds: float) -> str:
     """A time as ISO 8601, with milliseconds, in UTC (R0536, R0537)."""
     moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -154,3 +154,11 @@ class Keys:
     def unseal(self, text: str) -> bytes:
         """Decrypt a secret. Raises `Fault` if it was not encrypted by this key ring."""
         return self.ring.unseal(text)
+
+    def encrypt(self, secret: bytes, place: bytes) -> bytes:
+        """Encrypt a value for one place of a store."""
+        return self.ring.encrypt(secret, place)
+
+    def decrypt(self, data: bytes, place: bytes) -> bytes:
+        """Decrypt a value. Raises `Fault` if this key ring did not encrypt it for the place."""
+        return self.ring.decrypt(data, place)

@@ -33,6 +33,8 @@ log: logging.Logger = logging.getLogger("colonnade.tasks")
 
 # Callers whose free places are remembered; then all are counted again.
 MAX_COUNTED = 10_000
+# Task ids whose random bytes are read at once.
+IDS_AT_ONCE = 64
 
 Answered = dict[str, tuple[InputRequest, Raw]]
 
@@ -120,6 +122,21 @@ class TaskQuota:
         return (min(free, left) + 1) // 2
 
 
+class RandomBytes:
+    """Random bytes of the system for task ids, read for many at once: each read is a system call,
+    after which the event loop may have to wait for threads."""
+
+    def __init__(self) -> None:
+        self._left = b""
+
+    def take(self) -> bytes:
+        """Those of one id; no byte is returned twice."""
+        if not self._left:
+            self._left = secrets.token_bytes(RANDOM_BYTES * IDS_AT_ONCE)
+        taken, self._left = self._left[:RANDOM_BYTES], self._left[RANDOM_BYTES:]
+        return taken
+
+
 class TaskCalls:
     """Handles the calls of tools that can run as tasks."""
 
@@ -128,10 +145,13 @@ class TaskCalls:
         self._runner = runner
         self._options = options
         self._quota = TaskQuota(storage, options)
+        self._random = RandomBytes()
 
     def start(self) -> None:
-        """Count the tasks of callers anew, in this event loop."""
+        """Count the tasks of callers anew, in this event loop. It may be that of a forked process,
+        whose ids are others."""
         self._quota = TaskQuota(self._storage, self._options)
+        self._random = RandomBytes()
 
     async def run(
         self, tool: TaskTool, request: RequestContext, params: t.CallToolRequestParams
@@ -190,7 +210,7 @@ class TaskCalls:
         now = self._storage.clock()
         core = exchange.peer.revision.tasks is Tasks.CORE
         record = new_task(
-            id=make_task_id(now, secrets.token_bytes(RANDOM_BYTES)),
+            id=make_task_id(now, self._random.take()),
             principal=exchange.principal,
             tool=params.name,
             arguments=arguments,

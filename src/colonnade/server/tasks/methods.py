@@ -98,7 +98,7 @@ class TaskMethods:
         if found is None:
             raise unknown_task()
         record = self._checked(request, found.record)
-        result = await self.encoded_result(request, record)
+        result = await self.encoded_result(request, record) if record.result_of else t.ABSENT
         return ext_get_task_result(record, exchange.peer.revision, result)
 
     async def encoded_result(self, request: RequestContext, record: TaskRecord) -> Raw:
@@ -240,5 +240,13 @@ class TaskMethods:
 def _task_id(request: RequestContext) -> str:
     """The `taskId` of params, which alone says which task is meant (R0550, R0551)."""
     exchange = request.exchange
+    split = exchange.params
+    if (
+        split is exchange.request.split_params
+        and type(split.task_id) is str
+        and exchange.peer.revision.tasks is Tasks.EXTENSION
+    ):
+        # A poll: there is nothing else, and `_meta` was decoded when the client was recognised.
+        return split.task_id
     params = decode_as(exchange.method.params, exchange.request.params)
     return str(getattr(params, "task_id"))  # noqa: B009

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from colonnade.ports import Handler, Middleware, RequestContext, Store, stack
+from colonnade.ports import Handler, Middleware, RequestContext, Seal, Store, stack
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import check_task_support
@@ -54,11 +54,12 @@ class ServerTasks:
         clock: Callable[[], float],
         tools: Registry[ToolEntry],
         options: TaskOptions,
+        seal: Callable[[], Seal | None],
     ) -> None:
         process = secrets.token_hex(PROCESS_BYTES)
         self._tools = tools
         self._options = options
-        self._storage = TaskStorage(store, clock, name, process)
+        self._storage = TaskStorage(store, clock, name, process, seal)
         self._followers = SessionFollowers(self._storage, tools.get)
         self._runner = TaskRunner(
             self._storage, tools.get, options, self._followers.notify, process

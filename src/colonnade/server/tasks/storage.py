@@ -6,7 +6,8 @@ that clients can see is published, so that other processes look at the task.
 
 Rules: the store is the truth. A record is only replaced if it is the one that was read (compare and
 swap). Only `glance`, for polls, may return what this process knows of a task that it runs itself:
-another process may have changed the task some milliseconds before.
+another process may have changed the task some milliseconds before. If the server was given keys,
+records and results are encrypted, each for its place; others are not read.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from colonnade.errors import ChannelError, ColonnadeError, Fault, FaultKind, InvalidArgument
-from colonnade.ports import SERVER_PRINCIPAL, Store
+from colonnade.ports import SERVER_PRINCIPAL, Seal, Store
 from colonnade.protocol.tasks.lifecycle import (
     InputReceived,
     InputRefused,
@@ -85,6 +86,11 @@ def digest_of(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
+def _place(principal: str, key: str) -> bytes:
+    # Names have no NUL in them, so that no two places are the same bytes.
+    return f"\0{principal}\0{key}".encode()
+
+
 class TaskChanges:
     """Who in this process waits for changes of which task."""
 
@@ -144,9 +150,15 @@ class TaskStorage:
     """The tasks of one server, by owner and id."""
 
     def __init__(
-        self, store: Callable[[], Store], clock: Callable[[], float], server: str, process: str
+        self,
+        store: Callable[[], Store],
+        clock: Callable[[], float],
+        server: str,
+        process: str,
+        seal: Callable[[], Seal | None],
     ) -> None:
         self._store = store
+        self._seal = seal
         self.clock = clock
         self.changes: TaskChanges = TaskChanges()
         # Called with the id of each task that another process has changed, and whether it may have
@@ -175,15 +187,35 @@ class TaskStorage:
         """The task of this owner; None if there is none, or it has expired."""
         if not is_task_id(id):
             return None
-        data = await self._store().get(principal, self._records + id)
+        key = self._records + id
+        data = await self._store().get(principal, key)
         if data is None:
             return None
         try:
-            record = decode_record(data)
+            record = decode_record(self._decrypt(principal, key, data))
         except InvalidArgument as error:
             log.error("task %s: %s", id, error)
             raise Fault(FaultKind.INTERNAL, "the task cannot be read; the log says why") from error
         return self._known(StoredTask(record, data))
+
+    def _encrypt(self, principal: str, key: str, data: bytes) -> bytes:
+        seal = self._seal()
+        return data if seal is None else seal.encrypt(data, _place(principal, key))
+
+    def _decrypt(self, principal: str, key: str, data: bytes) -> bytes:
+        """Raises `InvalidArgument` for what was not encrypted with the keys of the server."""
+        seal = self._seal()
+        if seal is None:
+            return data
+        try:
+            return seal.decrypt(data, _place(principal, key))
+        except Fault:
+            words = (
+                "this entry was not encrypted with the keys of this server, or not for its place"
+            )
+            raise InvalidArgument(
+                words, hint="Server(keys=[…]) needs the older keys, too"
+            ) from None
 
     def _known(self, task: StoredTask) -> StoredTask:
         if task.record.id in self._running:
@@ -222,13 +254,12 @@ class TaskStorage:
         crash between them there is an entry without a record, which is removed later.
         """
         store, now = self._store(), self.clock()
-        data = encode_record(record)
+        name = self._records + record.id
+        data = self._encrypt(record.principal, name, encode_record(record))
         kept_s = retention_s(record, now)
         key = self.index_key(record.principal, record.id)
         owner = record.principal.encode()
-        entry = asyncio.ensure_future(
-            store.swap(record.principal, self._records + record.id, None, data, kept_s)
-        )
+        entry = asyncio.ensure_future(store.swap(record.principal, name, None, data, kept_s))
         try:
             # It begins now, and `entry` in the next iteration of the loop.
             await store.put(SERVER_PRINCIPAL, key, owner, kept_s + INDEX_EXTRA_S)
@@ -270,8 +301,8 @@ class TaskStorage:
                 continue
             known = None
             after = transition.record
-            data, ttl_s = encode_record(after), retention_s(after, now)
-            key = self._records + id
+            key, ttl_s = self._records + id, retention_s(after, now)
+            data = self._encrypt(principal, key, encode_record(after))
             if await self._store().swap(principal, key, found.data, data, max(ttl_s, 1.0)):
                 changed = self._known(StoredTask(after, data))
                 if transition.notify:
@@ -292,6 +323,7 @@ class TaskStorage:
         """Store the result of the current lease, before the record names it."""
         ttl_s = retention_s(ended, self.clock()) + RESULT_EXTRA_S
         key = self._result_key(record, record.lease_number)
+        data = self._encrypt(record.principal, key, data)
         await self._store().put(record.principal, key, data, ttl_s)
 
     async def delete_result(self, record: TaskRecord) -> None:
@@ -303,8 +335,16 @@ class TaskStorage:
         """The result of a completed task, as it was stored."""
         if not record.result_of:
             return None
-        data = await self._store().get(record.principal, self._result_key(record, record.result_of))
-        return None if data is None else Raw(data)
+        key = self._result_key(record, record.result_of)
+        data = await self._store().get(record.principal, key)
+        if data is None:
+            return None
+        try:
+            return Raw(self._decrypt(record.principal, key, data))
+        except InvalidArgument as error:
+            log.error("the result of task %s: %s", record.id, error)
+            words = "the result of the task cannot be read; the log says why"
+            raise Fault(FaultKind.INTERNAL, words) from error
 
     # ------------------------------------------------------------ lists
 
