@@ -266,7 +266,7 @@ class Client(BaseClient):
     ) -> t.ProtocolType:
         """Call a tool; the result may be a task. `wants_task` asks for one, if that is possible."""
         if caller is not None:
-            wants_task = getattr(caller.answers, "wants_task", False)
+            wants_task = caller.wants_task
         if wants_task and self._has_core_tasks and not self._tools.listed:
             await self.list_tools()
         headers = self._tools.headers(params) if self._tools.mirrored else ()
@@ -350,7 +350,7 @@ class Client(BaseClient):
     ) -> t.CallToolResult:
         """Wait for the end of the task that a call became; it is cancelled with the call."""
         task = self._make_task(params.name, timeout_s, created, report, caller)
-        on_task = getattr(caller.answers, "on_task", None) if caller is not None else None
+        on_task = caller.on_task if caller is not None else None
         if on_task is not None:
             try:
                 if await on_task(task):
@@ -400,9 +400,8 @@ class Client(BaseClient):
         A call that the server does not run as a task is done already when this returns. The task
         goes on if the wait for it is cancelled; `task.cancel()` ends it.
         """
-        params = CallToolRequestParams(
-            name=name, arguments=Raw(encode_finite(dict(arguments or {})))
-        )
+        raw = Raw(encode_finite(as_dict(arguments, name)))
+        params = CallToolRequestParams(name=name, arguments=raw)
         report = on_progress or self._on_progress or ignore_progress
         created = await self._start_call(params, timeout_s, report, wants_task=True)
         return self._make_task(name, timeout_s, created, report)
@@ -688,19 +687,24 @@ class Client(BaseClient):
         answers: InputResponder | None = None,
         principal: str = "",
         log_level: t.LoggingLevel | None = None,
+        wants_task: bool = False,
+        on_task: "Callable[[ClientTask], Awaitable[bool]] | None" = None,
     ) -> t.ProtocolType:
         """Send any request and return the protocol's result: for gateways that forward requests.
 
         With `answers` the request is sent on behalf of another caller: the input requests of an
         `input_required` result go there instead of to this client's callbacks, which still decide
         the advertised capabilities. `principal` is the caller, for the cache, and `log_level` the
-        caller's level, in revisions where each request has one. If `answers` has a method
-        `on_task`, it is called with the task that a call has become; if it returns True, the call
-        returns at once, and the caller waits for the task itself. Input requests that arrive as
+        caller's level, in revisions where each request has one. `wants_task` is
+        whether the caller asks for a task, in revisions where the client decides that; `on_task` is
+        called with the task that a call has become, and if it returns True, the call returns at
+        once, and the caller waits for the task itself. Input requests that arrive as
         requests of the server go to this client, since they do not say which request they belong
         to.
         """
-        caller = OriginalCaller(answers, principal, log_level) if answers is not None else None
+        caller = None
+        if answers is not None:
+            caller = OriginalCaller(answers, principal, log_level, wants_task, on_task)
         if isinstance(params, t.CallToolRequestParams):
             return await self._call(params, timeout_s, on_progress, caller)
         return await self._ask(

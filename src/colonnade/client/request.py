@@ -62,6 +62,7 @@ from colonnade.protocol.types import InputRequiredResult
 if TYPE_CHECKING:
     from colonnade.client.extensions import ClientExtensions
     from colonnade.client.task_requests import TaskRequests
+    from colonnade.client.tasks import ClientTask
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
@@ -159,11 +160,14 @@ Headers = Iterable[tuple[str, str]]
 
 class OriginalCaller(NamedTuple):
     """The caller of a forwarded request: what responds to its input requests, the principal for the
-    cache, and the log level."""
+    cache, the log level, whether it asks for a task, and what is called with the task that a call
+    has become: it returns whether the caller waits for the task itself."""
 
     answers: InputResponder
     principal: str = ""
     log_level: t.LoggingLevel | None = None
+    wants_task: bool = False
+    on_task: "Callable[[ClientTask], Awaitable[bool]] | None" = None
 
 
 class BaseClient:
@@ -399,7 +403,7 @@ class BaseClient:
         responder: InputResponder = self._callbacks
         principal, level = "", self._level
         if caller is not None:
-            responder, principal, level = caller
+            responder, principal, level = caller.answers, caller.principal, caller.log_level
         cacheable = method in CACHEABLE
         if cacheable and not fresh:
             kept = self._cached(method, params, principal)

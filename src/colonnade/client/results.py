@@ -339,8 +339,8 @@ def decode_returns(returns: Any, raw: bytes, what: str) -> Any:
     try:
         return codec.decode(raw)
     except Exception as error:  # also from validators of the caller's own type
-        said = join_problems(codec.problems_of(error, None))
-        raise RemoteProtocolError(f"{what} is not {codec.where}: {said}") from None
+        problems = join_problems(codec.problems_of(error, None))
+        raise RemoteProtocolError(f"{what} is not {codec.where}: {problems}") from None
 
 
 # Names that are suggested to a model that used an unknown one.

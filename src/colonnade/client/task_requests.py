@@ -186,13 +186,13 @@ class TaskRequests:
     ) -> "t.CallToolResult | t.CreateTaskResult":
         """Call a tool as a task, in the revision whose core has tasks. The server may run it at
         once instead (R0521)."""
-        said = t.CallToolRequestParams(
+        task_params = t.CallToolRequestParams(
             name=params.name,
             arguments=params.arguments,
             meta=params.meta,
             task=t.TaskMetadata(),
         )
-        work = self.connection.request(CALL, said, timeout_s, on_progress, headers)
+        work = self.connection.request(CALL, task_params, timeout_s, on_progress, headers)
         pending = asyncio.get_running_loop().create_task(work)
         try:
             raw = await asyncio.shield(pending)

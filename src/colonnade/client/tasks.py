@@ -118,7 +118,7 @@ class ClientTask:
         # Counts what was observed; one waiter polls at a time, and the others see what it got.
         self._version = 0
         self._polling = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         # Since when the server has not responded, and how often.
         self._away_since: float | None = None
         self._away_polls = 0
@@ -267,7 +267,8 @@ class ClientTask:
     # ------------------------------------------------------------ one step
 
     async def _advance(self, seen: int) -> None:
-        """Do what is next. Returns when there may be news; at once, if another waiter got some."""
+        """Do the next step. Returns when the state may have changed; at once, if another waiter
+        has seen a change."""
         async with self._polling:
             if self._version != seen or self._outcome is not None:
                 return
@@ -311,12 +312,12 @@ class ClientTask:
             await self._poll()
 
     async def _sleep(self, delay_s: float) -> None:
-        """Wait, or until there is news."""
-        self._news.clear()
+        """Wait so long, or until the state may have changed."""
+        self._changed.clear()
         limit = asyncio.timeout(delay_s)
         try:
             async with limit:
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -379,7 +380,7 @@ class ClientTask:
         self._state = state
         self._quiet_polls = 0
         self._version += 1
-        self._news.set()
+        self._changed.set()
         self._log_state(state)
         if state.message and (before is None or state.message != before.message):
             self._report(state.message)
@@ -420,7 +421,7 @@ class ClientTask:
     def _settle(self, outcome: "t.CallToolResult | ColonnadeError") -> None:
         self._outcome = outcome
         self._version += 1
-        self._news.set()
+        self._changed.set()
 
     def _end(self, reason: Literal["cancelled", "expired", "unknown"], words: str) -> None:
         self._settle(TaskEnded(words, reason=reason))
@@ -528,7 +529,7 @@ class ClientTask:
 
     def _set_connected(self, is_connected: bool) -> None:
         if self._is_caught_up:
-            self._news.set()  # states may have been missed
+            self._changed.set()  # states may have been missed
         self._is_connected, self._is_caught_up = is_connected, False
 
     async def _hold(self) -> None:
@@ -539,7 +540,7 @@ class ClientTask:
             log.debug("%s: tasks/result: %s", self._requests.label, error)
             self._held_error = error
             if self._state is not None and self._state.ended:
-                self._news.set()  # otherwise the next poll is due in its time
+                self._changed.set()  # otherwise the next poll is due in its time
         else:
             self._settle(outcome)
             if self._state is not None and not self._state.ended:  # the next poll would show it

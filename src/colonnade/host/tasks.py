@@ -211,7 +211,7 @@ class HostTask:
 
     @property
     def message(self) -> str | None:
-        """What the server last said about it."""
+        """The state that the server last returned."""
         return self._record.message
 
     @property

@@ -56,6 +56,9 @@ class Extension:
     and `InvalidArgumentType`.
     """
 
+    # Whether a server that this one is mounted in has the extension, too.
+    is_shared: bool = True
+
     def __init__(self, id: str, settings: Mapping[str, Any] | None = None) -> None:
         self.id: str = check_extension_id(id)
         self._settings = check_settings(self.id, {} if settings is None else settings)

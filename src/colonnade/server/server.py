@@ -281,8 +281,8 @@ class Server(Decorators):
                 f"an extension is Extension('com.example/search'), not {extension!r}",
                 argument="extensions",
             )
-        is_shared = extension.id != t.TASKS_EXTENSION_ID  # each server has tasks of its own
-        for server in (self, *(self._outer_servers() if is_shared else ())):
+        outer_servers = self._outer_servers() if extension.is_shared else ()
+        for server in (self, *outer_servers):
             server._check_extension(extension, MAX_EXTENSIONS)  # before anything has changed
 
         def on_change(method: "ExtensionMethod | None") -> None:
@@ -295,7 +295,7 @@ class Server(Decorators):
             self._add_extension_method(extension, method, owner)
         extension.observers.append(on_change)
         self._registry.notify_observers()
-        for outer in self._mounted_in if is_shared else ():
+        for outer in self._mounted_in if extension.is_shared else ():
             outer._add_extension(extension, owner)
 
     def _run_task_tool(self, tool: "TaskTool") -> RunTool:
@@ -424,7 +424,7 @@ class Server(Decorators):
                 f"{other!r} has a lifespan, which would not be entered, since {self!r} is already "
                 "running; mount it before serving"
             )
-        inner = [one for one in other.extensions if one.id != t.TASKS_EXTENSION_ID]
+        inner = [one for one in other.extensions if one.is_shared]
         for extension in inner:
             for server in (self, *self._outer_servers()):
                 if extension.id in server._extensions:

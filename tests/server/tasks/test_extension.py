@@ -325,7 +325,7 @@ async def test_progress_is_the_status_message() -> None:
         created = await start(client, "count", _meta={"progressToken": "p"})
         id = created["taskId"]
         while (state := await get(client, id)).get("statusMessage") is None:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.005)
         assert state["statusMessage"] == "one third"
         go_on.set()
         await ended(client, id)

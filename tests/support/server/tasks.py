@@ -67,7 +67,7 @@ async def until(client: Client, id: str, true: Callable[[JSON], bool]) -> JSON:
     """Poll until the task is as wanted."""
     async with asyncio.timeout(WAIT_S):
         while not true(state := await get(client, id)):
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.005)  # within the limit of requests per second
     return state
 
 

@@ -384,6 +384,8 @@ class SessionCall:
                 answers=self,
                 principal=exchange.principal,
                 log_level=exchange.log_level,
+                wants_task=self.wants_task,
+                on_task=self.on_task,
             )
         except ChannelError as error:
             self.session.on(SessionEvent.RESPONSE_MISSING)
@@ -439,7 +441,7 @@ class SessionCall:
         return getattr(self.context, "wants_task", False)
 
     async def on_task(self, task: "ClientTask") -> bool:
-        """Tell the caller that this call has become a task; True if it waits for that itself."""
+        """Pass the task that this call became to the caller; True if the caller waits for it."""
         on_task = getattr(self.context, "on_task", None)
         return on_task is not None and await on_task(self.client.name, task)
 

@@ -303,8 +303,8 @@ class Context(ContextMarker):
         """
         from colonnade.protocol.extensions import notification_params  # on use: few servers do
 
-        told = notification_params(method, params)
-        frame = self._request.exchange.notify_extension(extension, method, told)
+        sent = notification_params(method, params)
+        frame = self._request.exchange.notify_extension(extension, method, sent)
         if frame is not None and self._may_send("notifications"):
             await self._send(frame)
 

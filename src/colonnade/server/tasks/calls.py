@@ -1,7 +1,7 @@
 """Calls of tools that can run as tasks: which calls become one, and its creation.
 
 Rules: arguments are validated and declared input requests are settled before there is a task. A
-client is told of a task when it is durable, and never before. What is refused has kept nothing.
+client gets a task id when the task is durable, and never before. What is refused has kept nothing.
 """
 
 import asyncio

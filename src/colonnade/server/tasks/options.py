@@ -27,7 +27,7 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     max_result_bytes: int = 4 * 1024 * 1024
     # Tasks that run in this process at once; others wait, or run elsewhere.
     max_running: int = 500
-    # A worker that is not heard of for so long has died; its tasks are run by another.
+    # A worker that has not renewed its leases for so long has died; its tasks are run by another.
     lease_s: float = 10.0
     # A task that waits for input is held in memory for so long, and is then run again from its
     # beginning when the response arrives.

@@ -1,7 +1,8 @@
 """The request of a task: what its handler sees in place of the request that created it.
 
 It is rebuilt from the record, in any process. The handler waits for input as in revisions where
-input requests are JSON-RPC requests; what it did and was told is in the record before it goes on.
+input requests are JSON-RPC requests; its effects and the responses to it are in the record before
+it goes on.
 
 Rules: no connection and no credentials, only the principal and its scopes.
 """

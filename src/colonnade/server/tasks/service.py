@@ -34,6 +34,8 @@ PROCESS_BYTES = 8
 class TasksExtension(Extension):
     """`io.modelcontextprotocol/tasks`, and the tasks of 2025-11-25, which have the same methods."""
 
+    is_shared = False  # the outer server runs the tasks of mounted tools itself
+
     def declare(self, capabilities: t.ServerCapabilities, callers: Callers) -> t.ServerCapabilities:
         """Declare both generations; each revision is sent its own. Callers that cannot be told
         apart get no list (R0580)."""
