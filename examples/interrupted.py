@@ -19,7 +19,7 @@ from colonnade.store.sqlite import SqliteStore
 
 CHAPTERS = 6
 CHAPTER_S = 0.3
-# A server that was not heard of for so long has died. The default is ten seconds.
+# A server that has not renewed its leases for so long has died. The default is ten seconds.
 LEASE_S = 1.0
 
 
