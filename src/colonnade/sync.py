@@ -18,7 +18,15 @@ import atexit
 import inspect
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+)
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -569,8 +577,11 @@ class SyncClient:
         answers: InputResponder | None = None,
         principal: str = "",
         log_level: t.LoggingLevel | None = None,
+        wants_task: bool = False,
+        on_task: "Callable[[ClientTask], Awaitable[bool]] | None" = None,
     ) -> t.ProtocolType:
-        """Send any request and return the protocol's result; `answers` runs in the event loop."""
+        """Send any request and return the protocol's result; `answers` and `on_task` run in the
+        event loop."""
         return self._wait(
             self._client.ask(
                 method,
@@ -580,6 +591,8 @@ class SyncClient:
                 answers=answers,
                 principal=principal,
                 log_level=log_level,
+                wants_task=wants_task,
+                on_task=on_task,
             )
         )
 
