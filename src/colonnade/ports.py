@@ -15,7 +15,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
@@ -548,6 +548,16 @@ class Seal(Protocol):
         ...
 
 
+class Swap(NamedTuple):
+    """One compare and swap, of several that are one change: see `Store.swap`."""
+
+    principal: str
+    key: str
+    before: bytes | None
+    after: bytes | None
+    ttl_s: float | None
+
+
 class Store(Protocol):
     """State that outlives a request, of one principal at a time.
 
@@ -585,6 +595,12 @@ class Store(Protocol):
 
         `before` is None for no value, or an expired one; `after` is None to delete. Atomic, in
         every process. The entry expires `ttl_s` from now, also if `after` is equal to `before`.
+        """
+        ...
+
+    async def swap_all(self, swaps: Sequence[Swap]) -> bool:
+        """Several swaps as one, each of another entry: all take place, or none; False, and no
+        change, if any value is not its `before`. One that is refused refuses all of them.
         """
         ...
 

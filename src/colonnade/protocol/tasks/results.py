@@ -29,8 +29,14 @@ from colonnade.protocol.tasks.record import TaskRecord, encode_cursor
 @lru_cache(maxsize=1024)
 def timestamp(seconds: float) -> str:
     """A time as ISO 8601, with milliseconds, in UTC (R0536, R0537)."""
-    moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return moment.removesuffix("+00:00") + "Z"
+    second, rest = divmod(round(seconds * 1_000_000), 1_000_000)
+    return f"{_whole_second(second)}.{rest // 1000:03}Z"
+
+
+# Those of tasks that are created in the same second.
+@lru_cache(maxsize=1024)
+def _whole_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat().removesuffix("+00:00")
 
 
 def _milliseconds(seconds: float | None) -> int | None:
