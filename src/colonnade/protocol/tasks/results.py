@@ -193,7 +193,10 @@ def ext_get_task_result(
     record: TaskRecord, revision: Revision, result: Raw = t.ABSENT
 ) -> "t.ExtGetTaskResult":
     """The result of `tasks/get`. `result` is that of the call, encoded for this revision (D55)."""
-    return t.ExtGetTaskResult(**_ext_members(record), **_ext_details(record, revision, result))
+    members = _ext_members(record)
+    if record.status != "working":
+        members.update(_ext_details(record, revision, result))
+    return t.ExtGetTaskResult(**members)
 
 
 def ext_task_status(
