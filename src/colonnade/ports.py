@@ -51,6 +51,12 @@ class Session(Protocol):
         """
         ...
 
+    async def request_input(self, input_request: "InputRequest", scopes: frozenset[str]) -> Raw:
+        """Send an input request that belongs to no open request, on a stream that the client reads
+        beside its requests, and wait for the result. `scopes` are those that the reader needs.
+        Raises `ConnectionLost` if there is no such stream."""
+        ...
+
 
 class TaskJournal(Protocol):
     """The durable state of a request that runs as a task: what its handler did and was told."""
