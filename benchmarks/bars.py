@@ -49,6 +49,7 @@ BARS: tuple[Bar, ...] = (
     Bar("listen-memory", 13),
     Bar("listen-fan-out", 250),
     Bar("task-create", 0.5, "inserts"),
+    Bar("task-create-direct", 0.5, "store alone"),
     Bar("task-poll", 1.5, "plain call"),
 )
 

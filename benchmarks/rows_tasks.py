@@ -1,30 +1,30 @@
 """Rows about tasks: their creation on SQLite, and a poll against a plain call.
 
 Creation is compared with group-committed inserts into the same kind of file: those of a tool that
-does nothing else, over HTTP as the tasks are, and those of the store alone, without a server.
+does nothing else, over HTTP as the tasks are, and those of the store alone, without a server. The
+latter are compared with creation in one process, too: without HTTP, and without JSON-RPC.
 """
 
-import asyncio
 import contextlib
 import json
-import tempfile
-import time
 from collections.abc import Callable
-from itertools import count
-from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.load_http import Load, post
-from benchmarks.peers import ROOT
 from benchmarks.rows import ADD, Lane, Opening, Sample, Settings, counted, in_turns
+from benchmarks.tasks_in_process import (
+    AT_ONCE,
+    creations,
+    in_process,
+    store_inserts,
+    whole_requests,
+)
 from benchmarks.wire import FIRST_ID, MODERN, Ask, Wrong, call
 
 SERVER = "tasks"
-AT_ONCE = 100
 EXTENSION = "io.modelcontextprotocol/tasks"
 DECLARED = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}}}
-# As in `task_server.py`.
-RECORD = b"x" * 430
+WHOLE = "whole requests"
 CALL, INSERT, STORE, STORED = "plain call", "inserts", "store alone", "poll, from the store"
 
 
@@ -48,9 +48,19 @@ def tasks_row(settings: Settings) -> list[Figure]:
     openings: dict[str, Opening] = {
         "colonnade": _rate(settings, CREATE),
         INSERT: _rate(settings, INSERTED),
-        STORE: _store_alone,
+        STORE: in_process(store_inserts),
     }
     in_turns(creation, openings, settings)
+    title = f"tasks created on SQLite, in process, {AT_ONCE} at once"
+    direct = Figure("task-create-direct", title, "tasks/s", "more")
+    direct.notes.append(f"{WHOLE}, and {INSERT}, which are those of a tool: from bytes to bytes")
+    direct_openings: dict[str, Opening] = {
+        "colonnade": in_process(creations),
+        STORE: in_process(store_inserts),
+        WHOLE: in_process(whole_requests(CREATE)),
+        INSERT: in_process(whole_requests(INSERTED)),
+    }
+    in_turns(direct, direct_openings, settings)
     poll = Figure("task-poll", "a poll of a task, HTTP, 32 connections", "µs", "less", ours="poll")
     # The first task runs here, the second does not.
     polls: dict[str, Opening] = {
@@ -61,7 +71,7 @@ def tasks_row(settings: Settings) -> list[Figure]:
     settings.stage.end(SERVER, "http")
     in_turns(poll, polls, settings)
     settings.stage.end(SERVER, "http")
-    return [creation, poll]
+    return [creation, direct, poll]
 
 
 def _rate(settings: Settings, ask: Ask) -> Opening:
@@ -73,35 +83,6 @@ def _rate(settings: Settings, ask: Ask) -> Opening:
         return counted(load, settings.stage.process(SERVER, "http").pid)
 
     return open
-
-
-def _store_alone(stack: contextlib.ExitStack) -> Lane:
-    folder = stack.enter_context(tempfile.TemporaryDirectory(dir=ROOT / ".venv"))
-    files = count()
-
-    def lane(seconds: float) -> Sample:
-        return Sample(asyncio.run(_insert(Path(folder) / f"{next(files)}.db", seconds)))
-
-    return lane
-
-
-async def _insert(path: Path, seconds: float) -> float:
-    from colonnade.store.sqlite import SqliteStore
-
-    store, numbers, done = SqliteStore(path), count(), 0
-    await store.add("bench", "first", RECORD, 3600.0)  # creates the file
-    begun = time.perf_counter()
-
-    async def insert() -> None:
-        nonlocal done
-        while time.perf_counter() - begun < seconds:
-            await store.add(f"bench{done % 8}", f"insert/{next(numbers):012}", RECORD, 3600.0)
-            done += 1
-
-    await asyncio.gather(*(insert() for _ in range(AT_ONCE)))
-    rate = done / (time.perf_counter() - begun)
-    await store.close()
-    return rate
 
 
 def _each(settings: Settings, ask: Callable[[], Ask]) -> Opening:

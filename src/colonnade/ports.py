@@ -15,7 +15,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
@@ -49,6 +49,12 @@ class Session(Protocol):
         While it waits, a later one of the same subject replaces it. `scopes` are those that the
         reader needs.
         """
+        ...
+
+    async def request_input(self, input_request: "InputRequest", scopes: frozenset[str]) -> Raw:
+        """Send an input request that belongs to no open request, on a stream that the client reads
+        beside its requests, and wait for the result. `scopes` are those that the reader needs.
+        Raises `ConnectionLost` if there is no such stream."""
         ...
 
 
@@ -548,6 +554,16 @@ class Seal(Protocol):
         ...
 
 
+class Swap(NamedTuple):
+    """One compare and swap, of several that are one change: see `Store.swap`."""
+
+    principal: str
+    key: str
+    before: bytes | None
+    after: bytes | None
+    ttl_s: float | None
+
+
 class Store(Protocol):
     """State that outlives a request, of one principal at a time.
 
@@ -585,6 +601,12 @@ class Store(Protocol):
 
         `before` is None for no value, or an expired one; `after` is None to delete. Atomic, in
         every process. The entry expires `ttl_s` from now, also if `after` is equal to `before`.
+        """
+        ...
+
+    async def swap_all(self, swaps: Sequence[Swap]) -> bool:
+        """Several swaps as one, each of another entry: all take place, or none; False, and no
+        change, if any value is not its `before`. One that is refused refuses all of them.
         """
         ...
 

@@ -83,6 +83,7 @@ def test_the_bars_are_of_figures_that_exist() -> None:
         *others,
         "listen-fan-out",
         "task-create",
+        "task-create-direct",
         "task-poll",
     }
 

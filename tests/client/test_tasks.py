@@ -447,6 +447,53 @@ async def test_input_requests_of_a_task_go_through_the_callbacks_each_once(
         assert (await call).text == "a book"
 
 
+@pytest.mark.spec("R1179")
+@on_clock
+async def test_a_callback_is_called_for_a_task_as_for_a_request_of_its_own(clock: Clock) -> None:
+    """With the same params, and its refusal is sent as it would be for a request."""
+    seen: list[Any] = []
+    sent: list[Any] = []
+
+    def on_elicit(params: Any) -> Any:
+        seen.append(params)
+        raise Declined("not today")
+
+    for revision in (NOVEMBER_2025, JULY_2026):  # a request of the server, and part of a task
+        server = TaskServer(revision)
+        async with server.client(InputCallbacks(on_elicit=on_elicit)) as client:
+            call = begin(client.call_tool("book"))
+            await clock.advance(1)
+            server.ask(pages=FORM)
+            await clock.advance(5)
+            sent.append(server.responses)
+            server.end()
+            await clock.advance(5)
+            await call
+    direct, of_task = ((type(one), one.mode, one.message, one.requested_schema) for one in seen)
+    assert direct == of_task
+    assert sent == [{"pages": {"action": "decline"}}] * 2
+
+
+@pytest.mark.spec("R0671", "R0674", "R0676", "R0685")
+@on_clock
+async def test_a_client_declares_no_tasks_of_its_own(clock: Clock) -> None:
+    """A server may not ask it for one then, and `task` in a request has no effect (D61)."""
+    server = TaskServer(NOVEMBER_2025)
+    callbacks = InputCallbacks(on_elicit=lambda _: {"pages": 1}, on_sample=lambda _: "tea")
+    async with server.client(callbacks) as client:
+        call = begin(client.call_tool("book"))
+        await clock.advance(1)
+        server.ask(pages=FORM | {"params": FORM["params"] | {"task": {"ttl": 1000}}})
+        await clock.advance(5)
+        assert server.responses == {"pages": {"action": "accept", "content": {"pages": 1}}}
+        server.end()
+        await clock.advance(5)
+        await call
+    declared = server.sent("initialize")[0]["params"]["capabilities"]
+    assert {"elicitation", "sampling"} <= declared.keys()
+    assert "tasks" not in declared
+
+
 @on_clock
 async def test_a_later_input_request_is_shown_and_earlier_ones_are_not(clock: Clock) -> None:
     server = TaskServer(JULY_2026)
@@ -689,6 +736,53 @@ def test_a_handle_holds_no_credentials() -> None:
         assert "secret" not in endpoint_of(transport)
 
 
+@pytest.mark.spec("R0505")
+@pytest.mark.parametrize("support", [None, "forbidden"])
+@on_clock
+async def test_a_tool_that_does_not_run_as_a_task_is_called_without(
+    clock: Clock, support: str | None
+) -> None:
+    server = TaskServer(NOVEMBER_2025, support=support)
+    async with server.client() as client:
+        await client.list_tools()
+        assert (await client.start_task("book")).done
+        assert (await client.call_tool("book")).text == "a book"
+    assert ["task" in one["params"] for one in server.sent(CALL)] == [False, False]
+
+
+@pytest.mark.spec("R0502", "R0503", "R0504")
+@pytest.mark.parametrize("declared", [None, {}, {"requests": {}}, {"requests": {"tools": {}}}])
+@pytest.mark.parametrize("support", ["optional", "required"])
+@on_clock
+async def test_a_server_that_does_not_declare_tasks_of_tools_is_not_asked_for_one(
+    clock: Clock, declared: Any, support: str
+) -> None:
+    """Whatever its tools say."""
+    server = TaskServer(NOVEMBER_2025, support=support, as_task=False)
+    server.tasks = declared
+    async with server.client() as client:
+        await client.list_tools()
+        assert (await client.start_task("book")).done
+        assert (await client.call_tool("book")).text == "a book"
+    assert ["task" in one["params"] for one in server.sent(CALL)] == [False, False]
+
+
+@pytest.mark.spec("R0558")
+@BOTH
+@on_clock
+async def test_no_list_of_tasks_is_requested(clock: Clock, revision: Revision) -> None:
+    """So there is no cursor that could be read or changed: handles find tasks again."""
+    server = TaskServer(revision)
+    async with server.client() as client:
+        task = await client.start_task("book")
+        again = client.resume_task(str(task.handle))
+        server.end()
+        await clock.advance(5)
+        assert (await again.result()).text == "a book"
+        await task.cancel()
+    assert not server.sent("tasks/list")
+
+
 @pytest.mark.parametrize(
     "revision", [JUNE_2025, NOVEMBER_2025, JULY_2026], ids=lambda one: one.date
 )
@@ -727,6 +821,7 @@ async def test_a_server_of_2025_that_ignores_task_just_runs_the_tool(clock: Cloc
         assert (await task.result()).text == "a book"
 
 
+@pytest.mark.spec("R0508")
 @on_clock
 async def test_a_tool_that_runs_as_a_task_only_is_called_so_from_its_listing_on(
     clock: Clock,

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from colonnade.errors import ChannelError, ConnectionLost, InvalidArgument, Refused
-from colonnade.ports import SERVER_PRINCIPAL, Caller, Store
+from colonnade.ports import SERVER_PRINCIPAL, Caller, Store, Swap
 from colonnade.store.limits import MAX_COUNT, MAX_LISTED_NAMES, MAX_NAME_BYTES, StoreLimits
 from colonnade.store.memory import CHUNK_NAMES, MemoryStore, SortedNames
 from colonnade.store.sqlite import SqliteStore
@@ -107,6 +107,51 @@ def test_a_swap_decides_how_long_the_entry_lives_and_one_that_fails_does_not(
         assert await store.names("ada", "", "", 10) == ["ever"]
 
     stores.run(scene)
+
+
+def test_several_swaps_take_place_together_or_not_at_all(stores: StoreFixture) -> None:
+    async def scene(store: Store) -> None:
+        await store.put("ada", "b", b"1", None)
+        await store.put(SERVER_PRINCIPAL, "c", b"1", None)
+        swaps = [
+            Swap("ada", "a", None, b"new", 10.0),
+            Swap("ada", "b", b"1", b"2", None),
+            Swap(SERVER_PRINCIPAL, "c", b"1", None, None),
+        ]
+        for number, other in ((0, b"0"), (1, b"0"), (1, None), (2, b"0"), (2, None)):
+            wrong = [*swaps]
+            wrong[number] = swaps[number]._replace(before=other)
+            assert await store.swap_all(wrong) is False
+            assert await store.names("ada", "", "", 10) == ["b"]
+            assert await store.get("ada", "b") == b"1"
+            assert await store.get(SERVER_PRINCIPAL, "c") == b"1"
+        assert await store.swap_all(swaps) is True
+        assert await store.get("ada", "a") == b"new"
+        assert await store.get("ada", "b") == b"2"
+        assert await store.get(SERVER_PRINCIPAL, "c") is None
+        assert await store.swap_all(swaps) is False
+        stores.clock.now += 10.0
+        assert await store.names("ada", "", "", 10) == ["b"]
+        assert await store.swap_all([]) is True
+
+    stores.run(scene)
+
+
+def test_several_swaps_of_which_one_has_no_room_are_all_refused(stores: StoreFixture) -> None:
+    async def scene(store: Store) -> None:
+        await store.put("ada", "old", b"1", None)
+        more = [Swap("ada", f"new {n}", None, b"", None) for n in range(2)]
+        with pytest.raises(Refused, match="more than 2 entries"):
+            await store.swap_all([Swap("bob", "his", None, b"1", None), *more])
+        assert await store.names("bob", "", "", 10) == []
+        assert await store.names("ada", "", "", 10) == ["old"]
+        # What is deleted by the same call makes room.
+        assert await store.swap_all([*more, Swap("ada", "old", b"1", None, None)]) is True
+        assert await store.names("ada", "", "", 10) == ["new 0", "new 1"]
+        with pytest.raises(Refused, match="more than 2 entries"):
+            await store.add("ada", "one more", b"", None)
+
+    stores.run(scene, StoreLimits(principal_entries=2))
 
 
 def test_of_many_swaps_of_one_value_at_once_exactly_one_succeeds(stores: StoreFixture) -> None:

@@ -166,7 +166,8 @@ class Client(BaseClient):
         tools = await self._items("tools/list", kind, lambda page: page.tools, fresh=fresh)
         mirrors = self._transport.mirrors and self.peer.revision.http.routing_headers
         stale = changes != self._cache.changes
-        return self._tools.update(tools, mirrors=mirrors, stale=stale)
+        tasks = self._has_core_tasks
+        return self._tools.update(tools, mirrors=mirrors, stale=stale, tasks=tasks)
 
     @overload
     async def call_tool(

@@ -256,11 +256,12 @@ class ToolSchemas:
         self.required_tasks.clear()
 
     def update(
-        self, tools: Iterable[t.Tool], *, mirrors: bool, stale: bool = False
+        self, tools: Iterable[t.Tool], *, mirrors: bool, stale: bool = False, tasks: bool = False
     ) -> list[ListedTool]:
         """Remember the schemas of a complete list; returns the usable tools, usually all.
 
-        `mirrors` is whether arguments are mirrored into headers. The output schemas of a `stale`
+        `mirrors` is whether arguments are mirrored into headers, `tasks` whether the server takes
+        calls as tasks (R0504). The output schemas of a `stale`
         list, one that changed while it was being read, are not remembered, since validating results
         against them would report errors that are none. Headers are remembered: if they are wrong,
         the server refuses the call and the tools are listed again.
@@ -275,7 +276,7 @@ class ToolSchemas:
             self.inputs[tool.name] = tool.input_schema
             if tool.output_schema is not None and not stale:
                 self.outputs[tool.name] = tool.output_schema
-            support = tool.execution.task_support if tool.execution is not None else None
+            support = tool.execution.task_support if tasks and tool.execution else None
             if support in ("optional", "required"):
                 self.tasks.add(tool.name)
             if support == "required":

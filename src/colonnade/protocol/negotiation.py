@@ -101,7 +101,7 @@ class Identity(Struct, frozen=True):
         row = self.extension_methods.get(name)
         if row is not None and extension_of(row) in declared:
             return row
-        return revision.method(name, frozenset(declared))
+        return revision.method(name, declared)
 
     @property
     def side(self) -> Side:
@@ -431,8 +431,8 @@ def defined_in(revision: Revision, capabilities: C) -> C:
 
 def extension_of(definition: Method) -> str:
     """The extension that a method belongs to; empty for a method of the protocol."""
-    kind, _, identifier = (definition.needs or "").partition(".")
-    return identifier if kind == "extensions" else ""
+    needs = definition.needs or ""
+    return needs.removeprefix("extensions.") if needs.startswith("extensions.") else ""
 
 
 def shared_extensions(own_extensions: Sequence[str], peer: Peer) -> frozenset[str]:
@@ -449,7 +449,7 @@ def require_declared(definition: Method, peer: Peer) -> None:
 
 def require_extension(identifier: str, peer: Peer, what: str = "this") -> None:
     """Raise `Fault` if the sender of a request did not declare the extension that it needs."""
-    if identifier not in peer.extensions:
+    if identifier not in (peer.capabilities.extensions or ()):
         words = f"{what} needs {identifier}"
         data: dict[str, Any] = {"requiredCapabilities": {"extensions": {identifier: {}}}}
         raise Fault(FaultKind.EXTENSION_MISSING, words, data)

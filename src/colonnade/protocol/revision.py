@@ -6,7 +6,7 @@ The file reads like the changelog of the specification. Other code reads an attr
 Rules: no I/O; dates are compared in this file and nowhere else.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
@@ -167,7 +167,7 @@ class Revision(Struct, frozen=True, eq=False):
         """Whether a connection begins with `initialize`."""
         return self.initialization is _HANDSHAKE
 
-    def method(self, name: str, extensions: frozenset[str] = frozenset()) -> Method | None:
+    def method(self, name: str, extensions: Collection[str] = ()) -> Method | None:
         """The definition of a method, or None if neither this revision nor an extension has it.
 
         Of two extensions that have it, the one that this revision lists first.

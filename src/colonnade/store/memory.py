@@ -10,7 +10,7 @@ import hashlib
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,7 +18,7 @@ from math import ceil
 from operator import itemgetter
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, Refused
-from colonnade.ports import SERVER_PRINCIPAL
+from colonnade.ports import SERVER_PRINCIPAL, Swap
 from colonnade.store.limits import (
     OVERHEAD_BYTES,
     StoreLimits,
@@ -230,8 +230,8 @@ class MemoryStore:
         self._set((principal, _ENTRY, key), value, self._expiry(ttl_s))
 
     async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
-        self._check(principal, key, value, ttl_s)
-        return self._swap((principal, _ENTRY, key), None, value, ttl_s)
+        check_bytes(value)
+        return await self.swap_all((Swap(principal, key, None, value, ttl_s),))
 
     async def delete(self, principal: str, key: str) -> None:
         self._enter(principal, key)
@@ -245,20 +245,26 @@ class MemoryStore:
         after: bytes | None,
         ttl_s: float | None,
     ) -> bool:
-        if before is not None:
-            check_bytes(before)
-        self._check(principal, key, b"" if after is None else after, ttl_s)
-        return self._swap((principal, _ENTRY, key), before, after, ttl_s)
+        return await self.swap_all((Swap(principal, key, before, after, ttl_s),))
 
-    def _swap(
-        self, key: _Key, before: bytes | None, after: bytes | None, ttl_s: float | None
-    ) -> bool:
-        if self._value(key) != before:
+    async def swap_all(self, swaps: Sequence[Swap]) -> bool:
+        for principal, key, before, after, ttl_s in swaps:
+            if before is not None:
+                check_bytes(before)
+            self._check(principal, key, b"" if after is None else after, ttl_s)
+        keys: list[_Key] = [(swap.principal, _ENTRY, swap.key) for swap in swaps]
+        if any(self._value(key) != swap.before for key, swap in zip(keys, swaps, strict=True)):
             return False
-        if after is None:
+        costs = {
+            key: 0 if swap.after is None else _cost(key, swap.after)
+            for key, swap in zip(keys, swaps, strict=True)
+        }
+        self._make_room(costs)
+        for key, swap in zip(keys, swaps, strict=True):
             self._remove(key)
-        else:
-            self._set(key, after, self._expiry(ttl_s))
+            if swap.after is not None:
+                entry = _Entry(swap.after, costs[key], self._expiry(swap.ttl_s))
+                self._store_entry(key, entry)
         return True
 
     async def count(self, principal: str, key: str, by: int, ttl_s: float | None) -> int:
@@ -296,8 +302,8 @@ class MemoryStore:
         return found.value if isinstance(found, _Entry) else None
 
     def _set(self, key: _Key, value: bytes, expires_at: float | None) -> None:
-        cost = len(key[0]) + len(key[2]) + len(value) + OVERHEAD_BYTES
-        self._make_room(key, cost)
+        cost = _cost(key, value)
+        self._make_room({key: cost})
         self._remove(key)
         self._store_entry(key, _Entry(value, cost, expires_at))
 
@@ -317,7 +323,7 @@ class MemoryStore:
         )
         removed, size = self._count_to_remove(record, len(entry))
         cost = record.cost + size - record.size + (1 - removed) * OVERHEAD_BYTES
-        self._make_room(key, cost)
+        self._make_room({key: cost})
         self._remove(key)
         for _ in range(removed):
             record.entries.popleft()
@@ -403,22 +409,32 @@ class MemoryStore:
         self._remove(key)
         return None
 
-    def _make_room(self, key: _Key, cost: int) -> None:
-        """Remove expired entries. Raises `Refused` if there is no room for this cost."""
+    def _make_room(self, costs: Mapping[_Key, int]) -> None:
+        """Remove expired entries. Raises `Refused` if there is no room for these costs; 0 is that
+        of an entry that is removed."""
         self._sweep(SWEEP_AT_ONCE)
         try:
-            self._check_room(key, cost)
+            self._check_room(costs)
         except Refused:
             self._sweep(len(self._things))
-            self._check_room(key, cost)
+            self._check_room(costs)
 
-    def _check_room(self, key: _Key, cost: int) -> None:
-        existing = self._things.get(key)
-        usage = self._usage.get(key[0]) or _Usage()
-        more = cost - (existing.cost if existing else 0)
-        if key[0] != SERVER_PRINCIPAL:
-            self._limits.check_room(usage.entries + (existing is None), usage.size + more)
-        self._limits.check_total(self._size + more)
+    def _check_room(self, costs: Mapping[_Key, int]) -> None:
+        total = 0
+        # Of each principal: how many entries more, and how many bytes.
+        growth: dict[str, tuple[int, int]] = {}
+        for key, cost in costs.items():
+            existing = self._things.get(key)
+            entries, more = growth.get(key[0], (0, 0))
+            entries += (cost > 0) - (existing is not None)
+            more += cost - (existing.cost if existing else 0)
+            growth[key[0]] = entries, more
+        for principal, (entries, more) in growth.items():
+            usage = self._usage.get(principal) or _Usage()
+            if principal != SERVER_PRINCIPAL:
+                self._limits.check_room(usage.entries + entries, usage.size + more)
+            total += more
+        self._limits.check_total(self._size + total)
 
     def _expiry(self, ttl_s: float | None) -> float | None:
         return None if ttl_s is None else self._clock() + ttl_s
@@ -477,6 +493,10 @@ class MemoryStore:
                 self._remove(keys.pop())
             else:
                 return
+
+
+def _cost(key: _Key, value: bytes) -> int:
+    return len(key[0]) + len(key[2]) + len(value) + OVERHEAD_BYTES
 
 
 def _loop_time() -> float:

@@ -11,13 +11,14 @@ import os
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from colonnade.errors import ChannelError, ColonnadeError, InvalidArgument, Refused
+from colonnade.ports import Swap
 from colonnade.store.limits import (
     StoreLimits,
     TopicListener,
@@ -28,7 +29,7 @@ from colonnade.store.limits import (
     check_ttl,
 )
 from colonnade.store.memory import check_mark, mark_digest
-from colonnade.store.sqlite_schema import ENTRY, LOG, StoreFile
+from colonnade.store.sqlite_schema import ENTRY, LOG, FileSwap, StoreFile
 
 # The poll interval for messages of other processes, while there are listeners.
 POLL_S = 0.05
@@ -72,7 +73,10 @@ class SqliteStore:
             raise InvalidArgument("SqliteStore needs a file; use MemoryStore for memory")
         self._clock = clock
         self._limits = limits or StoreLimits()
-        self._queue: queue.SimpleQueue[_Call | _RemoveListener | None] = queue.SimpleQueue()
+        # Calls of the current iteration of each event loop: they are handed over together, since
+        # a worker that begins with the first one would wait for the loop after each statement.
+        self._collected: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
+        self._queue: queue.SimpleQueue[list[_Call] | _RemoveListener | None] = queue.SimpleQueue()
         self._waiting = 0
         self._thread: threading.Thread | None = None
         self._process = 0
@@ -110,13 +114,22 @@ class SqliteStore:
         after: bytes | None,
         ttl_s: float | None,
     ) -> bool:
-        owner, name = _encode_names(principal, key)
-        if before is not None:
-            check_bytes(before)
-        now, end = self._span(b"" if after is None else after, ttl_s)
-        return await self._call(
-            lambda file: file.swap(owner, name, before, after, now, end), writes=True
-        )
+        return await self.swap_all((Swap(principal, key, before, after, ttl_s),))
+
+    async def swap_all(self, swaps: Sequence[Swap]) -> bool:
+        now = self._clock()
+        encoded = [self._encode_swap(swap, now) for swap in swaps]
+        return await self._call(lambda file: file.swap_all(encoded, now), writes=True)
+
+    def _encode_swap(self, swap: Swap, now: float) -> FileSwap:
+        owner, name = _encode_names(swap.principal, swap.key)
+        if swap.before is not None:
+            check_bytes(swap.before)
+        check_ttl(swap.ttl_s)
+        if swap.after is not None:
+            self._limits.check_value(swap.after)
+        end = None if swap.ttl_s is None else float(now + swap.ttl_s)
+        return owner, name, swap.before, swap.after, end
 
     async def count(self, principal: str, key: str, by: int, ttl_s: float | None) -> int:
         owner, name = _encode_names(principal, key)
@@ -175,6 +188,7 @@ class SqliteStore:
             listener.end()
             # Also if the wait above was cancelled: the worker may have added the listener.
             leave = partial(self._topics.leave, principal, topic, listener)
+            self._hand_over(asyncio.get_running_loop())
             self._queue.put(_RemoveListener(leave))
 
     async def close(self) -> None:
@@ -183,6 +197,8 @@ class SqliteStore:
             self._ended = asyncio.get_running_loop().create_future()
             if self._thread is None or self._process != os.getpid():
                 self._ended.set_result(None)
+            for loop in list(self._collected):
+                self._hand_over(loop)
             self._queue.put(None)
         await asyncio.shield(self._ended)
         if self._thread is not None and self._process == os.getpid():
@@ -203,13 +219,25 @@ class SqliteStore:
         if self._waiting >= WAITING_CALLS:
             raise Refused(f"{WAITING_CALLS} calls wait for the store {self._path}; try again later")
         self._start()
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._queue.put(_Call(work, writes, future, self._clock()))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        call = _Call(work, writes, future, self._clock())
+        collected = self._collected.get(loop)
+        if collected is None:
+            self._collected[loop] = [call]
+            loop.call_soon(self._hand_over, loop)
+        else:
+            collected.append(call)
         self._waiting += 1
         try:
             return await future
         finally:
             self._waiting -= 1
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        calls = self._collected.pop(loop, None)
+        if calls:
+            self._queue.put(calls)
 
     def _start(self) -> None:
         if self._thread is None:
@@ -245,7 +273,7 @@ class SqliteStore:
                 if isinstance(item, _RemoveListener):
                     item.callback()
                 else:
-                    calls.append(item)
+                    calls += item
                 if len(calls) >= BATCH_CALLS:
                     return calls, False
                 item = self._queue.get_nowait()

@@ -37,6 +37,9 @@ MARK_BYTES = 128
 
 ENTRY, LOG = 0, 1
 
+# Principal, name, the value before, the value after, and when that expires.
+FileSwap = tuple[bytes, bytes, bytes | None, bytes | None, float | None]
+
 _SERVER = SERVER_PRINCIPAL.encode()
 
 _APPLICATION = 0x504F5254  # "PORT": distinguishes our files from other programs' databases
@@ -219,31 +222,39 @@ class StoreFile:
         now: float,
         expires_at: float | None,
     ) -> None:
-        cost = len(principal) + len(name) + len(value) + OVERHEAD_BYTES
+        cost = _cost(principal, name, value)
         stamped = _add_checksum(value, principal, name, _encode_number(expires_at))
         self._keep(there, (principal, ENTRY, name), stamped, 0, cost, now, expires_at)
 
-    def swap(
-        self,
-        principal: bytes,
-        name: bytes,
-        before: bytes | None,
-        after: bytes | None,
-        now: float,
-        expires_at: float | None,
-    ) -> bool:
-        """Whether the value was `before`, and is `after` now. Raises `Refused` if there is no
-        room."""
-        there = self._thing(principal, ENTRY, name, now)
-        # A value that is compared with none is not read.
-        if (there is None) != (before is None):
-            return False
-        if before is not None and self.get(principal, name, now) != before:
-            return False
-        if after is not None:
-            self._put(there, principal, name, after, now, expires_at)
-        elif there is not None:
-            self._remove(there[0], principal, there[2])
+    def swap_all(self, swaps: Sequence[FileSwap], now: float) -> bool:
+        """Whether all values were `before`, and are `after` now. Raises `Refused` if there is no
+        room for one of them."""
+        rows: list[tuple[int, int, int] | None] = []
+        # Of each principal: how many entries more, and how many bytes.
+        growth: dict[bytes, tuple[int, int]] = {}
+        for principal, name, before, after, _ in swaps:
+            row = self._thing(principal, ENTRY, name, now)
+            # A value that is compared with none is not read.
+            if (row is None) != (before is None):
+                return False
+            if before is not None and self.get(principal, name, now) != before:
+                return False
+            rows.append(row)
+            entries, more = growth.get(principal, (0, 0))
+            if row is not None:
+                entries, more = entries - 1, more - row[2]
+            if after is not None:
+                entries, more = entries + 1, more + _cost(principal, name, after)
+            growth[principal] = entries, more
+        for principal, (entries, more) in growth.items():
+            self._make_room(principal, entries, more, now)
+        for row, (principal, name, _, after, expires_at) in zip(rows, swaps, strict=True):
+            if after is not None:
+                stamped = _add_checksum(after, principal, name, _encode_number(expires_at))
+                cost = _cost(principal, name, after)
+                self._write(row, (principal, ENTRY, name), stamped, 0, cost, expires_at)
+            elif row is not None:
+                self._remove(row[0], principal, row[2])
         return True
 
     def count(
@@ -405,9 +416,21 @@ class StoreFile:
         now: float,
         expires_at: float | None,
     ) -> int:
-        """Insert or replace a row; returns its id."""
+        """Insert or replace a row; returns its id. Raises `Refused` if there is no room."""
         entries, more = (0, cost - there[2]) if there else (1, cost)
         self._make_room(place[0], entries, more, now)
+        return self._write(there, place, value, size, cost, expires_at)
+
+    def _write(
+        self,
+        there: tuple[int, int, int] | None,
+        place: tuple[bytes, int, bytes],
+        value: bytes,
+        size: int,
+        cost: int,
+        expires_at: float | None,
+    ) -> int:
+        entries, more = (0, cost - there[2]) if there else (1, cost)
         self._charge(place[0], entries, more)
         if there:
             self._do(
@@ -431,9 +454,9 @@ class StoreFile:
             self._check_room(principal, entries, more)
 
     def _check_room(self, principal: bytes, entries: int, more: int) -> None:
-        held = self._one("SELECT entries, size FROM holdings WHERE principal = ?", principal)
-        has, size = held or (0, 0)
         if principal != _SERVER:
+            held = self._one("SELECT entries, size FROM holdings WHERE principal = ?", principal)
+            has, size = held or (0, 0)
             self._limits.check_room(has + entries, size + more)
         self._check_total(more)
 
@@ -447,6 +470,8 @@ class StoreFile:
         self._size = size + max(more, 0)
 
     def _charge(self, principal: bytes, entries: int, size: int) -> None:
+        if principal == _SERVER:  # which has no limit of its own
+            return
         self._do(
             "INSERT INTO holdings VALUES (?, ?, ?) ON CONFLICT (principal) DO UPDATE"
             " SET entries = entries + excluded.entries, size = size + excluded.size",
@@ -519,6 +544,10 @@ class StoreFile:
     def message(self, number: int, principal: bytes, topic: bytes) -> bytes:
         (found,) = self._one("SELECT message FROM messages WHERE id = ?", number)
         return _check_checksum(found, principal, topic, _encode_number(number))
+
+
+def _cost(principal: bytes, name: bytes, value: bytes) -> int:
+    return len(principal) + len(name) + len(value) + OVERHEAD_BYTES
 
 
 def _is_busy(error: sqlite3.Error) -> bool:

@@ -400,6 +400,10 @@ class Duplex:
         if not self._input_ended:
             self.channel.write(frame)
 
+    async def request_input(self, input_request: "InputRequest", scopes: frozenset[str]) -> Raw:
+        """Not used: all requests share the channel, and there is no stream beside them."""
+        raise ConnectionLost("a pipe has no stream beside its requests")
+
     def _set_timer(self) -> None:
         deadline = self.link.next_deadline
         if self._timer is not None:

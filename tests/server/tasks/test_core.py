@@ -10,7 +10,15 @@ from colonnade.protocol.negotiation import Callers
 from colonnade.protocol.revision import JUNE_2025, NOVEMBER_2025
 from colonnade.store.memory import MemoryStore
 from live import live
-from server.raw_client import Refusal, Rejected, accept, decline, raw_client, text_content
+from server.raw_client import (
+    EVERYTHING,
+    Refusal,
+    Rejected,
+    accept,
+    decline,
+    raw_client,
+    text_content,
+)
 from server.tasks import RELATED, client_of, ended, get, reached, start
 
 CORE = NOVEMBER_2025
@@ -130,6 +138,35 @@ async def test_a_server_without_tasks_ignores_the_wish_for_one() -> None:
     server.tool(name="greet")(lambda: "Hello!")
     async with raw_client(server, CORE) as client:
         assert text_content(await client.call("greet", {}, task={"ttl": 1000})) == "Hello!"
+
+
+@pytest.mark.spec("R0671", "R0674", "R0676", "R0685")
+@live
+async def test_input_requests_never_ask_the_client_for_a_task() -> None:
+    """Not even if it declares that it takes them as tasks."""
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        await ctx.elicit("Go on?", bool)
+        await ctx.elicit_url("Log in.", "https://example.com/login")
+        await ctx.sample("Say tea.")
+        return "done"
+
+    def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method == "sampling/createMessage":
+            content = {"type": "text", "text": "tea"}
+            return {"role": "assistant", "content": content, "model": "m"}
+        content = {"content": {"value": True}} if params.get("mode") != "url" else {}
+        return {"action": "accept", **content}
+
+    requests = {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}
+    can = EVERYTHING | {"tasks": {"list": {}, "cancel": {}, "requests": requests}}
+    async with raw_client(server, CORE, can=can, answer=answer) as client:
+        assert text_content(await client.call("ask", {})) == "done"
+        methods = [method for method, _ in client.asked]
+        assert methods == ["elicitation/create", "elicitation/create", "sampling/createMessage"]
+        assert not any("task" in params for _, params in client.asked)
 
 
 @live

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from colonnade import ChannelError, Context, Server, TaskOptions
-from colonnade.ports import SERVER_PRINCIPAL
+from colonnade.ports import SERVER_PRINCIPAL, Swap
 from colonnade.protocol.revision import NOVEMBER_2025
 from colonnade.store.memory import MemoryStore
 from colonnade.transport.http_server.runner import HttpRunner
@@ -25,24 +26,22 @@ class SlowStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.entered = asyncio.Event()
+        self.cancelled = asyncio.Event()
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.failures = 0
 
-    async def swap(
-        self,
-        principal: str,
-        key: str,
-        before: bytes | None,
-        after: bytes | None,
-        ttl_s: float | None,
-    ) -> bool:
+    async def swap_all(self, swaps: Sequence[Swap]) -> bool:
         if self.failures:
             self.failures -= 1
             raise ChannelError("the disk is gone")
         self.entered.set()
-        await self.go_on.wait()
-        return await super().swap(principal, key, before, after, ttl_s)
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return await super().swap_all(swaps)
 
 
 @live
@@ -61,12 +60,12 @@ async def test_a_client_that_leaves_before_it_is_told_of_the_task_leaves_none_be
         for wire in caller.wires:
             wire.abort()
         calling.cancel()
-        while await store.names(SERVER_PRINCIPAL, "task", "", 10):
-            await asyncio.sleep(0)
+        await store.cancelled.wait()
         store.go_on.set()
         for _ in range(100):
             await asyncio.sleep(0)
         assert await store.names("", "task", "", 10) == []
+        assert await store.names(SERVER_PRINCIPAL, "task", "", 10) == []
         assert ran == []
     await runner.stop(0.0)
     with contextlib.suppress(asyncio.CancelledError, OSError, EOFError):

@@ -94,6 +94,11 @@ class TaskServer:
         self.listens = listens
         self.as_task = as_task
         self.immediate = immediate
+        self.tasks: JSON | None = {
+            "list": {},
+            "cancel": {},
+            "requests": {"tools": {"call": {}}},
+        }
         self.heard: list[tuple[float, JSON]] = []
         self.away = False
         # Requests of this method get no response.
@@ -243,8 +248,7 @@ class TaskServer:
         reader.say({"id": id, "result": found})
 
     def _capabilities(self) -> JSON:
-        tasks = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
-        own = {"tasks": tasks} if self.core else {"extensions": {EXTENSION: {}}}
+        own = {"tasks": self.tasks} if self.core else {"extensions": {EXTENSION: {}}}
         return {"tools": {}} | own
 
     def _on_initialize(self, reader: _Reader, id: Any, params: JSON) -> JSON:

@@ -13,9 +13,11 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from colonnade import Context, Server, TaskOptions
+from colonnade.ports import Swap
 from colonnade.store.limits import StoreLimits
 from colonnade.store.sqlite import SqliteStore
 from colonnade.transport.http_server.runner import HttpRunner
@@ -28,15 +30,9 @@ class DyingStore(SqliteStore):
 
     dies: str = ""
 
-    async def swap(
-        self,
-        principal: str,
-        key: str,
-        before: bytes | None,
-        after: bytes | None,
-        ttl_s: float | None,
-    ) -> bool:
-        done = await super().swap(principal, key, before, after, ttl_s)
+    async def swap_all(self, swaps: Sequence[Swap]) -> bool:
+        done = await super().swap_all(swaps)
+        before, after = swaps[0].before, swaps[0].after
         answered = b'"responses":' in (after or b"") and b'"responses":' not in (before or b"")
         if self.dies == ("created" if before is None else "answered" if answered else "-"):
             os.kill(os.getpid(), signal.SIGKILL)

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
 
-from colonnade.ports import Store
+from colonnade.ports import Store, Swap
 from colonnade.store.limits import StoreLimits
 from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
@@ -83,6 +83,9 @@ def every_call(store: Store, principal: str, name: str) -> Sequence[Awaitable[ob
         store.add(principal, name, b"mine", None),
         store.delete(principal, name),
         store.swap(principal, name, None, b"mine", None),
+        store.swap_all(
+            [Swap("", "other", None, b"1", None), Swap(principal, name, None, b"", 1.0)]
+        ),
         store.count(principal, name, 1, None),
         *((store.names(principal, name, "", 1),) if name else ()),  # an empty prefix is one
         store.append(principal, name, b"mine", None),

@@ -46,7 +46,7 @@ RESULT_TYPES = {
 RESERVED_RESULT_TYPES = frozenset({COMPLETE, *RESULT_TYPES.values()})
 
 # NaN or infinity, as MessagePack writes it: no string contains these bytes in a row.
-_NOT_FINITE = rb"\xcb[\x7f\xff][\xf0-\xff]"
+_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 # How many encoded lists are kept: they grow with the registry, and are requested again and again
 # while nothing changes.
 MAX_KEPT = 32
@@ -421,7 +421,7 @@ def _has_no_numbers(obj: CallToolResult) -> bool:
 
 def _refuse_non_finite(obj: object) -> None:
     try:
-        if re.search(_NOT_FINITE, _pack(obj)) is None:
+        if _NOT_FINITE.search(_pack(obj)) is None:
             return
     except (TypeError, ValueError, OverflowError):
         pass  # MessagePack cannot hold everything that JSON can

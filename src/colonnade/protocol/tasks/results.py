@@ -29,8 +29,14 @@ from colonnade.protocol.tasks.record import TaskRecord, encode_cursor
 @lru_cache(maxsize=1024)
 def timestamp(seconds: float) -> str:
     """A time as ISO 8601, with milliseconds, in UTC (R0536, R0537)."""
-    moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return moment.removesuffix("+00:00") + "Z"
+    second, rest = divmod(round(seconds * 1_000_000), 1_000_000)
+    return f"{_whole_second(second)}.{rest // 1000:03}Z"
+
+
+# Those of tasks that are created in the same second.
+@lru_cache(maxsize=1024)
+def _whole_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat().removesuffix("+00:00")
 
 
 def _milliseconds(seconds: float | None) -> int | None:
@@ -187,7 +193,10 @@ def ext_get_task_result(
     record: TaskRecord, revision: Revision, result: Raw = t.ABSENT
 ) -> "t.ExtGetTaskResult":
     """The result of `tasks/get`. `result` is that of the call, encoded for this revision (D55)."""
-    return t.ExtGetTaskResult(**_ext_members(record), **_ext_details(record, revision, result))
+    members = _ext_members(record)
+    if record.status != "working":
+        members.update(_ext_details(record, revision, result))
+    return t.ExtGetTaskResult(**members)
 
 
 def ext_task_status(

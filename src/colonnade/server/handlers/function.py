@@ -244,7 +244,7 @@ class Bound:
     @property
     def requests_inputs(self) -> bool:
         """Whether it or one of its dependencies has parameters marked with input requests."""
-        return bool(self.environment.providers.inputs(self.injections))
+        return not self.only_arguments and bool(self.environment.providers.inputs(self.injections))
 
     async def request_inputs(self, arguments: dict[str, Any], context: "Context") -> None:
         """Send the declared input requests, and keep nothing but their responses, in the rounds of

@@ -100,7 +100,7 @@ class BoundTool(Bound):
         name = params.name
         arguments = self.signature.decode_plain(params.arguments) if self._decodes_plain else None
         if arguments is None:
-            checked = self.check_arguments(request, params)
+            checked = self._decode_checked(request, params)
             if isinstance(checked, t.CallToolResult):
                 return checked
             arguments = checked
@@ -131,6 +131,12 @@ class BoundTool(Bound):
     ) -> dict[str, Any] | t.CallToolResult:
         """The decoded arguments of a call, or the error result for invalid ones, in revisions where
         that is no JSON-RPC error. Raises `Fault`."""
+        plain = self.signature.decode_plain(params.arguments) if self._decodes_plain else None
+        return self._decode_checked(request, params) if plain is None else plain
+
+    def _decode_checked(
+        self, request: RequestContext, params: t.CallToolRequestParams
+    ) -> dict[str, Any] | t.CallToolResult:
         refuse_duplicate_members(params.arguments)
         raw = bytes(params.arguments)
         if raw[:1] != b"{":

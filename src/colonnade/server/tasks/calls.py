@@ -5,10 +5,8 @@ client gets a task id when the task is durable, and never before. What is refuse
 """
 
 import asyncio
-import contextlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -34,7 +32,7 @@ log: logging.Logger = logging.getLogger("colonnade.tasks")
 # Callers whose free places are remembered; then all are counted again.
 MAX_COUNTED = 10_000
 # Task ids whose random bytes are read at once.
-IDS_AT_ONCE = 64
+IDS_AT_ONCE = 256
 
 Answered = dict[str, tuple[InputRequest, Raw]]
 
@@ -88,10 +86,9 @@ class TaskQuota:
         self._options = options
         self._callers: dict[str, CallerPlaces] = {}
 
-    @contextlib.asynccontextmanager
-    async def place(self, principal: str) -> AsyncGenerator[None]:
-        """Take one place, for a task that is created in the context. Raises `Fault` if there is
-        none."""
+    async def take_place(self, principal: str) -> CallerPlaces:
+        """Take one place, for a task; `release` it when the store has the task. Raises `Fault` if
+        there is none."""
         places = self._callers.get(principal)
         if places is None:
             if len(self._callers) >= MAX_COUNTED:
@@ -103,10 +100,7 @@ class TaskQuota:
                     await places.settled()
                     places.free = await self._count(principal)
                     places.take()
-        try:
-            yield
-        finally:
-            places.release()
+        return places
 
     async def _count(self, principal: str) -> int:
         """Count the tasks of a caller; the places to give away. Raises `Fault` if there is none."""
@@ -195,8 +189,11 @@ class TaskCalls:
             most = self._options.max_argument_bytes
             words = f"{params.name}: the arguments of a task have {most} bytes at most"
             raise Fault(FaultKind.INVALID_PARAMS, words)
-        async with self._quota.place(exchange.principal):
+        places = await self._quota.take_place(exchange.principal)
+        try:
             return await self._store_task(tool, request, params, answered, Raw(arguments))
+        finally:
+            places.release()
 
     async def _store_task(
         self,

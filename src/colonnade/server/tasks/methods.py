@@ -12,26 +12,20 @@ from collections.abc import Callable
 from msgspec import Raw
 
 from colonnade.errors import (
-    ChannelError,
     Fault,
     FaultKind,
-    LocalProtocolError,
-    RemoteError,
 )
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as, decode_unchecked
-from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.negotiation import Callers
 from colonnade.protocol.revision import Tasks
 from colonnade.protocol.tasks.lifecycle import (
     CancelRequested,
     InputReceived,
-    InputRefused,
     TaskEvent,
 )
 from colonnade.protocol.tasks.record import (
-    TaskError,
     TaskRecord,
     decode_cursor,
     unknown_task,
@@ -42,10 +36,10 @@ from colonnade.protocol.tasks.results import (
     get_task_result,
     list_tasks_result,
     refused_cancellation,
-    related_input_requests,
     task_payload,
 )
 from colonnade.server.registry import ToolEntry, check_scopes, granted_scopes
+from colonnade.server.tasks.input_requests import CHECK_S, InputSender, UnclaimedInput
 from colonnade.server.tasks.runner import TaskRunner
 from colonnade.server.tasks.storage import ChangeWaiter, TaskStorage
 
@@ -53,8 +47,6 @@ log: logging.Logger = logging.getLogger("colonnade.tasks")
 
 # Tasks on one page of `tasks/list`: each is an entry of the store that is read.
 PAGE_SIZE = 50
-# A change that was not noticed is found after this time at the latest.
-CHECK_S = 15.0
 
 
 class TaskMethods:
@@ -71,6 +63,7 @@ class TaskMethods:
         self._runner = runner
         self._tools = tools
         self._follow = follow
+        self.unclaimed: UnclaimedInput = UnclaimedInput(storage, self.take)
 
     # ------------------------------------------------------------ one task
 
@@ -128,10 +121,10 @@ class TaskMethods:
         exchange = request.exchange
         params = decode_as(t.ExtUpdateTaskRequestParams, exchange.request.params)
         record = await self._find(request, params.task_id)
-        await self._take(record, InputReceived(params.input_responses, exchange.peer.revision))
+        await self.take(record, InputReceived(params.input_responses, exchange.peer.revision))
         return t.ExtUpdateTaskResult()
 
-    async def _take(self, record: TaskRecord, event: TaskEvent) -> None:
+    async def take(self, record: TaskRecord, event: TaskEvent) -> None:
         """Apply a response, and go on with the task if it was unwound."""
         change = await self._storage.change(record.principal, record.id, event)
         if change is None:
@@ -161,45 +154,15 @@ class TaskMethods:
         id = _task_id(request)
         record = await self._find(request, id)
         self._follow(request, record)
-        asking: dict[str, asyncio.Task[None]] = {}
+        sender = InputSender(request.ask, request.exchange.peer.revision, self.take)
         try:
-            with ChangeWaiter(self._storage.changes, id) as changed:
+            with self.unclaimed.claimed(id), ChangeWaiter(self._storage.changes, id) as changed:
                 while not (record := await self._find(request, id)).ended:
-                    self._ask(request, record, asking)
+                    sender.update(record)
                     await changed.wait(CHECK_S)
         finally:
-            for one in asking.values():
-                one.cancel()
-            if asking:
-                await asyncio.wait(asking.values())
+            await sender.close()
         return task_payload(record, await self._result_of(request, record))
-
-    def _ask(
-        self, request: RequestContext, record: TaskRecord, asking: "dict[str, asyncio.Task[None]]"
-    ) -> None:
-        """Send the input requests that are new; cancel those that have a response."""
-        for key in asking.keys() - record.pending.keys():
-            asking[key].cancel()  # answered elsewhere, or withdrawn
-        for key, input_request in related_input_requests(record).items():
-            if key not in asking:
-                work = self._ask_one(request, record, key, input_request)
-                asking[key] = asyncio.get_running_loop().create_task(work)
-
-    async def _ask_one(
-        self, request: RequestContext, record: TaskRecord, key: str, input_request: InputRequest
-    ) -> None:
-        revision = request.exchange.peer.revision
-        try:
-            raw = await request.ask(input_request)
-            await self._take(record, InputReceived({key: raw}, revision))
-        except RemoteError as error:
-            await self._take(record, InputRefused(key, TaskError.of(error)))
-        except Fault as fault:  # the response does not fit
-            error = TaskError(fault.message, code=revision.codes[FaultKind.INVALID_PARAMS])
-            await self._take(record, InputRefused(key, error))
-        except (ChannelError, LocalProtocolError) as error:
-            # This client cannot be asked here; the input request stays open for another request.
-            log.debug("task %s: an input request could not be sent: %s", record.id, error)
 
     # ------------------------------------------------------------ tasks/list
 

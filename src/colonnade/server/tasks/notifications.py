@@ -24,6 +24,7 @@ CORE_STATUS = "notifications/tasks/status"
 
 # What a client has seen of a task: a change of anything else is not sent.
 SeenState = tuple[float, str]
+OnInputRequired = Callable[[TaskRecord, Revision, Iterable[Session], frozenset[str]], None]
 
 
 def _state(record: TaskRecord) -> SeenState:
@@ -112,6 +113,9 @@ class SessionFollowers:
         self._storage = storage
         self._tools = tools
         self._followed: dict[str, FollowedTask] = {}
+        # Called with a task that waits for input, the sessions that follow it, and the scopes that
+        # a reader needs.
+        self.on_input_required: OnInputRequired | None = None
 
     def follow(self, request: RequestContext, record: TaskRecord) -> None:
         """Notify the session of this request, which may see the task, until the task has ended."""
@@ -124,6 +128,16 @@ class SessionFollowers:
             id = record.id
             followed.unwatch = self._storage.changes.watch(id, lambda: self._on_change(id))
         followed.sessions.add(session)
+        self._check_input(record, followed)
+
+    def _check_input(self, record: TaskRecord, followed: FollowedTask) -> None:
+        if record.status == "input_required" and self.on_input_required is not None:
+            scopes = self._scopes(record)
+            self.on_input_required(record, followed.revision, followed.sessions, scopes)
+
+    def _scopes(self, record: TaskRecord) -> frozenset[str]:
+        entry = self._tools(record.tool)
+        return entry.scopes if entry is not None else frozenset()
 
     def _on_change(self, id: str) -> None:
         followed = self._followed.get(id)
@@ -145,6 +159,7 @@ class SessionFollowers:
             followed.seen = state
             body = notification_encoder(followed.revision).params(task_status(record))
             self.notify(record, encode_notification(CORE_STATUS, body), f"status {id}")
+            self._check_input(record, followed)
         if record.ended:
             self._forget(id)
 
@@ -159,8 +174,7 @@ class SessionFollowers:
         followed = self._followed.get(record.id)
         if followed is None:
             return
-        entry = self._tools(record.tool)
-        scopes = entry.scopes if entry is not None else frozenset[str]()
+        scopes = self._scopes(record)
         for session in list(followed.sessions):
             session.post_notification(frame, subject, scopes)
 

@@ -64,7 +64,7 @@ TICK_S = 1.0
 PARKED_CHECK_S = 60.0
 # Entries of the index that are read at once.
 INDEX_PAGE = 500
-# An entry of the index without a record: its creation was interrupted, or is still under way.
+# An entry of the index without a record, whose time is over: entries are kept longer than records.
 ORPHAN_S = 600.0
 # How long cancelled handlers may clean up before their leases are released all the same.
 CLEAN_UP_S = 5.0

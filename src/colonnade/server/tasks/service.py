@@ -70,6 +70,7 @@ class ServerTasks:
         self.methods: TaskMethods = TaskMethods(
             self._storage, self._runner, tools.get, self._followers.follow
         )
+        self._followers.on_input_required = self.methods.unclaimed.offer
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # ------------------------------------------------------------ start and stop
@@ -93,6 +94,7 @@ class ServerTasks:
             self._loop = None
             await self._runner.stop()
             self._followers.close()
+            self.methods.unclaimed.close()
             await self._storage.stop()
 
     # ------------------------------------------------------------ what the server registers

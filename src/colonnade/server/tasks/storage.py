@@ -14,13 +14,14 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec import Raw
 
 from colonnade.errors import ChannelError, ColonnadeError, Fault, FaultKind, InvalidArgument
-from colonnade.ports import SERVER_PRINCIPAL, Seal, Store
+from colonnade.ports import SERVER_PRINCIPAL, Seal, Store, Swap
 from colonnade.protocol.tasks.lifecycle import (
     InputReceived,
     InputRefused,
@@ -81,6 +82,7 @@ class IndexedTask(NamedTuple):
     id: str
 
 
+@lru_cache(maxsize=1024)
 def digest_of(name: str) -> str:
     """A short digest of a name, for keys."""
     return hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_CHARACTERS]
@@ -248,24 +250,19 @@ class TaskStorage:
         return found
 
     async def create(self, record: TaskRecord) -> StoredTask:
-        """Store a new task; it is durable when this returns (R1159).
-
-        The entry of the index is written first, and the record without waiting for it. After a
-        crash between them there is an entry without a record, which is removed later.
-        """
-        store, now = self._store(), self.clock()
+        """Store a new task with its entry of the index; it is durable when this returns (R1159)."""
         name = self._records + record.id
         data = self._encrypt(record.principal, name, encode_record(record))
-        kept_s = retention_s(record, now)
+        kept_s = retention_s(record, self.clock())
         key = self.index_key(record.principal, record.id)
         owner = record.principal.encode()
-        entry = asyncio.ensure_future(store.swap(record.principal, name, None, data, kept_s))
+        entries = (
+            Swap(record.principal, name, None, data, kept_s),
+            Swap(SERVER_PRINCIPAL, key, None, owner, kept_s + INDEX_EXTRA_S),
+        )
         try:
-            # It begins now, and `entry` in the next iteration of the loop.
-            await store.put(SERVER_PRINCIPAL, key, owner, kept_s + INDEX_EXTRA_S)
-            created = await entry
-        except BaseException:
-            entry.cancel()
+            created = await self._store().swap_all(entries)
+        except BaseException:  # it may take place all the same
             self.spawn(self._remove(record))
             raise
         if not created:  # R0525: 128 random bits were the same

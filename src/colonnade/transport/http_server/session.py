@@ -552,6 +552,13 @@ class HttpSession:
                 if notification is not None:
                     self.put(stream, notification)
 
+    async def request_input(self, input_request: InputRequest, scopes: frozenset[str]) -> Raw:
+        """Send a request to the client on its newest GET stream, and wait for its result."""
+        for stream in reversed(self._listeners):
+            if stream.scopes is None or scopes <= stream.scopes:
+                return await self.ask(input_request, stream)
+        raise ConnectionLost("the client reads no stream beside its requests")
+
     def _settle(self, event: RequestFinished) -> Stream | None:
         found = self._waiting.pop(event.id, None)
         if found is None:
