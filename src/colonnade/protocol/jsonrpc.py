@@ -146,7 +146,6 @@ class _Error(Struct):
     data: Raw = NOTHING
 
 
-_envelope = msgspec.json.Decoder(_Envelope)
 _split_envelope = msgspec.json.Decoder(_SplitEnvelope)
 _members = msgspec.json.Decoder(dict[str, Raw])
 _error = msgspec.json.Decoder(_Error)
@@ -243,6 +242,12 @@ def _check_text(body: bytes) -> None:
 
 
 @cache
+def _envelope() -> "msgspec.json.Decoder[_Envelope]":
+    """Created on use: most messages are recognised by `decode`."""
+    return msgspec.json.Decoder(_Envelope)
+
+
+@cache
 def _items() -> "msgspec.json.Decoder[Struct]":
     """The decoder of a batch: the rest of a longer one is skipped, and one more than allowed is
     enough to know. Created on use: few peers send any."""
@@ -272,7 +277,7 @@ def _decode_item(body: bytes) -> Frame | Fault:
 def _decode_single(body: bytes) -> Frame:
     """Decode any body that is not a batch."""
     try:
-        envelope = _envelope.decode(body)
+        envelope = _envelope().decode(body)
     except DECODE_ERRORS:
         return _decode_slowly(body)
     return _classify(body, envelope)
