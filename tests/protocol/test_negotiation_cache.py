@@ -36,3 +36,17 @@ def test_an_envelope_whose_token_cannot_be_left_out_is_not_remembered(meta: byte
     cache.put(Raw(meta), "peer")
     assert cache.get(Raw(meta)) is None
     assert len(cache) == 0
+
+
+@pytest.mark.parametrize("end", ["x}", "1", "1]", '1,"a":2}', "1" * 16 + "}"])
+def test_an_envelope_that_goes_on_after_its_token_is_not_that_of_the_last_one(end: str) -> None:
+    cache: EnvelopeCache[str] = EnvelopeCache()
+    cache.put(envelope("1"), "peer")
+    assert cache.get(Raw(f'{{{VERSION},"progressToken":{end}'.encode())) is None
+
+
+def test_an_envelope_with_escapes_is_decoded_again_if_a_token_is_added() -> None:
+    cache: EnvelopeCache[str] = EnvelopeCache()
+    escaped = VERSION + r',"progress\u0054oken":1'
+    cache.put(Raw(f"{{{escaped}}}".encode()), "peer")
+    assert cache.get(Raw(f'{{{escaped},"progressToken":2}}'.encode())) is None

@@ -7,12 +7,20 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
-from colonnade import Server
+from colonnade import Context, Server
 from colonnade.client.client import Client
-from colonnade.errors import ConnectionLost, LocalProtocolError, RemoteError
+from colonnade.errors import (
+    ColonnadeError,
+    ConnectionLost,
+    LocalProtocolError,
+    RemoteError,
+    ToolError,
+)
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.jsonrpc import MAX_DEPTH
 from colonnade.protocol.link.in_flight import MAX_RUNNING
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import NEWEST, Revision
@@ -546,3 +554,168 @@ async def test_scopes_that_change_count_from_the_next_call_on() -> None:
         served_link.scopes = frozenset({"read", "write"})
         await one.client.call_tool("add", {"a": 1})
     assert seen[-2:] == [("ada", frozenset({"read"})), ("ada", frozenset({"read", "write"}))]
+
+
+# ---------------------------------------------------------------- calls without messages
+
+
+def nest(depth: int) -> Any:
+    """A list in a list, so many times."""
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def menagerie(seen: list[Any]) -> Server:
+    """Tools with results of every kind; `seen` is what middleware saw of each request."""
+    server = zoo()
+
+    @server.tool
+    async def fail() -> str:
+        raise ToolError("no")
+
+    @server.tool
+    async def invalid() -> t.CallToolResult:
+        return t.CallToolResult(content=[], structured_content=Raw(b"{"))
+
+    @server.tool
+    async def deep() -> t.CallToolResult:
+        return t.CallToolResult(content=[], structured_content=nest(MAX_DEPTH))
+
+    @server.tool
+    async def steps(ctx: Context) -> str:
+        for step in range(1, 4):
+            await ctx.progress(step)
+        return "done"
+
+    @server.middleware
+    async def look(request: Any, call_next: Any) -> Any:
+        token = request.exchange.progress_token
+        seen.append((request.method, request.params, request.tool, request.arguments, token))
+        return await call_next(request)
+
+    return server
+
+
+CALLS: list[tuple[str, Any]] = [
+    ("add", {"a": 1}),
+    ("add", {"a": 1, "b": 2}),
+    ("add", {"a": "3"}),
+    ("add", {"a": 1.5}),
+    ("add", {"c": 1}),
+    ("add", {}),
+    ("echo", {"value": "größer"}),
+    ("echo", {"value": nest(MAX_DEPTH - 4)}),
+    ("echo", {"value": nest(MAX_DEPTH)}),
+    ("echo", {"value": "x" * 100_000}),
+    ("echo", {"value": None}),
+    ('a "tool"', {}),
+    ("größer", {}),
+    ("fail", {}),
+    ("invalid", {}),
+    ("deep", {}),
+    ("steps", {}),
+]
+
+
+async def outcomes(server: Server, on_frame: memory.OnFrame | None) -> list[Any]:
+    """What a client gets for each call, and its progress."""
+    near, far = connected_pair(on_frame)
+    client = Client(near.open_conversation, info=INFO)
+    await server.start()
+    serve_end(far, server)
+    await client.open(NEWEST)
+    found: list[Any] = []
+    try:
+        await client.call_tool("add", {"a": 1})
+        for name, arguments in CALLS:
+            progress: list[float] = []
+            try:
+                result = await client.call_tool(
+                    name, arguments, on_progress=lambda step, *_, to=progress: to.append(step)
+                )
+                outcome: Any = (result.content, result.meta, result.is_error, result._structured)
+            except ColonnadeError as error:
+                outcome = (type(error), str(error))
+            found.append((name, outcome, progress))
+    finally:
+        await client.close()
+        await server.stop()
+    return found
+
+
+@live
+async def test_a_call_without_messages_has_the_outcome_that_it_has_with_them() -> None:
+    seen: list[Any] = []
+    sent: list[Any] = []
+    frames: list[bytes] = []
+    expected = await outcomes(menagerie(sent), lambda side, frame: frames.append(frame))
+    assert await outcomes(menagerie(seen), None) == expected
+    assert seen == sent
+    assert len(frames) > 2 * len(CALLS)
+
+
+@live
+async def test_a_plain_call_is_not_encoded_and_its_handler_has_a_task_of_its_own() -> None:
+    server = zoo()
+    tasks: list[Any] = []
+
+    @server.tool
+    async def which() -> str:
+        tasks.append(asyncio.current_task())
+        await asyncio.sleep(0)
+        return "done"
+
+    async with connected(server) as one:
+        await one.client.call_tool("which")
+        written: list[bytes] = []
+        one.near.write = one.far.write = written.append  # type: ignore[method-assign]
+        try:
+            assert (await one.client.call_tool("which")).data == "done"
+            assert written == []
+        finally:
+            del one.near.write, one.far.write
+        assert asyncio.current_task() not in tasks
+        assert tasks[0] is not tasks[1]
+
+
+@live
+async def test_a_call_that_is_cancelled_before_its_task_has_started_does_not_run() -> None:
+    server, ran = zoo(), list[str]()
+
+    @server.tool
+    async def note() -> None:
+        ran.append("note")
+        await asyncio.sleep(0)
+        ran.append("end")
+
+    async with connected(server) as one:
+        await one.client.call_tool("note")
+        call = asyncio.ensure_future(one.client.call_tool("note"))
+        await asyncio.sleep(0)  # it is open at the server
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert (await one.client.call_tool("add", {"a": 1})).data == 2
+    assert ran in (["note", "end"], ["note", "end", "note"])
+
+
+@live
+async def test_a_result_does_not_overtake_messages_that_are_queued() -> None:
+    order: list[str] = []
+
+    async with connected(zoo()) as one:
+        await one.client.call_tool("add", {"a": 1})
+        call = asyncio.ensure_future(one.client.call_tool("add", {"a": 2}))
+        await asyncio.sleep(0)
+        receive = one.client.conversation.receive  # type: ignore[attr-defined]
+
+        def note(frame: bytes) -> None:
+            order.append(frame[:60].decode())
+            receive(frame)
+
+        one.client.conversation.receive = note  # type: ignore[attr-defined]
+        one.near._queue(b'{"jsonrpc":"2.0","method":"notifications/unknown"}')
+        assert (await call).data == 3
+    assert ["unknown" in frame for frame in order] == [True, False]

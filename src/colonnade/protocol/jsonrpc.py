@@ -51,7 +51,7 @@ _QUOTE = b'"'
 _BRACE, _CLOSING_BRACE, _BRACKET, _CR, _LF = b"{}[\r\n"
 
 
-class SplitParams(Struct, frozen=True, gc=False):
+class SplitParams(Struct, frozen=True, gc=False, omit_defaults=True):
     """The members of params that route a request, split off in one pass."""
 
     meta: Raw = msgspec.field(name="_meta", default=NOTHING)
@@ -65,8 +65,9 @@ class Request(Struct, frozen=True, gc=False):
     """A request. `raw_id` is the id as written, to be echoed byte for byte.
 
     `split_params` is set if the params hold nothing but those members. Few handlers need more of
-    them then, so they are not taken out of `frame`, the whole message, which ends with them.
-    Without `split_params` there is no `frame`, and they are in `raw_params`.
+    them then, so they are not taken out of `frame`, the whole message, which ends with them; it is
+    empty if the request was never encoded. Without `split_params` there is no `frame`, and they are
+    in `raw_params`.
     """
 
     id: RequestId
@@ -81,6 +82,8 @@ class Request(Struct, frozen=True, gc=False):
         """All params, as they were written."""
         if self.split_params is None:
             return self.raw_params
+        if not self.frame:
+            return Raw(_encode(self.split_params))
         return Raw(memoryview(self.frame)[-1 - _size(self.split_params) : -1])
 
 
@@ -146,7 +149,6 @@ class _Error(Struct):
     data: Raw = NOTHING
 
 
-_envelope = msgspec.json.Decoder(_Envelope)
 _split_envelope = msgspec.json.Decoder(_SplitEnvelope)
 _members = msgspec.json.Decoder(dict[str, Raw])
 _error = msgspec.json.Decoder(_Error)
@@ -243,6 +245,12 @@ def _check_text(body: bytes) -> None:
 
 
 @cache
+def _envelope() -> "msgspec.json.Decoder[_Envelope]":
+    """Created on use: most messages are recognised by `decode`."""
+    return msgspec.json.Decoder(_Envelope)
+
+
+@cache
 def _items() -> "msgspec.json.Decoder[Struct]":
     """The decoder of a batch: the rest of a longer one is skipped, and one more than allowed is
     enough to know. Created on use: few peers send any."""
@@ -272,7 +280,7 @@ def _decode_item(body: bytes) -> Frame | Fault:
 def _decode_single(body: bytes) -> Frame:
     """Decode any body that is not a batch."""
     try:
-        envelope = _envelope.decode(body)
+        envelope = _envelope().decode(body)
     except DECODE_ERRORS:
         return _decode_slowly(body)
     return _classify(body, envelope)
@@ -418,6 +426,30 @@ def split_params(params: Raw) -> SplitParams:
     if _size(split) != len(params):
         refuse_duplicate_members(params)
     return split
+
+
+def is_plainly_valid(body: bytes) -> bool:
+    """Whether `decode` would find nothing wrong with these arguments, or with this result: it is
+    ASCII, shallow and JSON. False if that is not known."""
+    if not body.isascii():
+        return False
+    if len(body) + 3 * body.count(b"[") > _OPENED - 8 and may_be_deep(body, MAX_DEPTH - 2):
+        return False
+    try:
+        _raw.decode(body)
+    except DECODE_ERRORS:
+        return False
+    return True
+
+
+def plain_result(response: bytes, raw_id: bytes) -> Raw | None:
+    """The result in a response of ours to this request, as `decode` would find it; None for an
+    error, and for a response that must be decoded."""
+    at = _ID_AT + len(raw_id)
+    if not (response.startswith(b',"result":', at) and response.startswith(b'{"jsonrpc":')):
+        return None
+    result = response[at + _RESULT : -1]
+    return Raw(result) if is_plainly_valid(result) else None
 
 
 def is_bare_call(request: Request, split: SplitParams) -> bool:

@@ -54,6 +54,8 @@ class EnvelopeCache(Generic[V]):
     def __init__(self) -> None:
         self._kept: dict[bytes, tuple[Raw, V]] = {}
         self._last: tuple[Raw, V] | None = None
+        # The last envelope as it begins if a progress token follows as its last member.
+        self._before_token = b""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -68,11 +70,16 @@ class EnvelopeCache(Generic[V]):
         last = self._last
         if last is not None and meta == last[0]:  # the comparison stops at the first difference
             return last[1]
-        key = _key(bytes(meta))
+        raw, head = bytes(meta), self._before_token
+        if last is not None and head and raw.startswith(head):
+            token = raw[len(head) : -1]
+            if token.isdigit() and len(token) <= MAX_DIGITS and raw[-1:] == b"}":
+                return last[1]
+        key = _key(raw)
         found = self._kept.get(key) if key is not None else None
         if found is None:
             return None
-        self._last = found
+        self._remember(found)
         return found[1]
 
     def put(self, meta: Raw, value: V) -> None:
@@ -82,7 +89,14 @@ class EnvelopeCache(Generic[V]):
             return
         if len(self._kept) >= MAX_REMEMBERED:
             self._kept.clear()
-        self._last = self._kept[key] = Raw(key), value
+        kept = self._kept[key] = Raw(key), value
+        self._remember(kept)
+
+    def _remember(self, kept: tuple[Raw, V]) -> None:
+        key = bytes(kept[0])
+        self._last = kept
+        # With escapes the token may be in the envelope already.
+        self._before_token = b"" if b"\\" in key else b'%b,"%b":' % (key[:-1], _TOKEN)
 
 
 def _key(raw: bytes) -> bytes | None:

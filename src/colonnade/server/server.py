@@ -432,7 +432,7 @@ class Server(Decorators):
                         f"{server!r} and {other!r} both have the extension {extension.id}; give "
                         "it to one of them"
                     )
-        from colonnade.server.registry import Mount
+        from colonnade.server.mount import Mount
 
         Mount(other._registry, self._registry, other._middleware, namespace, self._run_task_tool)
         if other._keys.private:

@@ -23,7 +23,6 @@ from colonnade.protocol.schema.error_messages import (
     truncate,
 )
 from colonnade.protocol.schema.validate import Schema, Validator, inline_references
-from colonnade.signatures.coerce import parse
 from colonnade.signatures.json_schema import schema_of
 from colonnade.signatures.type_hints import (
     TEXT_FORMATS,
@@ -245,6 +244,8 @@ class MsgspecCodec(Codec):
         try:
             self.decode(encoded)
         except Exception as error:
+            from colonnade.signatures.coerce import parse  # on use: most values are valid
+
             found = self.validator.check(parse(encoded)) or self.problems_of(error, None)
             raise self.misfit(found) from None
         return encoded

@@ -133,14 +133,9 @@ def _excludes(place: Schema, text: str) -> bool:
     return place.get("format") in _TIMES and bool(plain)
 
 
-def nests_too_deep(raw: bytes) -> bool:
-    """Whether JSON nests deeper than a message may."""
-    return may_be_deep(raw, MAX_DEPTH) and depth(raw) > MAX_DEPTH
-
-
 def parse(raw: bytes) -> Any:
     """Parse any JSON, or return `UNSET` if it is invalid or nests too deep."""
-    if nests_too_deep(raw):
+    if may_be_deep(raw, MAX_DEPTH) and depth(raw) > MAX_DEPTH:
         return msgspec.UNSET
     try:
         return msgspec.json.decode(raw)

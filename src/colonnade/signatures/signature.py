@@ -21,6 +21,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import asdict, replace
 
 from colonnade.errors import Fault, FaultKind, InvalidArgumentType, LocalProtocolError
+from colonnade.protocol.json_checks import depth, may_be_deep
 from colonnade.protocol.jsonrpc import MAX_DEPTH
 from colonnade.protocol.schema.bounds import map_subschemas
 from colonnade.protocol.schema.error_messages import (
@@ -35,7 +36,6 @@ from colonnade.protocol.schema.error_messages import (
 )
 from colonnade.protocol.schema.validate import Schema, admitted_types
 from colonnade.signatures.codecs import Codec, MsgspecCodec
-from colonnade.signatures.coerce import coerce, nests_too_deep, parse
 from colonnade.signatures.docstrings import ParsedDocstring, parse_docstring
 from colonnade.signatures.type_hints import (
     Namespace,
@@ -74,6 +74,8 @@ def codec_for(annotation: Any, where: str, names: Namespace, *, outgoing: bool =
 
 def decode_value(codec: Codec, raw: bytes) -> Any:
     """Decode a value of the annotation: as it is, else coerced. Raises `DecodingError`."""
+    from colonnade.signatures.coerce import coerce, parse  # on use: most arguments are valid
+
     value = parse(raw)
     if value is msgspec.UNSET:
         raise DecodingError([ValidationProblem((), "not valid JSON")])
@@ -316,7 +318,7 @@ class Signature:
         """The arguments to call the function with. Raises a `Fault` that names all problems."""
         raw = bytes(raw) or b"{}"
         # Shorter than this, it cannot nest too deep.
-        if len(raw) > 2 * MAX_DEPTH and nests_too_deep(raw):
+        if len(raw) > 2 * MAX_DEPTH and may_be_deep(raw, MAX_DEPTH) and depth(raw) > MAX_DEPTH:
             raise _fault(
                 [ValidationProblem((), f"nested deeper than {MAX_DEPTH} levels; flatten it")]
             )

@@ -261,14 +261,13 @@ class Duplex:
         task = asyncio.current_task(self._loop)
         assert task is not None
         self._tasks[exchange] = task
-        request = DuplexRequestContext(exchange, self)
-        paused = (
-            self.link.pause_timeouts(self._clock()) if exchange.input_request is not None else ()
-        )
-        if paused:
-            self._set_timer()
+        paused: tuple[int, ...] = ()
+        if exchange.input_request is not None:
+            paused = self.link.pause_timeouts(self._clock())
+            if paused:
+                self._set_timer()
         try:
-            data = await self._respond(request)
+            data = await self._respond(DuplexRequestContext(exchange, self))
         except ConnectionLost:
             data = None
         except (Exception, asyncio.CancelledError) as error:
@@ -279,7 +278,10 @@ class Duplex:
                 self.link.resume_timeouts(paused, self._clock())
                 self._set_timer()
         if data is not None:
-            self.channel.write(data)
+            self._write_response(exchange, data)
+
+    def _write_response(self, exchange: Exchange, data: bytes) -> None:
+        self.channel.write(data)
 
     def _encode_failure(self, exchange: Exchange, error: BaseException) -> bytes | None:
         if exchange.settled:  # the peer cancelled it, or the connection has ended
@@ -315,12 +317,15 @@ class Duplex:
         """
         id, response = self._send_request(method, params, timeout_s, on_progress, probing)
         try:
-            return await response
-        finally:
+            result = await response
+        except BaseException:
             self._progress_callbacks.pop(id, None)
             self.cancel_request(id)
             if response.done() and not response.cancelled():
                 response.exception()  # the caller may have been cancelled meanwhile
+            raise
+        self._progress_callbacks.pop(id, None)
+        return result
 
     def start_request(
         self, method: str, params: RequestParams, timeout_s: float
@@ -346,7 +351,7 @@ class Duplex:
             params,
             now=now,
             timeout_s=timeout_s,
-            max_s=max(MAX_S, timeout_s),
+            max_s=MAX_S if timeout_s < MAX_S else timeout_s,
             progress=on_progress is not None,
             revision=probing,
         )

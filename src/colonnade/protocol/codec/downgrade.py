@@ -147,19 +147,18 @@ class TypePlans(dict[type[t.ProtocolType], TypePlan | None]):
             for name, inner in inside(obj).items()
             if name not in hidden and any(self._changes(kind) for kind in _nested_deeply(inner))
         )
-        says = issubclass(obj, MESSAGES) and bool(self.foreign)
+        says = issubclass(obj, MESSAGES)
         found = TypePlan(drops, walks, says, own.rule)
         plan = found if drops or walks or says or own.rule else None
         self[obj] = plan
         return plan
 
     def _drops(self, obj: type[t.ProtocolType]) -> tuple[tuple[str, Any], ...]:
-        marks = t.field_ranges(obj)
-        return tuple(
-            (field.name, field.default)
-            for field in fields(obj)
-            if field.name in marks and not self._revision.knows(*marks[field.name])
-        )
+        ranges = t.field_ranges(obj).items()
+        absent = {name for name, span in ranges if not self._revision.knows(*span)}
+        if not absent:  # `fields` evaluates all annotations
+            return ()
+        return tuple((field.name, field.default) for field in fields(obj) if field.name in absent)
 
     def _changes(self, obj: type[t.ProtocolType]) -> bool:
         return obj.__name__ in RULES or bool(self._drops(obj))

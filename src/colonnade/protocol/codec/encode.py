@@ -27,9 +27,16 @@ from colonnade.protocol.codec.downgrade import (
     is_object,
     wraps,
 )
-from colonnade.protocol.jsonrpc import NOTHING, encode, encode_result, line
+from colonnade.protocol.jsonrpc import (
+    NOTHING,
+    SplitParams,
+    encode,
+    encode_result,
+    is_plainly_valid,
+    line,
+)
 from colonnade.protocol.revision import OutputRoot, Revision
-from colonnade.protocol.types import CallToolResult, TextContent
+from colonnade.protocol.types import CallToolRequestParams, CallToolResult, TextContent
 
 # The cache hints of a result that has none, where every result must have them.
 STALE_MS = 0
@@ -144,8 +151,8 @@ class Encoder:
     ) -> bytes:
         """Encode the whole response; a large one is encoded in one piece."""
         kind = type(obj)
-        if kind is CallToolResult:
-            if _is_large(cast("t.CallToolResult", obj)):
+        if type(obj) is CallToolResult:
+            if _is_large(obj):
                 _, downgraded = self._prepare(kind, obj, origin, wrap, whole=True)
                 downgraded = _encode_text_once(cast("t.CallToolResult", downgraded))
                 return line(encode_finite(ToolResultMessage(Raw(raw_id), downgraded)))
@@ -253,6 +260,25 @@ class Encoder:
         if meta:
             return b'{"_meta":%b%b%b' % (meta, b"," if len(body) > 2 else b"", body[1:])
         return body if body != b"{}" else b""
+
+    def split_call(self, obj: t.ProtocolType, progress_token: int | None) -> SplitParams | None:
+        """The params of a tool call that has nothing but a name and arguments, as `decode` would
+        split them after `params` has encoded them. None for all others."""
+        if (
+            type(obj) is not CallToolRequestParams
+            or type(obj.name) is not str
+            or not obj.name.isascii()
+            or obj.meta is not None
+            or obj.task is not None
+            or obj.request_state is not None
+            or obj.input_responses is not None
+            or not is_plainly_valid(bytes(obj.arguments))
+        ):
+            return None
+        meta = self._meta
+        if progress_token is not None:
+            meta = Raw(b"%b%d}" % (self._token_meta, progress_token))
+        return SplitParams(meta, obj.name, None, obj.arguments)
 
     def _own_meta(self, progress_token: int | None) -> Raw:
         if progress_token is None:

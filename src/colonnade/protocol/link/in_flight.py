@@ -257,6 +257,14 @@ class IncomingRequests:
             self._batch_of[exchange] = batch
         running[exchange.request.id] = exchange
 
+    def open_alone(self, exchange: Exchange) -> bool:
+        """Begin to handle a request that is in no batch; False if it would be refused."""
+        id, running = exchange.request.id, self._running
+        if len(running) >= MAX_RUNNING or id in running or self.batch is not None:
+            return False
+        running[id] = exchange
+        return True
+
     def close(self, exchange: Exchange, data: bytes | None) -> bytes | None:
         """End a request: what to send, which is nothing yet inside an unfinished batch.
 

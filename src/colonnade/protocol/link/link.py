@@ -29,6 +29,7 @@ from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import LISTEN, Exchange
 from colonnade.protocol.jsonrpc import (
+    NOTHING,
     Batch,
     ErrorResponse,
     Frame,
@@ -87,6 +88,7 @@ MAX_S = 600.0
 # Looking up members of an enumeration has a cost, and these are used for every request.
 OPEN, CLOSED = Phase.OPEN, Phase.CLOSED
 
+CALL = "tools/call"
 PING = "ping"
 DISCOVER = "server/discover"
 SET_LEVEL = "logging/setLevel"
@@ -150,6 +152,8 @@ class DuplexLink:
         self._encoders: dict[Revision, Encoder] = {}
         self._send_contexts: dict[str, SendContext] = {}
         self._logs = identity.logs
+        # The client in this process that called last, by the context in which it sends.
+        self._known_caller: tuple[SendContext, Peer, Encoder] | None = None
 
     @property
     def phase(self) -> Phase:
@@ -498,6 +502,67 @@ class DuplexLink:
         name = getattr(params, "name", None)
         self._outgoing.open(method, now, timeout_s, max_s, progress, name)
         return id, encode_request(b"%d" % id, method, body)
+
+    def call(
+        self,
+        server: "DuplexLink",
+        params: t.RequestParams,
+        now: float,
+        timeout_s: float,
+        max_s: float,
+        progress: bool,
+    ) -> Exchange | None:
+        """Open a tool call at the link of a server in this process, without messages: the exchange
+        is that which `server` would open for the request that `request` encodes.
+
+        None if the call must be sent, since it is not plain, or something would be refused.
+        """
+        handshake, context = self._handshake, self._send_contexts.get(CALL)
+        incoming, known = server._incoming, server._known_caller
+        id = self._outgoing.next_id
+        if (
+            context is None
+            or context.peer is not handshake.peer
+            or handshake.phase is not OPEN
+            or server._handshake.phase is CLOSED
+        ):
+            return None
+        parts = context.encoder.split_call(params, id if progress else None)
+        if parts is None:
+            return None
+        request = Request(id, CALL, NOTHING, b"%d" % id, parts)
+        try:
+            if known is None or known[0] is not context:
+                # Requests that are sent in one context have the same envelope.
+                peer = server._peer_detector.detect(request, parts.meta)
+                if peer is None or peer.revision.handshake:
+                    return None
+                known = server._known_caller = context, peer, server.encoder(peer.revision)
+            _, peer, encoder = known
+            definition = server._method_rules.receivable(CALL, peer)
+        except Fault:
+            return None
+        exchange = Exchange(
+            request,
+            parts,
+            definition,
+            peer,
+            encoder,
+            server.principal,
+            None,
+            server._closed,
+            server._logs,
+            server.scopes,
+        )
+        self._outgoing.open(CALL, now, timeout_s, max_s, progress, parts.name)
+        if incoming.open_alone(exchange):
+            return exchange
+        self._outgoing.settle(id)
+        return None
+
+    def settle_call(self, id: RequestId) -> bool:
+        """End a tool call that has its result; False if it is over already."""
+        return self._outgoing.settle(id) is not None
 
     def _send_context(
         self, method: str, probed: Revision | None, params: t.RequestParams | None

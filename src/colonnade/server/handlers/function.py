@@ -35,7 +35,6 @@ from colonnade.server.handlers.dependencies import (
     is_injected,
 )
 from colonnade.server.handlers.threads import Workers
-from colonnade.signatures.coerce import parse
 from colonnade.signatures.signature import Signature
 from colonnade.signatures.type_hints import signature_of, unwrapped
 
@@ -335,6 +334,8 @@ def _var_keyword(parameters: list[inspect.Parameter]) -> str | None:
 
 
 def _parse_object(raw: bytes | Raw) -> dict[str, Any] | None:
+    from colonnade.signatures.coerce import parse  # on use: most tools have no schema of their own
+
     value = parse(bytes(raw) or b"{}")
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
