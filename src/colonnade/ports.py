@@ -576,6 +576,11 @@ class Store(Protocol):
     `ChannelError` if the store does not respond; whether a write took place is then unknown.
     """
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes see the same state."""
+        ...
+
     async def get(self, principal: str, key: str) -> bytes | None: ...
 
     async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None: ...

@@ -317,6 +317,32 @@ class Server(Decorators):
                 self._tasks.start()
         return self._tasks.handler(tool)
 
+    @property
+    def max_running_tasks(self) -> int:
+        """How many tasks run in this process at once; 0 for none: `colonnade work` runs them.
+
+        Set it before the server is started, to override `TaskOptions(max_running=…)`.
+        """
+        from colonnade.server.tasks.options import TaskOptions
+
+        return (self._task_options or TaskOptions()).max_running
+
+    @max_running_tasks.setter
+    def max_running_tasks(self, max_running: int) -> None:
+        from msgspec.structs import replace
+
+        from colonnade.server.tasks.options import TaskOptions
+
+        options = replace(self._task_options or TaskOptions(), max_running=max_running)
+        self._task_options = options
+        if self._tasks is not None:
+            self._tasks.limit_running(options.max_running)
+
+    @property
+    def has_task_tools(self) -> bool:
+        """Whether a tool can run as a task, here or in a mounted server."""
+        return any(entry.task is not None for entry in self._registry.tools)
+
     def _outer_servers(self) -> "list[Server]":
         """The servers that this one is mounted in, directly or not."""
         return [server for outer in self._mounted_in for server in (outer, *outer._outer_servers())]

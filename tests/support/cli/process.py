@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 WAIT_S = 60.0
 COMMAND = [sys.executable, "-m", "colonnade"]
@@ -133,7 +133,7 @@ class Process:
         self.err = Lines(self.process.stderr)
         self.port = 0
 
-    def __enter__(self) -> "Process":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

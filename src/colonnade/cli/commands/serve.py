@@ -74,6 +74,18 @@ def _level(_: click.Context, __: click.Parameter, value: str | None) -> str | No
     return _parse(read_level, value)
 
 
+def parse_count(_: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """A number of processes or tasks. Raises `CliError`."""
+    if value is None:
+        return None
+    from colonnade.transport.http_server.settings import read_count
+
+    try:
+        return read_count(value)
+    except LocalProtocolError as error:
+        raise CliError(f"{parameter.opts[0]}: {error}") from None
+
+
 TARGET: Final = click.argument("target", metavar="TARGET", shell_complete=complete_file)
 DEBUG: Final = click.option(
     "--debug", is_flag=True, help="Send error details to clients; log debug messages."
@@ -118,11 +130,12 @@ Examples:
   colonnade serve server.py --reload --debug
   colonnade serve server.py --host 0.0.0.0 --allow-host mcp.example.com
   colonnade serve server.py:app               the application that server.asgi(around=…) returned
+  colonnade serve server.py --no-task-runner  tasks are run by colonnade work server.py
 
 Every setting has an environment variable, which an option overrides: COLONNADE_HOST,
 COLONNADE_PORT, COLONNADE_PATH, COLONNADE_ALLOW_HOST, COLONNADE_ALLOW_ORIGIN, COLONNADE_STATELESS,
 COLONNADE_LIMIT, COLONNADE_ACCESS_LOG, COLONNADE_LOG_LEVEL, COLONNADE_LOG_JSON,
-COLONNADE_SSL_CERTFILE, COLONNADE_SSL_KEYFILE.
+COLONNADE_NO_TASK_RUNNER, COLONNADE_SSL_CERTFILE, COLONNADE_SSL_KEYFILE.
 """
 )
 @TARGET
@@ -173,6 +186,11 @@ COLONNADE_SSL_CERTFILE, COLONNADE_SSL_KEYFILE.
 )
 @click.option("--access-log", is_flag=True, help="Log every request.")
 @click.option(
+    "--no-task-runner",
+    is_flag=True,
+    help="Create tasks and answer requests about them, but run none: colonnade work does.",
+)
+@click.option(
     "--reload", is_flag=True, help="Restart when the file, or a file that it imports, changes."
 )
 @DEBUG
@@ -197,10 +215,14 @@ class ServeSettings:
     """The settings of `serve`: an option, else the environment, else the default."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        from colonnade.transport.http_server.settings import read_limits, with_environment
+        from colonnade.transport.http_server.settings import (
+            COMMAND_SETTINGS,
+            read_limits,
+            with_environment,
+        )
 
         self.given = given
-        options = with_environment(given)
+        options = with_environment(given, settings=COMMAND_SETTINGS)
         self.log_level: str | None = options.pop("log_level", None)
         self.log_json: bool = options.pop("log_json", False)
         text = options.pop("limit", ())
@@ -214,6 +236,7 @@ class ServeSettings:
         self.hosts: tuple[str, ...] = tuple(options.get("hosts", ()))
         self.origins: tuple[str, ...] = tuple(options.get("origins", ()))
         self.access_log: bool = options.get("access_log", False)
+        self.no_task_runner: bool = options.get("no_task_runner", False)
         # Keywords of `server.asgi`, and of the runner.
         self.app: dict[str, Any] = {
             name: options[name] for name in _APP_SETTINGS if name in options
@@ -238,7 +261,7 @@ class ServeSettings:
         return result
 
 
-def _log_settings(log_json: bool, log_level: str | None) -> tuple[bool, str | None]:
+def log_settings(log_json: bool, log_level: str | None) -> tuple[bool, str | None]:
     """The log options of `run`, else the environment. Raises `CliError`."""
     environ = {name: os.environ[name] for name in LOG_VARIABLES if name in os.environ}
     if not environ:
@@ -263,7 +286,7 @@ class UserTracebackFormatter(logging.Formatter):
         return user_traceback(ei[1]).rstrip("\n") or super().formatException(ei)
 
 
-def _configure_logging(reporter: Reporter, log_format: str) -> None:
+def configure_logging(reporter: Reporter, log_format: str) -> None:
     """Set up logging as the options say, else a default format for warnings and errors."""
     reporter.configure_logging()
     if reporter.debug:
@@ -285,7 +308,7 @@ def run_target(text: str, *, debug: bool, log_json: bool, log_level: str | None)
     """Serve a target on stdin and stdout; return the exit code."""
     reporter = Reporter(debug=debug, log_json=log_json)
     try:
-        log_json, log_level = _log_settings(log_json, log_level)
+        log_json, log_level = log_settings(log_json, log_level)
         reporter = Reporter(debug=debug, log_json=log_json, log_level=log_level)
         return _run(text, reporter)
     except CliError as error:
@@ -310,7 +333,7 @@ def serve_target(text: str, given: dict[str, Any], *, debug: bool, reload: bool)
             log_level=settings.log_level,
             access_log=settings.access_log,
         )
-        _configure_logging(reporter, HTTP_LOG_FORMAT)
+        configure_logging(reporter, HTTP_LOG_FORMAT)
         if not reload:
             return _serve(file, reporter, settings)
         return _serve_with_reload(text, file, reporter, settings)
@@ -332,7 +355,7 @@ class _CommandRunner:
         """Serve until the end of stdin."""
         from colonnade.transport.stdio import run_stdio
 
-        _enable_debug(server, self._reporter)
+        enable_debug(server, self._reporter)
 
         def serve(started: Callable[[], None]) -> bool:
             def tell(reading: int) -> None:
@@ -341,13 +364,13 @@ class _CommandRunner:
 
             return run_stdio(server, streams=self._streams, on_started=tell)
 
-        self.interrupted = _run_user_code(server, self._reporter, serve)
+        self.interrupted = run_user_code(server, self._reporter, serve)
 
     async def serve(self, server: "Server") -> None:
         """Serve in an event loop that is running."""
         from colonnade.transport.stdio import serve_stdio
 
-        _enable_debug(server, self._reporter)
+        enable_debug(server, self._reporter)
         tell = partial(self._explain, server)
         await serve_stdio(server, streams=self._streams, on_started=tell)
 
@@ -359,7 +382,7 @@ class _CommandRunner:
 
 def _run(text: str, reporter: Reporter) -> int:
     file = parse_server_file(text)
-    _configure_logging(reporter, LOG_FORMAT)
+    configure_logging(reporter, LOG_FORMAT)
     from colonnade.transport.stdio import redirect_standard_streams
 
     with contextlib.ExitStack() as taken:
@@ -386,8 +409,12 @@ def _serve(
     loaded = load(file, reporter, apps=True)
     if reloader is not None:
         reloader.on_loaded()
-    server = _server_of(loaded)
-    _enable_debug(server, reporter)
+    server = server_of(loaded)
+    enable_debug(server, reporter)
+    if settings.no_task_runner:
+        if server.has_task_tools and not server.store.is_shared:
+            raise store_error(server, "--no-task-runner")
+        server.max_running_tasks = 0
     from colonnade.protocol.negotiation import name_and_version
     from colonnade.transport.http_server.runner import announce
     from colonnade.transport.http_server.runner import run as run_http
@@ -415,12 +442,12 @@ def _serve(
         )
 
     try:
-        return INTERRUPTED if _run_user_code(server, reporter, serve) else 0
+        return INTERRUPTED if run_user_code(server, reporter, serve) else 0
     except LocalProtocolError as error:
         raise _serve_error(error, settings) from None
 
 
-def _server_of(loaded: "Server | HttpApp") -> "Server":
+def server_of(loaded: "Server | HttpApp") -> "Server":
     from colonnade.server.server import Server
 
     if isinstance(loaded, Server):
@@ -429,6 +456,17 @@ def _server_of(loaded: "Server | HttpApp") -> "Server":
     if not isinstance(server, Server):
         raise CliError("the application does not serve a colonnade.Server")
     return server
+
+
+def store_error(server: "Server", needed_by: str) -> CliError:
+    """The state of a server is in the memory of one process, and several processes need it."""
+    kind = type(server.store).__name__
+    return CliError(
+        f"{server.info.name} has its state in memory ({kind}), where no other process sees it, and "
+        f"{needed_by} needs a store that several processes share",
+        hint='give it one: Server(…, store=SqliteStore("server.db")), from colonnade.store.sqlite',
+        retry_on_change=True,
+    )
 
 
 def _application(
@@ -488,13 +526,13 @@ def _serve_with_reload(
     return code
 
 
-def _enable_debug(server: "Server", reporter: Reporter) -> None:
+def enable_debug(server: "Server", reporter: Reporter) -> None:
     if reporter.debug:
         server.debug = True
         reporter.enable_debug()
 
 
-def _run_user_code(
+def run_user_code(
     server: "Server", reporter: Reporter, serve: Callable[[Callable[[], None]], bool]
 ) -> bool:
     """Serve; return whether Ctrl-C ended it. Raises `CliError` for an exception of user code."""

@@ -25,7 +25,8 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     # Arguments of a call, and its result; in JSON.
     max_argument_bytes: int = 1024 * 1024
     max_result_bytes: int = 4 * 1024 * 1024
-    # Tasks that run in this process at once; others wait, or run elsewhere.
+    # Tasks that run in this process at once; others wait, or run elsewhere. With 0 it runs none:
+    # `colonnade work` does.
     max_running: int = 500
     # A worker that has not renewed its leases for so long has died; its tasks are run by another.
     lease_s: float = 10.0
@@ -45,8 +46,10 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
             if value is None and name == "requests_per_s":
                 continue
             whole = isinstance(default, int)
-            words = f"TaskOptions: {name} is {value!r}; give a number above 0"
+            may_be_zero = name == "max_running"
+            least = "from 0" if may_be_zero else "above 0"
+            words = f"TaskOptions: {name} is {value!r}; give a number {least}"
             if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
                 raise InvalidArgumentType(words, argument=name)
-            if not (isfinite(value) and value > 0):
+            if not (isfinite(value) and (value > 0 or (value == 0 and may_be_zero))):
                 raise InvalidArgument(words, argument=name)

@@ -214,6 +214,8 @@ class TaskRunner:
     ) -> None:
         self.storage = storage
         self.options = options
+        # Tasks that run here at once; with 0 this process runs none, and looks for none.
+        self.max_running: int = options.max_running
         self.notify_followers = notify_followers
         self._tools = tools
         self._owner = owner
@@ -234,12 +236,13 @@ class TaskRunner:
 
     def start(self) -> None:
         """Run tasks from now on, also those that other processes left behind."""
-        self._accepting = True
+        self._accepting = self.max_running > 0
         self._wake = asyncio.Event()
         self._next_listing = 0.0
         for left in (self._due, self._runs, self._workers):  # of an event loop that was closed
             left.clear()
-        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        if self._accepting:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     def drain(self) -> None:
         """Give the tasks of this process back: others go on with them."""
@@ -267,7 +270,7 @@ class TaskRunner:
     @property
     def has_room(self) -> bool:
         """Whether a new task can run here at once."""
-        return self._accepting and len(self._runs) < self.options.max_running
+        return self._accepting and len(self._runs) < self.max_running
 
     def may_hold(self) -> bool:
         """Whether a task that waits for input may wait in memory."""
@@ -278,12 +281,14 @@ class TaskRunner:
         return LeaseTaken(self._owner, self.storage.clock() + self.options.lease_s)
 
     def run_created(self, task: StoredTask, origin: RunOrigin) -> None:
-        """Run a task that was just created, with its lease if it has one."""
+        """Run a task that was just created, with its lease if it has one, here or elsewhere."""
         record = task.record
         if record.lease_owner == self._owner and self._accepting:
             self._start(task, origin)
         elif record.lease_until is None:
             self.submit(IndexedTask(record.principal, record.id), origin)
+            if not self._accepting:
+                self.storage.announce(record.id, runnable=True)
 
     def offer(self, record: TaskRecord) -> None:
         """A task was read: run it if no worker has it."""
@@ -299,7 +304,7 @@ class TaskRunner:
         self._start_queued()
 
     def _start_queued(self) -> None:
-        while self._queue and self.has_room and len(self._workers) < self.options.max_running:
+        while self._queue and self.has_room and len(self._workers) < self.max_running:
             task, origin = self._queue.popleft()
             self._queued.discard(task.id)
             self._spawn(self._take(task, origin))

@@ -84,6 +84,10 @@ class ServerTasks:
             self._runner.start()
             self._calls.start()
 
+    def limit_running(self, max_running: int) -> None:
+        """Run so many tasks at once, from the next start on."""
+        self._runner.max_running = max_running
+
     def drain(self) -> None:
         """Give running tasks back, so that another process goes on with them."""
         self._runner.drain()

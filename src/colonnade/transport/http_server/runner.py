@@ -423,7 +423,7 @@ def run(
     Once it serves, one line on standard output says where, unless `started` does otherwise.
     Returns whether Ctrl-C ended it.
     """
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             interrupted = runner.run(serve(app, host, port, started=started, **settings))
         except KeyboardInterrupt:  # before `serve` handled it
@@ -432,7 +432,8 @@ def run(
     return interrupted
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The factory of uvloop's event loop; None, for that of asyncio, if there is none."""
     try:
         import uvloop
     except ImportError:  # Windows and PyPy have none

@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # they import the web server, which not every command needs
 # The prefix of all variables, those of the command too.
 ENV_PREFIX: Final = "COLONNADE_"
 MAX_PORT: Final = 65535
+# Of processes, or of tasks in one: more is a typing error.
+MAX_COUNT: Final = 100_000
 # How much of a file that TLS refused is read to say why; a certificate chain with its key has some
 # 10 KiB.
 MAX_PEM_BYTES: Final = 1024 * 1024
@@ -52,6 +54,13 @@ def read_flag(value: str) -> bool:
     if value.lower() in (*_YES, *_NO):
         return value.lower() in _YES
     raise InvalidArgument(f"{value[:40]!r} is neither 1 nor 0")
+
+
+def read_count(value: str) -> int:
+    """A whole number above 0. Raises `InvalidArgument`."""
+    if value.isdecimal() and 0 < int(value) <= MAX_COUNT:
+        return int(value)
+    raise InvalidArgument(f"{value[:40]!r} is not a number from 1 to {MAX_COUNT}")
 
 
 def read_level(value: str) -> str:
@@ -86,12 +95,18 @@ SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 }
 
 
+# Those of the command as well, which decides how many processes there are and what they do.
+COMMAND_SETTINGS: Final = SETTINGS | {"no_task_runner": ("NO_TASK_RUNNER", read_flag)}
+
+
 def with_environment(
-    given: Mapping[str, Any], environ: Mapping[str, str] = os.environ
+    given: Mapping[str, Any],
+    environ: Mapping[str, str] = os.environ,
+    settings: Mapping[str, tuple[str, Callable[[str], Any]]] = SETTINGS,
 ) -> dict[str, Any]:
     """The given settings, completed from the environment. Raises `InvalidArgument`."""
     found = dict(given)
-    for name, (variable, read) in SETTINGS.items():
+    for name, (variable, read) in settings.items():
         value = environ.get(ENV_PREFIX + variable)
         if name in found or value is None:
             continue
