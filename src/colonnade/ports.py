@@ -560,6 +560,12 @@ class Store(Protocol):
     `ChannelError` if the store does not respond; whether a write took place is then unknown.
     """
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether another application can have the same state: in another process, or in this one
+        with the same store. If not, what is found here was stored by this application."""
+        ...
+
     async def get(self, principal: str, key: str) -> bytes | None: ...
 
     async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None: ...

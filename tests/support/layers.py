@@ -73,6 +73,7 @@ DOCUMENTED: dict[str, tuple[str, ...]] = {
     "cryptography": ("exceptions", "hazmat.primitives"),
     "msgspec": ("inspect", "json", "msgpack", "structs"),
     "pydantic": ("json_schema",),
+    "redis": ("asyncio", "backoff", "credentials", "exceptions"),
 }
 PRIVATE_NAME = re.compile(r"_[^_]\w*")
 
