@@ -186,6 +186,9 @@ class _OneServer:
 
     async def connect(self) -> None:
         self._connection = await self._pool.get_connection()
+        (reply,) = await self.execute([("PING",)])  # which a server without credentials rejects
+        if isinstance(reply, Exception):
+            raise reply
 
     async def execute(self, commands: Sequence[tuple[_Argument, ...]]) -> list[Any]:
         connection = self._connection
