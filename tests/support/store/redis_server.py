@@ -48,11 +48,14 @@ def free_port() -> int:
 class RedisServer:
     """A server process; `start` again after `kill` has the same port and folder."""
 
-    def __init__(self, folder: Path, *options: str, path: str | None = None) -> None:
-        self.port = free_port()
+    def __init__(
+        self, folder: Path, *options: str, is_sentinel: bool = False, port: int | None = None
+    ) -> None:
+        self.port = port or free_port()
         self.folder = folder
         self._options = options
-        self._path = path or redis_path()
+        self._is_sentinel = is_sentinel
+        self._path = redis_path()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -67,31 +70,31 @@ class RedisServer:
     def client(self, **options: Any) -> Any:
         return redis.Redis(port=self.port, **options)
 
-    def start(self, *, ready: bool = True) -> None:
+    def start(self) -> None:
         self.folder.mkdir(exist_ok=True, parents=True)
+        command = [self._path, "--bind", "127.0.0.1", "--dir", str(self.folder), *self._options]
+        if "--port" not in self._options:
+            command += ["--port", str(self.port)]
+        if self._is_sentinel:  # which writes what it learns into its file
+            (self.folder / "sentinel.conf").touch()
+            command[1:1] = [str(self.folder / "sentinel.conf"), "--sentinel"]
+        else:
+            command += ["--save", ""]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._path, "-", *self._options],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
-        assert self._process.stdin is not None
-        self._process.stdin.write(
-            f"port {self.port}\nbind 127.0.0.1\ndir {self.folder}\nsave ''\n".encode()
-        )
-        self._process.stdin.close()
-        if ready:
-            self._wait()
+        self._wait()
 
     def _wait(self) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 with socket.create_connection(("127.0.0.1", self.port), 1.0) as one:
+                    if "--tls-port" in self._options:
+                        return
                     one.sendall(b"PING\r\n")
-                    # Also one that wants a password or TLS first is there.
+                    # Also one that wants a password first is there.
                     if not one.recv(64).startswith(b"-LOADING"):
                         return
             except OSError:
