@@ -55,6 +55,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "httptools": ("transport",),
     "uvloop": ("transport",),
     "redis": ("store.redis",),
+    "hiredis": ("store.redis",),
     "joserfc": ("auth",),
     "cryptography": ("auth",),
     "keyring": ("auth.client.storage",),
