@@ -26,7 +26,7 @@ from colonnade.errors import (
     Refused,
     TimedOut,
 )
-from colonnade.ports import SERVER_PRINCIPAL
+from colonnade.ports import SERVER_PRINCIPAL, Swap
 from colonnade.store.limits import (
     OVERHEAD_BYTES,
     StoreLimits,
@@ -50,6 +50,7 @@ from colonnade.store.redis_scripts import (
     PUBLISH,
     READ,
     REMOVE,
+    SWAP_ALL,
     TOO_MANY_ENTRIES,
     USE_ONCE,
     WRITE,
@@ -463,6 +464,47 @@ class RedisStore:
         expected = "none" if before is None else "value"
         return bool(await self._write(principal, key, expected, before or b"", after, ttl_s))
 
+    async def swap_all(self, swaps: Sequence[Swap]) -> bool:
+        """In a cluster the principals are one change each: they may be on different servers. A swap
+        that fails then undoes those of the principals before it."""
+        for swap in swaps:
+            if swap.before is not None:
+                check_bytes(swap.before)
+        groups: list[list[Swap]] = [[*swaps]] if swaps else []
+        if self._is_cluster:
+            by_principal: dict[str, list[Swap]] = {}
+            for swap in swaps:
+                by_principal.setdefault(swap.principal, []).append(swap)
+            groups = list(by_principal.values())
+        for number, group in enumerate(groups):
+            try:
+                swapped = await self._swap_together(group)
+            except Refused:
+                await self._undo(groups[:number])
+                raise
+            if not swapped:
+                await self._undo(groups[:number])
+                return False
+        return True
+
+    async def _undo(self, groups: list[list[Swap]]) -> None:
+        for group in groups:
+            await self._swap_together(
+                [swap._replace(before=swap.after, after=swap.before) for swap in group]
+            )
+
+    async def _swap_together(self, swaps: list[Swap]) -> bool:
+        keys: list[str] = []
+        arguments: list[_Argument] = []
+        for principal, key, before, after, ttl_s in swaps:
+            span = self._span(b"" if after is None else after, ttl_s)
+            own_keys, own_arguments = self._change_arguments(principal, "e", key, span)
+            keys += own_keys
+            arguments += own_arguments
+            arguments += ("none", b"") if before is None else ("value", before)
+            arguments += ("delete", b"") if after is None else ("set", after)
+        return bool(self._checked(await self._call(SWAP_ALL, len(keys), *keys, *arguments)))
+
     async def _write(
         self,
         principal: str,
@@ -602,6 +644,14 @@ class RedisStore:
         *arguments: _Argument,
     ) -> Any:
         """Change an entry or a log. Raises `Refused` if there is no room."""
+        keys, own_arguments = self._change_arguments(principal, kind, name, span)
+        outcome = await self._call(script, len(keys), *keys, *own_arguments, *arguments)
+        return self._checked(outcome)
+
+    def _change_arguments(
+        self, principal: str, kind: str, name: str, span: int | str
+    ) -> tuple[tuple[str, ...], tuple[_Argument, ...]]:
+        """The keys and the first arguments of every script that changes an entry or a log."""
         check_names(principal, name)
         limits = self._limits
         most = (limits.principal_entries, limits.principal_bytes)
@@ -609,16 +659,17 @@ class RedisStore:
             most = (-1, -1)
         base = len(principal.encode()) + len(name.encode()) + OVERHEAD_BYTES
         home = self._home(principal)
-        keys = (*_index(home), f"{home}:{kind}:{name}")
-        outcome = await self._call(
-            script, len(keys), *keys, kind + name, *most, base, span, *arguments
-        )
+        return (*_index(home), f"{home}:{kind}:{name}"), (kind + name, *most, base, span)
+
+    def _checked(self, outcome: Any) -> Any:
+        """The result of a script. Raises `Refused` and `LocalProtocolError`."""
         if not isinstance(outcome, int) or outcome >= 0:
             return outcome
         if outcome == NOT_A_COUNTER:
             raise not_a_counter()
         if outcome == OUT_OF_RANGE:
             raise counter_out_of_range()
+        limits = self._limits
         refused = limits.too_many_entries if outcome == TOO_MANY_ENTRIES else limits.too_many_bytes
         raise refused()
 

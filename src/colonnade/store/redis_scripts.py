@@ -159,6 +159,67 @@ return 1
 """
 )
 
+# For each swap: four keys, and the arguments of WRITE. All are checked before the first is made.
+SWAP_ALL = LuaScript(
+    """
+local all_keys, all_arguments = KEYS, ARGV
+local KEYS, ARGV = {}, {}
+"""
+    + _INDEX
+    + """
+local last = #all_keys / 4 - 1
+local function choose(number)
+  for at = 1, 4 do KEYS[at] = all_keys[4 * number + at] end
+  for at = 1, 9 do ARGV[at] = all_arguments[9 * number + at] end
+  names, ends, costs, thing, member = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
+end
+local function new_cost()
+  return ARGV[8] == 'set' and tonumber(ARGV[4]) + #ARGV[9] or 0
+end
+
+local olds, entries, sizes = {}, {}, {}
+for number = 0, last do
+  choose(number)
+  local old = held()
+  if ARGV[6] == 'none' then
+    if old then return 0 end
+  elseif not old or redis.call('GET', thing) ~= ARGV[7] then
+    return 0
+  end
+  olds[number] = old
+  local more = (new_cost() > 0 and 1 or 0) - (old and 1 or 0)
+  entries[ends] = (entries[ends] or 0) + more
+  sizes[ends] = (sizes[ends] or 0) + new_cost() - (old or 0)
+end
+for number = 0, last do
+  choose(number)
+  local code = refusal(entries[ends], sizes[ends])
+  if code ~= 0 then return code end
+end
+-- What adds something comes first: Redis rejects it if its memory is full.
+for number = 0, last do
+  choose(number)
+  if ARGV[8] == 'set' then
+    local ends_at = expiry()
+    if ends_at then
+      redis.call('SET', thing, ARGV[9], 'PXAT', text(ends_at))
+    else
+      redis.call('SET', thing, ARGV[9])
+    end
+    keep(new_cost(), olds[number], ends_at)
+  end
+end
+for number = 0, last do
+  choose(number)
+  if ARGV[8] == 'delete' then
+    redis.call('DEL', thing)
+    forget(member)
+  end
+end
+return 1
+"""
+)
+
 # member
 REMOVE = LuaScript(
     _INDEX
