@@ -377,6 +377,11 @@ class Service(Protocol):
         credentials are checked."""
         ...
 
+    @property
+    def shared_store(self) -> "Store | None":
+        """The store that other processes of this server use, too; None without one."""
+        ...
+
     def watch_changes(
         self, on_change: Callable[[str, NotificationParams], None]
     ) -> Callable[[], None]:
@@ -559,6 +564,11 @@ class Store(Protocol):
     Every method raises `Refused` for a name or a size beyond the limits of the store, and
     `ChannelError` if the store does not respond; whether a write took place is then unknown.
     """
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes use the same state."""
+        ...
 
     async def get(self, principal: str, key: str) -> bytes | None: ...
 

@@ -239,6 +239,11 @@ class Server(Decorators):
             self._store = MemoryStore()
         return self._store
 
+    @property
+    def shared_store(self) -> Store | None:
+        """The store, if it is shared with other processes; None otherwise."""
+        return self._store if self._store is not None and self._store.is_shared else None
+
     def handles(self, kind: str, type: type[T], *, ttl_s: float = HANDLE_TTL_S) -> "Handles[T]":
         """State that outlives a call, addressed by handles that the caller sends:
         `baskets = server.handles("basket", Basket)`. It expires `ttl_s` after its last use."""

@@ -203,11 +203,19 @@ class _Usage:
 
 
 class MemoryStore:
-    """The default store. `clock` is a monotonic clock, by default that of the event loop."""
+    """The default store. `clock` is a monotonic clock, by default that of the event loop.
+
+    `is_shared` is for tests of several servers in one event loop.
+    """
 
     def __init__(
-        self, *, clock: Callable[[], float] | None = None, limits: StoreLimits | None = None
+        self,
+        *,
+        clock: Callable[[], float] | None = None,
+        limits: StoreLimits | None = None,
+        is_shared: bool = False,
     ) -> None:
+        self._is_shared = is_shared
         self._clock = clock or _loop_time
         self._limits = limits or StoreLimits()
         self._things: dict[_Key, _Entry | _Log] = {}
@@ -218,6 +226,10 @@ class MemoryStore:
         self._marks = SingleUseMarks(self._limits)
         self._topics = Topics(self._limits.principal_listeners)
         self._closed = False
+
+    @property
+    def is_shared(self) -> bool:
+        return self._is_shared
 
     # ------------------------------------------------------------ entries
 

@@ -82,6 +82,10 @@ class SqliteStore:
         self._topics = Topics(self._limits.principal_listeners)
         self._seen = 0
 
+    @property
+    def is_shared(self) -> bool:
+        return True
+
     # ------------------------------------------------------------ entries
 
     async def get(self, principal: str, key: str) -> bytes | None:

@@ -27,7 +27,7 @@ from colonnade.protocol.codec.downgrade import (
     is_object,
     wraps,
 )
-from colonnade.protocol.jsonrpc import NOTHING, encode, encode_result, line
+from colonnade.protocol.jsonrpc import NOTHING, RequestId, encode, encode_result, line
 from colonnade.protocol.revision import OutputRoot, Revision
 from colonnade.protocol.types import CallToolResult, TextContent
 
@@ -228,7 +228,7 @@ class Encoder:
             meta.setdefault(t.SERVER_INFO_KEY, self._info)
         return None, flat(replace(result, meta=meta or None, result_type=given or word))
 
-    def params(self, obj: t.ProtocolType, progress_token: int | None = None) -> bytes:
+    def params(self, obj: t.ProtocolType, progress_token: RequestId | None = None) -> bytes:
         """Encode params; those of a request get the envelope if there is one."""
         kind = type(obj)
         is_request, absent, is_open = self._params_types.get(kind) or self._check_available(kind)
@@ -254,13 +254,13 @@ class Encoder:
             return b'{"_meta":%b%b%b' % (meta, b"," if len(body) > 2 else b"", body[1:])
         return body if body != b"{}" else b""
 
-    def _own_meta(self, progress_token: int | None) -> Raw:
+    def _own_meta(self, progress_token: RequestId | None) -> Raw:
         if progress_token is None:
             return self._meta
-        return Raw(b"%b%d}" % (self._token_meta, progress_token))
+        return Raw(b"%b%b}" % (self._token_meta, encode(progress_token)))
 
     def _with_envelope(
-        self, params: t.RequestParams, progress_token: int | None
+        self, params: t.RequestParams, progress_token: RequestId | None
     ) -> t.RequestParams:
         """Add the envelope to params with a `_meta` of their own; the envelope takes precedence."""
         extra = dict(self._envelope)
