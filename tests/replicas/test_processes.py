@@ -150,7 +150,7 @@ def test_a_request_at_another_process_brings_progress_and_an_elicitation_back(
 
 async def held(own: RemoteReplica, other: ReplicaProcess) -> "asyncio.Task[bytes | None]":
     """A call that runs at another process."""
-    context = CallerContext(own.server, "hold")
+    context = CallerContext(own.server, "hold", {"aloud": True})
     task = asyncio.ensure_future(own.remote.run(context, other.name, ""))
     while not context.progress:
         await asyncio.sleep(0.01)

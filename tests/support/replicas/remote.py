@@ -150,9 +150,10 @@ class RemoteReplica:
             return to
 
         @server.tool
-        async def hold(ctx: Context) -> str:
+        async def hold(ctx: Context, aloud: bool = False) -> str:
             self.running.set()
-            await ctx.progress(1)
+            if aloud:
+                await ctx.progress(1)
             try:
                 await self.go_on.wait()
             except asyncio.CancelledError:
