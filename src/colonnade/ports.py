@@ -383,6 +383,11 @@ class Service(Protocol):
         credentials are checked."""
         ...
 
+    @property
+    def shared_store(self) -> "Store | None":
+        """The store that other processes of this server use, too; None without one."""
+        ...
+
     def watch_changes(
         self, on_change: Callable[[str, NotificationParams], None]
     ) -> Callable[[], None]:

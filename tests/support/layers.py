@@ -24,6 +24,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "text"}),
     frozenset({"protocol"}),
     frozenset({"ports", "signatures"}),
+    frozenset({"replicas"}),
     frozenset({"transport", "store", "auth", "middleware", "logs", "providers"}),
     frozenset({"server", "client", "extensions"}),
     frozenset({"host", "sync"}),

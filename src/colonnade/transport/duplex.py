@@ -261,7 +261,7 @@ class Duplex:
         task = asyncio.current_task(self._loop)
         assert task is not None
         self._tasks[exchange] = task
-        paused: tuple[int, ...] = ()
+        paused: tuple[RequestId, ...] = ()
         if exchange.input_request is not None:
             paused = self.link.pause_timeouts(self._clock())
             if paused:

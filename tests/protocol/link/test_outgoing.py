@@ -5,6 +5,7 @@ import json
 import pytest
 
 from colonnade.errors import LocalProtocolError
+from colonnade.protocol.jsonrpc import RequestId
 from colonnade.protocol.link.in_flight import MAX_SENT, OutgoingRequest, OutgoingRequests
 
 
@@ -22,7 +23,7 @@ def sent(
 
 def test_ids_count_up_and_are_never_used_again() -> None:
     flight = OutgoingRequests()
-    ids: list[int] = []
+    ids: list[RequestId] = []
     for _ in range(5):
         call = sent(flight)
         ids.append(call.id)
@@ -30,6 +31,13 @@ def test_ids_count_up_and_are_never_used_again() -> None:
     assert ids == [1, 2, 3, 4, 5]
     assert len(flight) == 0
     assert sent(OutgoingRequests(next_id=9)).id == 9
+
+
+def test_ids_name_their_sender_if_there_are_several() -> None:
+    flight = OutgoingRequests()
+    flight.sender = "abc"
+    assert (flight.id_of_next(), sent(flight).id, sent(flight).id) == ("abc.1", "abc.1", "abc.2")
+    assert flight.by_progress_token("abc.2") is flight.get("abc.2") is not None
 
 
 def test_an_answer_settles_its_own_call_once() -> None:

@@ -55,3 +55,31 @@ def test_a_new_link_has_a_record_too(revision: Revision) -> None:
     server = server_of(revision)
     again = DuplexLink.restore(server.snapshot(), server.identity, server.accepts)
     assert (again.phase, again.peer) == (Phase.NEW, None)
+
+
+@pytest.mark.parametrize("revision", HANDSHAKES, ids=lambda r: r.date)
+def test_a_link_takes_over_what_the_peer_has_told_another_process(revision: Revision) -> None:
+    client, server = client_of(revision), server_of(revision)
+    server.receive(client.initialize(0.0).data, 0.0)
+    copy = DuplexLink.restore(server.snapshot(), server.identity, server.accepts)
+    copy.receive(line(id=1, method="tools/list"), 0.0)
+    server.receive(line(method="notifications/initialized"), 0.0)
+    server.receive(line(id=0, method="logging/setLevel", params={"level": "alert"}), 0.0)
+    for _ in range(2):
+        copy.update(server.snapshot())
+        assert msgspec.json.encode(copy.snapshot()) == msgspec.json.encode(server.snapshot())
+    (running,) = copy._incoming
+    assert running.peer.log_level == "alert"
+    new = server_of(revision)
+    new.update(new.snapshot())
+    assert (new.phase, new.peer) == (Phase.NEW, None)
+
+
+def test_requests_name_the_process_that_sent_them() -> None:
+    _, server = opened(HANDSHAKES[-1])
+    server.send_as("abc")
+    id, data = server.request("ping", now=0.0, progress=True)
+    message = decoded(data)
+    assert (id, message["id"], message["params"]["_meta"]["progressToken"]) == ("abc.1",) * 3
+    (over,) = server.receive(line(id="abc.1", result={}), 0.0)
+    assert isinstance(over, RequestFinished)

@@ -29,6 +29,7 @@ from colonnade.protocol.codec.downgrade import (
 )
 from colonnade.protocol.jsonrpc import (
     NOTHING,
+    RequestId,
     SplitParams,
     encode,
     encode_result,
@@ -235,7 +236,7 @@ class Encoder:
             meta.setdefault(t.SERVER_INFO_KEY, self._info)
         return None, flat(replace(result, meta=meta or None, result_type=given or word))
 
-    def params(self, obj: t.ProtocolType, progress_token: int | None = None) -> bytes:
+    def params(self, obj: t.ProtocolType, progress_token: RequestId | None = None) -> bytes:
         """Encode params; those of a request get the envelope if there is one."""
         kind = type(obj)
         is_request, absent, is_open = self._params_types.get(kind) or self._check_available(kind)
@@ -261,7 +262,9 @@ class Encoder:
             return b'{"_meta":%b%b%b' % (meta, b"," if len(body) > 2 else b"", body[1:])
         return body if body != b"{}" else b""
 
-    def split_call(self, obj: t.ProtocolType, progress_token: int | None) -> SplitParams | None:
+    def split_call(
+        self, obj: t.ProtocolType, progress_token: RequestId | None
+    ) -> SplitParams | None:
         """The params of a tool call that has nothing but a name and arguments, as `decode` would
         split them after `params` has encoded them. None for all others."""
         if (
@@ -277,16 +280,16 @@ class Encoder:
             return None
         meta = self._meta
         if progress_token is not None:
-            meta = Raw(b"%b%d}" % (self._token_meta, progress_token))
+            meta = Raw(b"%b%b}" % (self._token_meta, encode(progress_token)))
         return SplitParams(meta, obj.name, None, obj.arguments)
 
-    def _own_meta(self, progress_token: int | None) -> Raw:
+    def _own_meta(self, progress_token: RequestId | None) -> Raw:
         if progress_token is None:
             return self._meta
-        return Raw(b"%b%d}" % (self._token_meta, progress_token))
+        return Raw(b"%b%b}" % (self._token_meta, encode(progress_token)))
 
     def _with_envelope(
-        self, params: t.RequestParams, progress_token: int | None
+        self, params: t.RequestParams, progress_token: RequestId | None
     ) -> t.RequestParams:
         """Add the envelope to params with a `_meta` of their own; the envelope takes precedence."""
         extra = dict(self._envelope)

@@ -1,7 +1,8 @@
 """Requests in flight: our own with their timeouts, and those of the peer with their batches.
 
-Ids count up and are never reused, which every revision requires or allows. The progress token of a
-request is its id, so tokens are unique among active requests.
+Ids count up and are never reused, which every revision requires or allows; if several processes
+send requests to one peer, ids begin with the name of the process. The progress token of a request
+is its id, so tokens are unique among active requests.
 
 Rules: no clock: times are arguments. No response ever settles another request.
 """
@@ -33,7 +34,7 @@ class OutgoingRequest(Struct, gc=False):
     until one side ends it, as an acknowledged subscription does.
     """
 
-    id: int
+    id: RequestId
     method: str
     sent_at: float
     deadline: float | None
@@ -82,7 +83,12 @@ class OutgoingRequest(Struct, gc=False):
 
 
 class OutgoingRequests:
-    """Our own requests in flight."""
+    """Our own requests in flight.
+
+    `sender` is the name of this process in their ids, if other processes send requests, too.
+    """
+
+    sender: str = ""
 
     def __init__(self, next_id: int = 1, sent: tuple[OutgoingRequest, ...] = ()) -> None:
         self.next_id: int = next_id
@@ -114,13 +120,17 @@ class OutgoingRequests:
             raise LocalProtocolError(f"{method}: a timeout is a number of seconds above 0")
         if len(self._sent) >= MAX_SENT:
             raise LocalProtocolError(f"more than {MAX_SENT} requests in flight")
-        id = self.next_id
+        id = self.id_of_next()
         self.next_id += 1
         least = timeout_s if timeout_s < max_s else max_s
         until, limit = now + least, now + max_s
         call = OutgoingRequest(id, method, now, until, limit, timeout_s, wants_progress, None, name)
         self._sent[id] = call
         return call
+
+    def id_of_next(self) -> RequestId:
+        """The id of the request that is opened next."""
+        return f"{self.sender}.{self.next_id}" if self.sender else self.next_id
 
     def get(self, id: RequestId | None) -> OutgoingRequest | None:
         """The request with this id; `7` is not `"7"`."""
@@ -151,7 +161,7 @@ class OutgoingRequests:
             call.deadline = min(now - call.paused_s(now) + call.timeout_s, call.limit)
         return True
 
-    def pause_timeouts(self, now: float, about: RequestId | None = None) -> tuple[int, ...]:
+    def pause_timeouts(self, now: float, about: RequestId | None = None) -> tuple[RequestId, ...]:
         """Pause the timeout of the request that an input request is `about`, or of all in flight
         if that is unknown, and return their ids. Requests sent later are not affected."""
         known = self.get(about)
@@ -162,7 +172,7 @@ class OutgoingRequests:
                 call.paused_at = now
         return tuple(call.id for call in held)
 
-    def resume_timeouts(self, held: tuple[int, ...], now: float) -> None:
+    def resume_timeouts(self, held: tuple[RequestId, ...], now: float) -> None:
         """Resume paused timeouts after the response to the input request."""
         for call in filter(None, map(self.get, held)):
             held_s = call.paused_s(now)

@@ -342,6 +342,9 @@ class DuplexLink:
     def _set_level(self, request: Request, peer: Peer) -> None:
         """Set the log level of the session, and of the requests that run in it."""
         level = decode_as(t.SetLevelRequestParams, request.params).level
+        self._use_level(peer, level)
+
+    def _use_level(self, peer: Peer, level: t.LoggingLevel) -> None:
         now = self._handshake.set_level(peer, level)
         for exchange in self._incoming:
             if exchange.peer is peer:
@@ -497,11 +500,12 @@ class DuplexLink:
             raise LocalProtocolError("pass progress=True; the link chooses the token")
         if self._serving:
             _check_input_request(value, context.peer)
-        id = self._outgoing.next_id
+        id = self._outgoing.id_of_next()
         body = context.encoder.params(value, id if progress else None)
         name = getattr(params, "name", None)
         self._outgoing.open(method, now, timeout_s, max_s, progress, name)
-        return id, encode_request(b"%d" % id, method, body)
+        raw_id = b"%d" % id if isinstance(id, int) else encode(id)
+        return id, encode_request(raw_id, method, body)
 
     def call(
         self,
@@ -617,13 +621,13 @@ class DuplexLink:
         call = self._outgoing.get(id)
         return call.ends_at if call is not None else None
 
-    def pause_timeouts(self, now: float, about: RequestId | None = None) -> tuple[int, ...]:
+    def pause_timeouts(self, now: float, about: RequestId | None = None) -> tuple[RequestId, ...]:
         """Pause timeouts while an input request of the peer is handled: that of the request it
         is `about`, or of all in flight if that is unknown. Returns the argument of
         `resume_timeouts`."""
         return self._outgoing.pause_timeouts(now, about)
 
-    def resume_timeouts(self, held: tuple[int, ...], now: float) -> None:
+    def resume_timeouts(self, held: tuple[RequestId, ...], now: float) -> None:
         """Resume the timeouts: the input request is handled, or cancelled."""
         self._outgoing.resume_timeouts(held, now)
 
@@ -704,6 +708,20 @@ class DuplexLink:
             link._handshake.peer = Peer(revision, capabilities, record.info, record.log_level)
             link._handshake.informed = record.informed
         return link
+
+    def update(self, record: LinkSnapshot) -> None:
+        """Take over what the peer has told another process since: that it is initialized, and its
+        log level."""
+        if record.phase is OPEN:
+            self._handshake.advance(INITIALIZED)
+        peer = self._handshake.peer
+        if peer is not None and record.log_level is not None and record.log_level != peer.log_level:
+            self._use_level(peer, record.log_level)
+
+    def send_as(self, sender: str) -> None:
+        """Begin the ids of our requests with the name of this process: others send requests to the
+        same peer, and a response to one may reach any of them."""
+        self._outgoing.sender = sender
 
 
 def _send_events(data: bytes | None, fault: Fault | None = None) -> list[LinkEvent]:

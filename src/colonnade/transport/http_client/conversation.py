@@ -624,7 +624,7 @@ class HttpConversation:
         """Handle a request of the server, which belongs to the call on whose stream it came, if
         any."""
         request = ClientRequestContext(exchange, self._post_notification)
-        paused: tuple[int, ...] = ()
+        paused: tuple[RequestId, ...] = ()
         if exchange.input_request is not None:
             paused = self.link.pause_timeouts(_now(), own.id if own is not None else None)
             self._reset(paused)

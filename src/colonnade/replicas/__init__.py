@@ -1,0 +1,1 @@
+"""Several processes of one server that share a store: messages, leases, requests between them."""
