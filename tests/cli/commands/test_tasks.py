@@ -1,5 +1,6 @@
 """`colonnade tasks`: a call that was interrupted goes on, and is found again."""
 
+import asyncio
 import json
 import re
 import signal
@@ -12,11 +13,16 @@ import pytest
 
 from cli.process import Process, command, written
 from cli.terminal import INTERRUPT, PseudoTerminal
+from colonnade.cli.commands.add import name_for
 from colonnade.cli.errors import CliError
 from colonnade.cli.options import ConnectionOptions
 from colonnade.cli.task_records import KeptTask, find_task, forget_task, keep_task, kept_tasks
+from colonnade.host.tasks import PREFIX
+from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.protocol.revision import Tasks
 from colonnade.protocol.tasks.client import TaskHandle
+from colonnade.store.sqlite import SqliteStore
+from providers.scripted import Scripted
 
 PRESS = """
 import asyncio
@@ -216,3 +222,45 @@ def test_a_folder_that_cannot_be_written_is_an_error(
     monkeypatch.setenv("COLONNADE_HOME", str(home / "file"))
     with pytest.raises(CliError, match="cannot be kept"):
         kept("1")
+
+
+# ---------------------------------------------------------------- tasks of a chat
+
+
+async def stored(path: Path) -> int:
+    """How many tasks the file of a chat has."""
+    store = SqliteStore(path)
+    try:
+        return len(await store.names(SERVER_PRINCIPAL, PREFIX, "", 10))
+    finally:
+        await store.close()
+
+
+def test_a_task_of_a_chat_that_was_killed_is_found_by_the_next_chat(
+    folder: Path, served: Process
+) -> None:
+    url = f"http://127.0.0.1:{served.port}/mcp"
+    file = folder / "home" / "chat.db"
+    tool = f"{name_for(url)}__book"
+    with Scripted([[(tool, {"topic": "tea"})], "Later."]) as provider:
+        env: dict[str, Any] = {
+            "OPENAI_BASE_URL": f"{provider.url}/v1",
+            "OPENAI_API_KEY": "secret",
+            "OPENAI_MODEL": "tiny",
+            "COLONNADE_HOME": str(folder / "home"),
+        }
+        with Process(folder, "chat", url, "--yes", **env) as chat:
+            chat.input.write("A book about tea.\n")
+            chat.input.flush()
+            while not (file.exists() and asyncio.run(stored(file))):
+                assert chat.process.poll() is None, chat.err.rest()
+        listed = command(folder, "chat", url, input="/tasks\n", **env)
+        assert "1 task of earlier chats: type /tasks" in listed.stderr
+        found = re.search(rf"(\w{{8}}) +{re.escape(tool)} +working +chapter 1", listed.stderr)
+        assert found, listed.stderr
+        (folder / "printed").touch()
+        lines = f"/tasks none\n/tasks {found[1]}\n/tasks\n"
+        waited = command(folder, "chat", url, input=lines, **env)
+    assert waited.stdout == "a book about tea\n"
+    assert "there is no task none" in waited.stderr
+    assert "there are no tasks" in waited.stderr

@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from contextlib import asynccontextmanager
 from functools import partial
 from time import monotonic
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import click
@@ -36,6 +37,7 @@ from colonnade.cli.options import (
 )
 from colonnade.cli.session import configure_logging, error_message, run_async
 from colonnade.cli.terminal import Terminal, columns
+from colonnade.client.auth import storage_folder
 from colonnade.client.connect import PROGRAMS
 from colonnade.errors import ColonnadeError, Declined, LocalProtocolError, Refused
 from colonnade.host.agent.loop import MAX_TOOLS, ModelCall
@@ -51,10 +53,14 @@ from colonnade.host.config.settings import Config, ServerEntry, Settings
 from colonnade.host.host import Host
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.servers.listings import HostTool
+from colonnade.ports import Store
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
 from colonnade.providers.tool_calls import content_parts, part_as_text
 from colonnade.text import clean, cut, first_line, one_line
+
+if TYPE_CHECKING:  # most chats have no tasks
+    from colonnade.host.tasks import HostTask
 
 # The most characters of a call that are shown at once; `show` prints the rest.
 MAX_SHOWN: Final = 4_000
@@ -292,6 +298,8 @@ OPENAI_KEY_ENV: Final = "OPENAI_API_KEY"
 # Names of tools that are listed for each server at the start; /tools lists all.
 MAX_NAMES: Final = 12
 PROMPT: Final = "you> "
+# In the folder of the user's state.
+TASK_FILE: Final = "chat.db"
 KEY_OPTION: Final = "--key-env VARIABLE, where VARIABLE has the API key of the model"
 INTERRUPTED_CALL: Final = "the call was interrupted; whether it had an effect is unknown"
 
@@ -299,6 +307,7 @@ HELP: Final = """\
   /tools [QUERY]           list all tools, or search them
   /prompts, /resources     list prompts and resources
   /servers                 show the state of each server
+  /tasks [ID]              list calls that still run as tasks; with ID, wait for the result
   /NAME key=value …        use a prompt of a server, as /prompts lists them
   @URI, @SERVER/URI        anywhere in a line: attach a resource
   /new                     start a new conversation, without approvals
@@ -366,11 +375,35 @@ async def _chat(config: Config, model: OpenAICompatible, terminal: Terminal, *, 
     def auth(url: str) -> Auth | None:
         return login_for(url, terminal, ask=len(config.entries) == 1)
 
-    async with Host(config, on_input_request=on_input_request, auth=auth) as host:
+    async with (
+        _task_store() as store,
+        Host(config, on_input_request=on_input_request, auth=auth, store=store) as host,
+    ):
         chat = Chat(host, model, terminal, CallApproval(terminal, asking, yes=yes))
         await chat.begin()
+        if store is not None and (storage_folder() / TASK_FILE).exists():
+            await chat.mention_tasks()
         with _interrupting(chat):
             return await chat.run()
+
+
+@asynccontextmanager
+async def _task_store() -> "AsyncGenerator[Store | None]":
+    """The store of the tasks of all chats; None if there is no place for its file, which is only
+    created for a task."""
+    folder = storage_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        yield None
+        return
+    from colonnade.store.sqlite import SqliteStore
+
+    store = SqliteStore(folder / TASK_FILE)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 async def _answer_input_request(
@@ -406,6 +439,7 @@ class Chat:
             "/prompts": self._show_prompts,
             "/resources": self._show_resources,
             "/servers": self._show_servers,
+            "/tasks": self._show_tasks,
             "/new": self._new,
         }
 
@@ -583,6 +617,38 @@ class Chat:
             for one in self._host.status()
         ]
         self._show_rows(rows, "there are no servers")
+
+    async def mention_tasks(self) -> None:
+        """Say that earlier calls still run as tasks, or have results that were not read."""
+        count = len(await self._tasks(refresh=False))
+        if count:
+            self._terminal.note(f"  ({_count(count, 'task')} of earlier chats: type /tasks)\n")
+
+    async def _tasks(self, *, refresh: bool) -> "list[HostTask]":
+        """The tasks of the servers of this chat; other chats may have had others."""
+        servers = {one.key for one in self._host.status()}
+        kept = await self._host.tasks(refresh=False)
+        own = [one for one in kept if one.server in servers]
+        if refresh and own:
+            from colonnade.host.tasks import refresh_all
+
+            return await refresh_all(own)
+        return own
+
+    async def _show_tasks(self, id: str) -> None:
+        if not id:
+            rows = [
+                [one.id, one_line(one.tool), one.status, one_line(one.message or "")]
+                for one in await self._tasks(refresh=True)
+            ]
+            self._show_rows(rows, "there are no tasks")
+            return
+        for task in await self._tasks(refresh=False):
+            if task.id == id:
+                result = await task.result()
+                self._terminal.show(result.text)
+                return
+        self._terminal.note(f"  (there is no task {one_line(id)}; type /tasks)\n")
 
     def _show_rows(self, rows: list[list[str]], nothing: str) -> None:
         shown = columns(rows, most=self._terminal.width) if rows else f"  ({nothing})\n"
