@@ -50,3 +50,11 @@ def test_an_envelope_with_escapes_is_decoded_again_if_a_token_is_added() -> None
     escaped = VERSION + r',"progress\u0054oken":1'
     cache.put(Raw(f"{{{escaped}}}".encode()), "peer")
     assert cache.get(Raw(f'{{{escaped},"progressToken":2}}'.encode())) is None
+
+
+def test_an_envelope_is_found_again_after_that_of_another_client() -> None:
+    cache: EnvelopeCache[str] = EnvelopeCache()
+    cache.put(envelope("1"), "peer")
+    cache.put(Raw(b'{"io.modelcontextprotocol/logLevel":"debug"}'), "other")
+    assert cache.get(envelope("2")) == "peer"
+    assert cache.get(envelope("3")) == "peer"

@@ -54,8 +54,8 @@ def direct(
 
 def fields(exchange: Exchange) -> dict[str, Any]:
     """All that a handler can see of an exchange."""
-    shown = asdict(exchange) | {"request": asdict(exchange.request), "deliver": None}
-    shown["request"]["frame"] = b""
+    request = asdict(exchange.request) | {"frame": b""}
+    shown: dict[str, Any] = asdict(exchange) | {"request": request, "deliver": None}
     bare = is_bare_call(exchange.request, exchange.params)
     return shown | {"all": bytes(exchange.request.params), "bare": bare}
 

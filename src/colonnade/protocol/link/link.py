@@ -537,10 +537,10 @@ class DuplexLink:
         request = Request(id, CALL, NOTHING, b"%d" % id, parts)
         try:
             if known is None or known[0] is not context:
-                # Requests that are sent in one context have the same envelope.
+                # Requests that are sent in one context have the same envelope. Those of a session
+                # have none, and are refused here.
                 peer = server._peer_detector.detect(request, parts.meta)
-                if peer is None or peer.revision.handshake:
-                    return None
+                assert peer is not None  # which is for `initialize` alone
                 known = server._known_caller = context, peer, server.encoder(peer.revision)
             _, peer, encoder = known
             definition = server._method_rules.receivable(CALL, peer)
