@@ -496,6 +496,35 @@ def test_a_password_is_used_from_the_url_or_a_function_and_is_in_no_message(
         assert "wrong" not in caplog.text
 
 
+def test_a_user_needs_its_own_keys_and_channels_and_no_dangerous_command(tmp_path: Path) -> None:
+    rights = "on >word ~colonnade:* &colonnade:* +@read +@write +@scripting +@pubsub +@connection"
+    with redis_server(tmp_path) as server:
+        client = server.client()
+        client.execute_command("ACL SETUSER", "press", *rights.split(), "+time", "-@dangerous")
+        client.close()
+
+        async def body(store: RedisStore) -> None:
+            assert await store.add("ada", "k", b"v", 60.0)
+            assert await store.get("ada", "k") == b"v"
+            assert await store.count("ada", "n", 1, None) == 1
+            assert await store.names("ada", "", "", 10) == ["k", "n"]
+            assert await store.use_once("ada", b"m", 60.0)
+            assert await store.append("ada", "log", b"1", 60.0) == 1
+            assert await store.read("ada", "log", 0) == [(1, b"1")]
+            await store.delete("ada", "k")
+            async with store.listen("ada", "t") as heard:
+                await store.publish("ada", "t", b"m")
+                assert await anext(heard) == b"m"
+
+        async def other(store: RedisStore) -> None:
+            with pytest.raises(ConnectionLost, match="NoPermissionError"):
+                await store.put("ada", "k", b"", None)
+
+        url = f"redis://press:word@127.0.0.1:{server.port}"
+        run(RedisStore(url), body)
+        run(RedisStore(url, prefix="other"), other)
+
+
 async def fails_without(store: RedisStore) -> None:
     with pytest.raises(CannotConnect):
         await store.get("ada", "k")
