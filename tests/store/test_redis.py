@@ -259,12 +259,12 @@ def test_a_server_that_is_not_there_is_an_error_that_says_so_and_soon_at_once() 
         for call in (store.put("ada", "k", b"", None), store.names("ada", "", "", 1)):
             with pytest.raises(ChannelError):
                 await call
-        assert asyncio.get_running_loop().time() - began < 0.2
+        assert asyncio.get_running_loop().time() - began < 0.9
         with pytest.raises(CannotConnect, match="cannot be reached"):
             async with store.listen("ada", "t"):
                 pass
 
-    run(RedisStore(f"redis://127.0.0.1:{free_port()}", timeout_s=0.2), body)
+    run(RedisStore(f"redis://127.0.0.1:{free_port()}", timeout_s=1.0), body)
 
 
 def test_calls_wait_for_a_server_that_starts_in_time(tmp_path: Path) -> None:
@@ -291,9 +291,9 @@ def test_a_server_that_does_not_respond_is_an_error_after_the_timeout(tmp_path: 
                 os.kill(server.pid, signal.SIGSTOP)
                 try:
                     began = asyncio.get_running_loop().time()
-                    with pytest.raises(TimedOut, match=r"did not respond within 0\.3 s"):
+                    with pytest.raises(TimedOut, match="did not respond within 1 s"):
                         await store.put("ada", "k", b"w", None)
-                    assert 0.25 < asyncio.get_running_loop().time() - began < 5.0
+                    assert 0.9 < asyncio.get_running_loop().time() - began < 10.0
                     with pytest.raises(ChannelError):
                         await store.get("ada", "k")
                 finally:
@@ -307,7 +307,7 @@ def test_a_server_that_does_not_respond_is_an_error_after_the_timeout(tmp_path: 
                 await store.publish("ada", "t", b"still there")
                 assert await anext(heard) == b"still there"
 
-        run(RedisStore(server.url, timeout_s=0.3), body)
+        run(RedisStore(server.url, timeout_s=1.0), body)
 
 
 def test_a_server_that_dies_fails_what_is_in_flight_and_cuts_every_listener(
@@ -386,7 +386,7 @@ def test_a_silent_subscription_is_asked_whether_it_is_there(
                 finally:
                     os.kill(server.pid, signal.SIGCONT)
 
-        run(RedisStore(server.url, timeout_s=0.3), body)
+        run(RedisStore(server.url, timeout_s=1.0), body)
 
 
 def test_a_listener_that_is_cancelled_leaves_the_others_their_connection(

@@ -501,7 +501,7 @@ class RedisStore:
         check_mark(mark, ttl_s)
         known, most = mark_digest(principal, mark), self._limits.principal_marks
         marks = f"{self._home(principal)}:marks"
-        outcome = await self._call(USE_ONCE, 1, marks, known, _milliseconds(ttl_s), most)
+        outcome = await self._call(USE_ONCE, 1, marks, known, self._milliseconds(ttl_s), most)
         if outcome < 0:
             check_mark_limits(self._limits, most + 1, 0)
         return outcome == 1
@@ -596,7 +596,10 @@ class RedisStore:
         """The lifetime in milliseconds, empty for no expiry."""
         check_ttl(ttl_s)
         self._limits.check_value(value)
-        return "" if ttl_s is None else _milliseconds(ttl_s)
+        return "" if ttl_s is None else self._milliseconds(ttl_s)
+
+    def _milliseconds(self, ttl_s: float) -> int:
+        return min(math.ceil(ttl_s * 1000), LONGEST_TTL_MS)
 
     async def _change(
         self,
@@ -842,10 +845,6 @@ def _connection_options(
 
 def _index(home: str) -> tuple[str, str, str]:
     return f"{home}:names", f"{home}:ends", f"{home}:costs"
-
-
-def _milliseconds(ttl_s: float) -> int:
-    return min(math.ceil(ttl_s * 1000), LONGEST_TTL_MS)
 
 
 def _describe(error: Exception) -> str:
