@@ -14,12 +14,18 @@ from colonnade.protocol.input_requests import InputRequest
 from colonnade.replicas import remote_request as module
 from colonnade.replicas.remote_messages import (
     REMOTE_VERSION,
+    WINDOW_MESSAGES,
     RemoteBegin,
+    RemoteCall,
     RemoteCancel,
     RemoteEnd,
+    RemoteFailure,
     RunnerMessage,
+    describe_request,
     encode_remote,
 )
+from colonnade.replicas.remote_request import WaitingCall
+from colonnade.replicas.remote_run import MAX_FRAME_BYTES, RemoteRun
 from colonnade.replicas.replica import ReplicaMessage, draw_replica_name
 from colonnade.testing import words_of
 from replicas.remote import (
@@ -231,10 +237,11 @@ def test_a_cancelled_call_is_cancelled_where_it_runs() -> None:
         await replicas.settle()
         assert b.running.is_set()
         task.cancel()
-        await replicas.settle()
+        await replicas.clock.advance(5.0)
         assert b.cancelled == 1
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert not [one for one in replicas.store.published if module.END.encode() in one[1]]
 
     run_replicas(body)
 
@@ -386,9 +393,8 @@ def test_a_runner_without_a_lease_does_not_begin() -> None:
         for one, words in ((late, b"too late"), (twice, b"given up"), (over, b"too late")):
             refusal = await a.replica.request(b.replica.name, module.BEGIN, encode_remote(one))
             assert words in refusal
-        replicas.store.leave()
+        replicas.store.renews_leases = False
         await replicas.clock.advance(6.0)
-        replicas.store.away = False
         assert not b.replica.holds_lease
         await b.replica.store.publish(
             SERVER_PRINCIPAL,
@@ -399,6 +405,76 @@ def test_a_runner_without_a_lease_does_not_begin() -> None:
         )
         await replicas.settle()
         assert b.effects == []
+        replicas.store.renews_leases = True
+        await replicas.clock.advance(2.0)
+        refusal = await a.replica.request(b.replica.name, module.BEGIN, encode_remote(again))
+        assert b"late" not in refusal
+        await replicas.settle()
+        assert b.effects == ["x"]
+
+    run_replicas(body)
+
+
+def test_a_request_that_is_cancelled_while_its_id_is_taken_does_not_begin() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+        replicas.store.adds.clear()
+        task = call(a, b, CallerContext(a.server, "echo", {"text": "x"}))
+        await replicas.settle()
+        task.cancel()
+        await replicas.settle()
+        replicas.store.adds.set()
+        await replicas.clock.advance(5.0)
+        assert b.effects == []
+
+    run_replicas(body)
+
+
+def test_a_run_without_a_lease_sends_nothing() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        [a] = await remote_replicas(replicas, 1)
+        context = CallerContext(a.server, "echo")
+        begin = describe_request(context, "0" * 32, "key", 0.0, None)
+        run = RemoteRun(begin, draw_replica_name(), context.exchange, a.replica, 0.0)
+        await run.send("notification", b"{}")
+        assert run.sent == 1
+        replicas.store.renews_leases = False
+        await replicas.clock.advance(6.0)
+        with pytest.raises(CallerLost, match="lease"):
+            await run.send("notification", b"{}")
+        assert run.sent == 1
+        with pytest.raises(Refused, match="too large"):
+            await run.send("notification", bytes(MAX_FRAME_BYTES + 1))
+
+    run_replicas(body)
+
+
+def test_a_run_that_cannot_reach_its_caller_has_lost_it() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        [a] = await remote_replicas(replicas, 1)
+        context = CallerContext(a.server, "echo")
+        begin = describe_request(context, "0" * 32, "key", 0.0, None)
+        run = RemoteRun(begin, draw_replica_name(), context.exchange, a.replica, 0.0)
+        replicas.store.leave()
+        with pytest.raises(CallerLost, match="away"):
+            await run.send("notification", b"{}")
+        assert run.sent == 0
+
+    run_replicas(body)
+
+
+def test_a_runner_that_does_not_wait_for_its_caller_is_given_up() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        [a] = await remote_replicas(replicas, 1)
+        waiting = WaitingCall(RemoteCall("0" * 32, "runner"), CallerContext(a.server, "echo"))
+        for number in range(1, 10 * WINDOW_MESSAGES):
+            message = RunnerMessage(REMOTE_VERSION, "0" * 32, number, "notification", 0, b"{}")
+            waiting.put(message)
+            if waiting.outcome is not None:
+                break
+        assert isinstance(waiting.outcome, RemoteFailure)
+        assert waiting.outcome.effect_unknown
+        assert len(waiting.queue) <= 2 * WINDOW_MESSAGES + 1
 
     run_replicas(body)
 
@@ -548,6 +624,20 @@ def test_a_lost_notification_ends_the_request_with_an_unknown_effect() -> None:
         assert "lost" in error["message"]
         assert error["data"] == {"effectUnknown": True}
         assert b.effects == []
+
+    run_replicas(body)
+
+
+def test_a_caller_that_may_have_missed_a_message_finds_out_at_once() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+        replicas.store.loses = losing(module.MESSAGE)
+        task = call(a, b, CallerContext(a.server, "book"))
+        await replicas.clock.advance(0.1)
+        assert not task.done()
+        replicas.store.cut_listeners()
+        error = await failed_within(replicas, task, 0.1)
+        assert "lost" in error["message"]
 
     run_replicas(body)
 
