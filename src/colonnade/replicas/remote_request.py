@@ -78,7 +78,7 @@ MAX_RUN_BYTES = 64 * 1024 * 1024
 START_TIMEOUT_S = 3.5
 # A runner that was stopped does not begin what it reads later than this; the id stays taken for
 # longer, whatever the clocks of two machines differ by.
-START_WINDOW_S = 30.0
+START_WINDOW_S = 60.0
 TAKEN_S = 600.0
 CHECK_S = 1.0
 # Without a check for so long, the caller is dead or has given up.
