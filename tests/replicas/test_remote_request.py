@@ -8,9 +8,11 @@ import pytest
 from msgspec import Raw
 
 from colonnade.errors import ConnectionLost, Fault, FaultKind, Refused, RemoteError
-from colonnade.ports import SERVER_PRINCIPAL
+from colonnade.ports import SERVER_PRINCIPAL, RequestContext
+from colonnade.protocol import types as t
 from colonnade.protocol.exchange import CallerLost
 from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.negotiation import Callers
 from colonnade.replicas import remote_request as module
 from colonnade.replicas.remote_messages import (
     REMOTE_VERSION,
@@ -23,9 +25,10 @@ from colonnade.replicas.remote_messages import (
     RunnerMessage,
     describe_request,
     encode_remote,
+    restore_exchange,
 )
 from colonnade.replicas.remote_request import WaitingCall
-from colonnade.replicas.remote_run import MAX_FRAME_BYTES, RemoteRun
+from colonnade.replicas.remote_run import MAX_FRAME_BYTES, RemoteRequestContext, RemoteRun
 from colonnade.replicas.replica import ReplicaMessage, draw_replica_name
 from colonnade.testing import words_of
 from replicas.remote import (
@@ -747,5 +750,137 @@ def test_a_runner_that_is_too_busy_refuses(monkeypatch: pytest.MonkeyPatch) -> N
         await replicas.settle()
         assert outcome(await held) == "held"
         assert b.effects == ["held"]
+
+    run_replicas(body)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionLost("a connection of the handler"), "a connection of the handler"),
+        (TimeoutError(), "its log says why"),
+        (ValueError("secret"), "its log says why"),
+    ],
+)
+def test_a_service_that_raises_leaves_an_error_with_an_unknown_effect(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+
+        async def respond(request: Any) -> bytes | None:
+            raise error
+
+        monkeypatch.setattr(b.server, "respond", respond)
+        found = outcome(await call(a, b, CallerContext(a.server, "echo", {"text": "x"})))
+        assert words in found["message"]
+        assert "secret" not in found["message"]
+        assert found["data"] == {"effectUnknown": True}
+
+    run_replicas(body)
+
+
+def test_a_request_that_the_runner_does_not_know_is_not_started() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+        context = CallerContext(a.server, "echo", {"text": "x"})
+        begin = describe_request(context, "0" * 32, "key", replicas.clock.time() + 9, None)
+        unknown = msgspec.structs.replace(begin, method="unheard/of")
+        name = b.replica.name
+        refusal = await a.replica.request(name, module.BEGIN, encode_remote(unknown))
+        assert b"unheard/of" in refusal
+        assert await replicas.store.names(SERVER_PRINCIPAL, "remote ", "", 10) == []
+
+    run_replicas(body)
+
+
+def test_input_requests_that_cannot_be_carried_fail_in_the_handler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_FRAME_BYTES", 1000)
+
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+
+        async def answer(request: InputRequest) -> Raw:
+            return Raw(b'{"action":"accept","content":{"value":"%s"}}' % (b"x" * 2000))
+
+        context = CallerContext(a.server, "book", answer=answer)
+        assert "too large" in str(outcome(await call(a, b, context)))
+        monkeypatch.setattr(module, "decode_input_request", lambda body: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+        found = outcome(await call(a, b, CallerContext(a.server, "book", answer=answer)))
+        assert "another release" in str(found)
+        assert b.effects == []
+
+    run_replicas(body)
+
+
+def test_an_acknowledgement_of_another_release_leaves_the_effect_unknown() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        [a] = await remote_replicas(replicas, 1)
+        b = await replicas.started()
+
+        async def begin(sender: str, body: bytes) -> bytes:
+            return b"new"
+
+        b.handle(module.BEGIN, begin)
+        context = CallerContext(a.server, "echo", {"text": "x"})
+        error = outcome(await a.remote.run(context, b.name, "key"))
+        assert error["data"] == {"effectUnknown": True}
+
+    run_replicas(body)
+
+
+def test_a_replica_without_remote_requests_certainly_did_not_start_one() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        [a] = await remote_replicas(replicas, 1)
+        b = await replicas.started()
+        context = CallerContext(a.server, "echo", {"text": "x"})
+        error = outcome(await a.remote.run(context, b.name, "key"))
+        assert error["data"] == {"effectUnknown": False}
+        assert "does not know this request" in error["message"]
+
+    run_replicas(body)
+
+
+def test_a_store_that_fails_in_an_unknown_way_leaves_the_effect_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+
+        async def publish(principal: str, topic: str, message: bytes) -> None:
+            raise OSError("disk")
+
+        monkeypatch.setattr(replicas.store, "publish", publish)
+        task = call(a, b, CallerContext(a.server, "echo", {"text": "x"}))
+        error = outcome(await task)
+        assert error["data"] == {"effectUnknown": True}
+        monkeypatch.undo()
+        assert "x for ada" in outcome(
+            await call(a, b, CallerContext(a.server, "echo", {"text": "x"}))
+        )
+
+    run_replicas(body)
+
+
+def test_the_context_of_a_remote_request_is_one_of_the_usual_kind() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        [a] = await remote_replicas(replicas, 1)
+        context = CallerContext(a.server, "echo", {"text": "x"}, claims={"a": 1})
+        begin = describe_request(context, "0" * 32, "the key", 0.0, None)
+        exchange = restore_exchange(begin, a.server.identity)
+        run = RemoteRun(begin, draw_replica_name(), exchange, a.replica, 0.0)
+        spawned: list[Any] = []
+        remote: RequestContext = RemoteRequestContext(run, spawned.append)
+        assert (remote.tool, remote.arguments, remote.principal) == ("echo", {"text": "x"}, "ada")
+        assert (dict(remote.claims), dict(remote.headers), remote.session) == ({"a": 1}, {}, None)
+        assert remote.callers is Callers.AUTHENTICATED
+        assert not remote.post(b"{}")
+        assert "tools/call" in repr(remote)
+        run.inputs.update(dict.fromkeys(range(1000), asyncio.get_running_loop().create_future()))
+        with pytest.raises(Refused, match="open input requests"):
+            await remote.ask(InputRequest(t.ListRootsRequestParams()))
+        assert not spawned
 
     run_replicas(body)
