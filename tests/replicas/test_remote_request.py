@@ -1,6 +1,7 @@
 """Requests that another replica runs: what comes back, and what happens if one of the two dies."""
 
 import asyncio
+from random import Random
 from typing import Any
 
 import msgspec
@@ -882,5 +883,37 @@ def test_the_context_of_a_remote_request_is_one_of_the_usual_kind() -> None:
         with pytest.raises(Refused, match="open input requests"):
             await remote.ask(InputRequest(t.ListRootsRequestParams()))
         assert not spawned
+
+    run_replicas(body)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_lost_or_repeated_nothing_runs_twice_and_every_call_ends(seed: int) -> None:
+    random = Random(seed)
+
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+        replicas.store.loses = lambda message: random.random() < 0.25
+        tasks = [
+            call(a, b, CallerContext(a.server, "echo", {"text": f"{number}"}))
+            for number in range(40)
+        ]
+        for _ in range(10):
+            await replicas.clock.advance(1.0)
+            for topic, data in random.sample(replicas.store.published[-100:], 10):
+                await replicas.store.publish(SERVER_PRINCIPAL, topic, data)
+            if random.random() < 0.2:
+                replicas.store.cut_listeners()
+        assert all(task.done() for task in tasks)
+        assert len(b.effects) == len(set(b.effects))
+        results = 0
+        for number, task in enumerate(tasks):
+            found = outcome(await task)
+            if isinstance(found, str):
+                results += 1
+                assert f"{number}" in b.effects
+            elif not found["data"]["effectUnknown"]:
+                assert f"{number}" not in b.effects
+        assert results > 5
 
     run_replicas(body)
