@@ -24,7 +24,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "text"}),
     frozenset({"protocol"}),
     frozenset({"ports", "signatures"}),
-    frozenset({"transport", "store", "auth", "middleware", "logs", "providers"}),
+    frozenset({"transport", "store", "auth", "middleware", "logs", "providers", "telemetry"}),
     frozenset({"server", "client", "extensions"}),
     frozenset({"host", "sync"}),
     frozenset({"gateway"}),
@@ -58,7 +58,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "joserfc": ("auth",),
     "cryptography": ("auth",),
     "keyring": ("auth.client.storage",),
-    "opentelemetry": ("middleware",),
+    "opentelemetry": ("telemetry",),
+    "prometheus_client": ("telemetry",),
     "pytest": ("testing",),
     "click": ("cli",),
     "rich": ("cli",),
@@ -72,6 +73,8 @@ DOCUMENTED: dict[str, tuple[str, ...]] = {
     "click": ("core.ParameterSource", "exceptions.NoArgsIsHelpError", "shell_completion"),
     "cryptography": ("exceptions", "hazmat.primitives"),
     "msgspec": ("inspect", "json", "msgpack", "structs"),
+    "opentelemetry": ("context", "metrics", "propagate", "sdk", "trace"),
+    "prometheus_client": ("core", "metrics_core"),
     "pydantic": ("json_schema",),
 }
 PRIVATE_NAME = re.compile(r"_[^_]\w*")

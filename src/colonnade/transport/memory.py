@@ -255,7 +255,13 @@ def serve_end(
         service.on_notification(event, link.peer)
 
     duplex = Duplex(
-        link, end, service.respond, on_notification=on_notification, clock=loop_time, debug=debug
+        link,
+        end,
+        service.respond,
+        on_notification=on_notification,
+        clock=loop_time,
+        debug=debug,
+        telemetry=service.telemetry,
     )
     end.join(duplex, service.watch_changes(duplex.notify_change))
     return duplex

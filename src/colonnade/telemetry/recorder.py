@@ -1,0 +1,103 @@
+"""The recorder: the tracer, the meter and Prometheus, as far as they are configured.
+
+Rules: nothing is recorded before an SDK is configured, or Prometheus was asked for; an SDK that is
+configured later is found within a second. OpenTelemetry is imported when it is first looked for.
+"""
+
+from importlib.util import find_spec
+from time import monotonic
+from typing import Any
+
+from colonnade.errors import InvalidArgument
+from colonnade.telemetry import conventions as names
+from colonnade.telemetry.conventions import Metric
+from colonnade.telemetry.metrics import Metrics, OtelMetrics
+from colonnade.telemetry.prometheus import PrometheusMetrics
+from colonnade.telemetry.spans import Operation, SpanAttributes, Spans
+
+# To look for an SDK takes a microsecond, which is too much for each request.
+LOOK_S = 1.0
+# The packages of the API: their providers record nothing.
+API_PACKAGES = ("opentelemetry.trace", "opentelemetry.metrics")
+
+
+def is_configured(provider: Any) -> bool:
+    """Whether a provider is that of an SDK, and not one of the API."""
+    return not type(provider).__module__.startswith(API_PACKAGES)
+
+
+class Recorder:
+    """Where operations are recorded. Raises `InvalidArgument` if a library is missing."""
+
+    def __init__(
+        self,
+        *,
+        content: bool = False,
+        tracer_provider: Any = None,
+        meter_provider: Any = None,
+        prometheus: bool = False,
+    ) -> None:
+        self.content = content
+        self.metrics: Metrics = Metrics()
+        self.spans: Spans | None = None
+        self.prometheus: PrometheusMetrics | None = None
+        self._tracer_provider = tracer_provider
+        self._meter_provider = meter_provider
+        self._has_meter = False
+        # Whether a provider may still be configured, and when to look for it.
+        self._searching = True
+        self._next_look = 0.0
+        self._active = prometheus
+        if prometheus:
+            self.prometheus = PrometheusMetrics(self.metrics)
+            self.metrics.sinks.append(self.prometheus)
+        if find_spec("opentelemetry") is None:
+            if not prometheus:
+                raise InvalidArgument(
+                    "telemetry= needs opentelemetry-api: pip install 'colonnade[otel]'",
+                    argument="telemetry",
+                )
+            self._searching = False
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is recorded."""
+        if self._searching and monotonic() >= self._next_look:
+            self.look()
+        return self._active
+
+    def look(self) -> None:
+        """Look for an SDK now."""
+        from opentelemetry import metrics, trace
+
+        self._next_look = monotonic() + LOOK_S
+        if self.spans is None:
+            tracers = self._tracer_provider or trace.get_tracer_provider()
+            if is_configured(tracers):
+                self.spans, self._active = Spans(tracers), True
+        if not self._has_meter:
+            meters = self._meter_provider or metrics.get_meter_provider()
+            if is_configured(meters):
+                self.metrics.sinks.append(OtelMetrics(self.metrics, meters))
+                self._has_meter = self._active = True
+        self._searching = self.spans is None or not self._has_meter
+
+    def received(
+        self, name: str, attributes: SpanAttributes, fields: dict[str, str]
+    ) -> tuple[Operation, Any]:
+        """A request that was received, with these fields of a propagator in its `_meta`: its
+        operation, and the context for its handler."""
+        span, context = None, None
+        if self.spans is not None:
+            span, context = self.spans.start_received(name, attributes, fields)
+        metric = names.SERVER_OPERATION
+        return Operation(self.metrics, metric, attributes, self.spans, span), context
+
+    def sent(
+        self, name: str, attributes: SpanAttributes, metric: Metric, earlier: str = ""
+    ) -> tuple[Operation, dict[str, str]]:
+        """A request that is sent: its operation, and the fields to send in its `_meta`."""
+        span, fields = None, {}
+        if self.spans is not None:
+            span, fields = self.spans.start_sent(name, attributes, earlier)
+        return Operation(self.metrics, metric, attributes, self.spans, span), fields
