@@ -284,9 +284,15 @@ class Server(Decorators):
             found = registry.tools if method == "tools/call" else registry.prompts
             return found.get(name) is not None
 
-        self._telemetry, self._recorder = chosen, chosen.server(is_known)
-        self._middleware.insert(0, self._recorder.middleware)
-        self._dispatch.set_middleware(self._middleware)
+        recorder = chosen.server(is_known)
+
+        def install() -> None:
+            self._middleware.insert(0, recorder.middleware)
+            self._dispatch.set_middleware(self._middleware)
+
+        self._telemetry, self._recorder = chosen, recorder
+        # Not before: a middleware costs something even if it does nothing.
+        chosen.recorder.when_active(install)
 
     def middleware(self, function: M, /) -> M:
         """Decorator form of `add_middleware`: `@server.middleware`."""
@@ -609,9 +615,10 @@ class Server(Decorators):
 
     def respond(self, request: RequestContext) -> Awaitable[bytes | None]:
         """The encoded response to a request."""
-        if self._recorder is not None:
-            return self._recorder.respond(request, self._dispatch.answer)
-        return self._dispatch.answer(request)
+        recorder = self._recorder
+        if recorder is None or not recorder.recorder.active:
+            return self._dispatch.answer(request)
+        return recorder.respond(request, self._dispatch.answer)
 
     async def read(self, context: "Context", uri: str) -> "t.ReadResourceResult":
         """Read one of the server's own resources, as the caller of the handler."""

@@ -12,6 +12,7 @@ from asyncio import Future
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from types import CoroutineType
 from typing import Any, TypeVar
 
 import msgspec
@@ -122,13 +123,9 @@ class RecordedConversation:
         self._recorder = recorder.recorder
         self._began: float | None = None
         self._open: dict[RequestId, Operation] = {}
+        self.link: DuplexLink = link
         self._inner = open_conversation(link, RecordedEvents(self, events))
         link.on_answered = self._answered
-
-    @property
-    def link(self) -> DuplexLink:
-        """That of the conversation."""
-        return self._inner.link
 
     @property
     def network(self) -> Network:
@@ -137,7 +134,24 @@ class RecordedConversation:
 
     # ------------------------------------------------------------ requests
 
-    async def request(
+    def request(
+        self,
+        method: str,
+        params: t.RequestParams,
+        timeout_s: float,
+        *,
+        on_progress: ProgressCallback | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+        probing: Revision | None = None,
+    ) -> "CoroutineType[Any, Any, Raw]":
+        """Send a request and wait for its raw result."""
+        # No coroutine of its own: nothing is added to a request that is not recorded.
+        send = self._request if self._recorder.active else self._inner.request
+        return send(
+            method, params, timeout_s, on_progress=on_progress, headers=headers, probing=probing
+        )
+
+    async def _request(
         self,
         method: str,
         params: t.RequestParams,
@@ -147,16 +161,6 @@ class RecordedConversation:
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
     ) -> Raw:
-        """Send a request and wait for its raw result."""
-        if not self._recorder.active:
-            return await self._inner.request(
-                method,
-                params,
-                timeout_s,
-                on_progress=on_progress,
-                headers=headers,
-                probing=probing,
-            )
         earlier = self._client.first_round(params)
         operation, sent = self._begin(method, params, probing, earlier)
         spans, span = self._recorder.spans, operation.span

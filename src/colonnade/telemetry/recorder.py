@@ -4,7 +4,9 @@ Rules: nothing is recorded before an SDK is configured, or Prometheus was asked 
 configured later is found within a second. OpenTelemetry is imported when it is first looked for.
 """
 
+from collections.abc import Callable
 from importlib.util import find_spec
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -44,10 +46,10 @@ class Recorder:
         self._tracer_provider = tracer_provider
         self._meter_provider = meter_provider
         self._has_meter = False
-        # Whether a provider may still be configured, and when to look for it.
-        self._searching = True
+        # When to look for a provider that may still be configured.
         self._next_look = 0.0
         self._active = prometheus
+        self._on_active: list[Callable[[], None]] = []
         if prometheus:
             self.prometheus = PrometheusMetrics(self.metrics)
             self.metrics.sinks.append(self.prometheus)
@@ -57,14 +59,25 @@ class Recorder:
                     "telemetry= needs opentelemetry-api: pip install 'colonnade[otel]'",
                     argument="telemetry",
                 )
-            self._searching = False
+            self._next_look = inf
 
     @property
     def active(self) -> bool:
         """Whether anything is recorded."""
-        if self._searching and monotonic() >= self._next_look:
+        if monotonic() >= self._next_look:
             self.look()
         return self._active
+
+    def when_active(self, callback: Callable[[], None]) -> None:
+        """Call a function as soon as anything is recorded, which may be now."""
+        self._on_active.append(callback)
+        if self.active:
+            self._activate()
+
+    def _activate(self) -> None:
+        waiting, self._on_active = self._on_active, []
+        for callback in waiting:
+            callback()
 
     def look(self) -> None:
         """Look for an SDK now."""
@@ -80,7 +93,10 @@ class Recorder:
             if is_configured(meters):
                 self.metrics.sinks.append(OtelMetrics(self.metrics, meters))
                 self._has_meter = self._active = True
-        self._searching = self.spans is None or not self._has_meter
+        if self.spans is not None and self._has_meter:
+            self._next_look = inf
+        if self._active:
+            self._activate()
 
     def received(
         self, name: str, attributes: SpanAttributes, fields: dict[str, str]

@@ -111,13 +111,8 @@ class ServerRecorder:
 
     # ------------------------------------------------------------ requests in handlers
 
-    def respond(self, request: RequestContext, answer: Responder) -> Awaitable[bytes | None]:
+    async def respond(self, request: RequestContext, answer: Responder) -> bytes | None:
         """Answer a request, and record it."""
-        if not self.recorder.active:
-            return answer(request)
-        return self._respond(request, answer)
-
-    async def _respond(self, request: RequestContext, answer: Responder) -> bytes | None:
         exchange = request.exchange
         record = exchange.record = RequestRecord()
         operation, context = self._begin(exchange, request.network)
