@@ -1,9 +1,12 @@
 """The recorder: the tracer, the meter and Prometheus, as far as they are configured.
 
 Rules: nothing is recorded before an SDK is configured, or Prometheus was asked for; an SDK that is
-configured later is found within a second. OpenTelemetry is imported when it is first looked for.
+configured later is found within a second. OpenTelemetry is not imported
+before the application does, or gives a provider.
 """
 
+import os
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from math import inf
@@ -19,6 +22,8 @@ from colonnade.telemetry.spans import Operation, SpanAttributes, Spans
 
 # To look for an SDK takes a microsecond, which is too much for each request.
 LOOK_S = 1.0
+# Variables that name the provider that the API loads.
+PROVIDERS = frozenset({"OTEL_PYTHON_TRACER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER"})
 # The packages of the API: their providers record nothing.
 API_PACKAGES = ("opentelemetry.trace", "opentelemetry.metrics")
 
@@ -81,9 +86,11 @@ class Recorder:
 
     def look(self) -> None:
         """Look for an SDK now."""
+        self._next_look = monotonic() + LOOK_S
+        if not self._may_be_configured():
+            return
         from opentelemetry import metrics, trace
 
-        self._next_look = monotonic() + LOOK_S
         if self.spans is None:
             tracers = self._tracer_provider or trace.get_tracer_provider()
             if is_configured(tracers):
@@ -97,6 +104,12 @@ class Recorder:
             self._next_look = inf
         if self._active:
             self._activate()
+
+    def _may_be_configured(self) -> bool:
+        """Whether there can be an SDK: one was given, OpenTelemetry was imported, or it loads one
+        when it is imported."""
+        given = self._tracer_provider is not None or self._meter_provider is not None
+        return given or "opentelemetry" in sys.modules or not PROVIDERS.isdisjoint(os.environ)
 
     def received(
         self, name: str, attributes: SpanAttributes, fields: dict[str, str]

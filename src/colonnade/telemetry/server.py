@@ -77,12 +77,16 @@ STATUS_REASONS: Final[Mapping[int, str]] = {
 }
 
 
+# Kinds that say less than the status.
+_BY_STATUS: Final = (FaultKind.INVALID_REQUEST, FaultKind.INTERNAL)
+
+
 def reason_of(refusal: Fault | AuthError, status: int | None = None) -> str:
     """Why a request was refused, in one word of a fixed list."""
-    if isinstance(refusal, HttpError | AuthError):
-        if isinstance(refusal, HttpError):
-            status = refusal.status
+    if isinstance(refusal, AuthError):
         return STATUS_REASONS.get(status or 0, names.OTHER)
+    if isinstance(refusal, HttpError) and refusal.kind in _BY_STATUS:
+        return STATUS_REASONS.get(refusal.status, names.OTHER)
     return REASONS.get(refusal.kind, names.OTHER)
 
 

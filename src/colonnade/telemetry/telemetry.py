@@ -136,9 +136,10 @@ def is_sdk_configured() -> bool:
     return is_configured(trace.get_tracer_provider()) or is_configured(metrics.get_meter_provider())
 
 
-def configure_sdk(environ: Mapping[str, str] | None = None) -> None:
+def configure_sdk(service_name: str, environ: Mapping[str, str] | None = None) -> None:
     """Configure OpenTelemetry's SDK with the exporters of `OTEL_TRACES_EXPORTER` and
-    `OTEL_METRICS_EXPORTER`, by default OTLP; does nothing if one is configured.
+    `OTEL_METRICS_EXPORTER`, by default OTLP; does nothing if one is configured. The name of the
+    service is that of `OTEL_SERVICE_NAME`, else `service_name`.
 
     Raises `InvalidArgument` if the SDK or an exporter is not installed.
     """
@@ -152,6 +153,7 @@ def configure_sdk(environ: Mapping[str, str] | None = None) -> None:
             MetricReader,
             PeriodicExportingMetricReader,
         )
+        from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
@@ -160,7 +162,11 @@ def configure_sdk(environ: Mapping[str, str] | None = None) -> None:
             "pip install opentelemetry-sdk opentelemetry-exporter-otlp",
             argument="telemetry",
         ) from None
-    tracers = TracerProvider()
+    is_named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get(
+        "OTEL_RESOURCE_ATTRIBUTES", ""
+    )
+    resource = Resource.create({} if is_named else {"service.name": service_name})
+    tracers = TracerProvider(resource=resource)
     for found in _exporters("traces", environ):
         tracers.add_span_processor(BatchSpanProcessor(found.load()()))
     readers: list[MetricReader] = []
@@ -169,7 +175,7 @@ def configure_sdk(environ: Mapping[str, str] | None = None) -> None:
         is_reader = isinstance(made, MetricReader)
         readers.append(made if is_reader else PeriodicExportingMetricReader(made))
     trace.set_tracer_provider(tracers)
-    metrics.set_meter_provider(MeterProvider(readers))
+    metrics.set_meter_provider(MeterProvider(readers, resource=resource))
 
 
 def _exporters(signal: str, environ: Mapping[str, str]) -> list[EntryPoint]:

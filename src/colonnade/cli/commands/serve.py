@@ -234,7 +234,7 @@ class TelemetryOptions(NamedTuple):
 
         try:
             if self.otel:
-                configure_sdk()
+                configure_sdk(server.info.name)
             if server.telemetry is not None:
                 if self.metrics:
                     raise CliError(

@@ -507,7 +507,7 @@ class HttpApp:
             if request.scopes is not None:
                 exchange.scopes = request.scopes
         except Fault as fault:
-            await self._refuse_post(request, frame, session_peer, fault, fault.raw_id or raw_id)
+            await self._refuse_post(request, frame, session, session_peer, fault, raw_id)
             return
         request.exchange = exchange
         request.handled_here = True
@@ -522,6 +522,7 @@ class HttpApp:
         self,
         request: HttpRequestContext,
         frame: Frame | Batch | None,
+        session: HttpSession | None,
         session_peer: Peer | None,
         fault: Fault,
         raw_id: bytes,
@@ -530,9 +531,10 @@ class HttpApp:
         peer = session_peer if session_peer is not rules.ENDED else None
         if self.service.telemetry is not None:
             unhandled = frame if isinstance(frame, Request) else None
-            self.service.telemetry.answered(request.network, unhandled, peer, fault)
+            network = request.network_in(session.id if session is not None else "")
+            self.service.telemetry.answered(network, unhandled, peer, fault)
         revision = peer.revision if peer is not None else None
-        await self._refuse(request, fault, raw_id, revision, recorded=True)
+        await self._refuse(request, fault, fault.raw_id or raw_id, revision, recorded=True)
 
     async def _respond(self, request: HttpRequestContext) -> None:
         exchange = request.exchange
