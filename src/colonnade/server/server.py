@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from functools import cached_property
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
@@ -616,7 +617,7 @@ class Server(Decorators):
     def respond(self, request: RequestContext) -> Awaitable[bytes | None]:
         """The encoded response to a request."""
         recorder = self._recorder
-        if recorder is None or not recorder.recorder.active:
+        if recorder is None or monotonic() < recorder.recorder.idle_until:
             return self._dispatch.answer(request)
         return recorder.respond(request, self._dispatch.answer)
 

@@ -12,8 +12,7 @@ from asyncio import Future
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from types import CoroutineType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -85,7 +84,9 @@ class ClientRecorder:
         """The same conversation, recorded."""
 
         def opened(link: DuplexLink, events: ConnectionEvents) -> Conversation:
-            return RecordedConversation(self, open_conversation, link, events)
+            recorded = RecordedConversation(self, open_conversation, link, events)
+            # A type checker takes no property for a method.
+            return cast("Conversation", recorded)
 
         return opened
 
@@ -107,6 +108,21 @@ class ClientRecorder:
                 self._accepted.add((method, name))
             return name
         return name if (method, name) in self._accepted else names.OTHER
+
+
+class SendRequest(Protocol):
+    """`Conversation.request`."""
+
+    async def __call__(
+        self,
+        method: str,
+        params: t.RequestParams,
+        timeout_s: float,
+        *,
+        on_progress: ProgressCallback | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+        probing: Revision | None = None,
+    ) -> Raw: ...
 
 
 class RecordedConversation:
@@ -134,22 +150,13 @@ class RecordedConversation:
 
     # ------------------------------------------------------------ requests
 
-    def request(
-        self,
-        method: str,
-        params: t.RequestParams,
-        timeout_s: float,
-        *,
-        on_progress: ProgressCallback | None = None,
-        headers: Iterable[tuple[str, str]] = (),
-        probing: Revision | None = None,
-    ) -> "CoroutineType[Any, Any, Raw]":
-        """Send a request and wait for its raw result."""
-        # No coroutine of its own: nothing is added to a request that is not recorded.
-        send = self._request if self._recorder.active else self._inner.request
-        return send(
-            method, params, timeout_s, on_progress=on_progress, headers=headers, probing=probing
-        )
+    @property
+    def request(self) -> "SendRequest":
+        """Sends a request and waits for its raw result."""
+        # The function itself, and none around it, for a request that is not recorded: passing on
+        # its arguments would cost more than the comparison.
+        idle = time.monotonic() < self._recorder.idle_until
+        return self._inner.request if idle else self._request
 
     async def _request(
         self,
@@ -161,6 +168,15 @@ class RecordedConversation:
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
     ) -> Raw:
+        if not self._recorder.active:
+            return await self._inner.request(
+                method,
+                params,
+                timeout_s,
+                on_progress=on_progress,
+                headers=headers,
+                probing=probing,
+            )
         earlier = self._client.first_round(params)
         operation, sent = self._begin(method, params, probing, earlier)
         spans, span = self._recorder.spans, operation.span

@@ -1,8 +1,8 @@
 """The recorder: the tracer, the meter and Prometheus, as far as they are configured.
 
 Rules: nothing is recorded before an SDK is configured, or Prometheus was asked for; an SDK that is
-configured later is found within a second. OpenTelemetry is not imported
-before the application does, or gives a provider.
+configured later is found within a second. OpenTelemetry is not imported before the application does
+that, or gives a provider.
 """
 
 import os
@@ -51,6 +51,8 @@ class Recorder:
         self._tracer_provider = tracer_provider
         self._meter_provider = meter_provider
         self._has_meter = False
+        # Until this time nothing is recorded: one comparison for each request, and no call.
+        self.idle_until: float = 0.0
         # When to look for a provider that may still be configured.
         self._next_look = 0.0
         self._active = prometheus
@@ -87,8 +89,13 @@ class Recorder:
     def look(self) -> None:
         """Look for an SDK now."""
         self._next_look = monotonic() + LOOK_S
-        if not self._may_be_configured():
-            return
+        if self._may_be_configured():
+            self._find_providers()
+        self.idle_until = 0.0 if self._active else self._next_look
+        if self._active:
+            self._activate()
+
+    def _find_providers(self) -> None:
         from opentelemetry import metrics, trace
 
         if self.spans is None:
@@ -102,8 +109,6 @@ class Recorder:
                 self._has_meter = self._active = True
         if self.spans is not None and self._has_meter:
             self._next_look = inf
-        if self._active:
-            self._activate()
 
     def _may_be_configured(self) -> bool:
         """Whether there can be an SDK: one was given, OpenTelemetry was imported, or it loads one

@@ -117,6 +117,8 @@ class ServerRecorder:
 
     async def respond(self, request: RequestContext, answer: Responder) -> bytes | None:
         """Answer a request, and record it."""
+        if not self.recorder.active:
+            return await answer(request)
         exchange = request.exchange
         record = exchange.record = RequestRecord()
         operation, context = self._begin(exchange, request.network)
