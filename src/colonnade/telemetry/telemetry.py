@@ -12,8 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType
 from colonnade.protocol.http.security import HostPolicy
@@ -23,6 +22,9 @@ from colonnade.telemetry.metrics import Observed
 from colonnade.telemetry.prometheus import MetricsApp, split_address
 from colonnade.telemetry.recorder import Recorder, is_configured
 from colonnade.telemetry.server import IsKnown, ServerRecorder
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 class Telemetry:
@@ -178,8 +180,10 @@ def configure_sdk(service_name: str, environ: Mapping[str, str] | None = None) -
     metrics.set_meter_provider(MeterProvider(readers, resource=resource))
 
 
-def _exporters(signal: str, environ: Mapping[str, str]) -> list[EntryPoint]:
+def _exporters(signal: str, environ: Mapping[str, str]) -> "list[EntryPoint]":
     """The exporters of a signal, by the names that OpenTelemetry's packages register."""
+    from importlib.metadata import entry_points
+
     protocol = environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     otlp = "otlp_proto_http" if protocol.startswith("http") else "otlp_proto_grpc"
     given = environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp")
