@@ -110,7 +110,7 @@ class ClientRecorder:
         return name if (method, name) in self._accepted else names.OTHER
 
 
-class SendRequest(Protocol):
+class ConversationRequest(Protocol):
     """`Conversation.request`."""
 
     async def __call__(
@@ -151,7 +151,7 @@ class RecordedConversation:
     # ------------------------------------------------------------ requests
 
     @property
-    def request(self) -> "SendRequest":
+    def request(self) -> "ConversationRequest":
         """Sends a request and waits for its raw result."""
         # The function itself, and none around it, for a request that is not recorded: passing on
         # its arguments would cost more than the comparison.
