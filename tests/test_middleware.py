@@ -710,6 +710,8 @@ async def test_the_trace_that_a_request_belongs_to_is_named_where_it_is_well_for
                 await client.ask("tools/list", {"_meta": {"traceparent": parent}})
     traces = [one.get("trace") for one in found.requests]
     assert traces == ["4bf92f3577b34da6a3ce929d0e0e4736", *[None] * len(bad)]
+    spans = [one.get("span") for one in found.requests]
+    assert spans == ["00f067aa0ba902b7", *[None] * len(bad)]
 
 
 @live

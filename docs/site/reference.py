@@ -35,6 +35,7 @@ TITLES = {
     "transport": ("HTTP", "Limits of the HTTP server, and custom HTTP routes."),
     "ports": ("Requests and middleware", "`RequestContext`, `Handler` and `Middleware`, callers."),
     "protocol": ("Protocol types", "Types of the specification that are part of the API."),
+    "telemetry": ("Telemetry", "`Telemetry`: OpenTelemetry and Prometheus."),
     "errors": ("Errors", "Every exception; all of them derive from `ColonnadeError`."),
 }
 # A signature that is longer has one parameter on a line.

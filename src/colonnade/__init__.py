@@ -69,6 +69,7 @@ _HOMES = {
     "StaticTokens": "auth.server.verifier",
     "TaskEnded": "errors",
     "TaskOptions": "server.tasks.options",
+    "Telemetry": "telemetry.telemetry",
     "TimedOut": "errors",
     "ToolError": "errors",
     "ToolReturn": "server.handlers.content",

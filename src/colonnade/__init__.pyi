@@ -58,6 +58,7 @@ from colonnade.server.handlers.content import ToolReturn as ToolReturn
 from colonnade.server.handlers.dependencies import Depends as Depends
 from colonnade.server.server import Server as Server
 from colonnade.server.tasks.options import TaskOptions as TaskOptions
+from colonnade.telemetry.telemetry import Telemetry as Telemetry
 from colonnade.transport.http_server.connection import RunLimits as RunLimits
 from colonnade.transport.http_server.custom_routes import HttpRequest as HttpRequest
 from colonnade.transport.http_server.custom_routes import HttpResponse as HttpResponse

@@ -36,7 +36,7 @@ from colonnade.errors import (
 )
 from colonnade.ports import Handler, Middleware, RequestContext, Session, Store
 from colonnade.protocol import types as t
-from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
+from colonnade.protocol.exchange import LISTEN, Exchange, Network, RequestFields
 from colonnade.protocol.http.security import TOO_MANY_REQUESTS, Headers, HttpError
 from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.revision import InputRequests, error_code
@@ -289,6 +289,8 @@ class _Limits:
 
 def _refused(exchange: Exchange, wait: _Wait) -> t.ProtocolType:
     """Refuse a call: with an error result for a model, else with an error."""
+    if exchange.record is not None:
+        exchange.record.refused = "rate_limit"
     seconds = max(1, ceil(wait.seconds))
     message = f"{wait.message}; try again in {seconds} s"
     if exchange.method.params is t.CallToolRequestParams:
@@ -360,6 +362,14 @@ class _Paused(RequestFields):
     @property
     def headers(self) -> Headers:
         return self._request.headers
+
+    @property
+    def network(self) -> Network:
+        return self._request.network
+
+    @property
+    def next_id(self) -> int | None:
+        return self._request.next_id
 
     @property
     def debug(self) -> bool:
@@ -451,13 +461,15 @@ def _facts(exchange: Exchange, outcome: str, fault: Fault | None, took_ms: float
     """The facts of a request for the log; empty ones are left out."""
     peer = exchange.peer
     client = peer.info
+    trace_id, span_id = _trace(exchange)
     facts: dict[str, Any] = {
         "method": exchange.method.name,
         "name": _name(exchange),
         "principal": exchange.principal[:MAX_NAME_CHARACTERS],
         "revision": peer.revision.date,
         "client": f"{client.name} {client.version}"[:MAX_NAME_CHARACTERS] if client else "",
-        "trace": _trace(exchange.params.meta),
+        "trace": trace_id,
+        "span": span_id,
         "outcome": outcome,
         "code": error_code(fault, peer.revision) if fault is not None else None,
         "ms": took_ms,
@@ -471,19 +483,24 @@ class _Traced(Struct):
 
 _traced = Decoder(_Traced)
 _TRACE = re.compile(
-    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?"
 )
 
 
-def _trace(meta: Raw) -> str:
-    """The trace id of a request, from a W3C `traceparent`."""
-    if bytes(meta).find(t.TRACEPARENT_KEY.encode()) < 0:
-        return ""
-    try:
-        match = _TRACE.fullmatch(_traced.decode(meta).parent)
-    except ValidationError:
-        return ""
-    return match[1] if match is not None else ""
+def _trace(exchange: Exchange) -> tuple[str, str]:
+    """The trace id and the span id of a request: those of its span, if telemetry records one; else
+    those of the caller's span, from the W3C `traceparent` that it sent."""
+    traceparent = exchange.record.traceparent if exchange.record is not None else ""
+    if not traceparent:
+        meta = exchange.params.meta
+        if bytes(meta).find(t.TRACEPARENT_KEY.encode()) < 0:
+            return "", ""
+        try:
+            traceparent = _traced.decode(meta).parent
+        except ValidationError:
+            return "", ""
+    match = _TRACE.fullmatch(traceparent)
+    return (match[1], match[2]) if match is not None else ("", "")
 
 
 def _name(exchange: Exchange) -> str:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
-from colonnade.errors import Fault, InvalidArgument
-from colonnade.protocol.exchange import Exchange
+from colonnade.errors import AuthError, Fault, InvalidArgument
+from colonnade.protocol.exchange import Exchange, Network
 from colonnade.protocol.jsonrpc import Batch, Request, RequestId
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
@@ -149,6 +149,16 @@ class RequestContext(Protocol):
         ...
 
     @property
+    def network(self) -> Network:
+        """How the caller is connected: transport, protocol, address, session id."""
+        ...
+
+    @property
+    def next_id(self) -> int | None:
+        """The id of the next request that `ask` sends; None in revisions without such requests."""
+        ...
+
+    @property
     def debug(self) -> bool:
         """Whether the caller is sent the exception of a handler that failed."""
         ...
@@ -238,6 +248,11 @@ class Conversation(Protocol):
 
     @property
     def link(self) -> DuplexLink: ...
+
+    @property
+    def network(self) -> Network:
+        """How the server is connected."""
+        ...
 
     async def request(
         self,
@@ -354,11 +369,47 @@ class InputResponder(Protocol):
         ...
 
 
+class ServerTelemetry(Protocol):
+    """Records what a transport does for a server outside of its handlers."""
+
+    def answered(
+        self, network: Network, request: Request | None, peer: Peer | None, fault: Fault | None
+    ) -> None:
+        """Record a request that no handler got: one that the protocol answers itself (`ping`), or
+        refuses. `request` is None if it could not be read."""
+        ...
+
+    def refused(self, refusal: Fault | AuthError, status: int) -> None:
+        """Count an HTTP request that was refused with this status."""
+        ...
+
+    def session_opened(self, revision: Revision, network: Network) -> Callable[[], None]:
+        """Record a session, from now until the returned function is called."""
+        ...
+
+    def add_gauge(self, name: str, read: Callable[[], int]) -> Callable[[], None]:
+        """Read a number whenever metrics are collected, until the returned function is called."""
+        ...
+
+
+class ClientTelemetry(Protocol):
+    """Records the requests of clients, and those that they receive."""
+
+    def instrument(self, open_conversation: OpenConversation) -> OpenConversation:
+        """The same conversation, recorded."""
+        ...
+
+
 class Service(Protocol):
     """A server as transports see it: its identity, its revisions and its request handler."""
 
     @property
     def accepts(self) -> Revisions: ...
+
+    @property
+    def telemetry(self) -> ServerTelemetry | None:
+        """What records spans and metrics; None without telemetry."""
+        ...
 
     @property
     def identity(self) -> Identity:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from colonnade.client.extensions import OnExtensionNotification
     from colonnade.client.tasks import ClientTask
     from colonnade.protocol.tasks.client import TaskState
+    from colonnade.telemetry.telemetry import Telemetry
 
 __all__ = ["Changes", "SyncClient", "SyncCompleter", "SyncTask", "connect"]
 
@@ -236,6 +237,7 @@ def connect(
     sample_context: bool = False,
     extensions: Mapping[str, Mapping[str, Any]] | None = None,
     tasks: bool = True,
+    telemetry: "bool | Telemetry" = False,
     ping_s: float | None = PING_S,
     max_list_bytes: int = MAX_LIST_BYTES,
     max_list_items: int = MAX_LIST_ITEMS,
@@ -268,6 +270,7 @@ def connect(
             sample_context=sample_context,
             extensions=extensions,
             tasks=tasks,
+            telemetry=telemetry,
             ping_s=ping_s,
             max_list_bytes=max_list_bytes,
             max_list_items=max_list_items,

@@ -45,7 +45,10 @@ PYTHON = ("python", "py")
 SHELL = ("sh", "bash", "shell")
 PROMPT = ("console",)
 # Not ours, and known to whoever reads this.
-_KNOWN = "pip uv uvx uvicorn granian git cd curl python docker nginx systemctl cp mkdir eval"
+_KNOWN = (
+    "pip uv uvx uvicorn granian git cd curl python docker nginx systemctl cp mkdir eval "
+    "opentelemetry-instrument"
+)
 KNOWN = frozenset(_KNOWN.split())
 # What is typed at a prompt that is run.
 TYPED = {

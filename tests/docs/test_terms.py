@@ -33,6 +33,7 @@ TERMS = (
     *("subscription", "testing", "timeout", "TLS", "token introspection", "token storage"),
     *("tool annotations", "tool search", "troubleshooting", "trust", "version negotiation"),
     *("workers", "quickstart", "performance", "configuration files"),
+    *("OpenTelemetry", "tracing", "metrics", "Prometheus", "Grafana", "trace context"),
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from colonnade.errors import ChannelError, Fault, FaultKind, LocalProtocolError, RemoteError
-from colonnade.ports import RequestContext, Store
+from colonnade.ports import RequestContext, ServerTelemetry, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import LISTEN
@@ -75,6 +75,7 @@ class FakeService:
 
     def __init__(self, accepts: Revisions = EVERY) -> None:
         self.accepts = accepts
+        self.telemetry: ServerTelemetry | None = None
         self.identity = Identity(
             t.Implementation(name="fake", version="1.0"),
             t.ServerCapabilities(

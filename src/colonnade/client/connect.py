@@ -40,6 +40,7 @@ from colonnade.transport.process.command import python_command, search_path, spl
 
 if TYPE_CHECKING:  # most clients need no authentication
     from colonnade.auth.client.login import Auth
+    from colonnade.telemetry.telemetry import Telemetry
 
 
 # A URL; a file (`.py`, `.js`); a command as a list; a server; one resolved entry of a
@@ -461,6 +462,7 @@ def connect(
     sample_context: bool = False,
     extensions: Mapping[str, Mapping[str, Any]] | None = None,
     tasks: bool = True,
+    telemetry: "bool | Telemetry" = False,
     ping_s: float | None = PING_S,
     max_list_bytes: int = MAX_LIST_BYTES,
     max_list_items: int = MAX_LIST_ITEMS,
@@ -482,7 +484,8 @@ def connect(
     `timeout_s`, restarted by progress. `sample_tools` and `sample_context` say that `on_sample`
     supports tools and context. `extensions` are those that the client declares, each with its
     settings: `{"com.example/search": {}}`. With `tasks=False` a call never becomes a task, in
-    revisions where the server decides that. In revisions with a session, a server that has sent
+    revisions where the server decides that. `telemetry=True` records spans and metrics with
+    OpenTelemetry, if its SDK is configured. In revisions with a session, a server that has sent
     nothing for `ping_s` is pinged. A list of the server (of tools, say) with more than
     `max_list_bytes` or `max_list_items` is an error.
 
@@ -522,6 +525,7 @@ def connect(
             max_list_items=max_list_items,
             extensions=extensions,
             tasks=tasks,
+            telemetry=telemetry,
             on_log=on_log,
             on_progress=on_progress,
         )

@@ -35,6 +35,7 @@ from colonnade.errors import (
     RemoteProtocolError,
 )
 from colonnade.ports import (
+    ClientTelemetry,
     ClientTransport,
     ConnectionEvents,
     Conversation,
@@ -132,6 +133,7 @@ class ManagedConnection:
         timeout_s: float,
         on_reconnect: OnReconnect,
         era_cache: EraCache = ERA_CACHE,
+        telemetry: ClientTelemetry | None = None,
     ) -> None:
         self.transport = transport
         self._events = events
@@ -140,6 +142,7 @@ class ManagedConnection:
         self._timeout_s = timeout_s
         self._on_reconnect = on_reconnect
         self._era_cache = era_cache
+        self._telemetry = telemetry
         self._conversation: Conversation | None = None
         # The conversation that is being opened, not used for requests yet.
         self._candidate: Conversation | None = None
@@ -261,6 +264,8 @@ class ManagedConnection:
         if self._closed is not None:
             raise ConnectionLost(self._closed)
         carry = await transport.open_channel(self._timeout_s)
+        if self._telemetry is not None:
+            carry = self._telemetry.instrument(carry)
         link = DuplexLink(Side.CLIENT, self._identity, self._accepts)
         self._listener, self._candidate_transport = DetachableListener(self._events), transport
         candidate = self._candidate = carry(link, self._listener)

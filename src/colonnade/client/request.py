@@ -41,6 +41,7 @@ from colonnade.errors import (
     ToolError,
 )
 from colonnade.ports import (
+    ClientTelemetry,
     ClientTransport,
     Conversation,
     InputResponder,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from colonnade.client.extensions import ClientExtensions
     from colonnade.client.task_requests import TaskRequests
     from colonnade.client.tasks import ClientTask
+    from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
@@ -189,6 +191,7 @@ class BaseClient:
         max_list_items: int = MAX_LIST_ITEMS,
         extensions: Mapping[str, Mapping[str, Any]] | None = None,
         tasks: bool = True,
+        telemetry: "bool | Telemetry" = False,
     ) -> None:
         self.timeout_s: float = timeout_s
         self._max_list_bytes = max_list_bytes
@@ -222,7 +225,13 @@ class BaseClient:
         # Opening may take longer than a call: a command may have to be downloaded first.
         seconds = timeout_s if open_s is None else open_s
         self._connection = ManagedConnection(
-            self._transport, self, identity, accepts, seconds, on_reconnect=self._on_reconnect
+            self._transport,
+            self,
+            identity,
+            accepts,
+            seconds,
+            on_reconnect=self._on_reconnect,
+            telemetry=client_telemetry(telemetry) if telemetry is not False else None,
         )
         self._tools = ToolSchemas(self._transport.name)
         # Held by the call that lists the tools for their output schemas.
@@ -623,6 +632,14 @@ class BaseClient:
             self._change_streams.on_session_lost()
         else:
             self._change_streams.end(ConnectionLost("the connection ended"))
+
+
+def client_telemetry(given: "bool | Telemetry") -> ClientTelemetry | None:
+    """What records the requests of a client. Raises `InvalidArgument`, `InvalidArgumentType`."""
+    from colonnade.telemetry.telemetry import as_telemetry  # on use: most clients record nothing
+
+    telemetry = as_telemetry(given)
+    return telemetry.client if telemetry is not None else None
 
 
 def client_extensions(declared: Mapping[str, Mapping[str, Any]]) -> "ClientExtensions":

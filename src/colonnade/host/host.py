@@ -9,8 +9,8 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
@@ -48,7 +48,7 @@ from colonnade.host.servers.listings import (
     ListKind,
     with_servers,
 )
-from colonnade.host.servers.session import Status
+from colonnade.host.servers.session import State, Status
 from colonnade.ports import Handler, Middleware, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import encode_finite
@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
     from colonnade.host.tasks import HostTask, HostTaskRecords
+    from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
@@ -82,6 +83,8 @@ class Host:
     - `store` keeps the tasks that calls have become, so that `tasks` finds them after a restart;
       without it they are known as long as the host is.
     - `name`, `version` and `title` are the `clientInfo` that servers are sent, as with `connect`.
+    - `telemetry=True` records spans and metrics with OpenTelemetry, if its SDK is configured; a
+      `Telemetry` with `metrics=` serves them for Prometheus while the host is entered.
 
     Most methods take `caller=`, the name of the user that a request is made for. A server that
     keeps state for a connection never serves two callers on one connection.
@@ -100,10 +103,13 @@ class Host:
         name: str | None = None,
         version: str | None = None,
         title: str | None = None,
+        telemetry: "bool | Telemetry" = False,
     ) -> None:
         self._read: Callable[[], Config] | None = None
         # The last configuration that was valid.
         self._valid: Config = configured(servers)
+        self._exit_stack = AsyncExitStack()
+        self._telemetry = self._watched(telemetry) if telemetry is not False else None
         self._runtime = HostRuntime(
             self._valid,
             InputRequestHandler(on_input_request),
@@ -112,6 +118,7 @@ class Host:
             on_event=on_event,
             auth=auth,
             info=client_info(name, version, title),
+            telemetry=telemetry,
         )
         self._store = store
         self._task_records: HostTaskRecords | None = None
@@ -133,6 +140,7 @@ class Host:
         name: str | None = None,
         version: str | None = None,
         title: str | None = None,
+        telemetry: "bool | Telemetry" = False,
     ) -> "Host":
         """A host with the servers of one or several configuration files: of Claude Desktop, Claude
         Code, VS Code, Cursor, Codex, or `colonnade.toml`. Errors in a file, or a missing file, are
@@ -170,6 +178,7 @@ class Host:
             name=name,
             version=version,
             title=title,
+            telemetry=telemetry,
         )
         host._read = read
         return host
@@ -177,7 +186,26 @@ class Host:
     def __repr__(self) -> str:
         return f"<Host of {', '.join(map(repr, self.servers)) or 'no servers'}>"
 
+    def _watched(self, given: "bool | Telemetry") -> "Telemetry | None":
+        """The telemetry of this host, which shows the state of its servers."""
+        from colonnade.telemetry.telemetry import as_telemetry
+
+        telemetry = as_telemetry(given)
+        if telemetry is not None:
+
+            def read() -> list[tuple[str, str, int]]:
+                return [(one.key, one.state, one.crashes) for one in self.status()]
+
+            self._exit_stack.callback(telemetry.watch_host(read, get_args(State)))
+        return telemetry
+
     async def __aenter__(self) -> "Host":
+        telemetry = self._telemetry
+        if telemetry is not None and telemetry.metrics_address is not None:
+            from colonnade.transport.http_server.runner import AppListener
+
+            listener = AppListener(telemetry.metrics_app, telemetry.metrics_address)
+            await self._exit_stack.enter_async_context(listener)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -186,6 +214,7 @@ class Host:
     async def close(self) -> None:
         """Stop every server; calls in flight fail. May be called at any time, and twice."""
         await self._runtime.close()
+        await self._exit_stack.aclose()
 
     # ------------------------------------------------------------ tools
 

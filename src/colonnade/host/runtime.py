@@ -35,6 +35,7 @@ from colonnade.protocol.input_requests import InputRequestKind as InputKind
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
+    from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
@@ -70,9 +71,11 @@ class HostRuntime:
         on_event: OnEvent | None = None,
         auth: "Callable[[str], Auth | None] | None" = None,
         info: t.Implementation | None = None,
+        telemetry: "bool | Telemetry" = False,
     ) -> None:
         self.input_requests = input_requests
         self._info = info
+        self._telemetry: bool | Telemetry = telemetry
         self.search: ToolSearch = ToolSearch()
         self._on_event = on_event
         self._auth = auth
@@ -174,6 +177,7 @@ class HostRuntime:
             send_input_request=input_request_sender(entry.key),
             auth=self._auth,
             info=self._info,
+            telemetry=self._telemetry,
             on_open=on_open,
             on_change=self._status_changed if self._on_event is not None else None,
         )

@@ -10,7 +10,7 @@ cannot be encoded is refused before anything has changed.
 from collections.abc import Callable, Mapping
 from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -47,6 +47,39 @@ DEFAULT_LOG_LEVEL: t.LoggingLevel = "info"
 LISTEN = "subscriptions/listen"
 
 
+class Network(Struct, frozen=True):
+    """How a peer is connected, in the terms of OpenTelemetry: `pipe` or `tcp`, the protocol above
+    it, the address of the peer, and the `Mcp-Session-Id`. What is not known or does not apply is
+    empty."""
+
+    transport: str = ""
+    protocol: str = ""
+    version: str = ""
+    address: str = ""
+    port: int | None = None
+    session_id: str = ""
+
+
+NO_NETWORK: Final = Network()
+PIPE: Final = Network("pipe")
+
+
+class RequestRecord(Struct):
+    """What telemetry records of one request while it is handled; an exchange without telemetry has
+    none.
+
+    `traceparent` is that of the span of this request, `earlier_traceparent` that of its first
+    `input_required` round. `failure` is the class of an exception that was reported, and its id in
+    the log; `refused` is why a middleware has refused it.
+    """
+
+    traceparent: str = ""
+    earlier_traceparent: str = ""
+    result: t.ProtocolType | None = None
+    failure: tuple[str, str] | None = None
+    refused: str = ""
+
+
 class CallerLost(ConnectionLost):
     """The caller's connection is lost, as opposed to a connection of the handler itself."""
 
@@ -57,7 +90,7 @@ class Exchange(Struct, eq=False):
     `input_request` is set if the request is one to a client. `deliver` is called at the end, and
     returns what is to be sent then: the response, or nothing until its batch is complete. `logs` is
     whether this side declared logging (R0153). `scopes` are the scopes of the caller's credentials,
-    None if they are not checked. `token` caches `progress_token`.
+    None if they are not checked. `token` caches `progress_token`. `record` is that of telemetry.
     """
 
     request: Request
@@ -73,6 +106,7 @@ class Exchange(Struct, eq=False):
     last_progress: float | None = None
     settled: bool = False
     token: t.ProgressToken | UnsetType | None = UNSET
+    record: RequestRecord | None = None
 
     def __repr__(self) -> str:
         return f"Exchange({self.method.name}, id={self.request.id!r}, settled={self.settled})"
@@ -293,6 +327,16 @@ class RequestFields:
     def callers(self) -> Callers:
         """The callers of the connection, as far as its transport can tell them apart."""
         return callers_of(self.exchange.principal)
+
+    @property
+    def network(self) -> Network:
+        """How the caller is connected; unknown here."""
+        return NO_NETWORK
+
+    @property
+    def next_id(self) -> int | None:
+        """The id of the next request that is sent to the caller; None if there can be none."""
+        return None
 
     @property
     def debug(self) -> bool:

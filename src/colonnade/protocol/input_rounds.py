@@ -48,7 +48,8 @@ class RequestState(Struct, frozen=True, omit_defaults=True):
 
     R0795: which principal, for which request, until when. The responses so far travel along, so
     that any replica can continue. It is not single-use: that needs a store. `named` has the digest
-    of each input request that its author named; all others have it in their key.
+    of each input request that its author named; all others have it in their key. `traceparent` is
+    that of the span of the first round, if there is one.
     """
 
     principal: str
@@ -60,6 +61,7 @@ class RequestState(Struct, frozen=True, omit_defaults=True):
     answers: dict[str, Raw]
     kept: dict[str, Raw]
     named: dict[str, str] = {}
+    traceparent: str = ""
 
 
 _OUTSIDE = frozenset({"_meta", "inputResponses", "requestState", "task"})
@@ -122,6 +124,7 @@ class InputRounds:
         self._responses = dict(state.answers) if state else {}
         self._saved = dict(state.kept) if state else dict(saved or {})
         self._named = dict(state.named) if state else {}
+        self.traceparent: str = state.traceparent if state else ""
         # R0811: responses that the last round did not request are ignored.
         asked = state.asked if state else ()
         self._responses |= {key: raw for key, raw in (responses or {}).items() if key in asked}
@@ -266,6 +269,7 @@ class InputRounds:
             answers=self._responses,
             kept=self._saved,
             named=self._named,
+            traceparent=self.traceparent,
         )
         return encode(state)
 

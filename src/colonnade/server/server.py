@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from functools import cached_property
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
@@ -52,6 +53,8 @@ if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
     from colonnade.server.tasks.options import TaskOptions
     from colonnade.server.tasks.service import ServerTasks
     from colonnade.server.tasks.tool import TaskTool
+    from colonnade.telemetry.server import ServerRecorder
+    from colonnade.telemetry.telemetry import Telemetry
     from colonnade.transport.http_server.app import HttpApp
     from colonnade.transport.http_server.custom_routes import HttpRequest, Route
 
@@ -96,6 +99,8 @@ class Server(Decorators):
     `auth` protects the server over HTTP; on stdio the caller is the parent process (R0188).
     `extensions` are those that the server declares: `Extension("com.example/search")`.
     `tasks` are the limits of tools with `task=`: `TaskOptions(max_unfinished=20)`.
+    `telemetry=True` records spans and metrics with OpenTelemetry, if its SDK is configured;
+    `Telemetry(metrics="127.0.0.1:9464")` also serves metrics for Prometheus.
     """
 
     @with_hints
@@ -124,6 +129,7 @@ class Server(Decorators):
         auth: "Protection | None" = None,
         extensions: "Iterable[Extension]" = (),
         tasks: "TaskOptions | None" = None,
+        telemetry: "bool | Telemetry" = False,
         debug: bool = False,
     ) -> None:
         check_threads(threads)
@@ -191,6 +197,10 @@ class Server(Decorators):
             self.add_middleware(one)
         self._task_options = tasks
         self._tasks: ServerTasks | None = None
+        self._recorder: ServerRecorder | None = None
+        self._telemetry: Telemetry | None = None
+        if telemetry is not False:
+            self.add_telemetry(telemetry)
         self._extensions: dict[str, Extension] = {}
         self._extension_methods: dict[str, Method] = {}
         self._mounted_in: list[Server] = []
@@ -263,6 +273,34 @@ class Server(Decorators):
         check_middleware(middleware)
         self._middleware.append(middleware)
         self._dispatch.set_middleware(self._middleware)
+
+    def add_telemetry(self, telemetry: "bool | Telemetry" = True) -> None:
+        """Record spans and metrics, as `Server(telemetry=...)` does; not while it is served.
+
+        Raises `InvalidArgument` if a library is missing, or if it records already.
+        """
+        from colonnade.telemetry.telemetry import as_telemetry
+
+        chosen = as_telemetry(telemetry)
+        if chosen is None:
+            return
+        if self._recorder is not None:
+            raise InvalidArgument(f"{self!r} has telemetry already", argument="telemetry")
+        registry = self._registry
+
+        def is_known(method: str, name: str) -> bool:
+            found = registry.tools if method == "tools/call" else registry.prompts
+            return found.get(name) is not None
+
+        recorder = chosen.server(is_known)
+
+        def install() -> None:
+            self._middleware.insert(0, recorder.middleware)
+            self._dispatch.set_middleware(self._middleware)
+
+        self._telemetry, self._recorder = chosen, recorder
+        # Not before: a middleware costs something even if it does nothing.
+        chosen.recorder.when_active(install)
 
     def middleware(self, function: M, /) -> M:
         """Decorator form of `add_middleware`: `@server.middleware`."""
@@ -604,9 +642,17 @@ class Server(Decorators):
         """Whether the logging capability is declared (R0153)."""
         return self.identity.logs
 
+    @property
+    def telemetry(self) -> "ServerRecorder | None":
+        """What records spans and metrics; None without telemetry."""
+        return self._recorder
+
     def respond(self, request: RequestContext) -> Awaitable[bytes | None]:
         """The encoded response to a request."""
-        return self._dispatch.answer(request)
+        recorder = self._recorder
+        if recorder is None or monotonic() < recorder.recorder.idle_until:
+            return self._dispatch.answer(request)
+        return recorder.respond(request, self._dispatch.answer)
 
     async def read(self, context: "Context", uri: str) -> "t.ReadResourceResult":
         """Read one of the server's own resources, as the caller of the handler."""
@@ -623,6 +669,8 @@ class Server(Decorators):
         time, roots are not cached, and the newest revision has no such notification.
         """
         log.debug("received %s from a client", notification.method.name)
+        if self._recorder is not None:
+            self._recorder.notified(notification, peer)
 
     def param_headers(self, tool: str) -> "tuple[ParamHeader, ...]":
         """The arguments of a tool that clients mirror in HTTP headers."""
@@ -657,6 +705,11 @@ class Server(Decorators):
         loop = asyncio.get_running_loop()
         running = self._running = loop.create_future()
         try:
+            if self._telemetry is not None and self._telemetry.metrics_address is not None:
+                from colonnade.transport.http_server.runner import AppListener
+
+                listener = AppListener(self._telemetry.metrics_app, self._telemetry.metrics_address)
+                await self._exit_stack.enter_async_context(listener)
             for other in self._mounts:
                 await other.start()
                 self._exit_stack.push_async_callback(other.stop)

@@ -13,6 +13,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Set
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Raw, Struct
@@ -26,8 +27,14 @@ from colonnade.errors import (
     LocalProtocolError,
     Output,
 )
-from colonnade.ports import ConnectionEvents, ProgressCallback, Responder
-from colonnade.protocol.exchange import LISTEN, Exchange, NonHttpRequestFields
+from colonnade.ports import ConnectionEvents, ProgressCallback, Responder, ServerTelemetry
+from colonnade.protocol.exchange import (
+    LISTEN,
+    NO_NETWORK,
+    Exchange,
+    Network,
+    NonHttpRequestFields,
+)
 from colonnade.protocol.jsonrpc import RequestId
 from colonnade.protocol.link.events import (
     LinkEvent,
@@ -129,6 +136,16 @@ class DuplexRequestContext(NonHttpRequestFields, Struct, eq=False, gc=False):
         return self.duplex.link.identity.callers
 
     @property
+    def network(self) -> Network:
+        """That of the connection."""
+        return self.duplex.network
+
+    @property
+    def next_id(self) -> int:
+        """That of the connection."""
+        return self.duplex.link.next_id
+
+    @property
     def session(self) -> "Duplex | None":
         """The connection, if it was opened with a handshake."""
         return self.duplex if self.exchange.peer.revision.handshake else None
@@ -167,9 +184,16 @@ class Duplex:
         on_peer_identified: Callable[[PeerIdentified], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         debug: bool = False,
+        network: Network = NO_NETWORK,
+        telemetry: ServerTelemetry | None = None,
     ) -> None:
         self.link = link
         self.channel = channel
+        self.network: Network = network
+        self._telemetry = telemetry
+        self._session_ended: Callable[[], None] | None = None
+        if telemetry is not None:
+            link.on_answered = partial(telemetry.answered, network)
         self.debug: bool = debug
         self._respond = respond
         self._on_notification = on_notification
@@ -234,6 +258,9 @@ class Duplex:
                 if on_progress is not None:
                     on_progress(event.params)
             case PeerIdentified():
+                if self._telemetry is not None and self._session_ended is None:
+                    revision = event.peer.revision
+                    self._session_ended = self._telemetry.session_opened(revision, self.network)
                 if self._on_peer_identified is not None:
                     self._on_peer_identified(event)
             case MessageIgnored():
@@ -370,7 +397,7 @@ class Duplex:
 
     async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
         """Open the connection with a handshake. R0056: cancelling it closes the connection."""
-        id = self.link.snapshot().next_id
+        id = self.link.next_id
         now = self._clock()
         data = self.link.initialize(now, timeout_s, revision).data
         response = self._wait_for(id, now + timeout_s)
@@ -448,6 +475,9 @@ class Duplex:
             self._timer = None
         for event in self.link.close(why, more, server=server, output=output):
             self._handle_event(event)
+        if self._session_ended is not None:
+            self._session_ended()
+            self._session_ended = None
         for task in self._tasks.values():
             task.cancel()
 
@@ -468,6 +498,7 @@ class ClientDuplex(Duplex):
         channel: ClosableChannel,
         events: ConnectionEvents,
         clock: Callable[[], float] = time.monotonic,
+        network: Network = NO_NETWORK,
     ) -> None:
         super().__init__(
             link,
@@ -475,6 +506,7 @@ class ClientDuplex(Duplex):
             events.handle_request,
             on_notification=events.on_notification,
             clock=clock,
+            network=network,
         )
         self._closable = channel
 

@@ -341,7 +341,13 @@ def serve_end(
         service.on_notification(event, link.peer)
 
     duplex = MemoryDuplex(
-        link, end, service.respond, on_notification=on_notification, clock=loop_time, debug=debug
+        link,
+        end,
+        service.respond,
+        on_notification=on_notification,
+        clock=loop_time,
+        debug=debug,
+        telemetry=service.telemetry,
     )
     end.join(duplex, service.watch_changes(duplex.notify_change))
     return duplex

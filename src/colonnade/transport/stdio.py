@@ -23,6 +23,7 @@ from typing import cast
 
 from colonnade.errors import ConnectionLost, Fault
 from colonnade.ports import Service
+from colonnade.protocol.exchange import PIPE
 from colonnade.protocol.jsonrpc import LineSplitter
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
@@ -359,7 +360,14 @@ async def serve_pipe(pipe: Pipe, service: Service) -> None:
     def on_notification(event: NotificationReceived) -> None:
         service.on_notification(event, link.peer)
 
-    duplex = Duplex(link, pipe, service.respond, on_notification=on_notification)
+    duplex = Duplex(
+        link,
+        pipe,
+        service.respond,
+        on_notification=on_notification,
+        network=PIPE,
+        telemetry=service.telemetry,
+    )
     unwatch = service.watch_changes(duplex.notify_change)
     with pipe.non_blocking():
         try:

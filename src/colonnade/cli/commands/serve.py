@@ -9,9 +9,10 @@ one line with the URL (`serve`). An error is reported once, in one message.
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 import click
 
@@ -91,6 +92,17 @@ DEBUG: Final = click.option(
     "--debug", is_flag=True, help="Send error details to clients; log debug messages."
 )
 LOG_JSON: Final = click.option("--log-json", is_flag=True, help="Log JSON, one object per line.")
+OTEL: Final = click.option(
+    "--otel",
+    is_flag=True,
+    help="Export traces and metrics with OpenTelemetry, as the OTEL_… variables say.",
+)
+METRICS: Final = click.option(
+    "--metrics",
+    metavar="ADDRESS",
+    envvar="COLONNADE_METRICS",
+    help="Serve metrics for Prometheus on an address of their own, such as 127.0.0.1:9464.",
+)
 LOG_LEVEL: Final = click.option(
     "--log-level",
     metavar="LEVEL",
@@ -110,17 +122,29 @@ COLONNADE_LOG_LEVEL and COLONNADE_LOG_JSON set the log options.
 """
 )
 @TARGET
+@OTEL
+@METRICS
 @DEBUG
 @LOG_LEVEL
 @LOG_JSON
-def run(target: str, debug: bool, log_json: bool, log_level: str | None) -> Action:
+def run(
+    target: str,
+    otel: bool,
+    metrics: str | None,
+    debug: bool,
+    log_json: bool,
+    log_level: str | None,
+) -> Action:
     """Serve one client on stdin and stdout, as MCP clients start servers.
 
     TARGET is a Python file or module that defines a colonnade.Server, with the name of the server
     if there are several: FILE[:NAME]. The default is the one named server, mcp or app, or the only
     one. What the file prints goes to stderr.
     """
-    return partial(run_target, target, debug=debug, log_json=log_json, log_level=log_level)
+    telemetry = TelemetryOptions(otel, metrics)
+    return partial(
+        run_target, target, debug=debug, log_json=log_json, log_level=log_level, telemetry=telemetry
+    )
 
 
 @click.command(
@@ -135,7 +159,7 @@ Examples:
 Every setting has an environment variable, which an option overrides: COLONNADE_HOST,
 COLONNADE_PORT, COLONNADE_PATH, COLONNADE_ALLOW_HOST, COLONNADE_ALLOW_ORIGIN, COLONNADE_STATELESS,
 COLONNADE_LIMIT, COLONNADE_ACCESS_LOG, COLONNADE_LOG_LEVEL, COLONNADE_LOG_JSON,
-COLONNADE_NO_TASK_RUNNER, COLONNADE_SSL_CERTFILE, COLONNADE_SSL_KEYFILE.
+COLONNADE_METRICS, COLONNADE_NO_TASK_RUNNER, COLONNADE_SSL_CERTFILE, COLONNADE_SSL_KEYFILE.
 """
 )
 @TARGET
@@ -193,6 +217,8 @@ COLONNADE_NO_TASK_RUNNER, COLONNADE_SSL_CERTFILE, COLONNADE_SSL_KEYFILE.
 @click.option(
     "--reload", is_flag=True, help="Restart when the file, or a file that it imports, changes."
 )
+@OTEL
+@METRICS
 @DEBUG
 @LOG_LEVEL
 @LOG_JSON
@@ -211,6 +237,39 @@ def serve(target: str, debug: bool, reload: bool, **options: Any) -> Action:
 # ---------------------------------------------------------------- settings
 
 
+class TelemetryOptions(NamedTuple):
+    """The options `--otel` and `--metrics`."""
+
+    otel: bool = False
+    metrics: str | None = None
+
+    def enable(self, server: "Server") -> None:
+        """Record spans and metrics of a server, if that is asked for or an SDK is configured, as
+        `opentelemetry-instrument` does. Raises `CliError`."""
+        if not (self.otel or self.metrics or "opentelemetry" in sys.modules):
+            return
+        from colonnade.telemetry.telemetry import Telemetry, configure_sdk, is_sdk_configured
+
+        try:
+            if self.otel:
+                configure_sdk(server.info.name)
+            if server.telemetry is not None:
+                if self.metrics:
+                    raise CliError(
+                        "the server has telemetry of its own",
+                        hint="leave out --metrics, and write Telemetry(metrics=…) in the file",
+                    )
+            elif self.metrics:
+                server.add_telemetry(Telemetry(metrics=self.metrics))
+            elif is_sdk_configured():
+                server.add_telemetry()
+        except LocalProtocolError as error:
+            raise CliError(str(error)) from None
+
+
+NO_TELEMETRY: Final = TelemetryOptions()
+
+
 class ServeSettings:
     """The settings of `serve`: an option, else the environment, else the default."""
 
@@ -222,6 +281,8 @@ class ServeSettings:
         )
 
         self.given = given
+        self.telemetry = TelemetryOptions(given.get("otel", False), given.get("metrics"))
+        given = {name: one for name, one in given.items() if name not in ("otel", "metrics")}
         options = with_environment(given, settings=COMMAND_SETTINGS)
         self.log_level: str | None = options.pop("log_level", None)
         self.log_json: bool = options.pop("log_json", False)
@@ -304,13 +365,20 @@ def configure_logging(reporter: Reporter, log_format: str) -> None:
 # ---------------------------------------------------------------- run
 
 
-def run_target(text: str, *, debug: bool, log_json: bool, log_level: str | None) -> int:
+def run_target(
+    text: str,
+    *,
+    debug: bool,
+    log_json: bool,
+    log_level: str | None,
+    telemetry: TelemetryOptions = NO_TELEMETRY,
+) -> int:
     """Serve a target on stdin and stdout; return the exit code."""
     reporter = Reporter(debug=debug, log_json=log_json)
     try:
         log_json, log_level = log_settings(log_json, log_level)
         reporter = Reporter(debug=debug, log_json=log_json, log_level=log_level)
-        return _run(text, reporter)
+        return _run(text, reporter, telemetry)
     except CliError as error:
         reporter.error(error)
         return error.code
@@ -345,7 +413,14 @@ def serve_target(text: str, given: dict[str, Any], *, debug: bool, reload: bool)
 class _CommandRunner:
     """Serves on the stdin and stdout that were taken from the process, for `load_or_serve`."""
 
-    def __init__(self, text: str, reporter: Reporter, streams: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        text: str,
+        reporter: Reporter,
+        streams: tuple[int, int],
+        telemetry: TelemetryOptions = NO_TELEMETRY,
+    ) -> None:
+        self._telemetry = telemetry
         self._http_command = f"colonnade serve {text}"
         self._reporter = reporter
         self._streams = streams
@@ -356,6 +431,7 @@ class _CommandRunner:
         from colonnade.transport.stdio import run_stdio
 
         enable_debug(server, self._reporter)
+        self._telemetry.enable(server)
 
         def serve(started: Callable[[], None]) -> bool:
             def tell(reading: int) -> None:
@@ -371,6 +447,7 @@ class _CommandRunner:
         from colonnade.transport.stdio import serve_stdio
 
         enable_debug(server, self._reporter)
+        self._telemetry.enable(server)
         tell = partial(self._explain, server)
         await serve_stdio(server, streams=self._streams, on_started=tell)
 
@@ -380,7 +457,7 @@ class _CommandRunner:
         print_terminal_hint(server, reading, self._http_command)
 
 
-def _run(text: str, reporter: Reporter) -> int:
+def _run(text: str, reporter: Reporter, telemetry: TelemetryOptions) -> int:
     file = parse_server_file(text)
     configure_logging(reporter, LOG_FORMAT)
     from colonnade.transport.stdio import redirect_standard_streams
@@ -390,7 +467,7 @@ def _run(text: str, reporter: Reporter) -> int:
             streams = taken.enter_context(redirect_standard_streams())
         except OSError:
             raise CliError("stdin or stdout is closed, and an MCP server needs both") from None
-        runner = _CommandRunner(text, reporter, streams)
+        runner = _CommandRunner(text, reporter, streams, telemetry)
         server = load_or_serve(file, reporter, runner)
         if server is not None:
             runner.run(server)
@@ -411,6 +488,7 @@ def _serve(
         reloader.on_loaded()
     server = server_of(loaded)
     enable_debug(server, reporter)
+    settings.telemetry.enable(server)
     if settings.no_task_runner:
         if server.has_task_tools and not server.store.is_shared:
             raise store_error(server, "--no-task-runner")

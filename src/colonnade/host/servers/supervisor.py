@@ -64,6 +64,7 @@ from colonnade.protocol.input_requests import InputRequestKind
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
+    from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
@@ -101,6 +102,7 @@ class SessionOpener:
         auth: "Callable[[str], Auth | None] | None" = None,
         ping_s: float | None = PING_S,
         info: t.Implementation | None = None,
+        telemetry: "bool | Telemetry" = False,
     ) -> None:
         settings = entry.settings
         shared = settings.sharing == "shared"
@@ -117,6 +119,7 @@ class SessionOpener:
         self._auth = auth
         self._ping_s = ping_s
         self._info = info
+        self._telemetry: bool | Telemetry = telemetry
 
     async def open(self, session: HostedSession) -> None:
         """Open a session. Raises one of `NOT_A_CRASH`, or `CannotConnect` with the server's
@@ -166,6 +169,7 @@ class SessionOpener:
             ping_s=self._ping_s,
             max_list_bytes=settings.max_list_bytes,
             max_list_items=settings.max_list_items,
+            telemetry=self._telemetry,
         )
 
     def _failed(self, session: HostedSession, error: ColonnadeError) -> CannotConnect:
@@ -242,6 +246,7 @@ class ServerSupervisor:
       are advertised to the server.
     - `auth` gives the credentials for a URL if the entry has none.
     - `info` is the client info that the server is sent.
+    - `telemetry` records the requests to the server.
     - `on_open` is called with every session that was opened: the server's lists may have changed.
     - `on_change` is called when the state may have changed.
     - `clock` and `random_fraction` (a random number below 1) decide when it is started again.
@@ -255,6 +260,7 @@ class ServerSupervisor:
         send_input_request: SendInputRequest = send_to_latest_call,
         auth: "Callable[[str], Auth | None] | None" = None,
         info: t.Implementation | None = None,
+        telemetry: "bool | Telemetry" = False,
         on_open: Callable[["ServerSupervisor", HostedSession], None] | None = None,
         on_change: Callable[["ServerSupervisor"], None] | None = None,
         ping_s: float | None = PING_S,
@@ -264,7 +270,9 @@ class ServerSupervisor:
         settings = entry.settings
         self.entry: ServerEntry = entry
         self._settings = settings
-        self._opener = SessionOpener(entry, input_kinds, send_input_request, auth, ping_s, info)
+        self._opener = SessionOpener(
+            entry, input_kinds, send_input_request, auth, ping_s, info, telemetry
+        )
         self._on_open = on_open
         self._on_change = on_change
         self._clock = clock

@@ -9,7 +9,7 @@ changes nothing.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Raw, Struct
 
@@ -118,6 +118,9 @@ class SendContext(Struct, frozen=True):
     encoder: Encoder
 
 
+OnAnswered: TypeAlias = Callable[[Request | None, Peer | None, Fault | None], None]
+
+
 class DuplexLink:
     """One connection, as one side sees it.
 
@@ -154,6 +157,9 @@ class DuplexLink:
         self._logs = identity.logs
         # The client in this process that called last, by the context in which it sends.
         self._known_caller: tuple[SendContext, Peer, Encoder] | None = None
+        # Called with each request that gets its response here, and with the fault if that is an
+        # error; without a request for what could not be read.
+        self.on_answered: OnAnswered | None = None
 
     @property
     def phase(self) -> Phase:
@@ -164,6 +170,11 @@ class DuplexLink:
     def peer(self) -> Peer | None:
         """The peer of the handshake, or the one that was adopted."""
         return self._handshake.peer
+
+    @property
+    def next_id(self) -> int:
+        """The id of the next request that is sent."""
+        return self._outgoing.next_id
 
     # ------------------------------------------------------------ receiving
 
@@ -220,6 +231,7 @@ class DuplexLink:
             return [MessageIgnored(fault.message)]
         # D3: an error under the id of a running request would be taken for its response.
         taken = fault.raw_id and self._incoming.uses(parse_id(fault.raw_id))
+        self._report(None, None, fault)
         return self._fault(fault, b"" if taken else fault.raw_id)
 
     def _fault(
@@ -234,6 +246,10 @@ class DuplexLink:
         code = error_code(fault, revision or spoken)
         data = encode_error(raw_id, code, fault.message, fault.data, null_id=null_id)
         return _send_events(self._incoming.answer(data), fault)
+
+    def _report(self, request: Request | None, peer: Peer | None, fault: Fault | None) -> None:
+        if self.on_answered is not None:
+            self.on_answered(request, peer, fault)
 
     def _receive_batch(self, batch: Batch, now: float) -> list[LinkEvent]:
         try:
@@ -258,6 +274,7 @@ class DuplexLink:
         if not self._incoming.claim(request.id):
             # D3: the first request goes on, so no error may carry its id.
             fault = Fault(FaultKind.INVALID_REQUEST, "this id is in use by a running request")
+            self._report(request, self._handshake.peer, fault)
             return [*self._fault(fault, b""), MessageIgnored("a request with an id that is in use")]
         peer = self._handshake.peer if known is not None else None
         try:
@@ -270,6 +287,7 @@ class DuplexLink:
                     return self._initialize(request)
             return self._serve(request, parts, peer)
         except Fault as fault:
+            self._report(request, peer, fault)
             return self._fault(fault, request.raw_id, peer.revision if peer else None)
 
     def _detect_peer(self, request: Request, meta: Raw) -> Peer | None:
@@ -311,6 +329,7 @@ class DuplexLink:
             if definition.name == SET_LEVEL:
                 self._set_level(request, peer)
             done = exchange.encoder.result(t.EmptyResult())
+            self._report(request, peer, None)
             return _send_events(incoming.answer(encode_result(request.raw_id, done)))
         incoming.open(exchange)
         return [RequestReceived(exchange)]
@@ -337,6 +356,7 @@ class DuplexLink:
             self._logs = self.identity.logs
         body = self.encoder(revision).result(self.identity.initialize_result(revision))
         peer = self._handshake.opened(params, revision)
+        self._report(request, peer, None)
         return [Send(encode_result(request.raw_id, body)), PeerIdentified(peer)]
 
     def _set_level(self, request: Request, peer: Peer) -> None:

@@ -82,6 +82,8 @@ class ErrorReporter:
         id = os.urandom(3).hex()
         shown = error if self._count <= MAX_TRACEBACKS else None
         log.error("%s failed (id %s): %s", what, id, type(error).__name__, exc_info=shown)
+        if request is not None and request.exchange.record is not None:
+            request.exchange.record.failure = (type(error).__name__, id)
         message = f"{what} failed (id {id})"
         with_details = self.debug or (request is not None and request.debug)
         return f"{message}: {error!r}" if with_details else message

@@ -99,6 +99,8 @@ class InputRoundsRunner:
                 subject=subject_of(exchange.request.params),
                 now=self._clock(),
             )
+            if exchange.record is not None:
+                exchange.record.earlier_traceparent = memory.traceparent
             if once:
                 spent = SingleUse(self._server.store)
                 await spent.spend(params.request_state, memory, now=self._clock())
@@ -108,6 +110,8 @@ class InputRoundsRunner:
         self, request: RequestContext, rounds: InputRounds
     ) -> t.InputRequiredResult:
         exchange = request.exchange
+        if exchange.record is not None and not rounds.traceparent:
+            rounds.traceparent = exchange.record.traceparent
         if rounds.unused:
             log.warning(
                 "%s sent other input requests than in the last round: %d responses were not used; "

@@ -28,7 +28,7 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.ports import ConnectionEvents, Credentials, ProgressCallback
-from colonnade.protocol.exchange import LISTEN, Exchange, NonHttpRequestFields
+from colonnade.protocol.exchange import LISTEN, Exchange, Network, NonHttpRequestFields
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
 from colonnade.protocol.http.sse import EventStreamParser
@@ -48,7 +48,12 @@ from colonnade.protocol.link.link import MAX_S, DuplexLink
 from colonnade.protocol.negotiation import HANDSHAKE_METHOD
 from colonnade.protocol.revision import HttpCancellation, Revision
 from colonnade.protocol.types import NotificationParams, RequestParams
-from colonnade.transport.http_client.endpoint import Headers, HttpEndpoint, error_of
+from colonnade.transport.http_client.endpoint import (
+    Headers,
+    HttpEndpoint,
+    error_of,
+    network_of,
+)
 from colonnade.transport.http_client.pool import ClientResponse, HttpPool
 from colonnade.transport.http_client.resumption import (
     StreamResumption,
@@ -192,6 +197,11 @@ class HttpConversation:
     def url(self) -> str:
         """The URL of the server, after redirects."""
         return self._endpoint.url
+
+    @property
+    def network(self) -> Network:
+        """The address of the server, and the session."""
+        return network_of(self.url, self._session or "")
 
     @property
     def _revision(self) -> Revision | None:

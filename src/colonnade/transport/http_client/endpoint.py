@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from colonnade.errors import (
     AuthError,
@@ -27,6 +27,7 @@ from colonnade.errors import (
 )
 from colonnade.ports import Credentials, RequestCredentials
 from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.exchange import Network
 from colonnade.protocol.http.challenges import INSUFFICIENT_SCOPE, read_challenges
 from colonnade.protocol.http.security import JSON_TYPE
 from colonnade.protocol.jsonrpc import ErrorResponse, decode
@@ -62,6 +63,13 @@ REFUSALS: Final = frozenset({401, 403})
 Headers = Iterable[tuple[str, str]]
 # Entered while a user logs in: timeouts are paused meanwhile.
 PauseTimeouts = Callable[[], AbstractContextManager[None]]
+
+
+def network_of(url: str, session_id: str = "") -> Network:
+    """How the server at a URL is connected."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return Network("tcp", "http", "1.1", parts.hostname or "", port, session_id)
 
 
 class HttpEndpoint:

@@ -33,7 +33,7 @@ from colonnade.protocol.http.sse import EventStreamParser, ServerSentEvent
 from colonnade.protocol.jsonrpc import Request, RequestId, decode
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.transport.duplex import ClientDuplex
-from colonnade.transport.http_client.endpoint import Headers, HttpEndpoint
+from colonnade.transport.http_client.endpoint import Headers, HttpEndpoint, network_of
 from colonnade.transport.http_client.pool import ClientResponse, HttpPool
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
@@ -128,7 +128,9 @@ class SseStream:
         if self._conversation is not None:
             raise LocalProtocolError("this stream already has a conversation")
         self._events = events
-        self._conversation = SseConversation(link, self, events, _now)
+        self._conversation = SseConversation(
+            link, self, events, _now, network_of(self._endpoint.url)
+        )
         self._spawn(self._read())
         return self._conversation
 

@@ -35,7 +35,7 @@ from colonnade.errors import (
 )
 from colonnade.ports import SERVER_PRINCIPAL, Caller, Guard, Service, Verify
 from colonnade.protocol.codec.encode import Encoder
-from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
+from colonnade.protocol.exchange import LISTEN, Exchange, Network, RequestFields
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.param_headers import check_params
 from colonnade.protocol.http.security import (
@@ -118,6 +118,11 @@ class HttpRequestContext(IncomingRequest, RequestFields):  # pyright: ignore[rep
     root: str = ""
     # The address of a client that sent credentials; empty if it sent none.
     client: str = ""
+
+    @property
+    def network(self) -> Network:
+        """The connection of the request."""
+        return self.network_in("")
 
     @property
     def session(self) -> None:
@@ -224,6 +229,7 @@ class HttpApp:
         self._on_demand = OnDemandLifespan(self.start, self.stop)
         self._signals = Signals(self._begin_shutdown)
         self._shutting_down: asyncio.Task[None] | None = None
+        self._remove_gauge: Callable[[], None] | None = None
 
     # ------------------------------------------------------------ ASGI
 
@@ -339,6 +345,7 @@ class HttpApp:
         request = HttpRequestContext(receive, send, headers, self.limits, scope.get(CONNECTION_KEY))
         request.buffered_bodies = self._buffered_bodies
         request.before_stream_end = self._shutdown_task
+        request.scope = scope
         try:
             if b"origin" in headers:  # which only browsers send
                 request.extra_headers = cors_headers(headers, gate.policy)
@@ -455,6 +462,7 @@ class HttpApp:
         session: HttpSession | None = None
         session_peer: Peer | None = None
         raw_id = b""
+        frame: Frame | Batch | None = None
         try:
             body = await request.body()
             if len(body) > SMALL_BODY_BYTES:
@@ -499,19 +507,34 @@ class HttpApp:
             if request.scopes is not None:
                 exchange.scopes = request.scopes
         except Fault as fault:
-            known_revision = (
-                session_peer.revision if session_peer not in (None, rules.ENDED) else None
-            )
-            await self._refuse(request, fault, fault.raw_id or raw_id, known_revision)
+            await self._refuse_post(request, frame, session, session_peer, fault, raw_id)
             return
         request.exchange = exchange
         request.handled_here = True
         if peer is session_peer and row.name == PING:
-            await answer_ping(request, frame)
+            await answer_ping(request, frame, peer, self.service)
             return
         # So that what the exchange releases while it is handled is freed.
         del body, frame, admission, head, exchange
         await self._respond(request)
+
+    async def _refuse_post(
+        self,
+        request: HttpRequestContext,
+        frame: Frame | Batch | None,
+        session: HttpSession | None,
+        session_peer: Peer | None,
+        fault: Fault,
+        raw_id: bytes,
+    ) -> None:
+        """Refuse what no handler gets; `frame` is None if it could not be read."""
+        peer = session_peer if session_peer is not rules.ENDED else None
+        if self.service.telemetry is not None:
+            unhandled = frame if isinstance(frame, Request) else None
+            network = request.network_in(session.id if session is not None else "")
+            self.service.telemetry.answered(network, unhandled, peer, fault)
+        revision = peer.revision if peer is not None else None
+        await self._refuse(request, fault, fault.raw_id or raw_id, revision, recorded=True)
 
     async def _respond(self, request: HttpRequestContext) -> None:
         exchange = request.exchange
@@ -626,8 +649,11 @@ class HttpApp:
         refused: Fault | AuthError,
         raw_id: bytes = b"",
         revision: Revision | None = None,
+        *,
+        recorded: bool = False,
     ) -> None:
-        """Respond with the status of a refusal, and its JSON-RPC error if it has one."""
+        """Respond with the status of a refusal, and its JSON-RPC error if it has one. `recorded` is
+        whether telemetry has it already."""
         status = rules.status_of(refused, revision, admitted=False)
         if self._access_log:
             reason = unverified_words(refused) if isinstance(refused, AuthError) else str(refused)
@@ -635,6 +661,8 @@ class HttpApp:
             access.info("refused with %d: %s", status, reason, extra={"request": facts})
         if isinstance(incoming, HttpRequestContext) and incoming.client:
             self._refusals.note(refused, incoming.client, self._sessions.shared.clock())
+        if self.service.telemetry is not None and not recorded:
+            self.service.telemetry.refused(refused, status)
         headers = _own_headers(refused) or []
         body = b""
         if isinstance(refused, Fault):
@@ -681,9 +709,14 @@ class HttpApp:
         self._logs = identity.logs
         self._identity = identity
         self.draining = False
+        if self.service.telemetry is not None and self._remove_gauge is None:
+            self._remove_gauge = self.service.telemetry.add_gauge("streams", self._count_streams)
         if self.handles_signals:
             # Web servers wait for open streams before they send the shutdown event: for ever.
             self._signals.listen()
+
+    def _count_streams(self) -> int:
+        return sum(incoming.is_streaming for incoming in self.reaper)
 
     def _begin_shutdown(self) -> None:
         if self._shutting_down is None:
@@ -737,6 +770,9 @@ class HttpApp:
             self._shutting_down.cancel()
             self._shutting_down = None
         self.reaper.stop()
+        if self._remove_gauge is not None:
+            self._remove_gauge()
+            self._remove_gauge = None
         self._identity = None
         await self.service.stop()
 

@@ -138,7 +138,12 @@ class SseSession:
         self._draining = False
         self._running = 0
         self.duplex: Duplex = Duplex(
-            link, self.channel, self._respond, on_notification=self._on_notification
+            link,
+            self.channel,
+            self._respond,
+            on_notification=self._on_notification,
+            network=incoming.network_in(""),
+            telemetry=service.telemetry,
         )
         self.duplex.subscriptions = SubscribedUris(shared.subscribed, link.principal)
         self._unwatch = service.watch_changes(self._notify)

@@ -24,6 +24,7 @@ from colonnade.errors import (
     InvalidArgument,
     InvalidArgumentType,
 )
+from colonnade.protocol.exchange import Network
 from colonnade.protocol.http.security import (
     BAD_REQUEST,
     MAX_BODY_BYTES,
@@ -271,6 +272,8 @@ class IncomingRequest:
     ends_at: float = 0.0
     # Headers of every response to it, such as those of CORS.
     extra_headers: Pairs | None = None
+    # The scope of the request; None for one that was refused at once.
+    scope: Scope | None = None
     disconnect_handler: "DisconnectHandler | None" = None
     # Of the reaper: the task that waits for the disconnect.
     watcher: "asyncio.Task[None] | None" = None
@@ -303,6 +306,13 @@ class IncomingRequest:
         # Set here and not in the class: an attribute that comes later makes every idle stream a
         # kilobyte larger.
         self.timing: RequestTiming | None = None
+
+    def network_in(self, session_id: str) -> Network:
+        """How the client is connected: the client is the proxy, if there is one."""
+        scope = self.scope or {}
+        address, port = scope.get("client") or ("", None)
+        version = scope.get("http_version", "")
+        return Network("tcp", "http", version, str(address)[:64], port, session_id)
 
     @property
     def has_started(self) -> bool:

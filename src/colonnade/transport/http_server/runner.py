@@ -18,7 +18,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from email.utils import formatdate
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.protocol.http.security import (
@@ -33,7 +33,7 @@ from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.asgi_cycle import ServerState
 from colonnade.transport.http_server.connection import DEFAULT_LIMITS, RunLimits, ServerConnection
 from colonnade.transport.http_server.lifespan import LifespanRunner
-from colonnade.transport.http_server.request import Scope, Send
+from colonnade.transport.http_server.request import App, Scope, Send
 from colonnade.transport.http_server.settings import tls_context
 from colonnade.transport.signals import Signals, close
 
@@ -318,6 +318,67 @@ class HttpRunner:
         deadline = asyncio.get_running_loop().time() + timeout_s
         while self._connections and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)
+
+
+# A scraper needs one connection.
+LISTENER_LIMITS: Final = RunLimits(max_connections=64)
+
+
+class AppListener:
+    """A plain ASGI application on an address of its own, while it is entered: no lifespan, no
+    drain. `make_app` gets the host and the port that was bound.
+
+    An address that another listener of this process serves is left to that one. Raises
+    `AddressError` if it cannot be bound.
+    """
+
+    # The addresses that are served, but for those with port 0.
+    _served: ClassVar[set[tuple[str, int]]] = set()
+
+    def __init__(self, make_app: Callable[[str, int], App], address: tuple[str, int]) -> None:
+        self._make_app = make_app
+        self._address = address
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._connections: set[ServerConnection] = set()
+        self.port: int = 0
+
+    async def __aenter__(self) -> "AppListener":
+        if self._address in self._served:
+            return self
+        host, port = self._address
+        bound = bind(host, port)
+        self.port = int(bound.getsockname()[1])
+        loop = asyncio.get_running_loop()
+        try:
+            state = ServerState(self._make_app(host, self.port), {})
+            self._server = await loop.create_server(
+                lambda: ServerConnection(state, LISTENER_LIMITS, self._connections), sock=bound
+            )
+        except BaseException:
+            bound.close()
+            raise
+        if port:
+            self._served.add(self._address)
+        self._check(loop, state)
+        log.info("serving metrics on %s:%d", host, self.port)
+        return self
+
+    def _check(self, loop: asyncio.AbstractEventLoop, state: ServerState) -> None:
+        state.set_date(formatdate(usegmt=True))
+        for connection in list(self._connections):
+            connection.check(loop.time())
+        self._timer = loop.call_later(CHECK_S, self._check, loop, state)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is None:
+            return
+        self._served.discard(self._address)
+        self._server.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self._connections):
+            connection.transport.abort()
 
 
 @contextlib.asynccontextmanager

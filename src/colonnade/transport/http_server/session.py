@@ -22,7 +22,7 @@ from msgspec import Raw
 from colonnade.errors import ColonnadeError, ConnectionLost, Fault, FaultKind
 from colonnade.ports import Service
 from colonnade.protocol import types as t
-from colonnade.protocol.exchange import Exchange, RequestFields
+from colonnade.protocol.exchange import Exchange, Network, RequestFields
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import FORBIDDEN, NOT_FOUND, Headers, HttpError
 from colonnade.protocol.http.sse import encode_event
@@ -171,6 +171,16 @@ class SessionRequestContext(RequestFields):
             self.response.incoming.cancel()
         elif self.begun:  # else it sees that itself; a task that never began cleans up nothing
             self.task.cancel()
+
+    @property
+    def network(self) -> Network:
+        """The connection of its POST, and the session."""
+        return self.response.incoming.network_in(self.session.id)
+
+    @property
+    def next_id(self) -> int:
+        """That of the session."""
+        return self.session.link.next_id
 
     @property
     def headers(self) -> Headers:
@@ -325,6 +335,8 @@ class HttpSession:
         self._ids: dict[RequestId, Exchange] = {}
         self._waiting: dict[RequestId, tuple[asyncio.Future[Raw], Stream]] = {}
         self._unwatch = self._service.watch_changes(self._notify)
+        # Called when it ends, if it is recorded.
+        self.on_ended: Callable[[], None] | None = None
 
     @property
     def peer(self) -> Peer:
@@ -750,6 +762,8 @@ class HttpSession:
         for stream in [*self._streams.values(), *self._resumable.values()]:
             self._forget(stream)
         self.subscriptions.clear()
+        if self.on_ended is not None:
+            self.on_ended()
 
     def stop(self, response: PostResponse, why: str) -> None:
         """Cancel the calls of one POST, and respond with an error."""

@@ -8,6 +8,7 @@ ends, never one with a connected client.
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import takewhile
 from typing import Final
 
@@ -16,6 +17,7 @@ import msgspec
 from colonnade.ports import Service
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.exchange import Network
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.jsonrpc import Request, encode_result
@@ -89,9 +91,13 @@ class SessionRegistry:
         self._make_room(incoming.principal)
         identity = self._service.identity.for_callers(callers_of(incoming.principal))
         link = DuplexLink(Side.SERVER, identity, accepts, incoming.principal)
-        events = link.take(request, self.shared.clock())
         id = secrets.token_urlsafe(ID_BYTES)
-        self._by_id[id] = self._unused[id] = HttpSession(id, link, self.shared)
+        network = watch_link(link, self._service, incoming, id)
+        events = link.take(request, self.shared.clock())
+        session = self._by_id[id] = self._unused[id] = HttpSession(id, link, self.shared)
+        if network is not None and self._service.telemetry is not None:
+            revision = session.peer.revision
+            session.on_ended = self._service.telemetry.session_opened(revision, network)
         responses = [event.data for event in events if isinstance(event, Send)]
         await respond_at_once(incoming, responses, rules.OK, [(b"mcp-session-id", id.encode())])
 
@@ -164,6 +170,17 @@ class SessionRegistry:
             self.end(session, why)
 
 
+def watch_link(
+    link: DuplexLink, service: Service, incoming: IncomingRequest, session_id: str = ""
+) -> Network | None:
+    """Record what a link answers itself; returns the connection, None without telemetry."""
+    if service.telemetry is None:
+        return None
+    network = incoming.network_in(session_id)
+    link.on_answered = partial(service.telemetry.answered, network)
+    return network
+
+
 # ---------------------------------------------------------------- stateless
 
 
@@ -189,13 +206,18 @@ async def answer_initialize(incoming: IncomingRequest, request: Request, service
     callers = callers_of(incoming.principal)
     identity = without_session(service.identity.for_callers(callers))
     link = DuplexLink(Side.SERVER, identity, service.accepts, incoming.principal)
+    watch_link(link, service, incoming)
     events = link.take(request, 0.0)
     responses = [event.data for event in events if isinstance(event, Send)]
     await respond_at_once(incoming, responses, rules.OK)
 
 
-async def answer_ping(incoming: IncomingRequest, request: Request) -> None:
+async def answer_ping(
+    incoming: IncomingRequest, request: Request, peer: Peer, service: Service
+) -> None:
     """Respond to `ping`, as the link of a session does."""
+    if service.telemetry is not None:
+        service.telemetry.answered(incoming.network_in(""), request, peer, None)
     await respond_at_once(incoming, [encode_result(request.raw_id, b"{}")], rules.OK)
 
 

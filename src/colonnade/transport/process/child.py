@@ -21,6 +21,7 @@ from typing import Protocol, TypeAlias
 
 from colonnade.errors import NO_OUTPUT, ConnectionLost, Fault, LocalProtocolError, Output
 from colonnade.ports import ConnectionEvents
+from colonnade.protocol.exchange import PIPE
 from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.transport.duplex import ClientDuplex
@@ -285,7 +286,7 @@ class Child:
 
     def open_conversation(self, link: DuplexLink, events: ConnectionEvents) -> ClientDuplex:
         """Open a client's connection to the child."""
-        conversation = ClientDuplex(link, self, events)
+        conversation = ClientDuplex(link, self, events, network=PIPE)
         self.join(conversation, events.on_closed)
         return conversation
 

@@ -1,0 +1,1 @@
+"""Spans and metrics by OpenTelemetry's conventions for MCP, and metrics for Prometheus."""
