@@ -91,9 +91,17 @@ class SessionRegistry:
         link = DuplexLink(Side.SERVER, identity, accepts, incoming.principal)
         events = link.take(request, self.shared.clock())
         id = secrets.token_urlsafe(ID_BYTES)
-        self._by_id[id] = self._unused[id] = HttpSession(id, link, self.shared)
+        self._by_id[id] = self._unused[id] = await self._create(id, link)
         responses = [event.data for event in events if isinstance(event, Send)]
         await respond_at_once(incoming, responses, rules.OK, [(b"mcp-session-id", id.encode())])
+
+    async def _create(self, id: str, link: DuplexLink) -> HttpSession:
+        """A new session. Raises `Fault` if it cannot be kept."""
+        return HttpSession(id, link, self.shared)
+
+    async def delete(self, session: HttpSession) -> None:
+        """End a session that its client needs no longer. Raises `Fault`."""
+        self.end(session, "the client ended the session")
 
     def end(self, session: HttpSession, why: str) -> None:
         """End a session; its id is never valid again (R0287)."""
