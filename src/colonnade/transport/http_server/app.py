@@ -215,8 +215,10 @@ class HttpApp:
         self._store = service.shared_store
         self._shared_sessions: SharedSessionRegistry | None = self._make_shared_sessions()
         self._replica: Replica | None = None
-        self._sessions: SessionRegistry = self._shared_sessions or SessionRegistry(
-            service, limits, self.reaper
+        self._sessions: SessionRegistry = (
+            SessionRegistry(service, limits, self.reaper)
+            if self._shared_sessions is None
+            else self._shared_sessions
         )
         # Around another application only paths below our own are taken from it.
         below = self.path.rstrip("/") if around is not None else ""
