@@ -91,6 +91,15 @@ def test_a_request_is_read_by_fields_and_nothing_that_is_changed_in_them_stays(
     assert listed.params.keys() <= {"_meta"}
 
 
+def test_a_response_that_was_encoded_elsewhere_settles_a_request_once(revision: Revision) -> None:
+    server = served(revision)
+    exchange = call(server, request(revision, 1, "tools/call", {"name": "n"}))
+    response = b'{"jsonrpc":"2.0","id":1,"result":{}}'
+    assert exchange.settle_encoded(response) == response
+    assert exchange.settled
+    assert exchange.settle_encoded(response) is None
+
+
 # ---------------------------------------------------------------- progress
 
 

@@ -228,6 +228,11 @@ class Exchange(Struct, eq=False):
             t.CallToolResult(content=[t.TextContent(text=fault.message)], is_error=True)
         )
 
+    def settle_encoded(self, response: bytes) -> bytes | None:
+        """Return a response that was encoded for this request elsewhere, such as in another
+        process; None if there was a response already."""
+        return None if self.settled else self._end(response)
+
     def abandon(self) -> bytes | None:
         """End without a response: the caller is gone or cancelled. Returns the rest of its
         batch, if any."""

@@ -16,6 +16,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeAlias
 
@@ -49,6 +50,7 @@ MAX_HANDLED_BYTES = 64 * 1024 * 1024
 MAX_WAITING_REQUESTS = 4096
 # Replicas whose leases are known; their names may come from clients.
 MAX_KNOWN_LEASES = 1024
+MAX_COUNTED_REPLICAS = 1000
 # Different problems that are logged, once each.
 MAX_LOGGED = 256
 
@@ -143,6 +145,50 @@ def decode_message(data: bytes) -> ReplicaMessage | str:
     return message
 
 
+async def follow_topic(
+    store: Store,
+    topic: str,
+    on_message: Callable[[bytes], None],
+    on_missed: Callable[[], None],
+    tried: "asyncio.Future[None] | None" = None,
+) -> None:
+    """Listen to a topic of the server's own until the store is closed, again after each failure.
+
+    `on_missed` is called when messages may have been missed and are received again; `tried` is set
+    when the first attempt is over.
+    """
+    pause_s, missed = 0.0, False
+    try:
+        while True:
+            try:
+                async with store.listen(SERVER_PRINCIPAL, topic) as messages:
+                    if missed:
+                        on_missed()
+                    pause_s, missed = 0.0, True
+                    _settle(tried)
+                    async for data in messages:
+                        on_message(data)
+                return  # the store was closed
+            except LocalProtocolError:
+                return  # it was closed before
+            except ColonnadeError as error:
+                missed = True
+                if not pause_s:
+                    log.warning("listening to %r again, since %s", topic, error)
+            _settle(tried)
+            await asyncio.sleep(pause_s)
+            pause_s = min(max(2 * pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+    finally:
+        _settle(tried)
+
+
+async def count_replicas(store: Store) -> int:
+    """How many replicas have a lease in a store; at least 1."""
+    prefix = _lease_key("")
+    names = await store.names(SERVER_PRINCIPAL, prefix, "", MAX_COUNTED_REPLICAS)
+    return max(1, sum(is_replica_name(name.removeprefix(prefix)) for name in names))
+
+
 def _lease_key(replica: str) -> str:
     return f"replica {replica}"
 
@@ -198,7 +244,9 @@ class Replica:
         # Listen first: a lease says that messages are received.
         for topic in (_inbox_topic(self.name), BROADCAST_TOPIC):
             tried.append(loop.create_future())
-            self._services.append(loop.create_task(self._listen(topic, tried[-1])))
+            receive = partial(self._receive, is_broadcast=topic == BROADCAST_TOPIC)
+            work = follow_topic(self.store, topic, receive, self._missed, tried[-1])
+            self._services.append(loop.create_task(work))
         await asyncio.wait(tried)
         tried.append(loop.create_future())
         self._services.append(loop.create_task(self._keep_lease(tried[-1])))
@@ -319,32 +367,6 @@ class Replica:
         await self.store.publish(SERVER_PRINCIPAL, topic, _encode(message))
 
     # ------------------------------------------------------------ messages of others
-
-    async def _listen(self, topic: str, tried: "asyncio.Future[None]") -> None:
-        """Listen until the store is closed, again after each failure."""
-        pause_s, missed = 0.0, False
-        try:
-            while True:
-                try:
-                    async with self.store.listen(SERVER_PRINCIPAL, topic) as messages:
-                        if missed:
-                            self._missed()
-                        pause_s, missed = 0.0, True
-                        _settle(tried)
-                        async for data in messages:
-                            self._receive(data, is_broadcast=topic == BROADCAST_TOPIC)
-                    return  # the store was closed
-                except LocalProtocolError:
-                    return  # it was closed before
-                except ColonnadeError as error:
-                    missed = True
-                    if not pause_s:
-                        log.warning("replica %s listens again, since %s", self.name, error)
-                _settle(tried)
-                await asyncio.sleep(pause_s)
-                pause_s = min(max(2 * pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
-        finally:
-            _settle(tried)
 
     def _receive(self, data: bytes, *, is_broadcast: bool) -> None:
         message = decode_message(data)
@@ -489,6 +511,6 @@ def _lost(replica: str, why: str, *, effect: bool) -> ReplicaLost:
     return ReplicaLost(f"replica {shown} {why}", had_no_effect=not effect)
 
 
-def _settle(future: "asyncio.Future[None]") -> None:
-    if not future.done():
+def _settle(future: "asyncio.Future[None] | None") -> None:
+    if future is not None and not future.done():
         future.set_result(None)

@@ -55,6 +55,10 @@ class ChangeNotifier:
         """Notify all callbacks in the next iteration of the event loop."""
         for observer in self.observers:
             observer(method, params)
+        self.deliver(method, params)
+
+    def deliver(self, method: str, params: t.NotificationParams) -> None:
+        """Notify the callbacks, but no observers: for a change that another replica published."""
         loop = self._loop
         if loop is None:
             return  # not serving: later clients list the current state

@@ -637,6 +637,7 @@ class Server(Decorators):
                     _call_lifespan(self._lifespan, self)
                 )
             self._registry.changes.start(loop)
+            await self._share_changes()
             if self._tasks is not None:
                 self._tasks.start()
         except BaseException as error:
@@ -647,6 +648,20 @@ class Server(Decorators):
             raise
         self._known_kinds = self._current_kinds()
         running.set_result(None)
+
+    async def _share_changes(self) -> None:
+        """Pass changes on to other processes of this server, and theirs to the clients here."""
+        store = self.shared_store
+        if store is None:
+            return
+        from colonnade.replicas.changes import SharedChanges
+
+        changes = self._registry.changes
+        shared = SharedChanges(store, self.info.name, changes.deliver)
+        changes.observers.append(shared.publish)
+        self._exit_stack.callback(changes.observers.remove, shared.publish)
+        self._exit_stack.push_async_callback(shared.stop)
+        await shared.start()
 
     def drain(self) -> None:
         """End open subscriptions with their result; calls continue, tasks are given back."""
