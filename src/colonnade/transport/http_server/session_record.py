@@ -26,9 +26,13 @@ RECORD_VERSION: Final = 1
 
 class SessionRecord(Struct, frozen=True, kw_only=True):
     """A session: its principal, its link, the subscribed URIs, the Unix time of `initialize`, and
-    the replica with the newest stream for notifications, empty if there was none."""
+    the replica with the newest stream for notifications, empty if there was none.
+
+    `number` counts the changes: a record with a greater one is newer.
+    """
 
     version: int = RECORD_VERSION
+    number: int = 0
     principal: str
     link: LinkSnapshot
     subscriptions: frozenset[str] = frozenset()

@@ -12,6 +12,7 @@ cannot take now is kept here and written later; what only another process could 
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Coroutine
@@ -86,6 +87,8 @@ WITHOUT_STORE_S = 60.0
 RETRY_S = 1.0
 # Another process may write the same record at the same time; each of them succeeds in the end.
 MAX_SWAPS = 16
+# Larger records are not sent to the other processes, which read them.
+MAX_SENT_RECORD_BYTES = 32 * 1024
 # How often the log of a stream is read if its process tells nothing.
 POLL_S = 1.0
 
@@ -103,7 +106,8 @@ class SessionMessage(Struct, frozen=True, array_like=True):
     """A message between processes about a session.
 
     `name` is a stream, `frames` are JSON-RPC messages; of notifications, each with its method or
-    an empty string, its subject, and the scopes that its reader needs.
+    an empty string, its subject, and the scopes that its reader needs. `record` is the record after
+    a change, empty if it is too large to be sent around.
     """
 
     session: str
@@ -111,6 +115,7 @@ class SessionMessage(Struct, frozen=True, array_like=True):
     name: str = ""
     frames: list[bytes] = []
     notifications: list[tuple[str, str | None, bytes, str | None, list[str]]] = []
+    record: bytes = b""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -166,7 +171,6 @@ class SharedSession(HttpSession):
         """Use a record that was read or written; what was changed here since is kept."""
         target = merge(record, self.record, self.current_record())
         earlier, self.record, self.data = self.record, record, data
-        self.generation = self._registry.generation
         self.link.update(target.link)
         self._set_subscriptions(target.subscriptions)
         if target.subscriptions != record.subscriptions:
@@ -230,10 +234,11 @@ class SharedSession(HttpSession):
         name: str = "",
         frames: list[bytes] | None = None,
         notifications: list[tuple[str, str | None, bytes, str | None, list[str]]] | None = None,
+        record: bytes = b"",
     ) -> bytes:
         """An encoded message about this session."""
         about = SessionMessage(
-            self.id, self.link.principal, name, frames or [], notifications or []
+            self.id, self.link.principal, name, frames or [], notifications or [], record
         )
         return _encode(about)
 
@@ -498,6 +503,7 @@ class SharedSessionRegistry(SessionRegistry):
         else:
             assert isinstance(session, SharedSession)
             session.use(record, data)
+            session.generation = self.generation
         return self._used(session, principal)
 
     async def _get(self, id: str, principal: str) -> bytes | None:
@@ -568,12 +574,16 @@ class SharedSessionRegistry(SessionRegistry):
                 record = merge(stored, session.record, session.current_record())
                 if listener is not None:
                     record = replace(record, listener=listener)
-                after = encode_record(record, data)
+                if record != stored:
+                    record = replace(record, number=stored.number + 1)
+                after = encode_record(record, data) if record != stored else data
                 if await self._tried(self._store.swap(owner, key, data, after, ttl_s)):
                     session.use(record, after)
                     session.renewed_at, session.ttl_s = self.shared.clock(), ttl_s
-                    if record != stored:
+                    if after != data:
                         await self.broadcast(session, CHANGED)
+                    if record.subscriptions - stored.subscriptions:
+                        await self._confirm_at_listener(session)
                     return True
                 found = await self._tried(self._store.get(owner, key))
                 newer = decode_record(found) if found is not None else None
@@ -586,6 +596,18 @@ class SharedSessionRegistry(SessionRegistry):
         except Refused as error:
             log.warning("a session cannot be stored: %s", error)
         raise overload("the session cannot be stored now; try again later")
+
+    async def _confirm_at_listener(self, session: SharedSession) -> None:
+        """Wait until the process that sends the notifications of a session knows its record: an
+        update after the response to `resources/subscribe` may happen there."""
+        listener = session.record.listener
+        if listener and not self.is_lost(listener):
+            with contextlib.suppress(ChannelError, Refused):  # it reads the record when it is back
+                await self.replica.request(listener, CHANGED, self._change_message(session))
+
+    def _change_message(self, session: SharedSession) -> bytes:
+        is_sent = len(session.data) <= MAX_SENT_RECORD_BYTES
+        return session.message(record=session.data if is_sent else b"")
 
     def _ttl_s(self, session: SharedSession) -> float:
         age = self.shared.clock() - session.created
@@ -674,8 +696,11 @@ class SharedSessionRegistry(SessionRegistry):
     ) -> None:
         """Tell all other processes; at most once."""
         frames = [_encode_frame(frame)] if frame is not None else []
+        body = session.message(frames=frames)
+        if kind == CHANGED:
+            body = self._change_message(session)
         try:
-            await self.replica.broadcast(kind, session.message(frames=frames))
+            await self.replica.broadcast(kind, body)
         except (ChannelError, Refused) as error:
             log.warning("%s of a session was not told to other processes: %s", kind, error)
 
@@ -714,16 +739,21 @@ class SharedSessionRegistry(SessionRegistry):
         self.generation += 1
 
     async def _on_changed(self, sender: str, body: bytes) -> None:
-        session = self._copy_of(_decode(body))
+        message = _decode(body)
+        session = self._copy_of(message)
         if session is None:
             return
-        session.generation = -1  # until it is read
-        try:
-            data = await self._get(session.id, session.link.principal)
-        except ChannelError:
-            return
+        data: bytes | None = message.record
+        if not data:
+            session.generation = -1  # until it is read
+            try:
+                data = await self._get(session.id, session.link.principal)
+            except ChannelError:
+                return
         record = decode_record(data) if data is not None else None
-        if data is not None and record is not None and session.id in self._by_id:
+        if record is None:
+            session.generation = -1
+        elif data is not None and record.number > session.record.number:
             session.use(record, data)
 
     async def _on_ended(self, sender: str, body: bytes) -> None:
