@@ -47,27 +47,30 @@ class Relay:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def __aenter__(self) -> "Relay":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=1024)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, backlog=1024)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
+        await asyncio.sleep(0)  # for connections that are being accepted
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: writer.transport.abort())  # also if it never began
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
+            with contextlib.suppress(OSError, EOFError):
                 await self._relay(reader, writer)
         finally:
-            self._tasks.discard(task)
-            writer.close()
+            await _close(writer)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -88,11 +91,13 @@ class Relay:
         gone = asyncio.create_task(reader.read(1))
         try:
             await asyncio.wait({back, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not gone.done():  # the client has the whole response, and closes
+                await asyncio.wait({gone}, timeout=1.0)
         finally:
             for task in (back, gone):
                 task.cancel()
             await asyncio.wait({back, gone})
-            server_writer.close()
+            await _close(server_writer)
 
     async def _back(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: str
@@ -106,6 +111,13 @@ class Relay:
             while chunk := await reader.read(65536):
                 writer.write(chunk)
                 await writer.drain()
+            writer.write_eof()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 def _kind(method: str, headers: dict[str, str], body: bytes) -> str:
@@ -256,7 +268,7 @@ async def run(conversations: int, store: str, at_once: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--conversations", type=int, default=2_000)
     parser.add_argument("--store", default="", help="a redis:// URL; by default an SQLite file")
     parser.add_argument("--at-once", type=int, default=8)
