@@ -94,6 +94,7 @@ class Relay:
             if not gone.done():  # the client has the whole response, and closes
                 await asyncio.wait({gone}, timeout=1.0)
         finally:
+            server_writer.transport.abort()
             for task in (back, gone):
                 task.cancel()
             await asyncio.wait({back, gone})
