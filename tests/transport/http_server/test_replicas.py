@@ -390,7 +390,105 @@ async def test_an_event_that_was_not_sent_yet_is_400_elsewhere() -> None:
         assert resumed.status == 400
 
 
+async def _scoped(headers: Headers) -> Verified:
+    scopes = headers.get(b"authorization", b"").decode().split()
+    return Verified("ada", frozenset(scopes))
+
+
+@live
+async def test_a_stream_is_not_resumed_elsewhere_with_fewer_scopes() -> None:
+    async with replica_apps(verify=_scoped) as r:
+        opened = await r.caller.at(0).post(opening("2025-11-25"), authorization="read write")
+        r.caller.session, r.caller.revision = opened.headers["mcp-session-id"], "2025-11-25"
+        _, stream = await r.caller.at(0).asking("tools/call", REPORT, authorization="read write")
+        first = (await stream.rest())[0]
+        for scopes, status in (("read", 403), ("read write", 200)):
+            wire, resumed = await r.caller.at(1).get(last_event_id=first.id, authorization=scopes)
+            assert resumed.status == status
+            wire.close()
+
+
+@live
+async def test_a_batch_whose_stream_starts_late_is_resumed_elsewhere() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-03-26")
+        names = [("echo", {}), ("report", {"wait": True})]
+        batch = [
+            {
+                "jsonrpc": "2.0",
+                "id": name,
+                "method": "tools/call",
+                "params": {**REPORT, "name": name, "arguments": arguments},
+            }
+            for name, arguments in names
+        ]
+        body = json.dumps(batch).encode()
+        _, stream = await r.caller.at(0).begin("POST", body)
+        first = await stream.numbered()
+        for step in (1, 2):
+            r.apps[0].service.go.mark(f"step {step}")
+        rest = [json.loads(event.data) for event in await stream.rest()]
+        assert {m["id"] for m in [json.loads(first.data), *rest] if "id" in m} <= {"echo", "report"}
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        assert [json.loads(event.data) for event in await resumed.rest()] == rest
+
+
+@live
+async def test_a_stream_that_the_owner_has_forgotten_is_resumed_from_its_log() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        _, stream = await r.caller.at(0).asking("tools/call", REPORT)
+        events = await stream.rest()
+        copy = r.copies()[0]
+        assert copy is not None
+        await until(lambda: bool(copy._resumable))
+        copy.shrink(0)
+        _, resumed = await r.caller.at(0).get(last_event_id=events[0].id)
+        assert await resumed.rest() == events[1:]
+
+
 # ---------------------------------------------------------------- end
+
+
+@live
+async def test_a_session_that_is_used_is_renewed_and_one_that_is_not_expires() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        registry = r.apps[1].app._shared_sessions
+        copy = r.copies()[1]
+        assert registry is not None
+        assert copy is not None
+        used = copy.renewed_at
+        registry.check(copy, used + copy.ttl_s / 2)  # not used since
+        assert copy.renewed_at == used
+        copy.used = used + 1
+        registry.check(copy, used + copy.ttl_s / 2)
+        assert copy.renewed_at > used
+        await until(lambda: not registry.shared.tasks)
+        await r.store.delete("\x01server", f"session {copy.id}")
+        copy.used, later = copy.renewed_at + 1, copy.renewed_at + copy.ttl_s
+        registry.check(copy, later)  # it has expired, so there is nothing to renew
+        await until(lambda: r.copies()[1] is None)
+        assert (await r.caller.at(2).say("tools/call", {"name": "echo"})).status == 404
+
+
+@live
+async def test_notifications_wait_here_when_the_replica_with_the_stream_has_ended() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        wire, _ = await r.caller.at(0).get()
+        await r.listening(0)
+        copy = r.copies()[1]
+        registry = r.apps[1].app._shared_sessions
+        assert copy is not None
+        assert registry is not None
+        assert not registry.is_lost(r.apps[0].name)
+        wire.abort()
+        await r.apps[0].kill()
+        await until(lambda: registry.is_lost(r.apps[0].name))
+        r.apps[1].service.publish(TOOLS_CHANGED)
+        _, stream = await r.caller.at(2).get()
+        assert (await stream.message())["method"] == TOOLS_CHANGED
 
 
 @each_session

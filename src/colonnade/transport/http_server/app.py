@@ -695,7 +695,7 @@ class HttpApp:
     async def start(self) -> None:
         """Start the service, once."""
         await self.service.start()
-        if self._store is not None:
+        if self._store is not None and (self._has_sessions or self._has_sse):
             await self._start_replica(self._store)
         identity = self.service.identity
         self._logs = identity.logs

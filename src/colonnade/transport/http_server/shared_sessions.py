@@ -168,7 +168,10 @@ class SharedSession(HttpSession):
         return replace(self.record, link=link, subscriptions=frozenset(self.subscriptions))
 
     def use(self, record: SessionRecord, data: bytes) -> None:
-        """Use a record that was read or written; what was changed here since is kept."""
+        """Use a record that was read or written, unless a newer one came meanwhile; what was
+        changed here since is kept."""
+        if record.number < self.record.number:
+            return
         target = merge(record, self.record, self.current_record())
         earlier, self.record, self.data = self.record, record, data
         self.link.update(target.link)
@@ -802,7 +805,11 @@ class SharedSessionRegistry(SessionRegistry):
             for session in unsaved.values():
                 if session.id in self._by_id:
                     await self.save_changes(session)
+            listeners = {s.record.listener for s in self if isinstance(s, SharedSession)}
             for replica in list(self._listeners_lost):
+                if replica not in listeners:
+                    del self._listeners_lost[replica]
+                    continue
                 self._listeners_lost[replica] = not await self.replica.is_alive(replica)
         except ChannelError:
             log.debug("the store does not respond")
