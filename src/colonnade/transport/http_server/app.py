@@ -19,7 +19,7 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
@@ -33,7 +33,7 @@ from colonnade.errors import (
     LocalProtocolError,
     LoginRequired,
 )
-from colonnade.ports import SERVER_PRINCIPAL, Caller, Guard, Service, Verify
+from colonnade.ports import SERVER_PRINCIPAL, Caller, Guard, Service, Store, Verify
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import LISTEN, Exchange, Network, RequestFields
 from colonnade.protocol.http import rules
@@ -98,6 +98,10 @@ from colonnade.transport.http_server.session_registry import (
     peers_without_session,
 )
 from colonnade.transport.signals import Signals
+
+if TYPE_CHECKING:  # imported on use
+    from colonnade.replicas.replica import Replica
+    from colonnade.transport.http_server.shared_sessions import SharedSessionRegistry
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 # `middleware.log` writes there, too.
@@ -212,7 +216,15 @@ class HttpApp:
         self._access_log = access_log
         self._load: dict[str, int] = {}
         self._refusals = RefusalLog()
-        self._sessions = SessionRegistry(service, limits, self.reaper)
+        # The store that replicas of this server share; None if there are no others.
+        self._store = service.shared_store
+        self._shared_sessions: SharedSessionRegistry | None = self._make_shared_sessions()
+        self._replica: Replica | None = None
+        self._sessions: SessionRegistry = (
+            SessionRegistry(service, limits, self.reaper)
+            if self._shared_sessions is None
+            else self._shared_sessions
+        )
         # Around another application only paths below our own are taken from it.
         below = self.path.rstrip("/") if around is not None else ""
         self._sse_path = below + SSE_PATH
@@ -468,7 +480,11 @@ class HttpApp:
             if len(body) > SMALL_BODY_BYTES:
                 self._sessions.shared.hold_body(request, len(body))
             if b"mcp-session-id" in headers and self._has_sessions:
-                session = self._sessions.named(headers, request.principal)
+                session = (
+                    self._sessions.named(headers, request.principal)
+                    if self._shared_sessions is None
+                    else await self._shared_sessions.current(headers, request.principal)
+                )
                 session_peer = session.peer if session is not None else rules.ENDED
             frame = decode(body)
             if not isinstance(frame, Request):
@@ -596,7 +612,7 @@ class HttpApp:
         ruling = rules.session_revision(request.headers, self._peer_detector.accepts, revision)
         status = rules.accept_post(frame, ruling.revision)
         if session is not None:
-            session.take(frame)
+            await session.take(frame)
         elif ruling.revision.handshake and not self.stateless:
             rules.require_session(request.headers)
         await request.respond(status, b"")
@@ -614,12 +630,14 @@ class HttpApp:
         try:
             named = rules.require_session(request.headers)
             session = self._sessions.find(named, request.principal)
+            if self._shared_sessions is not None:
+                session = await self._shared_sessions.current(request.headers, request.principal)
             if session is None:
                 raise rules.unknown_session()
             revision = session.peer.revision
             rules.session_revision(request.headers, self._peer_detector.accepts, revision)
             if method == "DELETE":
-                self._sessions.end(session, "the client ended the session")
+                await self._sessions.delete(session)
                 await request.respond(rules.OK, b"")
                 return
             after = rules.last_event_id(request.headers, revision)
@@ -705,6 +723,8 @@ class HttpApp:
     async def start(self) -> None:
         """Start the service, once."""
         await self.service.start()
+        if self._store is not None and (self._has_sessions or self._has_sse):
+            await self._start_replica(self._store)
         identity = self.service.identity
         self._logs = identity.logs
         self._identity = identity
@@ -717,6 +737,23 @@ class HttpApp:
 
     def _count_streams(self) -> int:
         return sum(incoming.is_streaming for incoming in self.reaper)
+
+    def _make_shared_sessions(self) -> "SharedSessionRegistry | None":
+        if self._store is None:
+            return None
+        # On use: most servers have no replicas.
+        from colonnade.transport.http_server.shared_sessions import SharedSessionRegistry
+
+        return SharedSessionRegistry(self.service, self.limits, self.reaper, self._store)
+
+    async def _start_replica(self, store: Store) -> None:
+        from colonnade.replicas.replica import Replica
+
+        replica = self._replica = Replica(store)
+        assert self._shared_sessions is not None
+        self._shared_sessions.join(replica)
+        self._sse.join(replica)
+        await replica.start()
 
     def _begin_shutdown(self) -> None:
         if self._shutting_down is None:
@@ -774,6 +811,9 @@ class HttpApp:
             self._remove_gauge()
             self._remove_gauge = None
         self._identity = None
+        if self._replica is not None:
+            await self._replica.close()
+            self._replica = None
         await self.service.stop()
 
 

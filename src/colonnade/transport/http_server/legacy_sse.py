@@ -9,9 +9,12 @@ ends.
 
 import asyncio
 import secrets
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
-from colonnade.errors import ConnectionLost
+import msgspec
+
+from colonnade.errors import ChannelError, ConnectionLost, Fault
 from colonnade.ports import RequestContext, Service
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.sse import encode_event
@@ -33,6 +36,9 @@ from colonnade.transport.http_server.request import (
 from colonnade.transport.http_server.session import SessionResources
 from colonnade.transport.http_server.streams import QUEUE_BYTES, SubscribedUris
 
+if TYPE_CHECKING:  # most servers have no replicas
+    from colonnade.replicas.replica import Replica
+
 SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages"
 # 192 bits: the id is all that a POST needs to reach a stream.
@@ -43,6 +49,19 @@ MAX_FIELDS = 10
 ENDING_S = 5.0
 # A client that leaves this much unread is disconnected; one message may be larger by itself.
 MAX_UNREAD_BYTES = 1024 * 1024
+
+# A POST that another process received, and the response to it.
+POST = "sse-post"
+TAKEN, UNKNOWN, BUSY = b"taken", b"unknown", b"busy"
+
+
+class ForwardedPost(msgspec.Struct, frozen=True, array_like=True):
+    """The body of a POST for a stream of another process."""
+
+    session: str
+    principal: str
+    scopes: frozenset[str] | None
+    body: bytes
 
 
 class SseChannel:
@@ -216,9 +235,16 @@ class SseSessions:
         self._by_id: dict[str, SseSession] = {}
         # The running calls of all streams: their POSTs are over long before.
         self._calls: set[RequestContext] = set()
+        # This process, if there are others that receive POSTs for its streams.
+        self._replica: Replica | None = None
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def join(self, replica: "Replica") -> None:
+        """Take POSTs from other processes, before this replica is started."""
+        self._replica = replica
+        replica.handle(POST, self._on_post)
 
     async def listen(self, incoming: IncomingRequest, principal: str, root: str) -> None:
         """A GET: serve a stream, from its endpoint event to its end. Raises `HttpError`."""
@@ -231,6 +257,8 @@ class SseSessions:
 
         link = DuplexLink(Side.SERVER, identity(), accepts, principal, identity)
         id = secrets.token_urlsafe(ID_BYTES)
+        if self._replica is not None:
+            id = f"{self._replica.name}.{id}"
         session = self._by_id[id] = SseSession(service, link, incoming, self._calls, self._shared)
         try:
             # R0050: a path alone, so it has the same origin behind every proxy.
@@ -251,30 +279,70 @@ class SseSessions:
 
     async def post(self, incoming: IncomingRequest, principal: str, query: bytes) -> None:
         """A POST: take one message for the stream of the query. Raises `Fault`."""
-        session = self._named(query)
-        rules.check_owner(session.link.principal if session else None, principal)
-        body = await incoming.body()
+        id = _session_id(query)
+        session = self._by_id.get(id)
+        if session is None and self._replica is not None:
+            body = await incoming.body()
+            decode(body)
+            await self._post_elsewhere(self._replica, id, incoming, body)
+        else:
+            rules.check_owner(session.link.principal if session else None, principal)
+            body = await incoming.body()
+            self._take(id, body, incoming.scopes)
+        await incoming.respond(rules.ACCEPTED, b"")
+
+    def _take(self, id: str, body: bytes, scopes: frozenset[str] | None) -> None:
+        """Take a message for a stream. Raises `Fault`."""
         if (
             isinstance(decode(body), Request | Batch)
             and len(self._calls) >= self._limits.max_concurrent_requests
         ):
             raise overload("too many requests at once; try again later")
-        assert session is not None
-        session.link.scopes = incoming.scopes
+        session = self._by_id[id]
+        session.link.scopes = scopes
         session.duplex.receive(body)
-        await incoming.respond(rules.ACCEPTED, b"")
 
-    def _named(self, query: bytes) -> SseSession | None:
-        """The session of a query, if it names one."""
+    # ------------------------------------------------------------ other processes
+
+    async def _post_elsewhere(
+        self, replica: "Replica", id: str, incoming: IncomingRequest, body: bytes
+    ) -> None:
+        """Pass a message to the process that has the stream. Raises `HttpError`."""
+        message = ForwardedPost(id, incoming.principal, incoming.scopes, body)
         try:
-            names = parse_qs(query.decode("latin-1"), max_num_fields=MAX_FIELDS).get(
-                "session_id", []
+            taken = await replica.request(
+                id.partition(".")[0], POST, msgspec.msgpack.encode(message)
             )
-        except ValueError:  # more than that
-            return None
-        return self._by_id.get(names[0]) if len(names) == 1 else None
+        except ChannelError as error:
+            if isinstance(error.__cause__, ChannelError):  # the store
+                raise overload("the other processes cannot be reached; try again later") from None
+            raise rules.unknown_session() from None
+        if taken == BUSY:
+            raise overload("too many requests at once; try again later")
+        if taken != TAKEN:
+            raise rules.unknown_session()
+
+    async def _on_post(self, sender: str, body: bytes) -> bytes:
+        message = msgspec.msgpack.decode(body, type=ForwardedPost)
+        session = self._by_id.get(message.session)
+        if session is None or session.link.principal != message.principal:
+            return UNKNOWN
+        try:
+            self._take(message.session, message.body, message.scopes)
+        except Fault:
+            return BUSY
+        return TAKEN
 
     def drain(self) -> None:
         """End every stream as soon as no call runs on it."""
         for session in list(self._by_id.values()):
             session.drain()
+
+
+def _session_id(query: bytes) -> str:
+    """The session id of a query; empty if it names none."""
+    try:
+        names = parse_qs(query.decode("latin-1"), max_num_fields=MAX_FIELDS).get("session_id", [])
+    except ValueError:  # more than that
+        return ""
+    return names[0] if len(names) == 1 else ""

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Raw
@@ -314,7 +314,7 @@ class HttpSession:
     def __init__(self, id: str, link: DuplexLink, shared: SessionResources) -> None:
         self.id = id
         self.link = link
-        self.subscriptions: set[str] = SubscribedUris(shared.subscribed, link.principal)
+        self.subscriptions: SubscribedUris = SubscribedUris(shared.subscribed, link.principal)
         self.created: float = shared.clock()
         self.used: float = self.created
         self.shared: SessionResources = shared
@@ -412,8 +412,12 @@ class HttpSession:
             self._warned = True
             log.warning("%s", warning)
 
-    def take(self, frame: Notification | ResultResponse | ErrorResponse) -> None:
-        """Take a notification or a response."""
+    async def take(self, frame: Notification | ResultResponse | ErrorResponse) -> None:
+        """Take a notification or a response. Raises `Fault`."""
+        self.take_here(frame)
+
+    def take_here(self, frame: Notification | ResultResponse | ErrorResponse) -> None:
+        """Take a notification or a response that is for this process."""
         self._handle_events(self.link.take(frame, self.shared.clock()), None)
 
     def _handle_events(self, events: list[LinkEvent], response: PostResponse | None) -> None:
@@ -454,7 +458,7 @@ class HttpSession:
         cancelled: asyncio.CancelledError | None = None
         try:
             try:
-                data = await self._service.respond(request)
+                data = await self._respond(request)
             except asyncio.CancelledError as error:
                 if incoming.cancelled:
                     exchange.abandon()
@@ -484,6 +488,9 @@ class HttpSession:
         finally:
             response.end()
 
+    def _respond(self, request: SessionRequestContext) -> Awaitable[bytes | None]:
+        return self._service.respond(request)
+
     def _call(self, exchange: Exchange, response: PostResponse) -> None:
         """Handle one request of a batch, concurrently with the others."""
         response.stream().pending += 1
@@ -497,7 +504,7 @@ class HttpSession:
         request.begun = True
         try:
             if not exchange.settled:  # else it was cancelled by its own batch
-                data = await self._service.respond(request)
+                data = await self._respond(request)
         except (Exception, asyncio.CancelledError) as error:
             data = _failed(exchange, error)
         finally:
@@ -597,17 +604,20 @@ class HttpSession:
     def open_stream(self, streamable: bool) -> Stream:
         """Open a new stream of this session."""
         self._numbers += 1
+        stream = self._make_stream(f"{self._tag}-{self._numbers}", streamable)
+        self._streams[stream.name] = stream
+        return stream
+
+    def _make_stream(self, name: str, streamable: bool) -> Stream:
         http = self.peer.revision.http
-        stream = Stream(
-            f"{self._tag}-{self._numbers}",
+        return Stream(
+            name,
             self._ledger,
             streamable=streamable,
             resumable=http.resumable,
             primed=http.prime_and_poll,
             retry_ms=self._limits.retry_ms,
         )
-        self._streams[stream.name] = stream
-        return stream
 
     def put(self, stream: Stream, frame: bytes) -> None:
         """Put a message on a stream, within the limits on what is kept."""
@@ -662,13 +672,22 @@ class HttpSession:
         """A GET: a new stream for notifications, or the rest of one with `Last-Event-ID`. Raises
         `HttpError`."""
         if after is None:
-            self._check_streams()
-            stream, number = self.open_stream(streamable=True), 0
-            stream.has_started = stream.for_notifications = True
-            stream.on_caught_up = self._flush_backlog
-            stream.scopes = incoming.scopes
+            await self._serve_stream(incoming, self._open_listener(incoming), 0)
         else:
-            stream, number = self._find(after, incoming.scopes)
+            await self._serve_stream(incoming, *self._find(after, incoming.scopes))
+
+    def _open_listener(self, incoming: IncomingRequest) -> Stream:
+        """Open a stream for notifications. Raises 503 if too many are open."""
+        self._check_streams()
+        stream = self.open_stream(streamable=True)
+        stream.for_notifications = True
+        stream.on_caught_up = self._flush_backlog
+        stream.scopes = incoming.scopes
+        stream.start()
+        return stream
+
+    async def _serve_stream(self, incoming: IncomingRequest, stream: Stream, number: int) -> None:
+        """Write a stream after this event to the response of a GET, until one of them ends."""
         if stream.for_notifications:
             if stream in self._listeners:
                 self._listeners.remove(stream)
@@ -687,10 +706,7 @@ class HttpSession:
             raise rules.unknown_event()
         if not stream.has_started or not stream.has(int(number)):
             raise rules.unknown_event()
-        if scopes is not None and stream.scopes is not None and not stream.scopes <= scopes:
-            # Its events may need scopes that this client does not have.
-            words = "this stream was opened with more scopes than the token has now; open a new one"
-            raise HttpError(FORBIDDEN, words)
+        check_scopes(stream.scopes, scopes)
         if name in self._resumable:
             self._check_streams()
             self._streams[name] = self._resumable.pop(name)
@@ -776,6 +792,14 @@ class HttpSession:
         if data is not None:
             request.response.stream().put_response(data)
         request.stop()
+
+
+def check_scopes(needed: frozenset[str] | None, granted: frozenset[str] | None) -> None:
+    """Raise 403 if a stream was opened with scopes that a client who resumes it does not have: its
+    events may need them."""
+    if granted is not None and needed is not None and not needed <= granted:
+        words = "this stream was opened with more scopes than the token has now; open a new one"
+        raise HttpError(FORBIDDEN, words)
 
 
 def _failed(exchange: Exchange, error: BaseException) -> bytes | None:

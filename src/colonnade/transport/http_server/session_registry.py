@@ -94,12 +94,20 @@ class SessionRegistry:
         id = secrets.token_urlsafe(ID_BYTES)
         network = watch_link(link, self._service, incoming, id)
         events = link.take(request, self.shared.clock())
-        session = self._by_id[id] = self._unused[id] = HttpSession(id, link, self.shared)
+        session = self._by_id[id] = self._unused[id] = await self._create(id, link)
         if network is not None and self._service.telemetry is not None:
             revision = session.peer.revision
             session.on_ended = self._service.telemetry.session_opened(revision, network)
         responses = [event.data for event in events if isinstance(event, Send)]
         await respond_at_once(incoming, responses, rules.OK, [(b"mcp-session-id", id.encode())])
+
+    async def _create(self, id: str, link: DuplexLink) -> HttpSession:
+        """A new session. Raises `Fault` if it cannot be kept."""
+        return HttpSession(id, link, self.shared)
+
+    async def delete(self, session: HttpSession) -> None:
+        """End a session that its client needs no longer. Raises `Fault`."""
+        self.end(session, "the client ended the session")
 
     def end(self, session: HttpSession, why: str) -> None:
         """End a session; its id is never valid again (R0287)."""

@@ -59,6 +59,8 @@ class Stream:
     open_requests: int = 0
     # The scopes that it was opened with; None if none are checked.
     scopes: frozenset[str] | None = None
+    # Events of an earlier stream, which are sent first.
+    replayed: bytes = b""
     on_caught_up: Callable[[], None] | None = None
     on_start: Callable[[], None] | None = None
     _last = 0
@@ -200,12 +202,10 @@ class Stream:
 
     async def serve(self, incoming: IncomingRequest, after: int = 0) -> None:
         """Write everything after an event to a response, until the end or a disconnect."""
-        if self._reader is not None:
-            # A client that reconnects has lost the connection that still seems to be open.
-            self._reader.abort("the stream was resumed on another connection")
+        self.abort_reader()
         self._reader = incoming
         self._rewind(after)
-        first = b"" if self._served else self._prime()
+        first = b"" if self._served else self.replayed + self._prime()
         self._served = True
         try:
             await incoming.start_stream(first)
@@ -225,6 +225,22 @@ class Stream:
             await incoming.end_stream(self._take() + encode_event(b"", retry_ms=self._retry_ms))
         finally:
             self.detach(incoming)
+
+    def abort_reader(self) -> None:
+        """Close the connection that still seems to read it: its client has reconnected, so it has
+        lost that one."""
+        if self._reader is not None:
+            self._reader.abort("the stream was resumed on another connection")
+
+    def continue_after(self, number: int) -> None:
+        """Continue a stream of another process, whose client has everything up to this event."""
+        self._last = number
+        self._served = self.has_started = True
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last message on it."""
+        return self._last
 
     def detach(self, incoming: IncomingRequest) -> None:
         """This client reads it no more."""
@@ -284,6 +300,8 @@ class SubscribedUris(set[str]):
         super().__init__()
         self._budget = budget
         self._principal = principal
+        # How often it has changed.
+        self.changes: int = 0
 
     def add(self, uri: str) -> None:
         """Subscribe to one more. Raises `HttpError` (503) if all sessions have too many."""
@@ -292,11 +310,13 @@ class SubscribedUris(set[str]):
         if not self._budget.reserve(self._principal, _size(uri)):
             raise overload("too many resource subscriptions; unsubscribe from some")
         super().add(uri)
+        self.changes += 1
 
     def discard(self, uri: object) -> None:
         """Unsubscribe from one."""
         if isinstance(uri, str) and uri in self:
             super().discard(uri)
+            self.changes += 1
             self._budget.release(self._principal, _size(uri))
 
     def clear(self) -> None:

@@ -1,0 +1,118 @@
+"""A session as a record in a shared store, from which any process can continue it; delete with
+2025-11-25.
+
+Rules: plain data, no I/O. A record has no secrets. What a newer version of this package added to a
+record is kept when an older one writes it: two releases run side by side during an update.
+"""
+
+import logging
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from colonnade.ports import SERVER_PRINCIPAL
+from colonnade.protocol.json_checks import DECODE_ERRORS
+from colonnade.protocol.link.events import LinkSnapshot
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.types import LoggingLevel
+
+log: logging.Logger = logging.getLogger("colonnade.transport")
+
+# Increased when older releases must not read a record; members may be added without that.
+RECORD_VERSION: Final = 1
+
+
+class SessionRecord(Struct, frozen=True, kw_only=True):
+    """A session: its principal, its link, the subscribed URIs, the Unix time of `initialize`, and
+    the replica with the newest stream for notifications, empty if there was none.
+
+    `number` counts the changes: a record with a greater one is newer.
+    """
+
+    version: int = RECORD_VERSION
+    number: int = 0
+    principal: str
+    link: LinkSnapshot
+    subscriptions: frozenset[str] = frozenset()
+    created_at: float
+    listener: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client has sent `notifications/initialized`."""
+        return self.link.phase is Phase.OPEN
+
+    @property
+    def log_level(self) -> LoggingLevel | None:
+        """The log level that the client has set."""
+        return self.link.log_level
+
+
+def store_principal(principal: str) -> str:
+    """The principal of the store under which the sessions of a caller are kept: callers without a
+    name would all share one quota."""
+    return principal or SERVER_PRINCIPAL
+
+
+def record_key(id: str) -> str:
+    """The entry with the record of a session."""
+    return f"session {id}"
+
+
+def stream_key(id: str, stream: str) -> str:
+    """The log with the events of a stream of a session."""
+    return f"stream {id} {stream}"
+
+
+def encode_record(record: SessionRecord, before: bytes = b"{}") -> bytes:
+    """Encode a record in place of an older one, whose unknown members are kept."""
+    members = msgspec.json.decode(before, type=dict[str, Raw])
+    members |= msgspec.json.decode(msgspec.json.encode(record), type=dict[str, Raw])
+    return msgspec.json.encode(members)
+
+
+def decode_record(data: bytes) -> SessionRecord | None:
+    """Decode a record; None for one that only a newer release can read."""
+    try:
+        record = msgspec.json.decode(data, type=SessionRecord)
+    except DECODE_ERRORS as error:
+        log.warning("the record of a session cannot be read: %s", error)
+        return None
+    return record if record.version <= RECORD_VERSION else None
+
+
+def merge(stored: SessionRecord, base: SessionRecord, own: SessionRecord) -> SessionRecord:
+    """The stored record with what has changed from `base` to `own`, and with all that other
+    processes have changed in it since `base`."""
+    link = replace(
+        stored.link,
+        phase=Phase.OPEN if own.is_open else stored.link.phase,
+        log_level=own.log_level if own.log_level != base.log_level else stored.log_level,
+    )
+    added = own.subscriptions - base.subscriptions
+    removed = base.subscriptions - own.subscriptions
+    return replace(stored, link=link, subscriptions=(stored.subscriptions | added) - removed)
+
+
+class LoggedEvents(Struct, frozen=True, array_like=True):
+    """An entry in the log of a stream: numbered messages that were sent together, and what a client
+    needs to resume there.
+
+    `is_last`: the stream has ended with them. `scopes` are those that it was opened with.
+    """
+
+    events: list[tuple[int, bytes]]
+    is_last: bool = False
+    for_notifications: bool = False
+    scopes: frozenset[str] | None = None
+
+
+encode_events = msgspec.msgpack.Encoder().encode
+_events_decoder = msgspec.msgpack.Decoder(LoggedEvents)
+
+
+def decode_events(data: bytes) -> LoggedEvents:
+    """Decode an entry of a stream's log."""
+    return _events_decoder.decode(data)

@@ -1,0 +1,132 @@
+"""An event stream whose events are also in a log of the store, for clients that resume elsewhere;
+delete with 2025-11-25.
+
+Rules: an event is in the log before it is written to a connection. If the store does not respond,
+the stream goes on without its log.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+
+from colonnade.transport.http_server.session_record import LoggedEvents
+from colonnade.transport.http_server.streams import QUEUE_BYTES, ResumableBytes, Stream
+
+# Events that came while the one before was appended are one entry, up to this size.
+ENTRY_BYTES = 256 * 1024
+
+
+class LoggedStream(Stream):
+    """A stream that is logged from its start on.
+
+    `append` adds an entry to the log and never raises; `on_put` and `on_finished` are called after
+    events have become readable, and after the last.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ledger: ResumableBytes,
+        *,
+        append: "Callable[[LoggedStream, LoggedEvents], Awaitable[None]]",
+        spawn: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
+        on_put: Callable[[Stream], None],
+        on_finished: Callable[[Stream], None],
+        primed: bool,
+        retry_ms: int,
+    ) -> None:
+        super().__init__(name, ledger, streamable=True, primed=primed, retry_ms=retry_ms)
+        # The replicas where clients have resumed it, which are told of new entries.
+        self.followers: set[str] = set()
+        self._append = append
+        self._spawn = spawn
+        self._on_put = on_put
+        self._on_finished = on_finished
+        self._unlogged: list[tuple[int, bytes]] = []
+        self._unlogged_bytes = 0
+        self._number = 0
+        self._ending = False
+        self._writer: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Become an event stream, which has a log from here on."""
+        if self.has_started or self.is_finished:
+            return
+        # Responses that a batch has already; usually none.
+        self._unlogged = list(enumerate(self.frames(), 1))
+        self._number = self.last_number
+        super().start()
+        self._write()
+
+    def put_response(self, frame: bytes) -> None:
+        """Add a message; it can be read as soon as it is in the log."""
+        if not self.has_started:
+            super().put_response(frame)
+        elif not self.is_finished and not self._ending:
+            self._number += 1
+            self._unlogged.append((self._number, frame))
+            self._unlogged_bytes += len(frame)
+            self._write()
+
+    def finish(self) -> None:
+        """End it after the messages that are not in the log yet."""
+        if not self.has_started or self.is_finished:
+            super().finish()
+        else:
+            self._ending = True
+            self._write()
+
+    def forget(self) -> None:
+        """End it now; the rest is logged afterwards."""
+        for number, frame in self._unlogged:
+            if number > self.last_number:
+                super().put_response(frame)
+        if self.has_started and not self.is_finished:
+            self._ending = True
+            self._write()
+        super().finish()
+        super().forget()
+
+    async def wait_for_reader(self) -> None:
+        """Wait while the log or the reader has much to take."""
+        while self._writer is not None and self._unlogged_bytes > QUEUE_BYTES:
+            await asyncio.wait({self._writer})
+        await super().wait_for_reader()
+
+    async def wait_logged(self) -> None:
+        """Wait until all messages are in the log."""
+        while self._writer is not None:
+            await asyncio.wait({self._writer})
+
+    def _write(self) -> None:
+        if self._writer is None:
+            self._writer = self._spawn(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while await self._write_entry():
+                pass
+        finally:
+            self._writer = None
+
+    async def _write_entry(self) -> bool:
+        """Log what there is, then let it be read; False if there is no more for now."""
+        count = size = 0
+        for _, frame in self._unlogged:
+            if count and size + len(frame) > ENTRY_BYTES:
+                break
+            count += 1
+            size += len(frame)
+        batch = self._unlogged[:count]
+        is_last = self._ending and count == len(self._unlogged)
+        events = LoggedEvents(batch, is_last, self.for_notifications, self.scopes)
+        await self._append(self, events)
+        del self._unlogged[:count]
+        self._unlogged_bytes = sum(len(frame) for _, frame in self._unlogged)
+        for number, frame in batch:
+            if number > self.last_number:
+                super().put_response(frame)
+        self._on_put(self)
+        if is_last and not self.is_finished:
+            super().finish()
+            self._on_finished(self)
+        return bool(self._unlogged) or (self._ending and not is_last)

@@ -1,0 +1,682 @@
+"""Three applications on one store behind a client that sends each request to the next of them."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from colonnade.ports import Caller as Verified
+from colonnade.protocol.http.security import Headers
+from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025, Revision
+from colonnade.transport.http_server.legacy_sse import SSE_PATH
+from colonnade.transport.http_server.shared_sessions import WITHOUT_STORE_S
+from http_client import Response, cancelled, opening
+from http_service import ABLE, REPORT, reporting, waiting
+from live import live, until
+from replica_apps import Replicas, replica_apps
+
+SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
+UPDATED = "notifications/resources/updated"
+TOOLS_CHANGED = "notifications/tools/list_changed"
+
+each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda r: r.date)
+
+
+def initialized() -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+# ---------------------------------------------------------------- requests
+
+
+@each_session
+@live
+async def test_any_replica_serves_any_request_of_a_session(revision: Revision) -> None:
+    async with replica_apps() as r:
+        await r.caller.open(revision.date)
+        for id in range(1, 7):
+            response = await r.caller.say("tools/call", {"name": "echo"}, id=id)
+            assert (response.status, response.text) == (200, "hello")
+        assert [len(app.service.turns) for app in r.apps] == [2, 2, 2]
+        assert [t.peer.revision for app in r.apps for t in app.service.turns] == [revision] * 6
+        assert {t.peer.info.name for app in r.apps for t in app.service.turns if t.peer.info} == {
+            "caller"
+        }
+
+
+@live
+async def test_a_request_with_a_copy_of_its_session_needs_no_store() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        for id in range(3):
+            await r.caller.say("tools/call", {"name": "echo"}, id=id)
+        before = r.store.operations
+        for id in range(3, 12):
+            assert (await r.caller.say("tools/call", {"name": "echo"}, id=id)).status == 200
+        lease_operations = 6
+        assert r.store.operations - before <= lease_operations
+
+
+@live
+async def test_requests_that_meet_make_one_copy() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        calls = [r.caller.at(2).say("tools/call", {"name": "echo"}, id=id) for id in range(8)]
+        assert {response.status for response in await asyncio.gather(*calls)} == {200}
+        assert len(r.apps[2].sessions) == 1
+
+
+@live
+async def test_a_batch_may_reach_any_replica() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-03-26")
+        for index in range(3):
+            batch = [
+                {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "echo"}}
+                for id in ("a", "b")
+            ]
+            response = await r.caller.at(index).post(batch)
+            assert {one["id"] for one in response.json} == {"a", "b"}
+
+
+# ---------------------------------------------------------------- responses and cancellations
+
+
+async def _asked(r: Replicas, at: int) -> tuple[Response, str]:
+    """A call at one application that elicits; its stream, and the id of the elicitation."""
+    _, stream = await r.caller.at(at).asking("tools/call", {"name": "ask"}, id="call")
+    question = await stream.message()
+    assert question["method"] == "elicitation/create"
+    assert question["id"].startswith(r.apps[at].name + ".")
+    return stream, question["id"]
+
+
+@pytest.mark.parametrize("revision", [JUNE_2025, NOVEMBER_2025], ids=lambda r: r.date)
+@pytest.mark.parametrize("to", [0, 1, 2])
+@live
+async def test_the_response_to_an_elicitation_finds_its_replica(
+    revision: Revision, to: int
+) -> None:
+    async with replica_apps() as r:
+        await r.caller.open(revision.date, **ABLE)
+        stream, id = await _asked(r, at=1)
+        result = {"action": "accept", "content": {"name": "blue"}}
+        response = await r.caller.at(to).post({"jsonrpc": "2.0", "id": id, "result": result})
+        assert response.status == 202
+        assert (await stream.message())["result"]["content"][0]["text"] == "answer: blue"
+
+
+@live
+async def test_an_error_response_finds_its_replica() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25", **ABLE)
+        stream, id = await _asked(r, at=0)
+        error = {"code": -1, "message": "not now", "data": {"why": 1}}
+        await r.caller.at(2).post({"jsonrpc": "2.0", "id": id, "error": error})
+        assert (await stream.message())["result"]["content"][0]["text"] == "refused: not now"
+
+
+@live
+async def test_a_response_in_a_batch_finds_its_replica() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-03-26", **ABLE)
+        _, stream = await r.caller.at(0).asking("tools/call", {"name": "roots"}, id="call")
+        question = await stream.message()
+        batch = [
+            {"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}},
+            cancelled("unknown"),
+        ]
+        assert (await r.caller.at(1).post(batch)).status == 202
+        assert (await stream.message())["result"]["content"][0]["text"] == "0 roots"
+
+
+@live
+async def test_a_response_of_another_client_settles_nothing() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25", **ABLE)
+        stream, id = await _asked(r, at=0)
+        mine = r.caller.session
+        await r.caller.open("2025-11-25", **ABLE)
+        wrong = {"action": "accept", "content": {"name": "wrong"}}
+        await r.caller.at(1).post({"jsonrpc": "2.0", "id": id, "result": wrong})
+        r.caller.session = mine
+        right = {"action": "accept", "content": {"name": "right"}}
+        await r.caller.at(2).post({"jsonrpc": "2.0", "id": id, "result": right})
+        assert (await stream.message())["result"]["content"][0]["text"] == "answer: right"
+
+
+@live
+async def test_a_response_that_names_no_replica_is_accepted_and_ignored() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        for id in (1, "7", "nothing.1", "a" * 16 + ".1", "."):
+            response = await r.caller.post({"jsonrpc": "2.0", "id": id, "result": {}})
+            assert response.status == 202
+
+
+@each_session
+@live
+async def test_a_cancellation_finds_the_replica_where_the_request_runs(revision: Revision) -> None:
+    async with replica_apps() as r:
+        await r.caller.open(revision.date)
+        calling = asyncio.create_task(r.caller.at(1).say("tools/call", waiting(), id=5))
+        await r.apps[1].service.marks.reached("wait begun")
+        assert (await r.caller.at(2).post(cancelled(5))).status == 202
+        await r.apps[1].service.marks.reached("wait cancelled")
+        assert (await calling).status == 200
+
+
+@live
+async def test_progress_of_the_client_is_for_the_replica_that_asked() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25", **ABLE)
+        stream, id = await _asked(r, at=0)
+        progress = {"progressToken": id, "progress": 1}
+        note: dict[str, Any] = {
+            "jsonrpc": "2.0",
+            "method": "notifications/progress",
+            "params": progress,
+        }
+        assert (await r.caller.at(1).post(note)).status == 202
+        note["params"] = {"progressToken": []}
+        assert (await r.caller.at(1).post(note)).status == 202
+        result = {"action": "accept", "content": {"name": "x"}}
+        await r.caller.at(2).post({"jsonrpc": "2.0", "id": id, "result": result})
+        assert (await stream.message())["id"] == "call"
+
+
+# ---------------------------------------------------------------- changes of a session
+
+
+@live
+async def test_a_server_asks_nothing_before_initialized_wherever_that_arrives() -> None:
+    async with replica_apps() as r:
+        response = await r.caller.at(0).post(opening("2025-11-25", ABLE))
+        r.caller.session, r.caller.revision = response.headers["mcp-session-id"], "2025-11-25"
+        early = await r.caller.at(2).say("tools/call", {"name": "ask"})
+        assert early.text.startswith("lost: it has not sent notifications/initialized")
+        assert (await r.caller.at(1).post(initialized())).status == 202
+        stream, id = await _asked(r, at=2)
+        result = {"action": "accept", "content": {"name": "x"}}
+        await r.caller.at(0).post({"jsonrpc": "2.0", "id": id, "result": result})
+        assert (await stream.message())["id"] == "call"
+
+
+@each_session
+@live
+async def test_the_log_level_holds_in_every_replica(revision: Revision) -> None:
+    async with replica_apps() as r:
+        await r.caller.open(revision.date)
+        for id in range(3):
+            await r.caller.say("tools/call", {"name": "echo"}, id=id)
+        response = await r.caller.at(1).say("logging/setLevel", {"level": "error"}, id=7)
+        assert response.json["result"] == {}
+        await until(lambda: all(c and c.peer.log_level == "error" for c in r.copies()))
+        await r.caller.at(2).say("logging/setLevel", {"level": "debug"}, id=8)
+        await until(lambda: all(c and c.peer.log_level == "debug" for c in r.copies()))
+
+
+@live
+async def test_changes_that_meet_are_all_kept() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        for id in range(3):
+            await r.caller.say("tools/call", {"name": "echo"}, id=id)
+        uris = {f"file:///{n}" for n in range(9)}
+        await asyncio.gather(
+            *(r.caller.say("resources/subscribe", {"uri": uri}, id=uri) for uri in uris),
+            r.caller.say("logging/setLevel", {"level": "error"}, id="level"),
+        )
+        await until(lambda: all(c and set(c.subscriptions) == uris for c in r.copies()))
+        assert {c.peer.log_level for c in r.copies() if c} == {"error"}
+
+
+@live
+async def test_a_batch_that_subscribes_is_recorded() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-03-26")
+        request = {"id": 1, "method": "resources/subscribe", "params": {"uri": "file:///a"}}
+        assert (await r.caller.at(0).post([{"jsonrpc": "2.0", **request}])).status == 200
+        await r.caller.at(2).say("tools/call", {"name": "echo"})
+        copy = r.copies()[2]
+        assert copy is not None
+        assert set(copy.subscriptions) == {"file:///a"}
+
+
+# ---------------------------------------------------------------- streams for notifications
+
+
+@each_session
+@live
+async def test_a_subscription_at_one_replica_is_notified_on_the_stream_of_another(
+    revision: Revision,
+) -> None:
+    async with replica_apps() as r:
+        await r.caller.open(revision.date)
+        await r.caller.at(1).say("resources/subscribe", {"uri": "file:///a"})
+        _, stream = await r.caller.at(2).get()
+        assert stream.status == 200
+        await r.listening(2)
+        r.publish(UPDATED, uri="file:///a")
+        r.publish(TOOLS_CHANGED)
+        assert (await stream.message())["params"]["uri"] == "file:///a"
+        assert (await stream.message())["method"] == TOOLS_CHANGED
+
+
+@live
+async def test_only_the_newest_stream_of_all_replicas_is_notified() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        _, older = await r.caller.at(0).get()
+        await r.listening(0)
+        _, newer = await r.caller.at(1).get()
+        await r.listening(1)
+        r.publish(TOOLS_CHANGED)
+        assert (await newer.message())["method"] == TOOLS_CHANGED
+        _, again = await r.caller.at(0).get()
+        await r.listening(0)
+        r.publish("notifications/prompts/list_changed")
+        assert (await again.message())["method"] == "notifications/prompts/list_changed"
+        assert TOOLS_CHANGED.encode() not in older.body
+
+
+@live
+async def test_what_waited_for_a_stream_is_handed_to_the_replica_that_has_one_once() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        await r.caller.at(1).say("resources/subscribe", {"uri": "file:///a"})
+        await until(lambda: sum(bool(c and c.subscriptions) for c in r.copies()) == 2)
+        r.publish(UPDATED, uri="file:///a")
+        _, stream = await r.caller.at(2).get()
+        assert (await stream.message())["params"]["uri"] == "file:///a"
+        await r.listening(2)
+        r.publish(TOOLS_CHANGED)
+        assert (await stream.message())["method"] == TOOLS_CHANGED
+
+
+@live
+async def test_a_notification_of_a_request_elsewhere_goes_to_the_stream() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        _, stream = await r.caller.at(2).get()
+        await r.listening(2)
+        copy = r.copies()[0]
+        assert copy is not None
+        copy.post_notification(b'{"jsonrpc":"2.0","method":"x"}', "task 1", frozenset())
+        assert (await stream.message())["method"] == "x"
+
+
+@each_session
+@live
+async def test_a_stream_for_notifications_is_resumed_elsewhere(revision: Revision) -> None:
+    async with replica_apps() as r:
+        await r.caller.open(revision.date)
+        wire, stream = await r.caller.at(0).get()
+        await r.listening(0)
+        r.publish(TOOLS_CHANGED)
+        first = await stream.numbered()
+        wire.abort()
+        r.publish("notifications/prompts/list_changed")
+        await until(lambda: not r.copies()[0]._backlog)  # pyright: ignore[reportOptionalMemberAccess]
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        assert resumed.status == 200
+        missed = await resumed.numbered()
+        assert json.loads(missed.data)["method"] == "notifications/prompts/list_changed"
+        assert str(missed.id).rpartition("-")[0] == str(first.id).rpartition("-")[0]
+        await r.listening(1)
+        r.publish(TOOLS_CHANGED)
+        assert (await resumed.message())["method"] == TOOLS_CHANGED
+
+
+# ---------------------------------------------------------------- streams of requests
+
+
+@each_session
+@live
+async def test_the_stream_of_a_request_is_resumed_at_another_replica(revision: Revision) -> None:
+    async with replica_apps() as r:
+        await r.caller.open(revision.date)
+        params = reporting(steps=3, wait=True)
+        wire, stream = await r.caller.at(0).asking("tools/call", params, id=1)
+        first = await stream.numbered()
+        wire.abort()
+        service = r.apps[0].service
+        service.go.mark("step 1")
+        await service.marks.reached("step 2")
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        assert resumed.status == 200
+        assert (await resumed.message())["params"]["progress"] == 2
+        for step in (2, 3):
+            service.go.mark(f"step {step}")
+        rest = [json.loads(event.data) for event in await resumed.rest()]
+        assert [rest[0]["params"]["progress"], rest[1]["id"]] == [3, 1]
+        _, again = await r.caller.at(2).get(last_event_id=first.id)
+        assert [json.loads(e.data).get("id") for e in await again.rest()] == [None, None, 1]
+
+
+@live
+async def test_a_stream_whose_replica_has_ended_ends_after_what_there_is() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        params = reporting(steps=2, wait=True)
+        wire, stream = await r.caller.at(0).asking("tools/call", params, id=1)
+        first = await stream.event()
+        await stream.numbered()
+        wire.abort()
+        await r.apps[0].kill()
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        events = await resumed.rest()
+        assert [json.loads(e.data)["params"]["progress"] for e in events] == [1]
+
+
+@pytest.mark.parametrize("event", ["x-y-1-1", "a-b-c-d", "1-1", "-", "a" * 900 + "-b-1-2"])
+@live
+async def test_an_event_that_no_replica_has_is_400(event: str) -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        _, stream = await r.caller.get(last_event_id=event)
+        assert stream.status == 400
+
+
+@live
+async def test_an_event_that_was_not_sent_yet_is_400_elsewhere() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        _, stream = await r.caller.at(0).asking("tools/call", REPORT)
+        last = (await stream.rest())[-1]
+        beyond = str(last.id).rpartition("-")[0] + "-99"
+        _, resumed = await r.caller.at(1).get(last_event_id=beyond)
+        assert resumed.status == 400
+
+
+async def _scoped(headers: Headers) -> Verified:
+    scopes = headers.get(b"authorization", b"").decode().split()
+    return Verified("ada", frozenset(scopes))
+
+
+@live
+async def test_a_stream_is_not_resumed_elsewhere_with_fewer_scopes() -> None:
+    async with replica_apps(verify=_scoped) as r:
+        opened = await r.caller.at(0).post(opening("2025-11-25"), authorization="read write")
+        r.caller.session, r.caller.revision = opened.headers["mcp-session-id"], "2025-11-25"
+        _, stream = await r.caller.at(0).asking("tools/call", REPORT, authorization="read write")
+        first = (await stream.rest())[0]
+        for scopes, status in (("read", 403), ("read write", 200)):
+            wire, resumed = await r.caller.at(1).get(last_event_id=first.id, authorization=scopes)
+            assert resumed.status == status
+            wire.close()
+
+
+@live
+async def test_a_batch_whose_stream_starts_late_is_resumed_elsewhere() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-03-26")
+        names = [("echo", {}), ("report", {"wait": True})]
+        batch = [
+            {
+                "jsonrpc": "2.0",
+                "id": name,
+                "method": "tools/call",
+                "params": {**REPORT, "name": name, "arguments": arguments},
+            }
+            for name, arguments in names
+        ]
+        body = json.dumps(batch).encode()
+        _, stream = await r.caller.at(0).begin("POST", body)
+        first = await stream.numbered()
+        for step in (1, 2):
+            r.apps[0].service.go.mark(f"step {step}")
+        rest = [json.loads(event.data) for event in await stream.rest()]
+        assert {m["id"] for m in [json.loads(first.data), *rest] if "id" in m} <= {"echo", "report"}
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        assert [json.loads(event.data) for event in await resumed.rest()] == rest
+
+
+@live
+async def test_a_stream_that_the_owner_has_forgotten_is_resumed_from_its_log() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        _, stream = await r.caller.at(0).asking("tools/call", REPORT)
+        events = await stream.rest()
+        copy = r.copies()[0]
+        assert copy is not None
+        await until(lambda: bool(copy._resumable))
+        copy.shrink(0)
+        _, resumed = await r.caller.at(0).get(last_event_id=events[0].id)
+        assert await resumed.rest() == events[1:]
+
+
+# ---------------------------------------------------------------- end
+
+
+@live
+async def test_a_session_that_is_used_is_renewed_and_one_that_is_not_expires() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        registry = r.apps[1].app._shared_sessions
+        copy = r.copies()[1]
+        assert registry is not None
+        assert copy is not None
+        used = copy.renewed_at
+        registry.check(copy, used + copy.ttl_s / 2)  # not used since
+        assert copy.renewed_at == used
+        copy.used = used + 1
+        registry.check(copy, used + copy.ttl_s / 2)
+        assert copy.renewed_at > used
+        await until(lambda: not registry.shared.tasks)
+        await r.store.delete("\x01server", f"session {copy.id}")
+        copy.used, later = copy.renewed_at + 1, copy.renewed_at + copy.ttl_s
+        registry.check(copy, later)  # it has expired, so there is nothing to renew
+        await until(lambda: r.copies()[1] is None)
+        assert (await r.caller.at(2).say("tools/call", {"name": "echo"})).status == 404
+
+
+@live
+async def test_notifications_wait_here_when_the_replica_with_the_stream_has_ended() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        wire, _ = await r.caller.at(0).get()
+        await r.listening(0)
+        copy = r.copies()[1]
+        registry = r.apps[1].app._shared_sessions
+        assert copy is not None
+        assert registry is not None
+        assert not registry.is_lost(r.apps[0].name)
+        wire.abort()
+        await r.apps[0].kill()
+        await until(lambda: registry.is_lost(r.apps[0].name))
+        r.apps[1].service.publish(TOOLS_CHANGED)
+        _, stream = await r.caller.at(2).get()
+        assert (await stream.message())["method"] == TOOLS_CHANGED
+
+
+@each_session
+@live
+async def test_delete_at_one_replica_ends_the_session_in_all(revision: Revision) -> None:
+    async with replica_apps() as r:
+        await r.caller.open(revision.date)
+        _, stream = await r.caller.at(0).get()
+        await r.caller.at(1).say("tools/call", {"name": "echo"})
+        assert (await r.caller.at(2).request("DELETE")).status == 200
+        await stream.rest()
+        for index in range(3):
+            response = await r.caller.at(index).say("tools/call", {"name": "echo"})
+            assert response.status == 404
+        assert [app.sessions for app in r.apps] == [[], [], []]
+
+
+@live
+async def test_a_session_survives_the_replica_that_opened_it() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        await r.apps[0].kill()
+        for id in range(4):
+            response = await r.caller.at(1 + id % 2).say("tools/call", {"name": "echo"}, id=id)
+            assert response.status == 200
+
+
+@live
+async def test_a_session_survives_the_shutdown_of_a_replica() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        await r.apps[0].site.stop(0.0)
+        assert (await r.caller.at(1).say("tools/call", {"name": "echo"})).status == 200
+
+
+@live
+async def test_a_copy_that_is_evicted_is_read_again() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        await r.caller.at(2).say("resources/subscribe", {"uri": "file:///a"})
+        registry = r.apps[2].app._sessions
+        for session in registry:
+            registry.end(session, "evicted by a newer session")
+        assert (await r.caller.at(2).say("tools/call", {"name": "echo"})).status == 200
+        copy = r.copies()[2]
+        assert copy is not None
+        assert set(copy.subscriptions) == {"file:///a"}
+
+
+async def _verify(headers: Headers) -> Verified:
+    return Verified(headers.get(b"authorization", b"").decode())
+
+
+@live
+async def test_another_principal_finds_no_session() -> None:
+    async with replica_apps(verify=_verify) as r:
+        response = await r.caller.at(0).post(opening("2025-11-25"), authorization="ada")
+        r.caller.session, r.caller.revision = response.headers["mcp-session-id"], "2025-11-25"
+        for index in range(3):
+            for name, status in (("bob", 404), ("", 404), ("ada", 200)):
+                call = await r.caller.at(index).say(
+                    "tools/call", {"name": "echo"}, authorization=name
+                )
+                assert call.status == status
+            assert (await r.caller.at(index).request("DELETE", authorization="bob")).status == 404
+        key = f"session {r.caller.session}"
+        assert await r.store.get("ada", key) is not None
+        assert await r.store.get("bob", key) is None
+
+
+# ---------------------------------------------------------------- without the store
+
+
+@live
+async def test_without_the_store_known_sessions_go_on_and_new_ones_are_refused() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25", **ABLE)
+        await r.caller.at(1).say("tools/call", {"name": "echo"})
+        r.store.leave()
+        for index in (0, 1):
+            response = await r.caller.at(index).say("tools/call", {"name": "echo"}, id=index)
+            assert response.status == 200
+        unknown = await r.caller.at(2).say("tools/call", {"name": "echo"})
+        assert (unknown.status, unknown.headers["retry-after"]) == (503, "1")
+        assert (await r.caller.at(0).request("DELETE")).status == 503
+        assert (await r.caller.at(0).get())[1].status == 503
+        response = {"jsonrpc": "2.0", "id": "a" * 16 + ".1", "result": {}}
+        assert (await r.caller.at(0).post(response)).status == 503
+        mine = r.caller.session
+        r.caller.session = None
+        refused = await r.caller.at(0).post(opening("2025-11-25"))
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        r.caller.session = mine
+        # An elicitation that stays in its process, and a stream that cannot be logged, go on.
+        stream, id = await _asked(r, at=0)
+        result = {"action": "accept", "content": {"name": "x"}}
+        answer = {"jsonrpc": "2.0", "id": id, "result": result}
+        assert (await r.caller.at(0).post(answer)).status == 202
+        assert (await stream.message())["result"]["content"][0]["text"] == "answer: x"
+
+
+@live
+async def test_without_the_store_for_long_copies_that_may_be_out_of_date_are_refused() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        registry = r.apps[0].app._shared_sessions
+        assert registry is not None
+        r.store.leave()
+        registry._on_missed()
+        assert (await r.caller.at(0).say("tools/call", {"name": "echo"})).status == 200
+        now = registry.shared.clock()
+        registry.shared.clock = lambda: now + WITHOUT_STORE_S + 1
+        assert (await r.caller.at(0).say("tools/call", {"name": "echo"})).status == 503
+        r.store.away = False
+        registry.shared.clock = lambda: now + WITHOUT_STORE_S + 3
+        assert (await r.caller.at(0).say("tools/call", {"name": "echo"})).status == 200
+
+
+@live
+async def test_a_change_without_the_store_is_written_when_it_is_back() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        r.store.leave()
+        response = await r.caller.at(0).say("resources/subscribe", {"uri": "file:///a"})
+        assert response.status == 200
+        r.store.away = False
+        async with asyncio.timeout(60):
+            while not ((copy := r.copies()[1]) and copy.subscriptions):
+                assert (await r.caller.at(1).say("tools/call", {"name": "echo"})).status == 200
+
+
+@live
+async def test_copies_are_read_again_after_messages_were_missed() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        await r.caller.at(2).say("tools/call", {"name": "echo"})
+        r.store.loses = lambda message: message.kind.startswith("session-")
+        assert (await r.caller.at(0).request("DELETE")).status == 200
+        assert (await r.caller.at(2).say("tools/call", {"name": "echo"})).status == 200
+        r.store.loses = lambda message: False
+        registry = r.apps[2].app._shared_sessions
+        assert registry is not None
+        before = registry.generation
+        r.store.cut_listeners()
+        await until(lambda: registry.generation > before)
+        assert (await r.caller.at(2).say("tools/call", {"name": "echo"})).status == 404
+
+
+# ---------------------------------------------------------------- HTTP+SSE
+
+
+@live
+async def test_a_post_reaches_the_http_sse_stream_of_another_replica() -> None:
+    async with replica_apps() as r:
+        _, stream = await r.caller.at(0).begin("GET", path=SSE_PATH, accept="text/event-stream")
+        path = (await stream.event()).text()
+        posts: list[Any] = [
+            opening("2024-11-05"),
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo"}},
+        ]
+        for message in posts:
+            response = await r.caller.request("POST", json.dumps(message).encode(), path=path)
+            assert response.status == 202
+        assert [(await stream.message())["id"] for _ in range(2)] == [0, 1]
+        assert (await r.caller.at(1).request("POST", b"{", path=path)).status == 400
+
+
+@live
+async def test_a_post_for_a_stream_that_no_replica_has_is_404() -> None:
+    async with replica_apps() as r:
+        _, stream = await r.caller.at(0).begin("GET", path=SSE_PATH, accept="text/event-stream")
+        path = (await stream.event()).text()
+        body = json.dumps(opening("2024-11-05")).encode()
+        for wrong in (path + "x", path.replace(r.apps[0].name, "a" * 16), path.partition("?")[0]):
+            assert (await r.caller.at(1).request("POST", body, path=wrong)).status == 404
+        await r.apps[0].kill()
+        assert (await r.caller.at(2).request("POST", body, path=path)).status == 404
+
+
+@live
+async def test_another_principal_cannot_post_to_a_stream_elsewhere() -> None:
+    async with replica_apps(verify=_verify) as r:
+        _, stream = await r.caller.at(0).begin(
+            "GET", path=SSE_PATH, accept="text/event-stream", authorization="ada"
+        )
+        path = (await stream.event()).text()
+        body = json.dumps(opening("2024-11-05")).encode()
+        for name, status in (("bob", 404), ("ada", 202)):
+            response = await r.caller.at(1).request("POST", body, path=path, authorization=name)
+            assert response.status == status
