@@ -562,7 +562,7 @@ class Store(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes see the same state."""
+        """Whether other processes use the same state."""
         ...
 
     async def get(self, principal: str, key: str) -> bytes | None: ...

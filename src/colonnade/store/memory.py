@@ -205,7 +205,7 @@ class _Usage:
 class MemoryStore:
     """The default store. `clock` is a monotonic clock, by default that of the event loop.
 
-    `is_shared` says that servers in this process use the store as replicas do, for tests.
+    `is_shared` is for tests of several servers in one event loop.
     """
 
     def __init__(
