@@ -26,6 +26,7 @@ case "$*" in
     *"-m pytest"*) lane=fast ;;
     *"scripts/check ") lane=checks ;;
     *"scripts/versions others") lane=pythons ;;
+    *"scripts/redis ") [ ! -e no-redis ] || { echo "no redis-server here" >&2; exit 1; }; echo /redis && exit 0 ;;
     *platform.python_version*) echo 3.11.9 && exit 0 ;;
     *) exit 0 ;;
 esac
@@ -46,7 +47,7 @@ def clone(tmp_path: Path) -> Path:
     (tmp_path / "pyproject.toml").touch()
     for name in ("test", "_env"):
         shutil.copy(SCRIPTS / name, tmp_path / "scripts" / name)
-    for name in (".venv/bin/python", "scripts/check", "scripts/versions"):
+    for name in (".venv/bin/python", "scripts/check", "scripts/versions", "scripts/redis"):
         (tmp_path / name).write_text(STAND_IN.replace('"$*"', '"$0 $*"'), "utf-8")
         (tmp_path / name).chmod(0o755)
     return tmp_path
@@ -80,6 +81,13 @@ def test_the_last_line_says_which_pythons_were_run(clone: Path) -> None:
     assert lines[-1] == (
         "Python   3.11.9 ran all of this; the short set on others: 3.12 passed, 3.13 not found"
     )
+
+
+def test_the_last_line_says_that_the_tests_of_redis_did_not_run(clone: Path) -> None:
+    (clone / "no-redis").touch()
+    code, lines = run(clone)
+    assert code == 0
+    assert lines[-1] == "Redis    its tests did NOT run: no redis-server here"
 
 
 @pytest.mark.parametrize("failing", LANES)

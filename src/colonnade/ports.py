@@ -562,7 +562,8 @@ class Store(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes use the same state."""
+        """Whether another application can have the same state: in another process, or in this one
+        with the same store. If not, what is found here was stored by this application."""
         ...
 
     async def get(self, principal: str, key: str) -> bytes | None: ...

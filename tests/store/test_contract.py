@@ -12,9 +12,25 @@ import pytest
 from colonnade.errors import ConnectionLost, LocalProtocolError, Refused
 from colonnade.ports import Store
 from colonnade.store.limits import QUEUE_BYTES, QUEUE_MESSAGES, StoreLimits
+from colonnade.store.memory import MemoryStore
 from store.store_fixture import StoreFixture, every_call
 
 ANY_BYTES = bytes(range(256)) * 3
+
+
+# ---------------------------------------------------------------- the store
+
+
+def test_a_store_says_whether_another_application_can_have_its_state(
+    stores: StoreFixture,
+) -> None:
+    async def body(store: Store) -> None:
+        assert store.is_shared is (not isinstance(store, MemoryStore))
+        assert MemoryStore(is_shared=True).is_shared is True
+        with pytest.raises(AttributeError):
+            store.is_shared = True  # pyright: ignore[reportAttributeAccessIssue]
+
+    stores.run(body)
 
 
 # ---------------------------------------------------------------- entries

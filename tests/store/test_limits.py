@@ -286,7 +286,7 @@ def test_all_principals_together_hold_so_much_and_no_more(stores: StoreFixture) 
         value = b"x" * 100_000
         for n in range(7):
             await store.put(f"p{n}", "k", value, 10.0)
-        with pytest.raises(Refused, match=r"the store is full \(1000000 bytes\)"):
+        with pytest.raises(Refused, match="the store is full"):
             await asyncio.gather(*(store.put(f"r{n}", "k", value, 10.0) for n in range(4)))
         assert await store.get("r3", "k") is None
         await store.delete("p0", "k")

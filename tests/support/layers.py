@@ -55,6 +55,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "httptools": ("transport",),
     "uvloop": ("transport",),
     "redis": ("store.redis",),
+    "hiredis": ("store.redis",),
     "joserfc": ("auth",),
     "cryptography": ("auth",),
     "keyring": ("auth.client.storage",),
@@ -73,6 +74,7 @@ DOCUMENTED: dict[str, tuple[str, ...]] = {
     "cryptography": ("exceptions", "hazmat.primitives"),
     "msgspec": ("inspect", "json", "msgpack", "structs"),
     "pydantic": ("json_schema",),
+    "redis": ("asyncio", "backoff", "credentials", "exceptions"),
 }
 PRIVATE_NAME = re.compile(r"_[^_]\w*")
 

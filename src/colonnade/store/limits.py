@@ -67,13 +67,15 @@ class StoreLimits:
         Not for `SERVER_PRINCIPAL`: its state is of all callers, and only `total_bytes` limits it.
         """
         if entries > self.principal_entries:
-            held, unit = self.principal_entries, "entries"
-        elif size > self.principal_bytes:
-            held, unit = self.principal_bytes, "bytes"
-        else:
-            return
-        message = f"this principal would store more than {held} {unit}"
-        raise Refused(f"{message}; delete some, or use a shorter ttl_s")
+            raise self.too_many_entries()
+        if size > self.principal_bytes:
+            raise self.too_many_bytes()
+
+    def too_many_entries(self) -> Refused:
+        return _no_room(self.principal_entries, "entries")
+
+    def too_many_bytes(self) -> Refused:
+        return _no_room(self.principal_bytes, "bytes")
 
     def check_total(self, size: int) -> None:
         """Raise `Refused` if this is more than the store may hold."""
@@ -81,6 +83,11 @@ class StoreLimits:
             raise Refused(
                 f"the store is full ({self.total_bytes} bytes); raise its limit total_bytes"
             )
+
+
+def _no_room(held: int, unit: str) -> Refused:
+    message = f"this principal would store more than {held} {unit}"
+    return Refused(f"{message}; delete some, or use a shorter ttl_s")
 
 
 def check_bytes(value: bytes) -> None:
@@ -116,18 +123,33 @@ def add_to_counter(value: bytes | None, by: int) -> int:
     Raises `LocalProtocolError` if the value is not a number, `Refused` if the new one has more than
     64 bits.
     """
-    if not isinstance(by, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidArgumentType(f"a counter counts by an int, not by {type(by).__name__}")
+    check_increment(by)
     try:
         number = 0 if value is None else int(value)
     except ValueError:
         number = None
     if number is None or value not in (None, b"%d" % number):  # `int` also reads "+1" and " 1_000"
-        raise InvalidArgument("this entry is not a counter; count under another key")
+        raise not_a_counter()
     number += by
     if not -MAX_COUNT <= number <= MAX_COUNT:
-        raise Refused("the counter would leave its range of 64 bits; delete it, or count less")
+        raise counter_out_of_range()
     return number
+
+
+def check_increment(by: int) -> None:
+    """Raise `TypeError` if a counter cannot count by it, `Refused` if it leaves any range."""
+    if not isinstance(by, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgumentType(f"a counter counts by an int, not by {type(by).__name__}")
+    if not -2 * MAX_COUNT <= by <= 2 * MAX_COUNT:
+        raise counter_out_of_range()
+
+
+def not_a_counter() -> InvalidArgument:
+    return InvalidArgument("this entry is not a counter; count under another key")
+
+
+def counter_out_of_range() -> Refused:
+    return Refused("the counter would leave its range of 64 bits; delete it, or count less")
 
 
 def _check_name(what: str, name: str) -> None:

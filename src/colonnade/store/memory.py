@@ -205,7 +205,7 @@ class _Usage:
 class MemoryStore:
     """The default store. `clock` is a monotonic clock, by default that of the event loop.
 
-    `is_shared` is for tests of several servers in one event loop.
+    Set `is_shared` if several applications of one event loop use it, such as in a test.
     """
 
     def __init__(

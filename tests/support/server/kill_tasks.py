@@ -1,8 +1,8 @@
 """Kills the processes that run tasks, again and again, and checks what became of the tasks.
 
-    python tests/support/server/kill_tasks.py [TASKS [KILLS [LEASE_S]]]      # scripts/kill
+    python tests/support/server/kill_tasks.py [--redis] [TASKS [KILLS [LEASE_S]]]    # scripts/kill
 
-Two processes on one SQLite file run the tasks. One of them is killed (SIGKILL) and started again,
+Two processes on one SQLite file, or on one Redis server, run the tasks. One of them is killed (SIGKILL) and started again,
 until there were enough kills; then the rest is waited for. Every task that was acknowledged must
 end once, with the values of its effects as they were recorded, and go on within the lease and a
 second.
@@ -17,12 +17,14 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from http_client import Caller
 from server.tasks import DECLARED, TERMINAL
+from store.redis_server import redis_server
 
 PROGRAM = Path(__file__).with_name("task_works.py")
 META = {"io.modelcontextprotocol/clientCapabilities": DECLARED}
@@ -48,8 +50,9 @@ class Effect(NamedTuple):
 class Worker:
     """One process that runs tasks."""
 
-    def __init__(self, folder: Path, lease_s: float) -> None:
+    def __init__(self, folder: Path, lease_s: float, store: str = "") -> None:
         self.folder = folder
+        self.store = store or str(folder / "tasks.db")
         self.lease_s = lease_s
         self.process: asyncio.subprocess.Process | None = None
         self.port = 0
@@ -61,9 +64,9 @@ class Worker:
         return self.process.pid
 
     async def start(self, *dies: str) -> None:
-        database, effects = self.folder / "tasks.db", self.folder / "effects"
+        effects = self.folder / "effects"
         self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", PROGRAM, database, effects, str(self.lease_s)),
+            *(sys.executable, "-W", "error", PROGRAM, self.store, effects, str(self.lease_s)),
             *dies,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -98,12 +101,12 @@ class Worker:
 
 
 class Works:
-    """Two workers on one file, and what was asked of them."""
+    """Two workers on one store, and what was asked of them."""
 
-    def __init__(self, folder: Path, lease_s: float) -> None:
+    def __init__(self, folder: Path, lease_s: float, store: str = "") -> None:
         self.folder = folder
         self.lease_s = lease_s
-        self.workers = [Worker(folder, lease_s) for _ in range(2)]
+        self.workers = [Worker(folder, lease_s, store) for _ in range(2)]
         # The acknowledged tasks: name to id.
         self.made: dict[str, str] = {}
 
@@ -176,12 +179,12 @@ class Works:
 
 
 async def battery(
-    folder: Path, tasks: int, kills: int, lease_s: float, *, timed: bool = True
+    folder: Path, tasks: int, kills: int, lease_s: float, *, timed: bool = True, store: str = ""
 ) -> list[str]:
     """Kill processes while they run tasks; what is to be told of it. Raises `AssertionError`; with
     `timed` also if a task stood still for too long."""
     chance = random.Random(1)
-    async with Works(folder, lease_s) as works:
+    async with Works(folder, lease_s, store) as works:
         left = [f"t{number}" for number in range(tasks)]
         for nth in range(kills):
             share = left[: -(-len(left) // (kills - nth))]
@@ -217,14 +220,22 @@ async def battery(
         ]
 
 
-async def main(tasks: int = 200, kills: int = 60, lease_s: float = 2.0) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+async def main(
+    tasks: int = 200, kills: int = 60, lease_s: float = 2.0, *, on_redis: bool = False
+) -> None:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        store = ""
+        if on_redis:
+            durable = ["--appendonly", "yes", "--appendfsync", "always"]
+            store = stack.enter_context(redis_server(folder / "redis", durable)).url
         began = time.monotonic()
-        for line in await battery(Path(folder), tasks, kills, lease_s):
+        for line in await battery(folder, tasks, kills, lease_s, store=store):
             print(line)
         print(f"{time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    asyncio.run(main(*map(int, given[:2]), *map(float, given[2:])))
+    given = [one for one in sys.argv[1:] if one != "--redis"]
+    on_redis = "--redis" in sys.argv
+    asyncio.run(main(*map(int, given[:2]), *map(float, given[2:]), on_redis=on_redis))

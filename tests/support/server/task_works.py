@@ -2,7 +2,8 @@
 
 python task_works.py DATABASE EFFECTS LEASE_S [created|answered]     # prints its URL
 
-With `created` or `answered` it kills itself as soon as that is on disk, before it says so.
+DATABASE is a file, or the URL of a Redis server. With `created` or `answered` it kills itself as soon as
+that is on disk, before it says so; of a file only.
 
 Every effect is a line of the file EFFECTS, written when it happens: name, number, process id, time
 and a value of its own.
@@ -16,7 +17,9 @@ import time
 from pathlib import Path
 
 from colonnade import Context, Server, TaskOptions
+from colonnade.ports import Store
 from colonnade.store.limits import StoreLimits
+from colonnade.store.redis import RedisStore
 from colonnade.store.sqlite import SqliteStore
 from colonnade.transport.http_server.runner import HttpRunner
 
@@ -43,7 +46,16 @@ class DyingStore(SqliteStore):
         return done
 
 
-def works(database: Path, effects: Path, lease_s: float, dies: str = "") -> Server:
+def make_store(database: str, dies: str) -> Store:
+    limits = StoreLimits(principal_entries=100_000)
+    if "://" in database:
+        return RedisStore(database, limits=limits)
+    store = DyingStore(database, limits=limits)
+    store.dies = dies
+    return store
+
+
+def works(database: str, effects: Path, lease_s: float, dies: str = "") -> Server:
     options = TaskOptions(
         lease_s=lease_s,
         hold_s=0.2,
@@ -52,9 +64,7 @@ def works(database: Path, effects: Path, lease_s: float, dies: str = "") -> Serv
         max_attempts=1000,
         requests_per_s=None,
     )
-    store = DyingStore(database, limits=StoreLimits(principal_entries=100_000))
-    store.dies = dies
-    server = Server("works", store=store, tasks=options)
+    server = Server("works", store=make_store(database, dies), tasks=options)
 
     def effect(name: str, number: int) -> str:
         value = os.urandom(8).hex()
@@ -92,5 +102,5 @@ def announce(site: HttpRunner) -> None:
 
 if __name__ == "__main__":
     database, effects, lease_s, *dies = sys.argv[1:]
-    server = works(Path(database), Path(effects), float(lease_s), *dies)
+    server = works(database, Path(effects), float(lease_s), *dies)
     server.run("http", port=0, started=announce)

@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from colonnade.ports import Store
 from colonnade.store.limits import StoreLimits
 from colonnade.store.memory import MemoryStore
+from colonnade.store.redis import RedisStore
 from colonnade.store.sqlite import SqliteStore
+from store.redis_server import RedisServer
 
 # Far more than anything here takes; a test that hangs says so.
 PATIENCE_S = 60.0
@@ -68,6 +71,67 @@ class SqliteStoreFixture(_StoreFixture):
 
     def make(self, limits: StoreLimits | None = None) -> SqliteStore:
         return SqliteStore(self.path, clock=self.clock, limits=limits)
+
+
+# Redis has its own clock. Time passes by what is left of each key, and of each member of the sorted
+# sets whose scores are times; one millisecond more, since both ends of a span may be in the same one.
+_PASS_TIME = """
+local shift = tonumber(ARGV[2]) + 1
+for _, key in ipairs(redis.call('KEYS', ARGV[1] .. ':*')) do
+  local left = redis.call('PTTL', key)
+  if left >= 0 then redis.call('PEXPIRE', key, string.format('%.0f', left - shift)) end
+  if string.find(key, ':ends$') or string.find(key, ':marks$') then
+    local members = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    for at = 1, #members, 2 do
+      local score = tonumber(members[at + 1]) - shift
+      if score > -math.huge and score < math.huge then
+        redis.call('ZADD', key, string.format('%.0f', score), members[at])
+      end
+    end
+  end
+end
+"""
+
+
+class RedisClock(Clock):
+    """The clock of a Redis server: what is added to `now` passes there at once."""
+
+    def __init__(self, client: Any, prefix: str) -> None:
+        super().__init__()
+        self._client, self._prefix = client, prefix
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "now" and hasattr(self, "_client"):
+            self._client.eval(_PASS_TIME, 0, self._prefix, (value - self.now) * 1000)
+        super().__setattr__(name, value)
+
+
+_PREFIXES = count()
+
+
+class RedisStoreFixture(_StoreFixture):
+    """Every store of one fixture has the same keys of a server, which others do not use."""
+
+    def __init__(self, server: RedisServer) -> None:
+        super().__init__()
+        self._server = server
+        self._client = server.client()
+        self._prefix = f"test{next(_PREFIXES)}"
+        self.clock: Clock = RedisClock(self._client, self._prefix)
+
+    def make(self, limits: StoreLimits | None = None) -> RedisStore:
+        if limits is not None and limits.total_bytes < StoreLimits().total_bytes:
+            used = self._client.info("memory")["used_memory"]
+            self._client.config_set("maxmemory", used + limits.total_bytes)
+        # Patient: a machine that stalls is no failure of the store.
+        return RedisStore(
+            self._server.url, limits=limits, prefix=self._prefix, timeout_s=PATIENCE_S / 2
+        )
+
+    def close(self) -> None:
+        self._client.config_set("maxmemory", 0)
+        self._client.flushall()
+        self._client.close()
 
 
 def every_call(store: Store, principal: str, name: str) -> Sequence[Awaitable[object]]:
