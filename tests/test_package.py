@@ -169,7 +169,7 @@ def test_a_script_says_how_it_is_used_from_anywhere(script: str, tmp_path: Path)
 def test_ci_calls_the_tests_and_nothing_else() -> None:
     lines = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
     commands = [line for line in lines if line and not line.startswith("#")]
-    assert commands == ['exec "$(dirname -- "$0")/../scripts/test"']
+    assert commands == ['COLONNADE_REQUIRE_REDIS=1 exec "$(dirname -- "$0")/../scripts/test"']
 
 
 def test_every_link_of_a_page_leads_to_a_file() -> None:

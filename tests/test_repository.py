@@ -96,10 +96,6 @@ def test_the_tests_run_on_three_systems_and_every_python_that_is_promised() -> N
     assert any(step.get("run") == ".ci/run" for step in made["everything"]["steps"])
 
 
-def test_everything_that_must_pass_includes_the_tests_of_the_redis_store() -> None:
-    assert "COLONNADE_REQUIRE_REDIS=1" in (ROOT / ".ci" / "run").read_text("utf-8")
-
-
 @pytest.mark.parametrize("name", ["bug", "feature"])
 def test_a_template_asks_for_something_and_has_each_field_once(name: str) -> None:
     form = read(ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml")

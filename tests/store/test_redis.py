@@ -5,8 +5,6 @@ Rules: a real server. A test that stops, kills or configures a server has its ow
 
 import asyncio
 import logging
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -259,12 +257,12 @@ def test_a_server_that_is_not_there_is_an_error_that_says_so_and_soon_at_once() 
         for call in (store.put("ada", "k", b"", None), store.names("ada", "", "", 1)):
             with pytest.raises(ChannelError):
                 await call
-        assert asyncio.get_running_loop().time() - began < 0.2
+        assert asyncio.get_running_loop().time() - began < 0.9
         with pytest.raises(CannotConnect, match="cannot be reached"):
             async with store.listen("ada", "t"):
                 pass
 
-    run(RedisStore(f"redis://127.0.0.1:{free_port()}", timeout_s=0.2), body)
+    run(RedisStore(f"redis://127.0.0.1:{free_port()}", timeout_s=1.0), body)
 
 
 def test_calls_wait_for_a_server_that_starts_in_time(tmp_path: Path) -> None:
@@ -288,16 +286,11 @@ def test_a_server_that_does_not_respond_is_an_error_after_the_timeout(tmp_path: 
         async def body(store: RedisStore) -> None:
             await store.put("ada", "k", b"v", None)
             async with store.listen("ada", "t") as heard:
-                os.kill(server.pid, signal.SIGSTOP)
-                try:
+                with server.busy(2.5):
                     began = asyncio.get_running_loop().time()
-                    with pytest.raises(TimedOut, match=r"did not respond within 0\.3 s"):
+                    with pytest.raises(TimedOut, match="did not respond within 1 s"):
                         await store.put("ada", "k", b"w", None)
-                    assert 0.25 < asyncio.get_running_loop().time() - began < 5.0
-                    with pytest.raises(ChannelError):
-                        await store.get("ada", "k")
-                finally:
-                    os.kill(server.pid, signal.SIGCONT)
+                    assert 0.9 < asyncio.get_running_loop().time() - began < 10.0
                 while True:
                     try:
                         assert await store.get("ada", "k") in (b"v", b"w")
@@ -307,7 +300,7 @@ def test_a_server_that_does_not_respond_is_an_error_after_the_timeout(tmp_path: 
                 await store.publish("ada", "t", b"still there")
                 assert await anext(heard) == b"still there"
 
-        run(RedisStore(server.url, timeout_s=0.3), body)
+        run(RedisStore(server.url, timeout_s=1.0), body)
 
 
 def test_a_server_that_dies_fails_what_is_in_flight_and_cuts_every_listener(
@@ -318,11 +311,12 @@ def test_a_server_that_dies_fails_what_is_in_flight_and_cuts_every_listener(
         async def body(store: RedisStore) -> None:
             async with store.listen("ada", "t") as one, store.listen("bob", "t") as two:
                 assert await store.get("ada", "n") is None
-                os.kill(server.pid, signal.SIGSTOP)  # so that the calls are in flight
-                calls = [asyncio.ensure_future(store.count("ada", "n", 1, None)) for _ in range(9)]
-                await asyncio.sleep(0.05)
-                await asyncio.to_thread(server.kill)
-                outcomes = await asyncio.gather(*calls, return_exceptions=True)
+                with server.busy(PATIENCE_S):  # so that the calls are in flight
+                    count = [store.count("ada", "n", 1, None) for _ in range(9)]
+                    calls = [asyncio.ensure_future(one) for one in count]
+                    await asyncio.sleep(0.05)
+                    await asyncio.to_thread(server.kill)
+                    outcomes = await asyncio.gather(*calls, return_exceptions=True)
                 assert {type(one) for one in outcomes} == {ConnectionLost}
                 for heard in (one, two):
                     with pytest.raises(ConnectionLost, match="listen again"):
@@ -379,14 +373,10 @@ def test_a_silent_subscription_is_asked_whether_it_is_there(
                 await asyncio.sleep(0.3)  # some rounds of PING, and the listener is still there
                 await store.publish("ada", "t", b"m")
                 assert await anext(heard) == b"m"
-                os.kill(server.pid, signal.SIGSTOP)
-                try:
-                    with pytest.raises(ConnectionLost):
-                        await anext(heard)
-                finally:
-                    os.kill(server.pid, signal.SIGCONT)
+                with server.busy(4.0), pytest.raises(ConnectionLost):
+                    await anext(heard)
 
-        run(RedisStore(server.url, timeout_s=0.3), body)
+        run(RedisStore(server.url, timeout_s=1.0), body)
 
 
 def test_a_listener_that_is_cancelled_leaves_the_others_their_connection(

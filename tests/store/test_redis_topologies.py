@@ -85,7 +85,8 @@ def test_sentinels_name_the_primary_also_after_a_failover(tmp_path: Path) -> Non
         guard = sentinel.client()
         stack.callback(guard.close)
         guard.execute_command("SENTINEL MONITOR", "press", "127.0.0.1", first.port, 1)
-        guard.execute_command("SENTINEL SET", "press", "down-after-milliseconds", 200)
+        guard.execute_command("SENTINEL SET", "press", "down-after-milliseconds", 1000)
+        guard.execute_command("SENTINEL SET", "press", "failover-timeout", 3000)
         leader, follower = first.client(), second.client()
         stack.callback(leader.close)
         stack.callback(follower.close)
@@ -162,6 +163,48 @@ def _on_cluster(nodes: list[RedisServer], body: RedisTest) -> None:
 
 def test_every_call_works_on_a_cluster(cluster: list[RedisServer]) -> None:
     _on_cluster(cluster, everything)
+
+
+def test_a_cluster_that_is_not_there_is_an_error() -> None:
+    async def body(store: RedisStore) -> None:
+        for _ in range(2):
+            with pytest.raises(CannotConnect, match="cannot be reached"):
+                await store.get("ada", "k")
+            with pytest.raises(CannotConnect, match="cannot be reached"):
+                async with store.listen("ada", "t"):
+                    pass
+
+    url = f"redis://127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    run(RedisStore(url, cluster=True, timeout_s=0.3), body)
+
+
+def test_one_server_is_no_cluster(server: RedisServer) -> None:
+    async def body(store: RedisStore) -> None:
+        with pytest.raises(CannotConnect, match="cannot be reached"):
+            await store.get("ada", "k")
+
+    run(RedisStore(server.url, cluster=True, timeout_s=0.3), body)
+
+
+def test_a_node_that_dies_fails_calls_until_it_is_back_and_then_none(
+    cluster: list[RedisServer],
+) -> None:
+    async def body(store: RedisStore) -> None:
+        principals = [f"p{n}" for n in range(20)]
+        await asyncio.gather(*(store.get(p, "k") for p in principals))
+        await asyncio.to_thread(cluster[2].kill)
+        gets = [store.get(p, "k") for p in principals]
+        outcomes = await asyncio.gather(*gets, return_exceptions=True)
+        assert any(isinstance(one, ChannelError) for one in outcomes)
+        assert all(one is None or isinstance(one, ChannelError) for one in outcomes)
+        await asyncio.to_thread(cluster[2].start)
+        while True:
+            gets = [store.get(p, "k") for p in principals]
+            if await asyncio.gather(*gets, return_exceptions=True) == [None] * len(principals):
+                break
+            await asyncio.sleep(0.05)
+
+    _on_cluster(cluster, body)
 
 
 def test_one_node_of_a_cluster_is_enough_to_find_the_others(cluster: list[RedisServer]) -> None:

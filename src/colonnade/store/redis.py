@@ -71,6 +71,7 @@ try:
         NoScriptError,
         OutOfMemoryError,
         ReadOnlyError,
+        RedisClusterException,
         RedisError,
         ResponseError,
     )
@@ -94,6 +95,9 @@ SILENCE_S = 5.0
 LONGEST_TTL_MS = 10**14
 
 _LAST_NUMBER = 2**62
+
+# What redis-py raises if a server cannot be reached, or a connection is lost.
+_FAILURES = (RedisError, RedisClusterException, OSError)
 
 _logger = logging.getLogger("colonnade.store")
 
@@ -233,6 +237,7 @@ class _RedisCluster:
         return await pipeline.execute(raise_on_error=False)
 
     async def open_connection(self) -> Any:
+        await self._client.initialize()
         node = self._client.get_random_node()  # each passes on all messages
         client: Any = redis_asyncio.Redis(host=node.host, port=node.port, **self._options)
         self._others.append(client)
@@ -266,7 +271,6 @@ class _Subscription:
 
     async def open(self) -> None:
         async with asyncio.timeout(self._timeout_s):
-            await self._servers.connect()
             self._connection = await self._servers.open_connection()
         self._reader = asyncio.get_running_loop().create_task(self._read_all())
 
@@ -318,7 +322,7 @@ class _Subscription:
                 commands, self._outgoing = self._outgoing, []
                 packed = self._connection.pack_commands(commands)
                 await self._connection.send_packed_command(packed, check_health=False)
-        except (RedisError, OSError):
+        except _FAILURES:
             await self._end("the connection of the topics was lost")
         finally:
             self._writer = None
@@ -338,7 +342,7 @@ class _Subscription:
                 else:
                     self._pongs.append(None)
                     self._send("PING")
-        except (RedisError, OSError, ChannelError):
+        except (*_FAILURES, ChannelError):
             await self._end("the connection of the topics was lost")
 
     def _handle(self, reply: Any) -> None:
@@ -497,7 +501,7 @@ class RedisStore:
         check_mark(mark, ttl_s)
         known, most = mark_digest(principal, mark), self._limits.principal_marks
         marks = f"{self._home(principal)}:marks"
-        outcome = await self._call(USE_ONCE, 1, marks, known, _milliseconds(ttl_s), most)
+        outcome = await self._call(USE_ONCE, 1, marks, known, self._milliseconds(ttl_s), most)
         if outcome < 0:
             check_mark_limits(self._limits, most + 1, 0)
         return outcome == 1
@@ -553,6 +557,8 @@ class RedisStore:
         task = self._subscribing
         if task is None or (task.done() and (task.exception() or task.result().is_lost)):
             task = self._subscribing = asyncio.get_running_loop().create_task(self._subscribe())
+            # Its error is read also if the caller was cancelled.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
     async def _subscribe(self) -> _Subscription:
@@ -561,7 +567,7 @@ class RedisStore:
         subscription = _Subscription(servers, self._timeout_s)
         try:
             await subscription.open()
-        except (RedisError, OSError) as error:
+        except _FAILURES as error:
             await _close_quietly(servers, self._timeout_s)
             raise CannotConnect(self._unreachable(error)) from None
         return subscription
@@ -590,7 +596,10 @@ class RedisStore:
         """The lifetime in milliseconds, empty for no expiry."""
         check_ttl(ttl_s)
         self._limits.check_value(value)
-        return "" if ttl_s is None else _milliseconds(ttl_s)
+        return "" if ttl_s is None else self._milliseconds(ttl_s)
+
+    def _milliseconds(self, ttl_s: float) -> int:
+        return min(math.ceil(ttl_s * 1000), LONGEST_TTL_MS)
 
     async def _change(
         self,
@@ -692,8 +701,12 @@ class RedisStore:
                 failure = CannotConnect(self._outage.reason or self._unreachable(TimeoutError()))
         except ChannelError as error:
             failure = error
-        except (RedisError, OSError) as error:
-            failure = ConnectionLost(f"the store {self._url} failed: {_describe(error)}")
+        except _FAILURES as error:
+            # Without its words, which may be those of a command.
+            failure = ConnectionLost(f"the store {self._url} failed: {type(error).__name__}")
+        except BaseException:
+            await self._disconnect()
+            raise
         else:
             failure = ConnectionLost(f"the store {self._url} knows no scripts")
         await self._disconnect()
@@ -727,7 +740,7 @@ class RedisStore:
         if servers is not None:
             if asyncio.get_running_loop().time() - self._used_at < IDLE_S:
                 return servers
-            with suppress(RedisError, OSError):
+            with suppress(*_FAILURES):
                 if self._used_at > 0:
                     await servers.execute([("PING",)])
                     return servers
@@ -740,7 +753,7 @@ class RedisStore:
             except (AuthenticationError, NoPermissionError) as error:
                 await _close_quietly(servers, self._timeout_s)
                 raise CannotConnect(self._unreachable(error)) from None
-            except (RedisError, OSError) as error:
+            except _FAILURES as error:
                 self._outage.record(self._unreachable(error))
                 await _close_quietly(servers, self._timeout_s)
             except BaseException:
@@ -834,16 +847,12 @@ def _index(home: str) -> tuple[str, str, str]:
     return f"{home}:names", f"{home}:ends", f"{home}:costs"
 
 
-def _milliseconds(ttl_s: float) -> int:
-    return min(math.ceil(ttl_s * 1000), LONGEST_TTL_MS)
-
-
 def _describe(error: Exception) -> str:
-    """The words of an error of the connection; those of a command might have its values."""
+    """The words of an error of connecting."""
     return str(error) or type(error).__name__
 
 
 async def _close_quietly(servers: _RedisServers, timeout_s: float) -> None:
-    with suppress(RedisError, OSError):
+    with suppress(*_FAILURES):
         async with asyncio.timeout(timeout_s):
             await servers.close()

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ class RedisServer:
             (self.folder / "sentinel.conf").touch()
             command[1:1] = [str(self.folder / "sentinel.conf"), "--sentinel"]
         else:
-            command += ["--save", ""]
+            command += ["--save", "", "--enable-debug-command", "yes"]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
@@ -103,6 +103,21 @@ class RedisServer:
             assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
             assert time.monotonic() < deadline, "the Redis server did not start"
             time.sleep(0.01)
+
+    @contextmanager
+    def busy(self, seconds: float) -> Generator[None, None, None]:
+        """A server that responds to nothing for so long.
+
+        Not by SIGSTOP: `scripts/flaky --stall` would let it go on.
+        """
+        with socket.create_connection(("127.0.0.1", self.port)) as one:
+            one.sendall(f"DEBUG SLEEP {seconds}\r\n".encode())
+            with socket.create_connection(("127.0.0.1", self.port), 0.05) as asking:
+                with suppress(TimeoutError):
+                    while True:
+                        asking.sendall(b"PING\r\n")
+                        asking.recv(64)
+                yield
 
     def stop(self) -> None:
         if self._process is not None:

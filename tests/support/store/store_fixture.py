@@ -73,8 +73,11 @@ class SqliteStoreFixture(_StoreFixture):
         return SqliteStore(self.path, clock=self.clock, limits=limits)
 
 
-# Redis has its own clock. Time passes by what is left of each key, and of each member of the sorted
-# sets whose scores are times; one millisecond more, since both ends of a span may be in the same one.
+# Redis has its own clock, which cannot be stopped: a second of a test takes as many seconds there, so
+# that a machine that stalls changes nothing.
+SCALE = 1000
+# Time passes by what is left of each key, and of each member of the sorted sets whose scores are
+# times; one millisecond more, since both ends of a span may be in the same one.
 _PASS_TIME = """
 local shift = tonumber(ARGV[2]) + 1
 for _, key in ipairs(redis.call('KEYS', ARGV[1] .. ':*')) do
@@ -102,8 +105,15 @@ class RedisClock(Clock):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "now" and hasattr(self, "_client"):
-            self._client.eval(_PASS_TIME, 0, self._prefix, (value - self.now) * 1000)
+            self._client.eval(_PASS_TIME, 0, self._prefix, (value - self.now) * 1000 * SCALE)
         super().__setattr__(name, value)
+
+
+class SlowRedisStore(RedisStore):
+    """A store whose time is that of `RedisClock`."""
+
+    def _milliseconds(self, ttl_s: float) -> int:
+        return super()._milliseconds(ttl_s * SCALE)
 
 
 _PREFIXES = count()
@@ -124,7 +134,7 @@ class RedisStoreFixture(_StoreFixture):
             used = self._client.info("memory")["used_memory"]
             self._client.config_set("maxmemory", used + limits.total_bytes)
         # Patient: a machine that stalls is no failure of the store.
-        return RedisStore(
+        return SlowRedisStore(
             self._server.url, limits=limits, prefix=self._prefix, timeout_s=PATIENCE_S / 2
         )
 
