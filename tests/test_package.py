@@ -68,7 +68,8 @@ def test_what_is_imported_is_what_is_installed() -> None:
     extras = PROJECT["optional-dependencies"].values()
     lines = [*PROJECT["dependencies"], *(line for extra in extras for line in extra)]
     # The API of OpenTelemetry is a part of its one package.
-    installed = {Requirement(line).name.replace("-", "_").removesuffix("_api") for line in lines}
+    names = {Requirement(line).name.replace("-", "_").removesuffix("_api") for line in lines}
+    installed = {"docket" if name == "pydocket" else name for name in names}
     targets = {
         found.target.split(".")[0] for module in read(SOURCE).values() for found in imports(module)
     }

@@ -57,6 +57,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "uvloop": ("transport",),
     "redis": ("store.redis",),
     "hiredis": ("store.redis",),
+    "docket": ("server.tasks.docket",),
     "joserfc": ("auth",),
     "cryptography": ("auth",),
     "keyring": ("auth.client.storage",),

@@ -447,6 +447,9 @@ POLL_S = 0.25
 SHUTDOWN_S = 2.0
 # Tells the restarted process which file changed, so that it does not print its URL again.
 RELOADED_ENV: Final = "COLONNADE_CHANGED"
+# Tells a worker process of `serve --workers` the numbers of the sockets that it inherits: the one
+# to listen on, and the one to its parent.
+WORKER_ENV: Final = "COLONNADE_WORKER_SOCKETS"
 
 Stamp = tuple[int, int]
 
@@ -530,6 +533,11 @@ def _stamp(path: str) -> Stamp:
     return (found.st_mtime_ns, found.st_size)
 
 
+def own_command() -> list[str]:
+    """How this process was started, without its arguments; call it before a file is loaded."""
+    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
+
+
 class Reloader:
     """Watches files until one of them has changed, then restarts the process.
 
@@ -547,7 +555,7 @@ class Reloader:
         self._is_announced = bool(self.changed_before)
         self._cwd = os.getcwd()
         self._environment = dict(os.environ)
-        self._command = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
+        self._command = own_command()
         sys.dont_write_bytecode = True  # cached bytecode is compared by whole seconds
         self._files = WatchedFiles(file.folder, file.path)
         self._stop_server: Callable[[], None] | None = None

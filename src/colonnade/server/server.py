@@ -236,6 +236,11 @@ class Server(Decorators):
 
         return Keys(self._given_keys, self.info.name)
 
+    def share_key(self, key: bytes) -> None:
+        """Encrypt request state with this key of 32 bytes, unless the server was given `keys`: for
+        several processes that serve the same clients and are started by one."""
+        self._keys.share(key)
+
     @cached_property
     def _rounds_runner(self) -> "InputRoundsRunner":
         from colonnade.server.handlers.input_rounds import InputRoundsRunner

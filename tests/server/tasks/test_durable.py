@@ -133,6 +133,27 @@ async def test_a_task_that_waits_long_is_unwound_and_goes_on_with_the_response(
 
 @pytest.mark.spec("R1182")
 @live
+async def test_a_task_that_waits_long_is_given_back_on_disk_and_does_not_count_as_a_dead_worker(
+    tmp_path: Path,
+) -> None:
+    async with replicas(tmp_path, 1) as [store]:
+        server = works(store, Effects(), TaskOptions(lease_s=600.0, hold_s=0.02))
+        async with client_of(server) as client:
+            id = (await start(client, "confirm"))["taskId"]
+            [key] = (await reached(client, id, "input_required"))["inputRequests"]
+            assert server._tasks is not None
+            storage, runner = server._tasks._storage, server._tasks._runner
+            async with asyncio.timeout(60.0):
+                while runner._runs:
+                    await asyncio.sleep(0.005)
+            record = (await storage.find("", id)).record
+            assert (record.parked, record.lease_until) == (True, None)
+            await update(client, id, {key: accepted(value=True)})
+            await ended(client, id)
+            assert (await storage.find("", id)).record.attempt == 0
+
+
+@live
 async def test_a_task_asks_under_the_same_key_whenever_it_is_run_again(tmp_path: Path) -> None:
     effects = Effects()
     async with replicas(tmp_path, 1) as stores:

@@ -8,6 +8,7 @@ import pytest
 from live import live
 from server.kill_tasks import END_S, Works, battery
 from server.tasks import accepted
+from store.redis_server import redis_server
 
 LEASE_S = 1.0
 
@@ -98,3 +99,16 @@ async def test_sigterm_hands_the_tasks_over(tmp_path: Path) -> None:
 async def test_processes_are_killed_while_they_run_tasks(tmp_path: Path) -> None:
     for line in await battery(tmp_path, tasks=12, kills=3, lease_s=LEASE_S, timed=False):
         print(line)
+
+
+@live
+async def test_workers_are_killed_beside_a_process_that_only_serves(tmp_path: Path) -> None:
+    await battery(tmp_path, tasks=8, kills=2, lease_s=LEASE_S, timed=False, apart=True)
+
+
+@live
+async def test_workers_are_killed_that_a_queue_delivers_tasks_to(tmp_path: Path) -> None:
+    with redis_server(tmp_path / "redis") as redis:
+        await battery(
+            tmp_path, tasks=8, kills=2, lease_s=LEASE_S, timed=False, apart=True, queue=redis.url
+        )

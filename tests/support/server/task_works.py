@@ -3,7 +3,8 @@
 python task_works.py DATABASE EFFECTS LEASE_S [created|answered]     # prints its URL
 
 DATABASE is a file, or the URL of a Redis server. With `created` or `answered` it kills itself as soon as
-that is on disk, before it says so; of a file only.
+that is on disk, before it says so; of a file only. As a file of the command its settings are variables
+of the environment.
 
 Every effect is a line of the file EFFECTS, written when it happens: name, number, process id, time
 and a value of its own.
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from colonnade import Context, Server, TaskOptions
 from colonnade.ports import Store, Swap
+from colonnade.server.tasks.docket import DocketQueue
 from colonnade.store.limits import StoreLimits
 from colonnade.store.redis import RedisStore
 from colonnade.store.sqlite import SqliteStore
@@ -50,7 +52,7 @@ def make_store(database: str, dies: str) -> Store:
     return store
 
 
-def works(database: str, effects: Path, lease_s: float, dies: str = "") -> Server:
+def works(database: str, effects: Path, lease_s: float, dies: str = "", queue: str = "") -> Server:
     options = TaskOptions(
         lease_s=lease_s,
         hold_s=0.2,
@@ -58,6 +60,7 @@ def works(database: str, effects: Path, lease_s: float, dies: str = "") -> Serve
         max_kept=10_000,
         max_attempts=1000,
         requests_per_s=None,
+        queue=DocketQueue(queue, redelivery_s=lease_s) if queue else None,
     )
     server = Server("works", store=make_store(database, dies), tasks=options)
 
@@ -93,6 +96,26 @@ def works(database: str, effects: Path, lease_s: float, dies: str = "") -> Serve
 
 def announce(site: HttpRunner) -> None:
     print(site.url, flush=True)
+
+
+# For the command, which takes no arguments of the file: `colonnade work task_works.py`.
+DATABASE, EFFECTS, LEASE_S, QUEUE = VARIABLES = (
+    "WORKS_DATABASE",
+    "WORKS_EFFECTS",
+    "WORKS_LEASE_S",
+    "WORKS_QUEUE",
+)
+
+
+def settings(database: str, effects: Path, lease_s: float, queue: str) -> dict[str, str]:
+    """The environment of the command."""
+    values = (database, str(effects), str(lease_s), queue)
+    return dict(zip(VARIABLES, values, strict=True))
+
+
+if DATABASE in os.environ:
+    given = os.environ
+    server = works(given[DATABASE], Path(given[EFFECTS]), float(given[LEASE_S]), queue=given[QUEUE])
 
 
 if __name__ == "__main__":

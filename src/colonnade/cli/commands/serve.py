@@ -28,12 +28,19 @@ from colonnade.cli.errors import (
     is_user_error,
     user_traceback,
 )
-from colonnade.cli.loader import load, load_or_serve, parse_server_file
+from colonnade.cli.loader import (
+    WORKER_ENV,
+    load,
+    load_or_serve,
+    own_command,
+    parse_server_file,
+)
 from colonnade.cli.options import Action, complete_file
 from colonnade.errors import LocalProtocolError
 
 if TYPE_CHECKING:  # only one of the two commands needs them
     from colonnade.cli.loader import Reloader, ServerFile
+    from colonnade.cli.worker_processes import InheritedWorker
     from colonnade.server.server import Server
     from colonnade.transport.http_server.app import HttpApp
     from colonnade.transport.http_server.connection import RunLimits
@@ -154,12 +161,14 @@ Examples:
   colonnade serve server.py --reload --debug
   colonnade serve server.py --host 0.0.0.0 --allow-host mcp.example.com
   colonnade serve server.py:app               the application that server.asgi(around=…) returned
+  colonnade serve server.py --workers 4
   colonnade serve server.py --no-task-runner  tasks are run by colonnade work server.py
 
 Every setting has an environment variable, which an option overrides: COLONNADE_HOST,
 COLONNADE_PORT, COLONNADE_PATH, COLONNADE_ALLOW_HOST, COLONNADE_ALLOW_ORIGIN, COLONNADE_STATELESS,
 COLONNADE_LIMIT, COLONNADE_ACCESS_LOG, COLONNADE_LOG_LEVEL, COLONNADE_LOG_JSON,
-COLONNADE_METRICS, COLONNADE_NO_TASK_RUNNER, COLONNADE_SSL_CERTFILE, COLONNADE_SSL_KEYFILE.
+COLONNADE_METRICS, COLONNADE_WORKERS, COLONNADE_NO_TASK_RUNNER, COLONNADE_SSL_CERTFILE,
+COLONNADE_SSL_KEYFILE.
 """
 )
 @TARGET
@@ -209,6 +218,12 @@ COLONNADE_METRICS, COLONNADE_NO_TASK_RUNNER, COLONNADE_SSL_CERTFILE, COLONNADE_S
     help="Set a limit, such as max_body_bytes=1048576. May be repeated.",
 )
 @click.option("--access-log", is_flag=True, help="Log every request.")
+@click.option(
+    "--workers",
+    metavar="NUMBER",
+    callback=parse_count,
+    help="Serve with so many processes, which share the port and the store of the server.",
+)
 @click.option(
     "--no-task-runner",
     is_flag=True,
@@ -297,6 +312,7 @@ class ServeSettings:
         self.hosts: tuple[str, ...] = tuple(options.get("hosts", ()))
         self.origins: tuple[str, ...] = tuple(options.get("origins", ()))
         self.access_log: bool = options.get("access_log", False)
+        self.workers: int | None = options.get("workers")
         self.no_task_runner: bool = options.get("no_task_runner", False)
         # Keywords of `server.asgi`, and of the runner.
         self.app: dict[str, Any] = {
@@ -310,7 +326,7 @@ class ServeSettings:
         """The same as command-line options, without the port, the log and the environment."""
         result: list[str] = []
         for name, value in self.given.items():
-            if name in ("port", "log_level", "log_json"):
+            if name in ("port", "workers", "log_level", "log_json"):
                 continue
             option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
             if value is True:
@@ -402,6 +418,24 @@ def serve_target(text: str, given: dict[str, Any], *, debug: bool, reload: bool)
             access_log=settings.access_log,
         )
         configure_logging(reporter, HTTP_LOG_FORMAT)
+        if WORKER_ENV in os.environ:
+            from colonnade.cli.worker_processes import inherited_worker
+
+            with inherited_worker() as worker:
+                return _serve(file, reporter, settings, worker=worker)
+        if settings.workers is not None:
+            if reload:
+                raise CliError(
+                    "--reload restarts one process, and --workers starts several",
+                    hint="leave out one of them",
+                )
+            from colonnade.cli.worker_processes import serve_with_workers
+
+            arguments = ["serve", *settings.arguments(), *reporter.arguments(), "--", text]
+            command = [*own_command(), *arguments]
+            return serve_with_workers(
+                command, settings.workers, settings.host, settings.port, reporter
+            )
         if not reload:
             return _serve(file, reporter, settings)
         return _serve_with_reload(text, file, reporter, settings)
@@ -482,6 +516,7 @@ def _serve(
     reporter: Reporter,
     settings: ServeSettings,
     reloader: "Reloader | None" = None,
+    worker: "InheritedWorker | None" = None,
 ) -> int:
     loaded = load(file, reporter, apps=True)
     if reloader is not None:
@@ -489,12 +524,15 @@ def _serve(
     server = server_of(loaded)
     enable_debug(server, reporter)
     settings.telemetry.enable(server)
+    if worker is not None:
+        _check_shared(server, loaded, settings)
+        server.share_key(worker.key)
     if settings.no_task_runner:
         if server.has_task_tools and not server.store.is_shared:
             raise store_error(server, "--no-task-runner")
         server.max_running_tasks = 0
     from colonnade.protocol.negotiation import name_and_version
-    from colonnade.transport.http_server.runner import announce
+    from colonnade.transport.http_server.runner import announce, announcement
     from colonnade.transport.http_server.runner import run as run_http
 
     def serve(started: Callable[[], None]) -> bool:
@@ -503,6 +541,8 @@ def _serve(
             if reloader is not None and reloader.changed_before:
                 changed = reloader.changed_before
                 reporter.info(f"{changed} changed; {name_and_version(server.info)} was restarted")
+            elif worker is not None:
+                worker.on_served(announcement(site), site.end)
             else:
                 announce(site)
             if reloader is not None:
@@ -515,6 +555,7 @@ def _serve(
             hosts=settings.hosts,
             origins=settings.origins,
             run_limits=settings.run_limits,
+            bound=None if worker is None else worker.listener,
             started=tell,
             **settings.tls,
         )
@@ -536,13 +577,26 @@ def server_of(loaded: "Server | HttpApp") -> "Server":
     return server
 
 
-def store_error(server: "Server", needed_by: str) -> CliError:
+def _check_shared(server: "Server", loaded: "Server | HttpApp", settings: ServeSettings) -> None:
+    """Refuse several processes if a client could notice that they are several."""
+    from colonnade.transport.http_server.app import HttpApp
+
+    stateless = settings.app.get("stateless", False)
+    if isinstance(loaded, HttpApp):
+        stateless = loaded.stateless
+    if server.store.is_shared or (stateless and not server.has_task_tools):
+        return
+    raise store_error(server, "--workers", "" if stateless else "; or use --stateless")
+
+
+def store_error(server: "Server", needed_by: str, or_else: str = "") -> CliError:
     """The state of a server is in the memory of one process, and several processes need it."""
     kind = type(server.store).__name__
     return CliError(
         f"{server.info.name} has its state in memory ({kind}), where no other process sees it, and "
         f"{needed_by} needs a store that several processes share",
-        hint='give it one: Server(…, store=SqliteStore("server.db")), from colonnade.store.sqlite',
+        hint='give it one: Server(…, store=SqliteStore("server.db")), from colonnade.store.sqlite'
+        + or_else,
         retry_on_change=True,
     )
 

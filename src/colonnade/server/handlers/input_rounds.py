@@ -144,6 +144,11 @@ class Keys:
 
         return KeyRing(keys, audience=self._audience)
 
+    def share(self, key: bytes) -> None:
+        """Use this key instead of a random one, if no keys were given."""
+        if self.private:
+            self._ring = self._make_ring((key,))
+
     @property
     def ring(self) -> Seal:
         """The key ring."""

@@ -225,14 +225,14 @@ class TaskCalls:
                 responses={key: Raw(bytes(raw)) for key, (_, raw) in answered.items()},
             )
         first = record
-        if self._runner.has_room:
+        if self._runner.takes_created:
             first = apply(record, self._runner.lease(), now).record
         stored = await self._storage.create(first)
         log.info(
             "task %s of %s was created by principal %r", record.id, record.tool, record.principal
         )
         origin = RunOrigin(exchange.peer.log_level, request.debug)
-        self._runner.run_created(stored, origin)
+        await self._runner.run_created(stored, origin)
         return stored.record
 
 

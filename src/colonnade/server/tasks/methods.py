@@ -129,7 +129,7 @@ class TaskMethods:
         change = await self._storage.change(record.principal, record.id, event)
         if change is None:
             raise unknown_task()
-        self._runner.offer(change.task.record)  # also if the response was taken before
+        await self._runner.resume(change.task.record)  # also if the response was taken before
 
     async def cancel(self, request: RequestContext) -> t.ProtocolType:
         """`tasks/cancel`: the record is cancelled at once, the handler soon after (R0561)."""

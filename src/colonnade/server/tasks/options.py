@@ -1,6 +1,6 @@
 """The options of the tasks of a server: limits of each caller, and how tasks are run.
 
-Rules: numbers and their reasons only.
+Rules: numbers and their reasons only, and the queue.
 """
 
 from math import isfinite
@@ -8,6 +8,7 @@ from math import isfinite
 from msgspec import Struct
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType
+from colonnade.server.tasks.queue import TaskQueue
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True):
@@ -39,11 +40,16 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     max_attempts: int = 3
     # Requests about tasks, each second, of one caller (R0581); None is no limit.
     requests_per_s: float | None = 1000.0
+    # How a task gets to a worker; None: workers look for tasks in the store.
+    queue: TaskQueue | None = None
 
     def __post_init__(self) -> None:
+        if self.queue is not None and not callable(getattr(self.queue, "submit", None)):
+            words = f"TaskOptions: queue takes a TaskQueue, such as DocketQueue, not {self.queue!r}"
+            raise InvalidArgumentType(words, argument="queue")
         for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
             value = getattr(self, name)
-            if value is None and name == "requests_per_s":
+            if name == "queue" or (value is None and name == "requests_per_s"):
                 continue
             whole = isinstance(default, int)
             may_be_zero = name == "max_running"

@@ -6,6 +6,9 @@ from its beginning, with the effects and responses of the record. So a handler r
 what it does in `ctx.once` is recorded once, and a task ends once: what a worker does without the
 lease is dropped.
 
+With a queue (`TaskOptions(queue=…)`) a task is run where it is delivered, and the index is only
+looked at for what the queue has lost.
+
 Rules: nothing is kept in memory that the record does not have. A task that waits for input for
 long is unwound and takes no memory.
 """
@@ -46,6 +49,7 @@ from colonnade.protocol.tasks.record import TaskError, TaskRecord
 from colonnade.protocol.tasks.results import task_progress
 from colonnade.server.registry import ToolEntry
 from colonnade.server.tasks.options import TaskOptions
+from colonnade.server.tasks.queue import TaskQueue, TaskReference, decode_reference
 from colonnade.server.tasks.request import TaskRequest, notification_encoder, revision_of
 from colonnade.server.tasks.storage import (
     ChangeWaiter,
@@ -62,6 +66,13 @@ TICK_S = 1.0
 # A task that waits for input is looked at so often, should the notice of a response be lost: its
 # process may die between the response and the notice.
 PARKED_CHECK_S = 60.0
+# With a queue: how often a worker looks for tasks that the queue has lost. One that can be run is
+# taken if it could be run a look before as well.
+QUEUE_CHECK_S = 60.0
+# How long the queue may take for a task; then it is found in the store later.
+SUBMIT_S = 5.0
+# Before a queue or a store that failed is tried again.
+RETRY_S = 1.0
 # Entries of the index that are read at once.
 INDEX_PAGE = 500
 # An entry of the index without a record, whose time is over: entries are kept longer than records.
@@ -211,8 +222,14 @@ class TaskRunner:
         options: TaskOptions,
         notify_followers: Callable[[TaskRecord, bytes, str], None],
         owner: str,
+        server: str,
     ) -> None:
         self.storage = storage
+        self._server = server
+        self._task_queue = options.queue
+        self._consumer: asyncio.Task[None] | None = None
+        # With a queue: tasks that could be run at the last look at the index.
+        self._unclaimed: set[str] = set()
         self.options = options
         # Tasks that run here at once; with 0 this process runs none, and looks for none.
         self.max_running: int = options.max_running
@@ -229,6 +246,7 @@ class TaskRunner:
         self._next_listing = 0.0
         self._wake = asyncio.Event()
         self._accepting = False
+        self._drained = asyncio.Event()
         storage.on_remote_change = self._on_remote_change
         storage.on_missed_changes = self._on_missed_changes
 
@@ -237,16 +255,23 @@ class TaskRunner:
     def start(self) -> None:
         """Run tasks from now on, also those that other processes left behind."""
         self._accepting = self.max_running > 0
+        self._drained = asyncio.Event()
         self._wake = asyncio.Event()
         self._next_listing = 0.0
         for left in (self._due, self._runs, self._workers):  # of an event loop that was closed
             left.clear()
         if self._accepting:
-            self._keeper = asyncio.get_running_loop().create_task(self._keep())
+            loop = asyncio.get_running_loop()
+            self._keeper = loop.create_task(self._keep())
+            if self._task_queue is not None:
+                self._consumer = loop.create_task(self._consume(self._task_queue))
 
     def drain(self) -> None:
         """Give the tasks of this process back: others go on with them."""
         self._accepting = False
+        if self._consumer is not None:
+            self._consumer.cancel()  # before tasks are given back, or it would get them again
+        self._drained.set()
         self._queue.clear()
         self._queued.clear()
         for run in list(self._runs.values()):
@@ -264,8 +289,97 @@ class TaskRunner:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
             self._keeper = None
+        if self._consumer is not None:
+            await asyncio.wait([self._consumer], timeout=CLEAN_UP_S)
+            self._consumer = None
+        if self._task_queue is not None:
+            await self._task_queue.close()
+
+    # ------------------------------------------------------------ the queue
+
+    async def _consume(self, task_queue: TaskQueue) -> None:
+        """Run what the queue delivers."""
+        while True:
+            try:
+                await task_queue.serve(self._server, self.run_delivered, self.max_running)
+            except ColonnadeError as error:
+                log.warning("tasks: %s", error)
+            except Exception as error:  # it is tried again all the same
+                log.error("tasks: the queue failed", exc_info=error)
+            await asyncio.sleep(RETRY_S)
+
+    async def run_delivered(self, text: str) -> None:
+        """Run a task that the queue has delivered, to its end or until it waits for input.
+
+        It may have been delivered before, to a worker that runs it, or has died.
+        """
+        reference = decode_reference(text)
+        if reference is None or reference.server != self._server:
+            log.warning("tasks: the queue delivered what is no task of %s", self._server)
+            return
+        task, seen, ran = IndexedTask(reference.principal, reference.id), 0.0, False
+        while self._accepting:
+            ran = False
+            try:
+                record = await self._read_unfinished(task)
+                if record is None or task.id in self._runs or not self._can_run(record):
+                    return
+                now, until = self.storage.clock(), record.lease_until
+                if is_runnable(record, now):
+                    await self._take(task, _ANYWHERE)
+                    run = self._runs.get(task.id)
+                    if run is not None and run.worker is not None:
+                        ran = True
+                        await asyncio.wait({run.worker})
+                elif until is None or 0.0 < seen < until:
+                    return  # it waits for input, or its worker lives
+                else:
+                    seen = until
+                    await self._pause(max(until - now, 0.0))
+            except ColonnadeError as error:
+                log.warning("task %s cannot be run: %s", task.id, error)
+                await self._pause(RETRY_S)
+        if not ran:  # this process stops; what has run was given back
+            await self._deliver(task)
+
+    async def _pause(self, delay_s: float) -> None:
+        """Wait for so long, or until this process stops."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._drained.wait()
+
+    async def _read_unfinished(self, task: IndexedTask) -> TaskRecord | None:
+        try:
+            found = await self.storage.read(task.principal, task.id)
+        except Fault:  # it cannot be read by this version; it expires
+            return None
+        return None if found is None or found.record.ended else found.record
+
+    async def _deliver(self, task: IndexedTask) -> None:
+        """Submit a task to the queue, if there is one; without it the store tells of the task."""
+        if self._task_queue is None:
+            return
+        reference = TaskReference(self._server, task.principal, task.id)
+        try:
+            async with asyncio.timeout(SUBMIT_S):
+                await self._task_queue.submit(self._server, reference.encode())
+        except (ColonnadeError, TimeoutError) as error:
+            words = "task %s is not in the queue, and is found in the store in some minutes: %r"
+            log.warning(words, task.id, error)
+
+    async def resume(self, record: TaskRecord) -> None:
+        """A task got a response: go on with it if no worker has it."""
+        if self._task_queue is None:
+            self.offer(record)
+        elif is_runnable(record, self.storage.clock()):
+            await self._deliver(IndexedTask(record.principal, record.id))
 
     # ------------------------------------------------------------ runs
+
+    @property
+    def takes_created(self) -> bool:
+        """Whether a task is run here as soon as it was created."""
+        return self._task_queue is None and self.has_room
 
     @property
     def has_room(self) -> bool:
@@ -280,9 +394,12 @@ class TaskRunner:
         """The event that takes a task for this worker."""
         return LeaseTaken(self._owner, self.storage.clock() + self.options.lease_s)
 
-    def run_created(self, task: StoredTask, origin: RunOrigin) -> None:
+    async def run_created(self, task: StoredTask, origin: RunOrigin) -> None:
         """Run a task that was just created, with its lease if it has one, here or elsewhere."""
         record = task.record
+        if self._task_queue is not None:
+            await self._deliver(IndexedTask(record.principal, record.id))
+            return
         if record.lease_owner == self._owner and self._accepting:
             self._start(task, origin)
         elif record.lease_until is None:
@@ -291,8 +408,12 @@ class TaskRunner:
                 self.storage.announce(record.id, runnable=True)
 
     def offer(self, record: TaskRecord) -> None:
-        """A task was read: run it if no worker has it."""
-        if is_runnable(record, self.storage.clock()) and self._can_run(record):
+        """A task was read: run it if no worker has it, and no queue delivers it."""
+        if (
+            self._task_queue is None
+            and is_runnable(record, self.storage.clock())
+            and self._can_run(record)
+        ):
             self.submit(IndexedTask(record.principal, record.id))
 
     def submit(self, task: IndexedTask, origin: RunOrigin = _ANYWHERE) -> None:
@@ -353,6 +474,10 @@ class TaskRunner:
             except asyncio.CancelledError:
                 if run.ending is None:
                     raise
+                # `end` raises this, and also cancels the task: a second one may be pending, which
+                # would end the release.
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
                 if run.ending is not Ending.LOST:
                     again = await self._try_release(run)
             except ColonnadeError as error:
@@ -463,9 +588,13 @@ class TaskRunner:
         if change is None or not change.applied:
             return False
         self._due[record.id] = self._next_look(change.task.record)
-        if not change.task.record.parked:
-            self.storage.announce(record.id, runnable=True)
-        return parked and not change.task.record.parked
+        if change.task.record.parked:
+            return False
+        if self._task_queue is not None:
+            await self._deliver(IndexedTask(record.principal, record.id))
+            return False
+        self.storage.announce(record.id, runnable=True)
+        return parked
 
     # ------------------------------------------------------------ leases
 
@@ -515,6 +644,8 @@ class TaskRunner:
     # ------------------------------------------------------------ what others left behind
 
     def _on_remote_change(self, id: str, runnable: bool) -> None:
+        if self._task_queue is not None:
+            return
         known = self._due.get(id)
         if known is not None:
             self._due[id] = (0.0, known[1])
@@ -530,10 +661,16 @@ class TaskRunner:
         for id, (at, task) in self._due.items():
             self._due[id] = (min(at, soon), task)
 
+    @property
+    def _listing_s(self) -> float:
+        return self.options.lease_s / 3 if self._task_queue is None else QUEUE_CHECK_S
+
     async def _sweep(self) -> None:
+        if self._task_queue is not None and not self.has_room:
+            return  # the queue may hold what no worker has room for
         now = self.storage.clock()
-        if now >= self._next_listing or self._next_listing > now + 2 * self.options.lease_s:
-            self._next_listing = now + self.options.lease_s / 3
+        if now >= self._next_listing or self._next_listing > now + 6 * self._listing_s:
+            self._next_listing = now + self._listing_s
             await self._list_index()
         due = [task for at, task in list(self._due.values()) if at <= now]
         for task in due:
@@ -555,6 +692,7 @@ class TaskRunner:
             if len(names) < INDEX_PAGE:
                 break
             after = names[-1]
+        self._unclaimed &= there
         for id in self._due.keys() - there:
             del self._due[id]
 
@@ -576,6 +714,11 @@ class TaskRunner:
             if change is not None and change.task.record.ended:
                 await self.finished(change.task.record)
         elif is_runnable(record, now) and self._can_run(record):
+            if self._task_queue is not None and task.id not in self._unclaimed:
+                self._unclaimed.add(task.id)
+                self._due[task.id] = (now + QUEUE_CHECK_S, task)
+                return
+            self._unclaimed.discard(task.id)
             self._due.pop(task.id, None)
             self.submit(task)
         else:
@@ -601,6 +744,9 @@ class TaskRunner:
             at = record.lease_until
         else:  # its tool is not here, or this process has no room
             at = now + self.options.lease_s
+        if self._task_queue is not None:
+            self._unclaimed.discard(record.id)
+            at = max(at, now + QUEUE_CHECK_S)
         task = IndexedTask(record.principal, record.id)
         return min(at, record.run_until), task
 

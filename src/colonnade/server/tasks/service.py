@@ -64,7 +64,7 @@ class ServerTasks:
         self._storage = TaskStorage(store, clock, name, process, seal)
         self._followers = SessionFollowers(self._storage, tools.get)
         self._runner = TaskRunner(
-            self._storage, tools.get, options, self._followers.notify, process
+            self._storage, tools.get, options, self._followers.notify, process, name
         )
         self._calls = TaskCalls(self._storage, self._runner, options)
         self.methods: TaskMethods = TaskMethods(

@@ -126,7 +126,8 @@ class Shutdown:
 
 
 class HttpRunner:
-    """A bound port, and what is served there."""
+    """A bound port, and what is served there. `bound` is a socket that was bound before, such as by
+    a parent process."""
 
     def __init__(
         self,
@@ -139,8 +140,10 @@ class HttpRunner:
         run_limits: RunLimits = DEFAULT_LIMITS,
         ssl_certfile: str | None = None,
         ssl_keyfile: str | None = None,
+        bound: socket.socket | None = None,
     ) -> None:
         self.app = app
+        self._bound = bound
         self._tls = tls_context(ssl_certfile, ssl_keyfile)
         app.handles_signals = False
         self.host = host
@@ -178,7 +181,7 @@ class HttpRunner:
         can reach it and no names (`hosts`) are given, or if the application has names of its own
         and others are given here, and what the application raised.
         """
-        bound = bind(self.host, self.port)
+        bound = self._bound or bind(self.host, self.port)
         loop = asyncio.get_running_loop()
         try:
             self.port = int(bound.getsockname()[1])
@@ -394,11 +397,20 @@ async def listening(app: HttpApp, **settings: Any) -> AsyncGenerator[HttpRunner]
 
 def announce(runner: HttpRunner) -> None:
     """Print one line: what is served, and where."""
+    print_line(announcement(runner))
+
+
+def announcement(runner: HttpRunner) -> str:
+    """What is served, and where, in one line."""
     info = runner.app.service.identity.info
-    line = " ".join(f"{name_and_version(info)} on {runner.url}".split()) + "\n"
+    return " ".join(f"{name_and_version(info)} on {runner.url}".split())
+
+
+def print_line(line: str) -> None:
+    """Print a line on standard output, if it is open, in any encoding."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # stdout is closed
         encoding = sys.stdout.encoding or "utf-8"
-        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.write(f"{line}\n".encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
 
 
@@ -412,6 +424,7 @@ async def serve(
     run_limits: RunLimits = DEFAULT_LIMITS,
     ssl_certfile: str | None = None,
     ssl_keyfile: str | None = None,
+    bound: socket.socket | None = None,
     started: Callable[[HttpRunner], None] | None = None,
 ) -> bool:
     """Serve until SIGTERM, SIGINT or `runner.end()`, drain, and return; a second one is immediate.
@@ -428,6 +441,7 @@ async def serve(
         run_limits=run_limits,
         ssl_certfile=ssl_certfile,
         ssl_keyfile=ssl_keyfile,
+        bound=bound,
     )
     shutdown = runner.shutdown = Shutdown()
     loop = asyncio.get_running_loop()
