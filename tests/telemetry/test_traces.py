@@ -121,6 +121,8 @@ async def test_requests_of_a_client_are_recorded_as_the_conventions_say(
     assert bool(recording.points().get("mcp.client.session.duration")) is revision.handshake
     # The server's spans are in the same traces, below those of the client.
     theirs = {span["context"]["trace_id"]: span for span in echo.spans}
+    opening = "initialize" if revision.handshake else "server/discover"
+    assert f"0x{trace_id(recording.named(opening)[-1]):032x}" in theirs
     call = theirs[f"0x{own:032x}"]
     assert call["parent_id"] == f"0x{span_id(recording.one('tools/call current_trace')):016x}"
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
+from weakref import ref
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.ports import Handler, Middleware, RequestContext, Store, stack
@@ -297,13 +298,16 @@ class Server(Decorators):
             found = registry.tools if method == "tools/call" else registry.prompts
             return found.get(name) is not None
 
-        recorder = chosen.server(is_known)
+        weak = ref(self)
 
         def install() -> None:
-            self._middleware.insert(0, recorder.middleware)
-            self._dispatch.set_middleware(self._middleware)
+            # Telemetry that a process shares outlives a server, and must not keep it.
+            server = weak()
+            if server is not None and server._recorder is not None:
+                server._middleware.insert(0, server._recorder.middleware)
+                server._dispatch.set_middleware(server._middleware)
 
-        self._telemetry, self._recorder = chosen, recorder
+        self._telemetry, self._recorder = chosen, chosen.server(is_known)
         # Not before: a middleware costs something even if it does nothing.
         chosen.recorder.when_active(install)
 

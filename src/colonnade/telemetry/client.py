@@ -295,9 +295,10 @@ class RecordedConversation:
         """Open the connection with a handshake; the session is recorded from then on."""
         if not self._recorder.active:
             return await self._inner.initialize(revision, timeout_s)
-        operation, _ = self._recorder.sent(
+        operation, fields = self._recorder.sent(
             HANDSHAKE_METHOD, self._attributes(HANDSHAKE_METHOD, revision), names.CLIENT_OPERATION
         )
+        self.link.opening_meta = dict(fields) or None
         outcome = OperationOutcome(names.CANCELLED)
         try:
             raw = await self._inner.initialize(revision, timeout_s)

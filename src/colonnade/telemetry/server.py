@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
+from weakref import ref
 
 import msgspec
 from msgspec import Raw, Struct
@@ -107,11 +108,19 @@ class ServerRecorder:
         self._is_known = is_known
         self._in_flight = 0
         self._sessions = 0
-        for metric, read in (
-            (names.IN_FLIGHT, lambda: self._in_flight),
-            (names.SESSIONS, lambda: self._sessions),
-        ):
-            self.recorder.metrics.add_gauge(metric, _alone(read))
+        # Telemetry that a process shares outlives a server, and must not keep it.
+        weak = ref(self)
+
+        def in_flight() -> int:
+            found = weak()
+            return found._in_flight if found is not None else 0
+
+        def sessions() -> int:
+            found = weak()
+            return found._sessions if found is not None else 0
+
+        recorder.metrics.add_gauge(names.IN_FLIGHT, _alone(in_flight))
+        recorder.metrics.add_gauge(names.SESSIONS, _alone(sessions))
 
     # ------------------------------------------------------------ requests in handlers
 

@@ -11,7 +11,7 @@ from colonnade.protocol.link.events import RequestReceived
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer
-from protocol.links import ABLE_SERVER, LIBRARY
+from protocol.links import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER
 
 
 def message(method: str, id: Any = 1, **params: Any) -> bytes:
@@ -99,3 +99,10 @@ def test_the_next_id_is_that_of_the_next_request() -> None:
 def test_a_request_says_nothing_of_its_connection_unless_its_transport_does() -> None:
     assert RequestFields().network is NO_NETWORK
     assert RequestFields().next_id is None
+
+
+def test_the_meta_of_the_handshake_is_sent_along() -> None:
+    link = DuplexLink(Side.CLIENT, Identity(READER, ABLE_CLIENT))
+    link.opening_meta = {"traceparent": "00-1-2-01"}
+    sent = json.loads(link.initialize(0.0).data)
+    assert sent["params"]["_meta"] == {"traceparent": "00-1-2-01"}

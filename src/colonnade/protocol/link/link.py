@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from colonnade.errors import (
     NO_OUTPUT,
@@ -160,6 +161,8 @@ class DuplexLink:
         # Called with each request that gets its response here, and with the fault if that is an
         # error; without a request for what could not be read.
         self.on_answered: OnAnswered | None = None
+        # The `_meta` of our own `initialize`.
+        self.opening_meta: dict[str, Any] | None = None
 
     @property
     def phase(self) -> Phase:
@@ -481,7 +484,10 @@ class DuplexLink:
     ) -> Send:
         """Begin the handshake, with our newest revision that has one or with a chosen one."""
         revision = self._handshake.begin(revision)
-        body = self.encoder(revision).params(self.identity.initialize_params(revision))
+        params = self.identity.initialize_params(revision)
+        if self.opening_meta is not None:
+            params = replace(params, meta=self.opening_meta)
+        body = self.encoder(revision).params(params)
         id = self._outgoing.open(HANDSHAKE_METHOD, now, timeout_s, timeout_s, False).id
         self._handshake.step("initialize")
         return Send(encode_request(encode(id), HANDSHAKE_METHOD, body))
