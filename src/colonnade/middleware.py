@@ -8,8 +8,8 @@ Middleware sees the requests that reach a handler. What a transport or the proto
 (a foreign origin, an unknown method) and what it answers by itself (`ping`) does not get here.
 
 Rules: middleware knows a request and a handler, and neither server nor transport. A refused request
-changes nothing and leaves nothing behind. Counts are those of this process: replicas count for
-themselves. Neither arguments nor results are ever logged.
+changes nothing and leaves nothing behind. Counts are those of this process, unless `rate_limit` is
+given a store: then replicas share them. Neither arguments nor results are ever logged.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Hashable, Mapping
 from math import ceil, isfinite
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import ref
 
 from msgspec import Raw, Struct, ValidationError, field
@@ -34,12 +34,15 @@ from colonnade.errors import (
     Refused,
     ToolError,
 )
-from colonnade.ports import Handler, Middleware, RequestContext, Session
+from colonnade.ports import Handler, Middleware, RequestContext, Session, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
 from colonnade.protocol.http.security import TOO_MANY_REQUESTS, Headers, HttpError
 from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.revision import InputRequests, error_code
+
+if TYPE_CHECKING:  # loaded by limits that replicas share
+    from colonnade.replicas.shared_tokens import SharedTokens
 
 # Callers that have a bucket of their own, as many as a server keeps sessions; further ones share
 # one. A bucket that is full again is dropped.
@@ -168,7 +171,9 @@ def rate_limit(
     methods: Collection[str] | None = None,
     each: Each = by_caller,
     places: int = MAX_CALLERS,
-    clock: Clock = time.monotonic,
+    store: Store | None = None,
+    name: str = "",
+    clock: Clock | None = None,
 ) -> Middleware:
     """Middleware that limits the calls a second and the concurrent calls of each caller.
 
@@ -176,9 +181,17 @@ def rate_limit(
     those that count, by default all; `subscriptions/listen` is open for hours, and counts for
     `at_once` only if it is named. A tool call is refused with an error result for the model,
     anything else with an error (429, over HTTP too); both say when to try again.
+
+    With a `store` that replicas share, the calls a second are those of all of them together, within
+    a tenth of the burst for each; without the store for a while, each admits its share. That is for
+    callers with a principal, and those that are counted together; a session without a principal,
+    and the concurrent calls, are counted by each replica. Limits of the same caller in one store
+    need different names: `name="search"`. `clock` is a monotonic clock, and the time of the day
+    with a store.
     """
-    counting = _Limits(per_s, burst, at_once, places, clock)
+    counting = _Limits(per_s, burst, at_once, places, clock or time.monotonic)
     chosen = frozenset(methods) if methods is not None else None
+    tokens = counting.share(store, name, clock or time.time) if store is not None else None
 
     async def limited(request: RequestContext, handler: Handler) -> t.ProtocolType:
         name = request.exchange.method.name
@@ -188,10 +201,13 @@ def rate_limit(
         if not holds and per_s is None:
             return await handler(request)
         key = each(request)
-        bucket = counting.enter(key, holds=holds)
+        shared = tokens if isinstance(key, str) else None
+        bucket = counting.enter(key, holds=holds, rated=shared is None)
         if isinstance(bucket, _Wait):
             return _refused(request.exchange, bucket)
         try:
+            if shared is not None and (wait_s := await shared.take(cast("str", key))):
+                return _refused(request.exchange, counting.too_many(wait_s))
             return await handler(request)
         finally:
             counting.leave(key, bucket, holds=holds)
@@ -231,22 +247,36 @@ class _Limits:
             raise InvalidArgument("burst, at_once and places are numbers of calls above 0")
         self._per_s = per_s
         self._at_once = at_once
+        self._places = places
         self._clock = clock
         # Without a rate a bucket only counts running calls, and is full when there are none.
-        size = burst if burst is not None else max(1, ceil(per_s or 1))
+        size = self._burst = burst if burst is not None else max(1, ceil(per_s or 1))
         self._callers = _Callers(per_s or 1.0, size if per_s is not None else 0, places)
 
-    def enter(self, key: Hashable, *, holds: bool) -> _CallerBucket | _Wait:
-        """Admit a call, or return why not; then nothing has changed."""
+    def share(self, store: Store, name: str, clock: Clock) -> "SharedTokens | None":
+        """The tokens that replicas share; None without a rate."""
+        if self._per_s is None:
+            return None
+        from colonnade.replicas.shared_tokens import SharedTokens
+
+        return SharedTokens(store, name, self._per_s, self._burst, clock, self._places)
+
+    def too_many(self, wait_s: float) -> _Wait:
+        """The refusal of a call beyond the rate."""
+        return _Wait(f"too many calls; at most {self._per_s:g} a second", wait_s)
+
+    def enter(self, key: Hashable, *, holds: bool, rated: bool = True) -> _CallerBucket | _Wait:
+        """Admit a call, or return why not; then nothing has changed. The rate is not checked
+        unless it is `rated` here."""
         callers, now = self._callers, self._clock()
         bucket = callers.find(key, now)
         if holds and self._at_once is not None and bucket.running >= self._at_once:
             message = f"{self._at_once} calls are running already; wait for one of them to finish"
             return _Wait(message, 1.0)
-        if self._per_s is not None:
+        if self._per_s is not None and rated:
             wait_s = bucket.take(callers.rate, callers.burst, now)
             if wait_s:
-                return _Wait(f"too many calls; at most {self._per_s:g} a second", wait_s)
+                return self.too_many(wait_s)
         bucket.running += holds
         return bucket
 

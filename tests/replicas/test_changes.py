@@ -294,6 +294,31 @@ def test_servers_on_a_shared_store_tell_each_other_of_changes() -> None:
     run_replicas(body)
 
 
+def test_a_server_goes_on_in_another_loop_if_the_first_was_closed_without_a_stop() -> None:
+    server = Server("shop", store=MemoryStore(is_shared=True))
+
+    async def start_only() -> None:
+        await server.start()
+
+    heard: list[str] = []
+
+    async def whole() -> None:
+        await server.start()
+        server.watch_changes(lambda method, _: heard.append(method))
+
+        @server.tool
+        def one() -> str:
+            return ""
+
+        assert one is not None
+        await asyncio.sleep(0.1)
+        await server.stop()
+
+    asyncio.run(start_only())
+    asyncio.run(whole())
+    assert heard == [TOOLS]
+
+
 def test_a_server_without_a_shared_store_loads_nothing_of_replicas() -> None:
     code = (
         "import asyncio, sys\n"

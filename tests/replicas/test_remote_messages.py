@@ -239,6 +239,7 @@ def test_an_error_of_the_client_keeps_its_code_and_any_other_has_none() -> None:
     assert input_error(ID, 3, RemoteError(-7, "no")).data == b""
     lost = input_error(ID, 3, ConnectionLost("gone"))
     assert (lost.code, lost.message) == (None, "gone")
+    assert input_error(ID, 3, ConnectionLost()).message == "ConnectionLost"
 
 
 def test_a_fault_comes_back_with_its_status_and_headers() -> None:

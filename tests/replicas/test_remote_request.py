@@ -1,6 +1,7 @@
 """Requests that another replica runs: what comes back, and what happens if one of the two dies."""
 
 import asyncio
+from random import Random
 from typing import Any
 
 import msgspec
@@ -8,18 +9,27 @@ import pytest
 from msgspec import Raw
 
 from colonnade.errors import ConnectionLost, Fault, FaultKind, Refused, RemoteError
-from colonnade.ports import SERVER_PRINCIPAL
+from colonnade.ports import SERVER_PRINCIPAL, RequestContext
+from colonnade.protocol import types as t
 from colonnade.protocol.exchange import CallerLost
 from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.negotiation import Callers
 from colonnade.replicas import remote_request as module
 from colonnade.replicas.remote_messages import (
     REMOTE_VERSION,
+    WINDOW_MESSAGES,
     RemoteBegin,
+    RemoteCall,
     RemoteCancel,
     RemoteEnd,
+    RemoteFailure,
     RunnerMessage,
+    describe_request,
     encode_remote,
+    restore_exchange,
 )
+from colonnade.replicas.remote_request import WaitingCall
+from colonnade.replicas.remote_run import MAX_FRAME_BYTES, RemoteRequestContext, RemoteRun
 from colonnade.replicas.replica import ReplicaMessage, draw_replica_name
 from colonnade.testing import words_of
 from replicas.remote import (
@@ -231,10 +241,11 @@ def test_a_cancelled_call_is_cancelled_where_it_runs() -> None:
         await replicas.settle()
         assert b.running.is_set()
         task.cancel()
-        await replicas.settle()
+        await replicas.clock.advance(5.0)
         assert b.cancelled == 1
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert not [one for one in replicas.store.published if module.END.encode() in one[1]]
 
     run_replicas(body)
 
@@ -386,9 +397,8 @@ def test_a_runner_without_a_lease_does_not_begin() -> None:
         for one, words in ((late, b"too late"), (twice, b"given up"), (over, b"too late")):
             refusal = await a.replica.request(b.replica.name, module.BEGIN, encode_remote(one))
             assert words in refusal
-        replicas.store.leave()
+        replicas.store.renews_leases = False
         await replicas.clock.advance(6.0)
-        replicas.store.away = False
         assert not b.replica.holds_lease
         await b.replica.store.publish(
             SERVER_PRINCIPAL,
@@ -399,6 +409,76 @@ def test_a_runner_without_a_lease_does_not_begin() -> None:
         )
         await replicas.settle()
         assert b.effects == []
+        replicas.store.renews_leases = True
+        await replicas.clock.advance(2.0)
+        refusal = await a.replica.request(b.replica.name, module.BEGIN, encode_remote(again))
+        assert b"late" not in refusal
+        await replicas.settle()
+        assert b.effects == ["x"]
+
+    run_replicas(body)
+
+
+def test_a_request_that_is_cancelled_while_its_id_is_taken_does_not_begin() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+        replicas.store.adds.clear()
+        task = call(a, b, CallerContext(a.server, "echo", {"text": "x"}))
+        await replicas.settle()
+        task.cancel()
+        await replicas.settle()
+        replicas.store.adds.set()
+        await replicas.clock.advance(5.0)
+        assert b.effects == []
+
+    run_replicas(body)
+
+
+def test_a_run_without_a_lease_sends_nothing() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        [a] = await remote_replicas(replicas, 1)
+        context = CallerContext(a.server, "echo")
+        begin = describe_request(context, "0" * 32, "key", 0.0, None)
+        run = RemoteRun(begin, draw_replica_name(), context.exchange, a.replica, 0.0)
+        await run.send("notification", b"{}")
+        assert run.sent == 1
+        replicas.store.renews_leases = False
+        await replicas.clock.advance(6.0)
+        with pytest.raises(CallerLost, match="lease"):
+            await run.send("notification", b"{}")
+        assert run.sent == 1
+        with pytest.raises(Refused, match="too large"):
+            await run.send("notification", bytes(MAX_FRAME_BYTES + 1))
+
+    run_replicas(body)
+
+
+def test_a_run_that_cannot_reach_its_caller_has_lost_it() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        [a] = await remote_replicas(replicas, 1)
+        context = CallerContext(a.server, "echo")
+        begin = describe_request(context, "0" * 32, "key", 0.0, None)
+        run = RemoteRun(begin, draw_replica_name(), context.exchange, a.replica, 0.0)
+        replicas.store.leave()
+        with pytest.raises(CallerLost, match="away"):
+            await run.send("notification", b"{}")
+        assert run.sent == 0
+
+    run_replicas(body)
+
+
+def test_a_runner_that_does_not_wait_for_its_caller_is_given_up() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        [a] = await remote_replicas(replicas, 1)
+        waiting = WaitingCall(RemoteCall("0" * 32, "runner"), CallerContext(a.server, "echo"))
+        for number in range(1, 10 * WINDOW_MESSAGES):
+            message = RunnerMessage(REMOTE_VERSION, "0" * 32, number, "notification", 0, b"{}")
+            waiting.put(message)
+            if waiting.outcome is not None:
+                break
+        assert isinstance(waiting.outcome, RemoteFailure)
+        assert waiting.outcome.effect_unknown
+        assert len(waiting.queue) <= 2 * WINDOW_MESSAGES + 1
 
     run_replicas(body)
 
@@ -552,6 +632,20 @@ def test_a_lost_notification_ends_the_request_with_an_unknown_effect() -> None:
     run_replicas(body)
 
 
+def test_a_caller_that_may_have_missed_a_message_finds_out_at_once() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+        replicas.store.loses = losing(module.MESSAGE)
+        task = call(a, b, CallerContext(a.server, "book"))
+        await replicas.clock.advance(0.1)
+        assert not task.done()
+        replicas.store.cut_listeners()
+        error = await failed_within(replicas, task, 0.1)
+        assert "lost" in error["message"]
+
+    run_replicas(body)
+
+
 def test_lost_notifications_do_not_matter_if_the_outcome_is_there() -> None:
     async def body(replicas: ReplicaFixture) -> None:
         a, b = await remote_replicas(replicas, 2)
@@ -657,5 +751,169 @@ def test_a_runner_that_is_too_busy_refuses(monkeypatch: pytest.MonkeyPatch) -> N
         await replicas.settle()
         assert outcome(await held) == "held"
         assert b.effects == ["held"]
+
+    run_replicas(body)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionLost("a connection of the handler"), "a connection of the handler"),
+        (TimeoutError(), "its log says why"),
+        (ValueError("secret"), "its log says why"),
+    ],
+)
+def test_a_service_that_raises_leaves_an_error_with_an_unknown_effect(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+
+        async def respond(request: Any) -> bytes | None:
+            raise error
+
+        monkeypatch.setattr(b.server, "respond", respond)
+        found = outcome(await call(a, b, CallerContext(a.server, "echo", {"text": "x"})))
+        assert words in found["message"]
+        assert "secret" not in found["message"]
+        assert found["data"] == {"effectUnknown": True}
+
+    run_replicas(body)
+
+
+def test_a_request_that_the_runner_does_not_know_is_not_started() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+        context = CallerContext(a.server, "echo", {"text": "x"})
+        begin = describe_request(context, "0" * 32, "key", replicas.clock.time() + 9, None)
+        unknown = msgspec.structs.replace(begin, method="unheard/of")
+        name = b.replica.name
+        refusal = await a.replica.request(name, module.BEGIN, encode_remote(unknown))
+        assert b"unheard/of" in refusal
+        assert await replicas.store.names(SERVER_PRINCIPAL, "remote ", "", 10) == []
+
+    run_replicas(body)
+
+
+def test_input_requests_that_cannot_be_carried_fail_in_the_handler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_FRAME_BYTES", 1000)
+
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+
+        async def answer(request: InputRequest) -> Raw:
+            return Raw(b'{"action":"accept","content":{"value":"%s"}}' % (b"x" * 2000))
+
+        context = CallerContext(a.server, "book", answer=answer)
+        assert "too large" in str(outcome(await call(a, b, context)))
+        monkeypatch.setattr(module, "decode_input_request", lambda body: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+        found = outcome(await call(a, b, CallerContext(a.server, "book", answer=answer)))
+        assert "another release" in str(found)
+        assert b.effects == []
+
+    run_replicas(body)
+
+
+def test_an_acknowledgement_of_another_release_leaves_the_effect_unknown() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        [a] = await remote_replicas(replicas, 1)
+        b = await replicas.started()
+
+        async def begin(sender: str, body: bytes) -> bytes:
+            return b"new"
+
+        b.handle(module.BEGIN, begin)
+        context = CallerContext(a.server, "echo", {"text": "x"})
+        error = outcome(await a.remote.run(context, b.name, "key"))
+        assert error["data"] == {"effectUnknown": True}
+
+    run_replicas(body)
+
+
+def test_a_replica_without_remote_requests_certainly_did_not_start_one() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        [a] = await remote_replicas(replicas, 1)
+        b = await replicas.started()
+        context = CallerContext(a.server, "echo", {"text": "x"})
+        error = outcome(await a.remote.run(context, b.name, "key"))
+        assert error["data"] == {"effectUnknown": False}
+        assert "does not know this request" in error["message"]
+
+    run_replicas(body)
+
+
+def test_a_store_that_fails_in_an_unknown_way_leaves_the_effect_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+
+        async def publish(principal: str, topic: str, message: bytes) -> None:
+            raise OSError("disk")
+
+        monkeypatch.setattr(replicas.store, "publish", publish)
+        task = call(a, b, CallerContext(a.server, "echo", {"text": "x"}))
+        error = outcome(await task)
+        assert error["data"] == {"effectUnknown": True}
+        monkeypatch.undo()
+        assert "x for ada" in outcome(
+            await call(a, b, CallerContext(a.server, "echo", {"text": "x"}))
+        )
+
+    run_replicas(body)
+
+
+def test_the_context_of_a_remote_request_is_one_of_the_usual_kind() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        [a] = await remote_replicas(replicas, 1)
+        context = CallerContext(a.server, "echo", {"text": "x"}, claims={"a": 1})
+        begin = describe_request(context, "0" * 32, "the key", 0.0, None)
+        exchange = restore_exchange(begin, a.server.identity)
+        run = RemoteRun(begin, draw_replica_name(), exchange, a.replica, 0.0)
+        spawned: list[Any] = []
+        remote: RequestContext = RemoteRequestContext(run, spawned.append)
+        assert (remote.tool, remote.arguments, remote.principal) == ("echo", {"text": "x"}, "ada")
+        assert (dict(remote.claims), dict(remote.headers), remote.session) == ({"a": 1}, {}, None)
+        assert remote.callers is Callers.AUTHENTICATED
+        assert not remote.post(b"{}")
+        assert "tools/call" in repr(remote)
+        run.inputs.update(dict.fromkeys(range(1000), asyncio.get_running_loop().create_future()))
+        with pytest.raises(Refused, match="open input requests"):
+            await remote.ask(InputRequest(t.ListRootsRequestParams()))
+        assert not spawned
+
+    run_replicas(body)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_lost_or_repeated_nothing_runs_twice_and_every_call_ends(seed: int) -> None:
+    random = Random(seed)
+
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+        replicas.store.loses = lambda message: random.random() < 0.25
+        tasks = [
+            call(a, b, CallerContext(a.server, "echo", {"text": f"{number}"}))
+            for number in range(40)
+        ]
+        for _ in range(10):
+            await replicas.clock.advance(1.0)
+            for topic, data in random.sample(replicas.store.published[-100:], 10):
+                await replicas.store.publish(SERVER_PRINCIPAL, topic, data)
+            if random.random() < 0.2:
+                replicas.store.cut_listeners()
+        assert all(task.done() for task in tasks)
+        assert len(b.effects) == len(set(b.effects))
+        results = 0
+        for number, task in enumerate(tasks):
+            found = outcome(await task)
+            if isinstance(found, str):
+                results += 1
+                assert f"{number}" in b.effects
+            elif not found["data"]["effectUnknown"]:
+                assert f"{number}" not in b.effects
+        assert results > 5
 
     run_replicas(body)

@@ -613,3 +613,57 @@ def test_a_replica_whose_store_is_closed_ends_quietly() -> None:
         await late.close()
 
     run_replicas(body)
+
+
+def test_errors_that_a_store_should_not_raise_do_not_end_a_replica(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await replicas.started(), await replicas.started()
+        b.handle("news", Received(b"yes"))
+
+        async def fail(*arguments: object) -> None:
+            raise OSError("disk")
+
+        def fail_to_listen(*arguments: object) -> object:
+            raise OSError("disk")
+
+        monkeypatch.setattr(replicas.store, "put", fail)
+        monkeypatch.setattr(replicas.store, "listen", fail_to_listen)
+        replicas.store.cut_listeners()
+        await replicas.clock.advance(10.0)
+        assert not b.holds_lease
+        monkeypatch.undo()
+        await replicas.clock.advance(4.0)
+        assert await a.request(b.name, "news", b"") == b"yes"
+
+    run_replicas(body)
+
+
+def test_a_store_that_refuses_to_look_at_a_lease_does_not_end_a_request_that_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await replicas.started(), await replicas.started()
+        go_on = asyncio.Event()
+
+        async def hold(sender: str, body: bytes) -> bytes:
+            await go_on.wait()
+            return b"done"
+
+        async def refuse(*arguments: object) -> bytes:
+            raise Refused("too many calls wait for the store")
+
+        b.handle("hold", hold)
+        waiting = asyncio.ensure_future(a.request(b.name, "hold", b"", timeout_s=60.0))
+        await replicas.settle()
+        monkeypatch.setattr(replicas.store, "get", refuse)
+        await replicas.clock.advance(3.0)
+        assert not waiting.done()
+        with pytest.raises(ReplicaLost, match="too many calls") as caught:
+            await a.request(b.name, "hold", b"")
+        assert caught.value.not_sent
+        go_on.set()
+        assert await waiting == b"done"
+
+    run_replicas(body)

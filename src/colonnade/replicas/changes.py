@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -204,7 +205,8 @@ class SharedChanges:
         if _running_loop() is loop:
             self._outgoing.add(subjects)
         else:
-            loop.call_soon_threadsafe(self._outgoing.add, subjects)
+            with suppress(RuntimeError):  # the event loop was closed
+                loop.call_soon_threadsafe(self._outgoing.add, subjects)
 
     def _queue(self, subjects: list[ChangeSubject]) -> None:
         self._note_lists(subjects)

@@ -111,7 +111,7 @@ class RunnerMessage(Struct, frozen=True, array_like=True):
 class RemoteInputResponse(Struct, frozen=True, array_like=True):
     """The response to an input request: the raw result, or an error.
 
-    An error without a code is one without a response, such as a lost connection.
+    An error without a code is one without a response, such as a lost connection; it has a message.
     """
 
     version: int
@@ -287,7 +287,8 @@ def input_error(id: str, input: int, error: Exception) -> RemoteInputResponse:
     if isinstance(error, RemoteError):
         data = b"" if error.data is None else encode_finite(error.data)
         return RemoteInputResponse(REMOTE_VERSION, id, input, b"", error.code, error.message, data)
-    return RemoteInputResponse(REMOTE_VERSION, id, input, b"", None, str(error), b"")
+    message = str(error) or type(error).__name__
+    return RemoteInputResponse(REMOTE_VERSION, id, input, b"", None, message, b"")
 
 
 # ---------------------------------------------------------------- the caller's state

@@ -25,7 +25,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from colonnade.errors import (
-    ChannelError,
     ColonnadeError,
     ConnectionLost,
     Fault,
@@ -78,7 +77,7 @@ MAX_RUN_BYTES = 64 * 1024 * 1024
 START_TIMEOUT_S = 3.5
 # A runner that was stopped does not begin what it reads later than this; the id stays taken for
 # longer, whatever the clocks of two machines differ by.
-START_WINDOW_S = 30.0
+START_WINDOW_S = 60.0
 TAKEN_S = 600.0
 CHECK_S = 1.0
 # Without a check for so long, the caller is dead or has given up.
@@ -121,6 +120,13 @@ class WaitingCall:
             if len(self.queue) > 2 * WINDOW_MESSAGES:  # the runner does not wait for credit
                 self.end(RemoteFailure("the replica that runs the request sends too fast", True))
             self.changed.set()
+
+    @property
+    def may_run(self) -> bool:
+        """Whether it may still run, or begin: the begin may be on its way."""
+        if isinstance(self.outcome, RemoteFailure):
+            return self.outcome.effect_unknown
+        return self.outcome is None
 
     def end(self, outcome: RemoteEnd | RemoteFailure | None) -> None:
         """Take the outcome, once; None is no outcome yet."""
@@ -225,8 +231,9 @@ class RemoteRequests:
         now = self._clock()
         deadline = None if timeout_s is None else now + timeout_s
         begin = describe_request(context, call.id, key, now + START_WINDOW_S, deadline)
+        body = encode_remote(begin)
         waiting = self._waiting[call.id] = WaitingCall(call, context)
-        beginning = self._spawn(self._begin(waiting, begin))
+        beginning = self._spawn(self._begin(waiting, body))
         self._start_checker()
         try:
             async with asyncio.timeout(None if timeout_s is None else timeout_s + DEADLINE_GRACE_S):
@@ -238,19 +245,17 @@ class RemoteRequests:
             beginning.cancel()
             for task in waiting.inputs.values():
                 task.cancel()
-            if not isinstance(waiting.outcome, RemoteEnd):
-                # Also if begin was not acknowledged: it may be on its way.
+            if waiting.may_run:
                 self._spawn(self._cancel(call))
         if isinstance(waiting.outcome, RemoteEnd):
             return _settle(context, waiting.outcome)
         assert waiting.outcome is not None
         return _fail(context, waiting.outcome)
 
-    async def _begin(self, waiting: WaitingCall, begin: RemoteBegin) -> None:
+    async def _begin(self, waiting: WaitingCall, body: bytes) -> None:
         """Send begin, and wait until it is acknowledged or certainly not started."""
         call = waiting.call
         try:
-            body = encode_remote(begin)
             response = await self._replica.request(call.runner, BEGIN, body, START_TIMEOUT_S)
         except ReplicaLost as error:
             if call.phase is not RemotePhase.STARTING:
@@ -264,6 +269,10 @@ class RemoteRequests:
             return
         except ColonnadeError as error:
             waiting.end(call.on_refused(str(error)))
+            return
+        except Exception as error:
+            log.exception("a request was not passed on to replica %s", call.runner)
+            waiting.end(call.on_unacknowledged(type(error).__name__, given_up=False))
             return
         started = self._decode(RemoteStarted, response)
         if started is None:
@@ -397,7 +406,7 @@ class RemoteRequests:
             return
         try:
             alive = await self._replica.is_alive(runner)
-        except ChannelError:
+        except ColonnadeError:
             alive = True
         for one in calls:
             one.end(one.call.on_failed_check(alive))

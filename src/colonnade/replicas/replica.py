@@ -163,15 +163,15 @@ async def follow_topic(
             try:
                 async with store.listen(SERVER_PRINCIPAL, topic) as messages:
                     if missed:
-                        on_missed()
+                        _guarded(on_missed)
                     pause_s, missed = 0.0, True
                     _settle(tried)
                     async for data in messages:
-                        on_message(data)
+                        _guarded(on_message, data)
                 return  # the store was closed
             except LocalProtocolError:
                 return  # it was closed before
-            except ColonnadeError as error:
+            except Exception as error:  # also those that a store should not raise
                 missed = True
                 if not pause_s:
                     log.warning("listening to %r again, since %s", topic, error)
@@ -310,11 +310,12 @@ class Replica:
     ) -> bytes:
         """Send a message to one replica and wait for the response of its handler.
 
-        Raises `ReplicaLost` if the lease of the replica lapsed, or no response came in time.
+        Raises `ReplicaLost` if the lease of the replica lapsed, or no response came in time, and
+        `Refused` for a body that is too large, or if too many requests wait; nothing was sent then.
         """
         try:
             alive = is_replica_name(replica) and await self.is_alive(replica)
-        except ChannelError as error:
+        except ColonnadeError as error:
             raise _lost(replica, f"cannot be reached: {error}", effect=False) from error
         if not alive:
             raise _lost(replica, "has ended: its lease has lapsed", effect=False)
@@ -348,7 +349,7 @@ class Replica:
                 raise _lost(replica, f"did not respond within {timeout_s:g} s", effect=True)
             try:
                 alive = await self.is_alive(replica)
-            except ChannelError:
+            except ColonnadeError:
                 continue  # a response may still come
             if not alive and not future.done():
                 raise _lost(replica, "has ended: its lease has lapsed", effect=True)
@@ -441,10 +442,7 @@ class Replica:
 
     def _missed(self) -> None:
         for callback in self._on_missed:
-            try:
-                callback()
-            except Exception:
-                log.exception("a callback for missed messages failed")
+            _guarded(callback)
 
     # ------------------------------------------------------------ leases
 
@@ -485,7 +483,7 @@ class Replica:
                     await self.store.put(SERVER_PRINCIPAL, key, self._lease, self.lease_s)
                 except LocalProtocolError:
                     return  # the store was closed
-                except ColonnadeError as error:
+                except Exception as error:  # also those that a store should not raise
                     if not failed:
                         log.warning("the lease of replica %s was not renewed: %s", self.name, error)
                     failed = True
@@ -509,6 +507,14 @@ def _lost(replica: str, why: str, *, effect: bool) -> ReplicaLost:
     """The error for a request that got no response; `effect` is whether it may have had one."""
     shown = replica if is_replica_name(replica) else ascii(replica[:32])
     return ReplicaLost(f"replica {shown} {why}", had_no_effect=not effect)
+
+
+def _guarded(callback: Callable[..., None], *arguments: Any) -> None:
+    """Call a callback; one that fails must not end what calls it."""
+    try:
+        callback(*arguments)
+    except Exception:
+        log.exception("a callback for messages of other replicas failed")
 
 
 def _settle(future: "asyncio.Future[None] | None") -> None:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
     from colonnade.server.context.handles import Handles
     from colonnade.server.extensions import Extension, ExtensionMethod
     from colonnade.server.handlers.input_rounds import InputRoundsRunner, Keys
+    from colonnade.server.notifications import ChangeCallback
     from colonnade.server.options import AsgiOptions, HttpOptions, HttpRunOptions
     from colonnade.server.tasks.options import TaskOptions
     from colonnade.server.tasks.service import ServerTasks
@@ -161,6 +162,7 @@ class Server(Decorators):
         self._running: asyncio.Future[None] | None = None
         self._start_count = 0
         self._exit_stack = contextlib.AsyncExitStack()
+        self._shared_publish: ChangeCallback | None = None
         self._store = store
         check_auth(auth)
         self._auth = auth
@@ -656,10 +658,13 @@ class Server(Decorators):
             return
         from colonnade.replicas.changes import SharedChanges
 
-        changes = self._registry.changes
+        changes, before = self._registry.changes, self._shared_publish
+        if before is not None and before in changes.observers:  # of an event loop that was closed
+            changes.observers.remove(before)
         shared = SharedChanges(store, self.info.name, changes.deliver)
-        changes.observers.append(shared.publish)
-        self._exit_stack.callback(changes.observers.remove, shared.publish)
+        publish = self._shared_publish = shared.publish
+        changes.observers.append(publish)
+        self._exit_stack.callback(changes.observers.remove, publish)
         self._exit_stack.push_async_callback(shared.stop)
         await shared.start()
 

@@ -120,9 +120,15 @@ class CallerContext(NonHttpRequestFields):
 class RemoteReplica:
     """A replica with a server whose tools say what they do, and its requests for others."""
 
-    def __init__(self, replica: Replica, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        clock: Callable[[], float],
+        on_effect: Callable[[str], None] | None = None,
+    ) -> None:
         self.replica = replica
         self.effects: list[str] = []
+        self._on_effect = on_effect or self.effects.append
         self.running = asyncio.Event()
         self.go_on = asyncio.Event()
         self.cancelled = 0
@@ -134,7 +140,7 @@ class RemoteReplica:
 
         @server.tool
         async def echo(text: str, ctx: Context) -> str:
-            self.effects.append(text)
+            self._on_effect(text)
             return f"{text} for {ctx.principal} at {ctx.revision}"
 
         @server.tool
@@ -144,20 +150,22 @@ class RemoteReplica:
             return to
 
         @server.tool
-        async def hold(ctx: Context) -> str:
+        async def hold(ctx: Context, aloud: bool = False) -> str:
             self.running.set()
+            if aloud:
+                await ctx.progress(1)
             try:
                 await self.go_on.wait()
             except asyncio.CancelledError:
                 self.cancelled += 1
                 raise
-            self.effects.append("held")
+            self._on_effect("held")
             return "held"
 
         @server.tool
         async def book(ctx: Context) -> str:
             seat = await ctx.elicit("Which seat?", str)
-            self.effects.append(seat)
+            self._on_effect(seat)
             return f"booked {seat}"
 
         @server.tool

@@ -19,6 +19,10 @@ class SharedStore(MemoryStore):
         super().__init__()
         self.away = False
         self.published: list[tuple[str, bytes]] = []
+        # Whether leases can be renewed, and ids be taken.
+        self.renews_leases = True
+        self.adds = asyncio.Event()
+        self.adds.set()
         # Messages that are lost on the way.
         self.loses: Callable[[ReplicaMessage], bool] = lambda message: False
 
@@ -36,6 +40,16 @@ class SharedStore(MemoryStore):
         if self.away:
             raise CannotConnect("the store is away")
         super()._enter(principal, name)
+
+    async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None:
+        if key.startswith("replica ") and not self.renews_leases:
+            raise CannotConnect("the store takes no leases")
+        await super().put(principal, key, value, ttl_s)
+
+    async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
+        added = await super().add(principal, key, value, ttl_s)
+        await self.adds.wait()
+        return added
 
     async def publish(self, principal: str, topic: str, message: bytes) -> None:
         self._enter(principal, topic)
