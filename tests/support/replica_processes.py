@@ -164,6 +164,13 @@ class ReplicaProcesses:
         for process in self.processes:
             await process.wait()
 
+    async def kill(self) -> None:
+        """Kill the first process that is alive, which the relay then leaves out."""
+        process = next(one for one in self.processes if one.returncode is None)
+        process.kill()
+        await process.wait()
+        del self.relay.ports[0]
+
     async def converse(self, revision: str) -> None:
         """One conversation with every kind of message that a revision has. Raises
         `AssertionError` and errors of the client."""

@@ -23,7 +23,7 @@ LIMITS = StoreLimits(total_bytes=2**33, principal_bytes=2**33, principal_entries
 def open_store(url: str) -> Store:
     if url.startswith("redis"):
         redis: Any = importlib.import_module("colonnade.store.redis")
-        return redis.RedisStore(url)
+        return redis.RedisStore(url, limits=LIMITS)
     return SqliteStore(url, limits=LIMITS)
 
 

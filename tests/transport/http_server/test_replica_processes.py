@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from colonnade import connect
 from live import live
 from replica_processes import REVISIONS, ReplicaProcesses
 
@@ -16,3 +17,21 @@ async def test_a_conversation_goes_through_three_processes(revision: str, tmp_pa
         relay = processes.relay
         assert len(relay.by_port) == 3
         assert not relay.failures
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", "2026-07-28"])
+@live
+async def test_a_conversation_survives_the_processes_that_are_killed(
+    revision: str, tmp_path: Path
+) -> None:
+    async with ReplicaProcesses(str(tmp_path / "store.db"), tmp_path) as processes:
+        url = processes.relay.url + "/mcp"
+        async with connect(url, revision=revision, on_elicit=lambda _: {"name": "blue"}) as client:
+            for killed in range(3):
+                for _ in range(3):
+                    result = await client.call_tool("add", {"a": 1, "b": 2})
+                    assert not result.is_error
+                assert (await client.call_tool("paint")).text == "blue"
+                if killed < 2:
+                    await processes.kill()
+        assert len(processes.relay.ports) == 1
