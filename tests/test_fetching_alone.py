@@ -33,6 +33,9 @@ LIBRARIES = ("urllib.request", "http.client", "ftplib", "smtplib", "xmlrpc", "te
 CALLS = {"create_connection", "open_connection", "sock_connect", "connect_ex", "getaddrinfo"}
 CALLS_OF = {
     "auth.ssrf": {"getaddrinfo"},
+    "store.redis": {
+        "open_connection"
+    },  # of its own connections to the Redis server of the operator
     "cli.doctor.network": {"getaddrinfo"},  # of a user's URL, to say what is wrong with its name
     "transport.http_server.runner": {"getaddrinfo"},  # to serve on
     "transport.http_client.connect": {
