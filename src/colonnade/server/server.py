@@ -94,7 +94,8 @@ class Server(Decorators):
     `threads` is how many functions that are not `async` run at once; further calls wait.
     `auth` protects the server over HTTP; on stdio the caller is the parent process (R0188).
     `extensions` are those that the server declares: `Extension("com.example/search")`.
-    `tasks` are the limits of tools with `task=`: `TaskOptions(max_unfinished=20)`.
+    `tasks` are the limits of tools with `task=`, and the queue of their workers:
+    `TaskOptions(max_unfinished=20)`.
     """
 
     @with_hints
