@@ -99,7 +99,8 @@ class Server(Decorators):
     `threads` is how many functions that are not `async` run at once; further calls wait.
     `auth` protects the server over HTTP; on stdio the caller is the parent process (R0188).
     `extensions` are those that the server declares: `Extension("com.example/search")`.
-    `tasks` are the limits of tools with `task=`: `TaskOptions(max_unfinished=20)`.
+    `tasks` are the limits of tools with `task=`, and the queue of their workers:
+    `TaskOptions(max_unfinished=20)`.
     `telemetry=True` records spans and metrics with OpenTelemetry, if its SDK is configured;
     `Telemetry(metrics="127.0.0.1:9464")` also serves metrics for Prometheus.
     """

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -53,10 +52,6 @@ def press(name: str, place: Place, store: Store, queue: TaskQueue, **options: An
         copies = await ctx.elicit("How many?", int)
         return f"{copies} by {name}"
 
-    @server.tool(task=True)
-    def threaded() -> str:
-        return threading.current_thread().name
-
     return server
 
 
@@ -97,7 +92,7 @@ async def test_what_is_delivered_several_times_runs_once() -> None:
     async with started(*workers), client_of(front) as client:
         id = (await start(client, "hold"))["taskId"]
         await until(lambda: bool(place.ran))
-        await asyncio.sleep(1.0)  # three leases: a copy could wait for the end of one
+        await until(lambda: queue.finished == 2)  # they have seen that the lease is renewed
         place.go.set()
         assert (await ended(client, id))["status"] == "completed"
         assert len(place.ran) == 1

@@ -14,6 +14,8 @@ class MemoryQueue:
         self.submitted: list[tuple[str, str]] = []
         self.fails = False
         self.serving = 0
+        # Deliveries that a worker has dealt with.
+        self.finished = 0
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
 
     async def submit(self, server: str, reference: str) -> None:
@@ -31,13 +33,18 @@ class MemoryQueue:
         try:
             while True:
                 reference = await self._waiting.get()
-                running.add(asyncio.ensure_future(run(reference)))
+                delivery = asyncio.ensure_future(run(reference))
+                delivery.add_done_callback(self._on_finished)
+                running.add(delivery)
                 while len(running) >= max_running:
                     _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.serving -= 1
             if running:
                 await asyncio.wait(running)
+
+    def _on_finished(self, _: object) -> None:
+        self.finished += 1
 
     async def close(self) -> None:
         pass
