@@ -680,3 +680,19 @@ async def test_another_principal_cannot_post_to_a_stream_elsewhere() -> None:
         for name, status in (("bob", 404), ("ada", 202)):
             response = await r.caller.at(1).request("POST", body, path=path, authorization=name)
             assert response.status == status
+
+
+@live
+async def test_large_posts_that_meet_all_reach_the_stream_of_another_replica() -> None:
+    async with replica_apps() as r:
+        _, stream = await r.caller.at(0).begin("GET", path=SSE_PATH, accept="text/event-stream")
+        path = (await stream.event()).text()
+        for message in (opening("2024-11-05"), initialized()):
+            await r.caller.at(1).request("POST", json.dumps(message).encode(), path=path)
+        params = {"name": "echo", "arguments": {"x": "y" * 1024 * 1024}}
+        bodies = [
+            json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+            for id in range(1, 7)
+        ]
+        posts = [r.caller.at(1).request("POST", body.encode(), path=path) for body in bodies]
+        assert [response.status for response in await asyncio.gather(*posts)] == [202] * 6
