@@ -9,6 +9,7 @@ import pytest
 from colonnade.ports import Caller as Verified
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025, Revision
+from colonnade.replicas.replica import ReplicaMessage
 from colonnade.transport.http_server.legacy_sse import SSE_PATH
 from colonnade.transport.http_server.shared_sessions import WITHOUT_STORE_S
 from http_client import Response, cancelled, opening
@@ -168,6 +169,19 @@ async def test_a_cancellation_finds_the_replica_where_the_request_runs(revision:
 
 
 @live
+async def test_a_large_cancellation_is_not_sent_to_all_replicas() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        sent: list[str] = []
+        r.store.loses = lambda message: sent.append(message.kind) is not None
+        for reason, kinds in (("x" * 100_000, []), ("x", ["session-message"])):
+            params = {"requestId": 7, "reason": reason}
+            notification = {"method": "notifications/cancelled", "params": params}
+            response = await r.caller.at(1).post({"jsonrpc": "2.0", **notification})
+            assert (response.status, sent) == (202, kinds)
+
+
+@live
 async def test_progress_of_the_client_is_for_the_replica_that_asked() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-11-25", **ABLE)
@@ -296,6 +310,32 @@ async def test_what_waited_for_a_stream_is_handed_to_the_replica_that_has_one_on
 
 
 @live
+async def test_a_change_that_waited_in_every_replica_is_sent_once() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        for index in range(3):
+            await r.caller.at(index).say("tools/call", {"name": "echo"})
+        r.publish(TOOLS_CHANGED)
+        replica = r.apps[2].app._replica
+        assert replica is not None
+        take_over, sent, senders = replica._handlers["session-notify"], asyncio.Event(), set[str]()
+
+        async def later(sender: str, body: bytes) -> None:
+            await sent.wait()
+            await take_over(sender, body)
+            senders.add(sender)
+
+        replica._handlers["session-notify"] = later
+        _, stream = await r.caller.at(2).get()
+        assert (await stream.message())["method"] == TOOLS_CHANGED
+        sent.set()
+        await until(lambda: len(senders) == 2)
+        await r.listening(2)
+        r.publish("notifications/prompts/list_changed")
+        assert (await stream.message())["method"] == "notifications/prompts/list_changed"
+
+
+@live
 async def test_a_notification_of_a_request_elsewhere_goes_to_the_stream() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-11-25")
@@ -409,6 +449,72 @@ async def test_a_stream_is_not_resumed_elsewhere_with_fewer_scopes() -> None:
 
 
 @live
+async def test_a_request_with_fewer_scopes_elsewhere_disturbs_no_reader() -> None:
+    async with replica_apps(verify=_scoped) as r:
+        opened = await r.caller.at(0).post(opening("2025-11-25"), authorization="read write")
+        r.caller.session, r.caller.revision = opened.headers["mcp-session-id"], "2025-11-25"
+        params = reporting(steps=2, wait=True)
+        _, stream = await r.caller.at(0).asking("tools/call", params, authorization="read write")
+        first = await stream.numbered()
+        _, refused = await r.caller.at(1).get(last_event_id=first.id, authorization="read")
+        assert refused.status == 403
+        for step in (1, 2):
+            r.apps[0].service.go.mark(f"step {step}")
+        assert [json.loads(e.data).get("id") for e in await stream.rest()] == [None, 1]
+
+
+@live
+async def test_a_stream_that_is_resumed_twice_goes_on_for_the_second() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        params = reporting(steps=3, wait=True)
+        wire, stream = await r.caller.at(0).asking("tools/call", params, id=1)
+        first = await stream.numbered()
+        wire.abort()
+        _, lost = await r.caller.at(1).get(last_event_id=first.id)
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        assert (lost.status, resumed.status) == (200, 200)
+        for step in (1, 2, 3):
+            r.apps[0].service.go.mark(f"step {step}")
+        assert [json.loads(e.data).get("id") for e in await resumed.rest()] == [None, None, 1]
+
+
+@live
+async def test_a_stream_with_events_that_could_not_be_logged_is_not_resumed_after_them() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        params = reporting(steps=3, wait=True)
+        _, stream = await r.caller.at(0).asking("tools/call", params, id=1)
+        first = await stream.numbered()
+        r.store.leave()
+        r.apps[0].service.go.mark("step 1")
+        second = await stream.numbered()
+        r.store.away = False
+        registry = r.apps[0].app._shared_sessions
+        assert registry is not None
+        registry._failed_at = None
+        for step in (2, 3):
+            r.apps[0].service.go.mark(f"step {step}")
+        rest = await stream.rest()
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        assert resumed.status == 400
+        _, resumed = await r.caller.at(0).get(last_event_id=second.id)
+        assert await resumed.rest() == rest
+
+
+@live
+async def test_events_that_no_stream_has_leave_nothing_behind() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        for number in range(5):
+            _, stream = await r.caller.at(1).get(last_event_id=f"{number}-{r.apps[0].name}-1-2")
+            assert stream.status == 400
+        registry = r.apps[1].app._shared_sessions
+        assert registry is not None
+        assert not registry._grown
+
+
+@live
 async def test_a_batch_whose_stream_starts_late_is_resumed_elsewhere() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-03-26")
@@ -504,6 +610,46 @@ async def test_delete_at_one_replica_ends_the_session_in_all(revision: Revision)
             response = await r.caller.at(index).say("tools/call", {"name": "echo"})
             assert response.status == 404
         assert [app.sessions for app in r.apps] == [[], [], []]
+
+
+@live
+async def test_a_stream_is_not_opened_in_a_session_that_ends_meanwhile() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        await r.caller.at(1).say("tools/call", {"name": "echo"})
+        copy = r.copies()[1]
+        assert copy is not None
+
+        def end(message: ReplicaMessage) -> bool:
+            if message.kind == "session-changed":
+                r.apps[1].app._sessions.end(copy, "the client ended the session")
+            return False
+
+        r.store.loses = end
+        assert (await r.caller.at(1).get())[1].status == 503
+
+
+@pytest.mark.parametrize("at", [1, 2], ids=["a copy", "no copy"])
+@live
+async def test_a_session_that_ends_while_it_is_read_is_read_again(at: int) -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        registry = r.apps[at].app._shared_sessions
+        assert registry is not None
+        registry._on_missed()
+        get, session = registry._get, r.caller.session
+
+        async def late(id: str, principal: str) -> bytes | None:
+            data = await get(id, principal)
+            registry._get = get
+            assert (await r.caller.at(0).request("DELETE")).status == 200
+            await until(lambda: registry._restoring[id])
+            return data
+
+        registry._get = late
+        assert (await r.caller.at(at).say("tools/call", {"name": "echo"})).status == 200
+        assert r.caller.session == session
+        assert (await r.caller.at(at).say("tools/call", {"name": "echo"})).status == 404
 
 
 @live
@@ -605,6 +751,49 @@ async def test_without_the_store_for_long_copies_that_may_be_out_of_date_are_ref
         r.store.away = False
         registry.shared.clock = lambda: now + WITHOUT_STORE_S + 3
         assert (await r.caller.at(0).say("tools/call", {"name": "echo"})).status == 200
+
+
+@live
+async def test_without_a_lease_for_long_every_copy_is_read_before_it_is_used() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        registry, replica = r.apps[0].app._shared_sessions, r.apps[0].app._replica
+        assert registry is not None
+        assert replica is not None
+        r.store.leave()
+        replica._lease_until = 0.0
+        now = registry.shared.clock()
+        registry._tick(now - WITHOUT_STORE_S - 2)
+        assert (await r.caller.at(0).say("tools/call", {"name": "echo"})).status == 200
+        registry._tick(now)
+        assert (await r.caller.at(0).say("tools/call", {"name": "echo"})).status == 503
+        r.store.away = False
+        registry._failed_last = 0.0
+        assert (await r.caller.at(0).say("tools/call", {"name": "echo"})).status == 200
+
+
+@live
+async def test_subscriptions_that_do_not_fit_here_leave_nothing_behind() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        for name in "ab":
+            await r.caller.at(0).say("resources/subscribe", {"uri": f"file:///{name}"})
+        registry, service = r.apps[2].app._shared_sessions, r.apps[2].service
+        assert registry is not None
+        budget = registry.shared.subscribed
+        budget.total = 150
+        for _ in range(3):
+            assert (await r.caller.at(2).say("tools/call", {"name": "echo"})).status == 503
+        assert (budget.used, service.watchers) == (0, 0)
+        budget.total = 10_000
+        assert (await r.caller.at(2).say("tools/call", {"name": "echo"})).status == 200
+        budget.total = budget.used
+        await r.caller.at(0).say("resources/subscribe", {"uri": "file:///c"})
+        await until(lambda: r.copies()[2] is None)
+        assert (budget.used, service.watchers) == (0, 0)
+        copy = r.copies()[0]
+        assert copy is not None
+        assert len(copy.record.subscriptions) == 3
 
 
 @live
