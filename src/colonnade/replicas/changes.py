@@ -28,7 +28,7 @@ CHANGES_VERSION = 1
 WINDOW_S = 0.05
 # Lists and resources that changed lately; further ones are not passed on before some are.
 MAX_SUBJECTS = 4096
-# Of one message: a listener of a topic has a queue of a few hundred kilobytes.
+# Of one message: the queue of a listener of a topic is bounded.
 MAX_MESSAGE_SUBJECTS = 256
 MAX_MESSAGE_CHARACTERS = 64 * 1024
 MAX_URI_CHARACTERS = 16 * 1024

@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -63,9 +63,6 @@ from colonnade.replicas.remote_messages import (
 )
 from colonnade.replicas.remote_run import MAX_FRAME_BYTES, MESSAGE, RemoteRequestContext, RemoteRun
 from colonnade.replicas.replica import Replica, ReplicaLost
-
-if TYPE_CHECKING:
-    pass
 
 log: logging.Logger = logging.getLogger("colonnade.replicas")
 

@@ -11,7 +11,7 @@ from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025, Revision
 from colonnade.replicas.replica import ReplicaMessage
 from colonnade.transport.http_server.legacy_sse import SSE_PATH
-from colonnade.transport.http_server.shared_sessions import WITHOUT_STORE_S
+from colonnade.transport.http_server.shared_sessions import MAX_SUBSCRIBED_BYTES, WITHOUT_STORE_S
 from http_client import Response, cancelled, opening
 from http_service import ABLE, REPORT, reporting, waiting
 from live import live, until
@@ -244,6 +244,21 @@ async def test_changes_that_meet_are_all_kept() -> None:
         )
         await until(lambda: all(c and set(c.subscriptions) == uris for c in r.copies()))
         assert {c.peer.log_level for c in r.copies() if c} == {"error"}
+
+
+@live
+async def test_the_record_of_a_session_is_bounded_and_more_subscriptions_are_refused() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        long = "x" * (MAX_SUBSCRIBED_BYTES // 3)
+        for id, error in enumerate([None, None, "too many", None], 1):
+            name = "b" if id == 4 else "abc"[id - 1]
+            response = await r.caller.say("resources/subscribe", {"uri": f"{name}:{long}"}, id=id)
+            said = json.loads(response.body).get("error", {}).get("message")
+            assert said is None if error is None else error in said
+        copy = r.copies()[0]
+        assert copy is not None
+        assert len(copy.record.subscriptions) == 2
 
 
 @live

@@ -91,6 +91,8 @@ RETRY_S = 1.0
 MAX_SWAPS = 16
 # Larger records are not sent to the other processes, which read them.
 MAX_SENT_RECORD_BYTES = 32 * 1024
+# Of one session: with each change of them, all are written, and read by the other processes.
+MAX_SUBSCRIBED_BYTES = 512 * 1024
 # Larger notifications are not sent to all processes: none needs as much.
 MAX_SENT_PARAMS_BYTES = 16 * 1024
 # How often the log of a stream is read if its process tells nothing.
@@ -155,6 +157,7 @@ class SharedSession(HttpSession):
         # The changes that the client was notified of since this process has the newest stream for
         # notifications: other processes hand over theirs, which are mostly the same.
         self._notified: set[tuple[str, str | None]] = set()
+        self.subscriptions.max_bytes = MAX_SUBSCRIBED_BYTES
         try:
             self._set_subscriptions(record.subscriptions)
         except HttpError:
@@ -198,7 +201,7 @@ class SharedSession(HttpSession):
         for uri in set(self.subscriptions) - uris:
             self.subscriptions.discard(uri)
         for uri in uris - self.subscriptions:
-            self.subscriptions.add(uri)
+            self.subscriptions.restore(uri)
         self._saved_changes = self.subscriptions.changes
 
     # ------------------------------------------------------------ incoming messages
@@ -777,10 +780,8 @@ class SharedSessionRegistry(SessionRegistry):
         """Send a message to a process. Raises 503 without the store."""
         try:
             await self.replica.send(replica, kind, body)
-        except ChannelError:
+        except (ChannelError, Refused):
             raise _store_lost() from None
-        except Refused:
-            log.debug("ignored: a message for a process that cannot exist")
 
     async def tell(self, replica: str, kind: str, body: bytes) -> None:
         """Send a message to a process; at most once."""
