@@ -125,7 +125,7 @@ class MergedChanges:
             self._emit(passing)
         if any(verdict is None for _, verdict in verdicts) and not self._warned:
             self._warned = True
-            log.warning("more than %d resources change at once; some are not told", MAX_SUBJECTS)
+            log.warning("more than %d resources change at once; some are left out", MAX_SUBJECTS)
         self._set_timer()
 
     def _set_timer(self) -> None:

@@ -163,8 +163,8 @@ class RemoteRequests:
         replica.on_missed(self._check_now.set)
 
     async def close(self) -> None:
-        """Cancel what runs here for others, which are told; fail what waits. The replica is closed
-        after it."""
+        """Cancel what runs here for others, with an error for them; fail what waits. The replica is
+        closed after it."""
         self._closed = True
         for run in self._runs.values():
             if run.task is not None:

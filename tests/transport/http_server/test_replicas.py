@@ -63,9 +63,24 @@ async def test_a_request_with_a_copy_of_its_session_needs_no_store() -> None:
 async def test_requests_that_meet_make_one_copy() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-11-25")
-        calls = [r.caller.at(2).say("tools/call", {"name": "echo"}, id=id) for id in range(8)]
+        registry = r.apps[2].app._shared_sessions
+        assert registry is not None
+        get, met = registry._get, asyncio.Barrier(8)
+
+        async def together(id: str, principal: str) -> bytes | None:
+            data = await get(id, principal)
+            await met.wait()
+            return data
+
+        registry._get = together
+        # Each goes to the next replica, so eight of them to this one.
+        calls = [r.caller.say("tools/call", {"name": "echo"}, id=id) for id in range(24)]
         assert {response.status for response in await asyncio.gather(*calls)} == {200}
         assert len(r.apps[2].sessions) == 1
+        copy = r.copies()[2]
+        assert copy is not None
+        assert copy.generation == registry.generation  # so the next needs no store
+        assert not registry._restoring
 
 
 @live
@@ -658,7 +673,7 @@ async def test_a_session_that_ends_while_it_is_read_is_read_again(at: int) -> No
             data = await get(id, principal)
             registry._get = get
             assert (await r.caller.at(0).request("DELETE")).status == 200
-            await until(lambda: registry._restoring[id])
+            await until(lambda: registry._restoring[id][0].is_set())
             return data
 
         registry._get = late

@@ -4,7 +4,8 @@
 A session is a record in the store, and each process that has served a message of it has a copy.
 What runs stays where it runs: a request and its stream in the process that received the POST, a
 request to the client in the process whose name is in its id. Messages for another process are sent
-to it; a change of the record is written to the store, and the other processes are told to read it.
+to it; a change of the record is written to the store, and a message lets the other processes
+read it.
 
 Rules: a request of a session whose copy is here needs no operation of the store. What the store
 cannot take now is kept here and written later; what only another process could do is refused with
@@ -95,7 +96,7 @@ MAX_SENT_RECORD_BYTES = 32 * 1024
 MAX_SUBSCRIBED_BYTES = 512 * 1024
 # Larger notifications are not sent to all processes: none needs as much.
 MAX_SENT_PARAMS_BYTES = 16 * 1024
-# How often the log of a stream is read if its process tells nothing.
+# How often the log of a stream is read if its process sends no message.
 POLL_S = 1.0
 
 T = TypeVar("T")
@@ -405,7 +406,7 @@ class SharedSession(HttpSession):
         if self._is_listener:
             self._note_change(kind)
             super()._put_on_backlog(kind, pending)
-        elif not kind[0]:  # changes are told to every process
+        elif not kind[0]:  # changes are known in every process
             listener = self.record.listener
             message = self.message(notifications=[_packed(kind, pending)])
             self.spawn(self._registry.tell(listener, NOTIFY, message))
@@ -489,8 +490,8 @@ class SharedSessionRegistry(SessionRegistry):
         self._failed_last = 0.0
         self._without_lease_at: float | None = None
         self._unsaved: dict[str, SharedSession] = {}
-        # Sessions whose records are being read: whether they have changed meanwhile.
-        self._restoring: dict[str, bool] = {}
+        # Of the records that are being read: each is set if the session changes meanwhile.
+        self._restoring: dict[str, list[asyncio.Event]] = {}
         self._maintaining: asyncio.Task[None] | None = None
         # Processes that have streams for notifications: whether they have ended.
         self._listeners_lost: dict[str, bool] = {}
@@ -532,7 +533,8 @@ class SharedSessionRegistry(SessionRegistry):
         unless a copy is here."""
         if id is None or len(id) > MAX_ID_LENGTH:
             return None
-        generation, self._restoring[id] = self.generation, False
+        generation, changed = self.generation, asyncio.Event()
+        self._restoring.setdefault(id, []).append(changed)
         try:
             data = await self._get(id, principal)
         except (ChannelError, Refused):
@@ -541,8 +543,10 @@ class SharedSessionRegistry(SessionRegistry):
                 raise _store_lost() from None
             return session
         finally:
-            # What has changed while it was read is read at the next use.
-            if self._restoring.pop(id, True):
+            self._restoring[id].remove(changed)
+            if not self._restoring[id]:
+                del self._restoring[id]
+            if changed.is_set():  # while it was read: it is read again at the next use
                 generation = -1
         session = self._by_id.get(id)
         if session is not None and session.link.principal != principal:
@@ -774,7 +778,7 @@ class SharedSessionRegistry(SessionRegistry):
         try:
             await self.replica.broadcast(kind, body)
         except (ChannelError, Refused) as error:
-            log.warning("%s of a session was not told to other processes: %s", kind, error)
+            log.warning("%s of a session was not sent to other processes: %s", kind, error)
 
     async def send_to(self, replica: str, kind: str, body: bytes) -> None:
         """Send a message to a process. Raises 503 without the store."""
@@ -800,8 +804,8 @@ class SharedSessionRegistry(SessionRegistry):
 
     def _copy_of(self, message: SessionMessage) -> SharedSession | None:
         session = self._by_id.get(message.session)
-        if message.session in self._restoring:
-            self._restoring[message.session] = True
+        for changed in self._restoring.get(message.session, ()):
+            changed.set()
         if session is None or session.link.principal != message.principal:
             return None
         assert isinstance(session, SharedSession)
