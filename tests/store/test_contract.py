@@ -299,7 +299,7 @@ async def _first(heard: Any) -> bytes:
 
 @pytest.mark.parametrize(
     ("message", "fits"),
-    [(b"", QUEUE_MESSAGES), (b"x" * 4096, QUEUE_BYTES // 4096)],
+    [(b"", QUEUE_MESSAGES), (b"x" * 2**20, QUEUE_BYTES // 2**20)],
     ids=["many", "large"],
 )
 def test_a_slow_listener_is_cut_and_told_so_and_nobody_else_is(
@@ -327,7 +327,7 @@ def test_a_message_larger_than_a_queue_is_heard_by_whoever_keeps_up(stores: Stor
                 await store.publish("ada", "t", b"x" * (QUEUE_BYTES + 1))
                 assert len(await anext(heard)) == QUEUE_BYTES + 1
 
-    stores.run(body)
+    stores.run(body, StoreLimits(value_bytes=QUEUE_BYTES + 1))
 
 
 def test_whoever_left_hears_no_more_and_makes_room_for_others(stores: StoreFixture) -> None:

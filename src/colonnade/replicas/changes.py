@@ -28,7 +28,7 @@ CHANGES_VERSION = 1
 WINDOW_S = 0.05
 # Lists and resources that changed lately; further ones are not passed on before some are.
 MAX_SUBJECTS = 4096
-# Of one message: a listener of a topic has a queue of a few hundred kilobytes.
+# Of one message: the queue of a listener of a topic is bounded.
 MAX_MESSAGE_SUBJECTS = 256
 MAX_MESSAGE_CHARACTERS = 64 * 1024
 MAX_URI_CHARACTERS = 16 * 1024
@@ -125,7 +125,7 @@ class MergedChanges:
             self._emit(passing)
         if any(verdict is None for _, verdict in verdicts) and not self._warned:
             self._warned = True
-            log.warning("more than %d resources change at once; some are not told", MAX_SUBJECTS)
+            log.warning("more than %d resources change at once; some are left out", MAX_SUBJECTS)
         self._set_timer()
 
     def _set_timer(self) -> None:

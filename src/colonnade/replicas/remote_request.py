@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -63,9 +63,6 @@ from colonnade.replicas.remote_messages import (
 )
 from colonnade.replicas.remote_run import MAX_FRAME_BYTES, MESSAGE, RemoteRequestContext, RemoteRun
 from colonnade.replicas.replica import Replica, ReplicaLost
-
-if TYPE_CHECKING:
-    pass
 
 log: logging.Logger = logging.getLogger("colonnade.replicas")
 
@@ -166,8 +163,8 @@ class RemoteRequests:
         replica.on_missed(self._check_now.set)
 
     async def close(self) -> None:
-        """Cancel what runs here for others, which are told; fail what waits. The replica is closed
-        after it."""
+        """Cancel what runs here for others, with an error for them; fail what waits. The replica is
+        closed after it."""
         self._closed = True
         for run in self._runs.values():
             if run.task is not None:

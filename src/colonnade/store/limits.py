@@ -184,9 +184,11 @@ def check_ttl(ttl_s: float | None) -> None:
         )
 
 
-# The queue of one listener. A message above the limit is accepted if the queue is empty.
-QUEUE_MESSAGES = 256
-QUEUE_BYTES = 256 * 1024
+# The queue of one listener: a few requests of the greatest size that clients may send, since they
+# arrive together and are then passed on to another process, and half of what Redis keeps for one.
+# A message above the limit is accepted if the queue is empty.
+QUEUE_MESSAGES = 1024
+QUEUE_BYTES = 16 * 1024 * 1024
 
 
 class TopicListener(AsyncIterator[bytes]):

@@ -9,8 +9,9 @@ import pytest
 from colonnade.ports import Caller as Verified
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025, Revision
+from colonnade.replicas.replica import ReplicaMessage
 from colonnade.transport.http_server.legacy_sse import SSE_PATH
-from colonnade.transport.http_server.shared_sessions import WITHOUT_STORE_S
+from colonnade.transport.http_server.shared_sessions import MAX_SUBSCRIBED_BYTES, WITHOUT_STORE_S
 from http_client import Response, cancelled, opening
 from http_service import ABLE, REPORT, reporting, waiting
 from live import live, until
@@ -62,9 +63,24 @@ async def test_a_request_with_a_copy_of_its_session_needs_no_store() -> None:
 async def test_requests_that_meet_make_one_copy() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-11-25")
-        calls = [r.caller.at(2).say("tools/call", {"name": "echo"}, id=id) for id in range(8)]
+        registry = r.apps[2].app._shared_sessions
+        assert registry is not None
+        get, met = registry._get, asyncio.Barrier(8)
+
+        async def together(id: str, principal: str) -> bytes | None:
+            data = await get(id, principal)
+            await met.wait()
+            return data
+
+        registry._get = together
+        # Each goes to the next replica, so eight of them to this one.
+        calls = [r.caller.say("tools/call", {"name": "echo"}, id=id) for id in range(24)]
         assert {response.status for response in await asyncio.gather(*calls)} == {200}
         assert len(r.apps[2].sessions) == 1
+        copy = r.copies()[2]
+        assert copy is not None
+        assert copy.generation == registry.generation  # so the next needs no store
+        assert not registry._restoring
 
 
 @live
@@ -168,6 +184,19 @@ async def test_a_cancellation_finds_the_replica_where_the_request_runs(revision:
 
 
 @live
+async def test_a_large_cancellation_is_not_sent_to_all_replicas() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        sent: list[str] = []
+        r.store.loses = lambda message: sent.append(message.kind) is not None
+        for reason, kinds in (("x" * 100_000, []), ("x", ["session-message"])):
+            params = {"requestId": 7, "reason": reason}
+            notification = {"method": "notifications/cancelled", "params": params}
+            response = await r.caller.at(1).post({"jsonrpc": "2.0", **notification})
+            assert (response.status, sent) == (202, kinds)
+
+
+@live
 async def test_progress_of_the_client_is_for_the_replica_that_asked() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-11-25", **ABLE)
@@ -233,6 +262,21 @@ async def test_changes_that_meet_are_all_kept() -> None:
 
 
 @live
+async def test_the_record_of_a_session_is_bounded_and_more_subscriptions_are_refused() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        long = "x" * (MAX_SUBSCRIBED_BYTES // 3)
+        for id, error in enumerate([None, None, "too many", None], 1):
+            name = "b" if id == 4 else "abc"[id - 1]
+            response = await r.caller.say("resources/subscribe", {"uri": f"{name}:{long}"}, id=id)
+            said = json.loads(response.body).get("error", {}).get("message")
+            assert said is None if error is None else error in said
+        copy = r.copies()[0]
+        assert copy is not None
+        assert len(copy.record.subscriptions) == 2
+
+
+@live
 async def test_a_batch_that_subscribes_is_recorded() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-03-26")
@@ -293,6 +337,32 @@ async def test_what_waited_for_a_stream_is_handed_to_the_replica_that_has_one_on
         await r.listening(2)
         r.publish(TOOLS_CHANGED)
         assert (await stream.message())["method"] == TOOLS_CHANGED
+
+
+@live
+async def test_a_change_that_waited_in_every_replica_is_sent_once() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        for index in range(3):
+            await r.caller.at(index).say("tools/call", {"name": "echo"})
+        r.publish(TOOLS_CHANGED)
+        replica = r.apps[2].app._replica
+        assert replica is not None
+        take_over, sent, senders = replica._handlers["session-notify"], asyncio.Event(), set[str]()
+
+        async def later(sender: str, body: bytes) -> None:
+            await sent.wait()
+            await take_over(sender, body)
+            senders.add(sender)
+
+        replica._handlers["session-notify"] = later
+        _, stream = await r.caller.at(2).get()
+        assert (await stream.message())["method"] == TOOLS_CHANGED
+        sent.set()
+        await until(lambda: len(senders) == 2)
+        await r.listening(2)
+        r.publish("notifications/prompts/list_changed")
+        assert (await stream.message())["method"] == "notifications/prompts/list_changed"
 
 
 @live
@@ -409,6 +479,72 @@ async def test_a_stream_is_not_resumed_elsewhere_with_fewer_scopes() -> None:
 
 
 @live
+async def test_a_request_with_fewer_scopes_elsewhere_disturbs_no_reader() -> None:
+    async with replica_apps(verify=_scoped) as r:
+        opened = await r.caller.at(0).post(opening("2025-11-25"), authorization="read write")
+        r.caller.session, r.caller.revision = opened.headers["mcp-session-id"], "2025-11-25"
+        params = reporting(steps=2, wait=True)
+        _, stream = await r.caller.at(0).asking("tools/call", params, authorization="read write")
+        first = await stream.numbered()
+        _, refused = await r.caller.at(1).get(last_event_id=first.id, authorization="read")
+        assert refused.status == 403
+        for step in (1, 2):
+            r.apps[0].service.go.mark(f"step {step}")
+        assert [json.loads(e.data).get("id") for e in await stream.rest()] == [None, 1]
+
+
+@live
+async def test_a_stream_that_is_resumed_twice_goes_on_for_the_second() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        params = reporting(steps=3, wait=True)
+        wire, stream = await r.caller.at(0).asking("tools/call", params, id=1)
+        first = await stream.numbered()
+        wire.abort()
+        _, lost = await r.caller.at(1).get(last_event_id=first.id)
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        assert (lost.status, resumed.status) == (200, 200)
+        for step in (1, 2, 3):
+            r.apps[0].service.go.mark(f"step {step}")
+        assert [json.loads(e.data).get("id") for e in await resumed.rest()] == [None, None, 1]
+
+
+@live
+async def test_a_stream_with_events_that_could_not_be_logged_is_not_resumed_after_them() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        params = reporting(steps=3, wait=True)
+        _, stream = await r.caller.at(0).asking("tools/call", params, id=1)
+        first = await stream.numbered()
+        r.store.leave()
+        r.apps[0].service.go.mark("step 1")
+        second = await stream.numbered()
+        r.store.away = False
+        registry = r.apps[0].app._shared_sessions
+        assert registry is not None
+        registry._failed_at = None
+        for step in (2, 3):
+            r.apps[0].service.go.mark(f"step {step}")
+        rest = await stream.rest()
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        assert resumed.status == 400
+        _, resumed = await r.caller.at(0).get(last_event_id=second.id)
+        assert await resumed.rest() == rest
+
+
+@live
+async def test_events_that_no_stream_has_leave_nothing_behind() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        for number in range(5):
+            _, stream = await r.caller.at(1).get(last_event_id=f"{number}-{r.apps[0].name}-1-2")
+            assert stream.status == 400
+        registry = r.apps[1].app._shared_sessions
+        assert registry is not None
+        assert not registry._grown
+
+
+@live
 async def test_a_batch_whose_stream_starts_late_is_resumed_elsewhere() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-03-26")
@@ -504,6 +640,46 @@ async def test_delete_at_one_replica_ends_the_session_in_all(revision: Revision)
             response = await r.caller.at(index).say("tools/call", {"name": "echo"})
             assert response.status == 404
         assert [app.sessions for app in r.apps] == [[], [], []]
+
+
+@live
+async def test_a_stream_is_not_opened_in_a_session_that_ends_meanwhile() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        await r.caller.at(1).say("tools/call", {"name": "echo"})
+        copy = r.copies()[1]
+        assert copy is not None
+
+        def end(message: ReplicaMessage) -> bool:
+            if message.kind == "session-changed":
+                r.apps[1].app._sessions.end(copy, "the client ended the session")
+            return False
+
+        r.store.loses = end
+        assert (await r.caller.at(1).get())[1].status == 503
+
+
+@pytest.mark.parametrize("at", [1, 2], ids=["a copy", "no copy"])
+@live
+async def test_a_session_that_ends_while_it_is_read_is_read_again(at: int) -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        registry = r.apps[at].app._shared_sessions
+        assert registry is not None
+        registry._on_missed()
+        get, session = registry._get, r.caller.session
+
+        async def late(id: str, principal: str) -> bytes | None:
+            data = await get(id, principal)
+            registry._get = get
+            assert (await r.caller.at(0).request("DELETE")).status == 200
+            await until(lambda: registry._restoring[id][0].is_set())
+            return data
+
+        registry._get = late
+        assert (await r.caller.at(at).say("tools/call", {"name": "echo"})).status == 200
+        assert r.caller.session == session
+        assert (await r.caller.at(at).say("tools/call", {"name": "echo"})).status == 404
 
 
 @live
@@ -608,6 +784,49 @@ async def test_without_the_store_for_long_copies_that_may_be_out_of_date_are_ref
 
 
 @live
+async def test_without_a_lease_for_long_every_copy_is_read_before_it_is_used() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        registry, replica = r.apps[0].app._shared_sessions, r.apps[0].app._replica
+        assert registry is not None
+        assert replica is not None
+        r.store.leave()
+        replica._lease_until = 0.0
+        now = registry.shared.clock()
+        registry._tick(now - WITHOUT_STORE_S - 2)
+        assert (await r.caller.at(0).say("tools/call", {"name": "echo"})).status == 200
+        registry._tick(now)
+        assert (await r.caller.at(0).say("tools/call", {"name": "echo"})).status == 503
+        r.store.away = False
+        registry._failed_last = 0.0
+        assert (await r.caller.at(0).say("tools/call", {"name": "echo"})).status == 200
+
+
+@live
+async def test_subscriptions_that_do_not_fit_here_leave_nothing_behind() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        for name in "ab":
+            await r.caller.at(0).say("resources/subscribe", {"uri": f"file:///{name}"})
+        registry, service = r.apps[2].app._shared_sessions, r.apps[2].service
+        assert registry is not None
+        budget = registry.shared.subscribed
+        budget.total = 150
+        for _ in range(3):
+            assert (await r.caller.at(2).say("tools/call", {"name": "echo"})).status == 503
+        assert (budget.used, service.watchers) == (0, 0)
+        budget.total = 10_000
+        assert (await r.caller.at(2).say("tools/call", {"name": "echo"})).status == 200
+        budget.total = budget.used
+        await r.caller.at(0).say("resources/subscribe", {"uri": "file:///c"})
+        await until(lambda: r.copies()[2] is None)
+        assert (budget.used, service.watchers) == (0, 0)
+        copy = r.copies()[0]
+        assert copy is not None
+        assert len(copy.record.subscriptions) == 3
+
+
+@live
 async def test_a_change_without_the_store_is_written_when_it_is_back() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-11-25")
@@ -680,3 +899,19 @@ async def test_another_principal_cannot_post_to_a_stream_elsewhere() -> None:
         for name, status in (("bob", 404), ("ada", 202)):
             response = await r.caller.at(1).request("POST", body, path=path, authorization=name)
             assert response.status == status
+
+
+@live
+async def test_large_posts_that_meet_all_reach_the_stream_of_another_replica() -> None:
+    async with replica_apps() as r:
+        _, stream = await r.caller.at(0).begin("GET", path=SSE_PATH, accept="text/event-stream")
+        path = (await stream.event()).text()
+        for message in (opening("2024-11-05"), initialized()):
+            await r.caller.at(1).request("POST", json.dumps(message).encode(), path=path)
+        params = {"name": "echo", "arguments": {"x": "y" * 1024 * 1024}}
+        bodies = [
+            json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+            for id in range(1, 7)
+        ]
+        posts = [r.caller.at(1).request("POST", body.encode(), path=path) for body in bodies]
+        assert [response.status for response in await asyncio.gather(*posts)] == [202] * 6

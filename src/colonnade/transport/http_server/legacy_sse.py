@@ -8,13 +8,14 @@ ends.
 """
 
 import asyncio
+import logging
 import secrets
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import msgspec
 
-from colonnade.errors import ChannelError, ConnectionLost, Fault
+from colonnade.errors import ChannelError, ConnectionLost, Fault, Refused
 from colonnade.ports import RequestContext, Service
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.sse import encode_event
@@ -38,6 +39,8 @@ from colonnade.transport.http_server.streams import QUEUE_BYTES, SubscribedUris
 
 if TYPE_CHECKING:  # most servers have no replicas
     from colonnade.replicas.replica import Replica
+
+log: logging.Logger = logging.getLogger("colonnade.transport")
 
 SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages"
@@ -317,6 +320,9 @@ class SseSessions:
             if isinstance(error.__cause__, ChannelError):  # the store
                 raise overload("the other processes cannot be reached; try again later") from None
             raise rules.unknown_session() from None
+        except Refused as error:
+            log.debug("a message was not passed to another process: %s", error)
+            taken = BUSY
         if taken == BUSY:
             raise overload("too many requests at once; try again later")
         if taken != TAKEN:

@@ -4,7 +4,8 @@
 A session is a record in the store, and each process that has served a message of it has a copy.
 What runs stays where it runs: a request and its stream in the process that received the POST, a
 request to the client in the process whose name is in its id. Messages for another process are sent
-to it; a change of the record is written to the store, and the other processes are told to read it.
+to it; a change of the record is written to the store, and a message lets the other processes
+read it.
 
 Rules: a request of a session whose copy is here needs no operation of the store. What the store
 cannot take now is kept here and written later; what only another process could do is refused with
@@ -17,6 +18,7 @@ import logging
 import time
 from collections.abc import Awaitable, Coroutine
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -54,6 +56,7 @@ from colonnade.transport.http_server.request import (
     overload,
 )
 from colonnade.transport.http_server.session import (
+    MAX_BACKLOG,
     HttpSession,
     PendingNotification,
     PostResponse,
@@ -89,7 +92,11 @@ RETRY_S = 1.0
 MAX_SWAPS = 16
 # Larger records are not sent to the other processes, which read them.
 MAX_SENT_RECORD_BYTES = 32 * 1024
-# How often the log of a stream is read if its process tells nothing.
+# Of one session: with each change of them, all are written, and read by the other processes.
+MAX_SUBSCRIBED_BYTES = 512 * 1024
+# Larger notifications are not sent to all processes: none needs as much.
+MAX_SENT_PARAMS_BYTES = 16 * 1024
+# How often the log of a stream is read if its process sends no message.
 POLL_S = 1.0
 
 T = TypeVar("T")
@@ -148,9 +155,15 @@ class SharedSession(HttpSession):
         self.renewed_at: float = shared.clock()
         self.ttl_s: float = FIRST_USE_S
         self._saved_changes = 0
-        # What other processes have handed over to the newest stream for notifications.
-        self._handed_over: set[tuple[str, str | None]] = set()
-        self._set_subscriptions(record.subscriptions)
+        # The changes that the client was notified of since this process has the newest stream for
+        # notifications: other processes hand over theirs, which are mostly the same.
+        self._notified: set[tuple[str, str | None]] = set()
+        self.subscriptions.max_bytes = MAX_SUBSCRIBED_BYTES
+        try:
+            self._set_subscriptions(record.subscriptions)
+        except HttpError:
+            self.close("too many resource subscriptions")
+            raise
 
     @property
     def is_changed(self) -> bool:
@@ -175,7 +188,11 @@ class SharedSession(HttpSession):
         target = merge(record, self.record, self.current_record())
         earlier, self.record, self.data = self.record, record, data
         self.link.update(target.link)
-        self._set_subscriptions(target.subscriptions)
+        try:
+            self._set_subscriptions(target.subscriptions)
+        except HttpError as error:  # half of them would be written as all of them
+            self._registry.end(self, error.message)
+            return
         if target.subscriptions != record.subscriptions:
             self._saved_changes = -1
         if record.listener != earlier.listener and not self._is_listener:
@@ -185,7 +202,7 @@ class SharedSession(HttpSession):
         for uri in set(self.subscriptions) - uris:
             self.subscriptions.discard(uri)
         for uri in uris - self.subscriptions:
-            self.subscriptions.add(uri)
+            self.subscriptions.restore(uri)
         self._saved_changes = self.subscriptions.changes
 
     # ------------------------------------------------------------ incoming messages
@@ -208,6 +225,7 @@ class SharedSession(HttpSession):
         for item in batch.items:
             if isinstance(item, Notification | ResultResponse | ErrorResponse):
                 await self._pass_on(item)  # here it is ignored
+        self._registry.check_current(self)
         await super().post(incoming, batch)
 
     async def _pass_on(self, frame: Notification | ResultResponse | ErrorResponse) -> bool:
@@ -215,7 +233,11 @@ class SharedSession(HttpSession):
         Raises 503 if a response cannot be passed on."""
         registry = self._registry
         if isinstance(frame, Notification):
-            if frame.method == CANCELLED and not self._runs_here(frame):
+            if (
+                frame.method == CANCELLED
+                and len(frame.params) <= MAX_SENT_PARAMS_BYTES
+                and not self._runs_here(frame)
+            ):
                 await registry.broadcast(self, MESSAGE, frame)
                 return True
             replica = _progress_sender(frame) if frame.method == PROGRESS else ""
@@ -306,7 +328,7 @@ class SharedSession(HttpSession):
             return
         name, _, number = after.rpartition("-")
         stream = self._resumable.get(name) or self._streams.get(name)
-        if stream is not None:
+        if isinstance(stream, LoggedStream):  # else it is the copy of one
             if stream.for_notifications:
                 await self._claim_notifications()
             await super().listen(incoming, after)
@@ -317,24 +339,24 @@ class SharedSession(HttpSession):
 
     async def _claim_notifications(self) -> None:
         """From here on notifications go to this process. Raises 503 without the store."""
-        self._handed_over.clear()
+        self._notified = {kind for kind in self._backlog if kind[0]}
         if not await self._registry.save(self, listener=self._registry.replica.name):
             raise rules.unknown_session()
+        self._registry.check_current(self)
 
     async def _resume(self, incoming: IncomingRequest, name: str, number: int) -> None:
         """Serve the rest of a stream of another process, from its log. Raises `HttpError`."""
         registry = self._registry
         owner = name.split("-")[1] if name.count("-") == 2 else ""
-        grows = await registry.ask_to_follow(owner, self, name)
         entries = await registry.read(self, name, 0)
         if not entries:
             raise rules.unknown_event()
         check_scopes(entries[-1][1].scopes, incoming.scopes)
-        events = [event for _, entry in entries for event in entry.events]
-        first, last = (events[0][0], events[-1][0]) if events else (1, 0)
-        if not first - 1 <= number <= last:
-            raise rules.unknown_event()
-        missed = [event for event in events if event[0] > number]
+        _events_after(entries, number)
+        grown = registry.growth_of(self, name)
+        grows = await registry.ask_to_follow(owner, self, name)
+        entries += await registry.read(self, name, entries[-1][0])
+        missed = _events_after(entries, number)
         if entries[-1][1].for_notifications:
             await self._claim_notifications()
             stream = self._open_listener(incoming)
@@ -343,6 +365,9 @@ class SharedSession(HttpSession):
             )
             await self._serve_stream(incoming, stream, 0)
             return
+        registry.check_current(self)
+        if (earlier := self._streams.get(name)) is not None:
+            earlier.abort_reader()
         self._check_streams()
         stream = Stream(name, self._ledger, streamable=True)
         stream.continue_after(number)
@@ -353,7 +378,7 @@ class SharedSession(HttpSession):
             stream.finish()
             grows = False
         self._streams[name] = stream
-        following = registry.follow(self, stream, owner, entries[-1][0], grows)
+        following = registry.follow(self, stream, owner, entries[-1][0], grown if grows else None)
         task = self.spawn(following)
         try:
             await stream.serve(incoming, number)
@@ -379,8 +404,9 @@ class SharedSession(HttpSession):
 
     def _put_on_backlog(self, kind: tuple[str, str | None], pending: PendingNotification) -> None:
         if self._is_listener:
+            self._note_change(kind)
             super()._put_on_backlog(kind, pending)
-        elif not kind[0]:  # changes are told to every process
+        elif not kind[0]:  # changes are known in every process
             listener = self.record.listener
             message = self.message(notifications=[_packed(kind, pending)])
             self.spawn(self._registry.tell(listener, NOTIFY, message))
@@ -397,16 +423,31 @@ class SharedSession(HttpSession):
         """Send notifications that another process had; each once, though several may have it."""
         for method, subject, frame, uri, scopes in message.notifications:
             kind = (method, subject)
-            if method and kind in self._handed_over:
+            if method and kind in self._notified:
                 continue
-            self._handed_over.add(kind)
+            self._note_change(kind)
             super()._put_on_backlog(kind, PendingNotification(frame, uri, frozenset(scopes)))
+
+    def _note_change(self, kind: tuple[str, str | None]) -> None:
+        if kind[0] and len(self._notified) < MAX_BACKLOG:
+            self._notified.add(kind)
 
 
 def _packed(
     kind: tuple[str, str | None], pending: PendingNotification
 ) -> tuple[str, str | None, bytes, str | None, list[str]]:
     return *kind, pending.frame, pending.uri, sorted(pending.scopes)
+
+
+def _events_after(entries: list[tuple[int, LoggedEvents]], number: int) -> list[tuple[int, bytes]]:
+    """The events in a log after this one. Raises 400 if some of them are not there: they are too
+    old, or could not be logged."""
+    events = [event for _, entry in entries for event in entry.events]
+    first, last = (events[0][0], events[-1][0]) if events else (1, 0)
+    missed = [event for event in events if event[0] > number]
+    if not first - 1 <= number <= last or len(missed) != last - number:
+        raise rules.unknown_event()
+    return missed
 
 
 def _sender(id: object) -> str:
@@ -447,11 +488,15 @@ class SharedSessionRegistry(SessionRegistry):
         # When the store has failed first and last, since it responded.
         self._failed_at: float | None = None
         self._failed_last = 0.0
+        self._without_lease_at: float | None = None
         self._unsaved: dict[str, SharedSession] = {}
+        # Of the records that are being read: each is set if the session changes meanwhile.
+        self._restoring: dict[str, list[asyncio.Event]] = {}
         self._maintaining: asyncio.Task[None] | None = None
         # Processes that have streams for notifications: whether they have ended.
         self._listeners_lost: dict[str, bool] = {}
-        self._grown: dict[tuple[str, str], asyncio.Event] = {}
+        # Set when the log of a stream has grown; held by the requests that resume it.
+        self._grown: WeakValueDictionary[tuple[str, str], asyncio.Event] = WeakValueDictionary()
 
     def join(self, replica: Replica) -> None:
         """Use this replica, before it is started."""
@@ -477,18 +522,32 @@ class SharedSessionRegistry(SessionRegistry):
                 return session
         return await self.restore(rules.session_id(headers), principal)
 
+    def check_current(self, session: SharedSession) -> None:
+        """Raise 503 for a copy that is not used any more: the session has ended, or the next
+        request makes another one."""
+        if self._by_id.get(session.id) is not session:
+            raise overload("the session has ended, or is busy elsewhere; try again")
+
     async def restore(self, id: str | None, principal: str) -> HttpSession | None:
         """The session with this id, read from the store. Raises 503 if the store does not respond,
         unless a copy is here."""
         if id is None or len(id) > MAX_ID_LENGTH:
             return None
+        generation, changed = self.generation, asyncio.Event()
+        self._restoring.setdefault(id, []).append(changed)
         try:
             data = await self._get(id, principal)
-        except ChannelError:
+        except (ChannelError, Refused):
             session = self.find(id, principal)
             if session is None or self._is_without_store_for_long():
                 raise _store_lost() from None
             return session
+        finally:
+            self._restoring[id].remove(changed)
+            if not self._restoring[id]:
+                del self._restoring[id]
+            if changed.is_set():  # while it was read: it is read again at the next use
+                generation = -1
         session = self._by_id.get(id)
         if session is not None and session.link.principal != principal:
             return None
@@ -506,14 +565,18 @@ class SharedSessionRegistry(SessionRegistry):
         else:
             assert isinstance(session, SharedSession)
             session.use(record, data)
-            session.generation = self.generation
+        session.generation = generation
         return self._used(session, principal)
 
     async def _get(self, id: str, principal: str) -> bytes | None:
         """The record of a session. Raises `ChannelError`; soon after a failure, without asking."""
-        if self._failed_at is not None and self.shared.clock() - self._failed_last < RETRY_S:
+        if self._failed_lately:
             raise ChannelError("the store does not respond")
         return await self._tried(self._store.get(store_principal(principal), record_key(id)))
+
+    @property
+    def _failed_lately(self) -> bool:
+        return self._failed_at is not None and self.shared.clock() - self._failed_last < RETRY_S
 
     async def _tried(self, operation: Awaitable[T]) -> T:
         """The result of an operation of the store; notes whether it responds."""
@@ -597,7 +660,7 @@ class SharedSessionRegistry(SessionRegistry):
         except ChannelError:
             raise _store_lost() from None
         except Refused as error:
-            log.warning("a session cannot be stored: %s", error)
+            session.note(f"a session cannot be stored: {error}")
         raise overload("the session cannot be stored now; try again later")
 
     async def _confirm_at_listener(self, session: SharedSession) -> None:
@@ -623,7 +686,7 @@ class SharedSessionRegistry(SessionRegistry):
         owner = store_principal(session.link.principal)
         try:
             await self._tried(self._store.delete(owner, record_key(session.id)))
-        except ChannelError:
+        except (ChannelError, Refused):
             raise _store_lost() from None
         await self.broadcast(session, ENDED)
         self.end(session, "the client ended the session")
@@ -634,6 +697,8 @@ class SharedSessionRegistry(SessionRegistry):
         """Add to the log of a stream; without the store, it cannot be resumed elsewhere."""
         owner = store_principal(session.link.principal)
         key, ttl_s = stream_key(session.id, stream), self._limits.resume_window_s
+        if self._failed_lately:  # each would wait for the timeout of the store
+            return
         try:
             await self._tried(self._store.append(owner, key, encode_events(events), ttl_s))
         except (ChannelError, Refused) as error:
@@ -648,40 +713,49 @@ class SharedSessionRegistry(SessionRegistry):
             found = await self._tried(
                 self._store.read(owner, stream_key(session.id, stream), after)
             )
-        except ChannelError:
+        except (ChannelError, Refused):
             raise _store_lost() from None
-        except Refused:  # for a name that no stream has
-            return []
         return [(number, decode_events(entry)) for number, entry in found]
 
     async def ask_to_follow(self, replica: str, session: SharedSession, stream: str) -> bool:
         """Ask a process to tell us of new events of its stream; False if there will be none."""
         if not replica or replica == self.replica.name:
             return False
-        self._grown.setdefault((session.id, stream), asyncio.Event())
         try:
             return await self.replica.request(replica, FOLLOW, session.message(stream)) == b"1"
         except ChannelError:
             return False
+        except Refused:
+            raise overload("too many requests at once; try again later") from None
+
+    def growth_of(self, session: SharedSession, stream: str) -> asyncio.Event:
+        """What is set when the log of a stream has grown."""
+        return self._grown.setdefault((session.id, stream), asyncio.Event())
 
     async def follow(
-        self, session: SharedSession, stream: Stream, replica: str, after: int, grows: bool
+        self,
+        session: SharedSession,
+        stream: Stream,
+        replica: str,
+        after: int,
+        grown: asyncio.Event | None,
     ) -> None:
         """Put what is added to the log of a stream on our copy of it, until it ends, or until the
-        process that it belongs to has ended."""
-        key = session.id, stream.name
-        event = self._grown.setdefault(key, asyncio.Event())
+        process that it belongs to has ended; at once if nothing is added (None)."""
+        grows = True
         try:
-            while grows:
+            while grown is not None and grows:
                 try:
                     async with asyncio.timeout(POLL_S):
-                        await event.wait()
+                        await grown.wait()
                 except TimeoutError:
                     grows = await self.replica.is_alive(replica)
-                event.clear()
+                grown.clear()
                 for position, entry in await self.read(session, stream.name, after):
                     after = position
                     for number, frame in entry.events:
+                        if number > stream.last_number + 1:
+                            return  # some could not be logged
                         if number == stream.last_number + 1:
                             stream.put_response(frame)
                     if entry.is_last:
@@ -689,7 +763,6 @@ class SharedSessionRegistry(SessionRegistry):
         except (ChannelError, HttpError):
             log.debug("a stream of another process ends: the store does not respond")
         finally:
-            self._grown.pop(key, None)
             stream.finish()
 
     # ------------------------------------------------------------ messages to other processes
@@ -705,16 +778,14 @@ class SharedSessionRegistry(SessionRegistry):
         try:
             await self.replica.broadcast(kind, body)
         except (ChannelError, Refused) as error:
-            log.warning("%s of a session was not told to other processes: %s", kind, error)
+            log.warning("%s of a session was not sent to other processes: %s", kind, error)
 
     async def send_to(self, replica: str, kind: str, body: bytes) -> None:
         """Send a message to a process. Raises 503 without the store."""
         try:
             await self.replica.send(replica, kind, body)
-        except ChannelError:
+        except (ChannelError, Refused):
             raise _store_lost() from None
-        except Refused:
-            log.debug("ignored: a message for a process that cannot exist")
 
     async def tell(self, replica: str, kind: str, body: bytes) -> None:
         """Send a message to a process; at most once."""
@@ -733,6 +804,8 @@ class SharedSessionRegistry(SessionRegistry):
 
     def _copy_of(self, message: SessionMessage) -> SharedSession | None:
         session = self._by_id.get(message.session)
+        for changed in self._restoring.get(message.session, ()):
+            changed.set()
         if session is None or session.link.principal != message.principal:
             return None
         assert isinstance(session, SharedSession)
@@ -794,9 +867,22 @@ class SharedSessionRegistry(SessionRegistry):
     # ------------------------------------------------------------ timeouts
 
     def _tick(self, now: float) -> bool:
+        if self._by_id:
+            self._check_lease(now)
         if self._maintaining is None and (self._unsaved or self._listeners_lost):
             self._maintaining = self.shared.spawn(self._maintain())
         return super()._tick(now)
+
+    def _check_lease(self, now: float) -> None:
+        """Without a lease the other processes cannot tell us that sessions have ended: after a
+        while each copy is read before it is used."""
+        if self.replica.holds_lease:
+            self._without_lease_at = None
+        elif self._without_lease_at is None:
+            self._without_lease_at = now
+        elif now - self._without_lease_at > WITHOUT_STORE_S:
+            self.generation += 1
+            self._failed_at = self._failed_at or self._without_lease_at
 
     async def _maintain(self) -> None:
         """Write what could not be written before, and see which processes have ended."""

@@ -35,7 +35,7 @@ class LoggedStream(Stream):
         retry_ms: int,
     ) -> None:
         super().__init__(name, ledger, streamable=True, primed=primed, retry_ms=retry_ms)
-        # The replicas where clients have resumed it, which are told of new entries.
+        # The replicas where clients have resumed it, which get a message for each new entry.
         self.followers: set[str] = set()
         self._append = append
         self._spawn = spawn

@@ -294,7 +294,12 @@ SUBSCRIBED_BYTES_PER_PRINCIPAL = 16 * 1024 * 1024
 
 
 class SubscribedUris(set[str]):
-    """The URIs that one session has subscribed to."""
+    """The URIs that one session has subscribed to.
+
+    `max_bytes` limits what is added; None for no limit of its own.
+    """
+
+    max_bytes: int | None = None
 
     def __init__(self, budget: ByteBudget, principal: str) -> None:
         super().__init__()
@@ -302,26 +307,38 @@ class SubscribedUris(set[str]):
         self._principal = principal
         # How often it has changed.
         self.changes: int = 0
+        self._size = 0
 
     def add(self, uri: str) -> None:
-        """Subscribe to one more. Raises `HttpError` (503) if all sessions have too many."""
+        """Subscribe to one more. Raises `HttpError` (503) if this session or all have too many."""
+        if self.max_bytes is not None and self._size + _size(uri) > self.max_bytes:
+            if uri in self:
+                return
+            raise overload("too many resource subscriptions; unsubscribe from some")
+        self.restore(uri)
+
+    def restore(self, uri: str) -> None:
+        """Add one that was added elsewhere. Raises `HttpError` (503) if all sessions have too
+        many."""
         if uri in self:
             return
         if not self._budget.reserve(self._principal, _size(uri)):
             raise overload("too many resource subscriptions; unsubscribe from some")
         super().add(uri)
         self.changes += 1
+        self._size += _size(uri)
 
     def discard(self, uri: object) -> None:
         """Unsubscribe from one."""
         if isinstance(uri, str) and uri in self:
             super().discard(uri)
             self.changes += 1
+            self._size -= _size(uri)
             self._budget.release(self._principal, _size(uri))
 
     def clear(self) -> None:
         """Unsubscribe from all."""
-        size = sum(map(_size, self))
+        size, self._size = self._size, 0
         if size:
             super().clear()
             self._budget.release(self._principal, size)
