@@ -128,7 +128,7 @@ OPTIONS: dict[tuple[str, ...], str] = {
         "login, logout, whoami, chat, doctor, add, remove, config"
     ),
     ("serve", "--prot", "1"): "there is no option --prot; did you mean --port?",
-    ("serve", "server.py", "--tls"): "there is no option --tls; see colonnade serve --help",
+    ("serve", "server.py", "--quic"): "there is no option --quic; see colonnade serve --help",
     ("run", "server.py", "more"): (
         "got unexpected extra argument (more); see colonnade run --help"
     ),

@@ -411,12 +411,35 @@ async def test_a_request_that_is_cancelled(transport: str, revision: Revision) -
         assert list(gauge.observe(IN_FLIGHT)) == [(0.0, {})]
 
 
+async def check_without_elicitation(transport: str, revision: Revision) -> None:
+    """A revision without elicitation: the tool fails, and no request was sent."""
+    recording = Recording()
+    async with OPEN[transport](make_server(recording), revision) as driver:
+        recording.take()
+        response = await driver.ask("tools/call", {"name": "ask"})
+        assert response["result"]["isError"]
+        assert [span.name for span in recording.take()] == ["tools/call ask"]
+    assert "colonnade.input_requests" not in recording.points()
+
+
+async def check_without_listen(transport: str, revision: Revision) -> None:
+    """A revision without `subscriptions/listen`: the request has no envelope of a newer one."""
+    recording = Recording()
+    async with OPEN[transport](make_server(recording), revision) as driver:
+        recording.take()
+        response = await driver.ask("subscriptions/listen", {"notifications": {}})
+        assert response["error"]["code"] == -32602
+        (span,) = recording.take()
+        assert attributes(span)["rpc.response.status_code"] == "-32602"
+
+
 @live
 async def test_a_tool_that_asks_the_user(transport: str, revision: Revision) -> None:
     if "elicitation/create" not in revision.methods and (
         revision.input_requests is InputRequests.AS_REQUEST
     ):
-        pytest.skip("this revision has no elicitation")
+        await check_without_elicitation(transport, revision)
+        return
     recording = Recording()
     async with OPEN[transport](make_server(recording), revision) as driver:
         recording.take()
@@ -453,7 +476,8 @@ async def test_a_tool_that_asks_the_user(transport: str, revision: Revision) -> 
 @live
 async def test_a_subscription_is_one_span_until_it_ends(transport: str, revision: Revision) -> None:
     if "subscriptions/listen" not in revision.methods:
-        pytest.skip("this revision has no subscriptions/listen")
+        await check_without_listen(transport, revision)
+        return
     recording = Recording()
     async with OPEN[transport](make_server(recording), revision) as driver:
         begun = await driver.begin("subscriptions/listen", {"notifications": {}})

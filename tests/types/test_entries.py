@@ -54,6 +54,7 @@ from colonnade.protocol.types import ProtocolType
 from colonnade.server.context.handles import Handles
 from colonnade.server.extensions import Extension
 from colonnade.server.tasks.options import TaskOptions
+from colonnade.telemetry.telemetry import Telemetry
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.connection import RunLimits
 from colonnade.transport.http_server.request import Limits, Receive, Scope, Send
@@ -253,6 +254,13 @@ def test_limits_are_numbers_with_names() -> None:
     assert_type(RunLimits(header_timeout_s=1).header_timeout_s, float)
     assert_type(TaskOptions(max_unfinished=20).max_unfinished, int)
     assert_type(TaskOptions().requests_per_s, float | None)
+
+
+def test_telemetry_is_a_switch_or_an_object() -> None:
+    telemetry = Telemetry(metrics="127.0.0.1:9464")
+    assert_type(telemetry.metrics_address, tuple[str, int] | None)
+    assert_type(Server("recorded", telemetry=telemetry), Server)
+    assert_type(Server("recorded", telemetry=True), Server)
 
 
 def test_a_tool_that_runs_as_a_task_stays_the_function_that_it_was() -> None:

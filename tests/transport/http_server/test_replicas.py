@@ -11,6 +11,7 @@ from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025, Revision
 from colonnade.replicas.replica import ReplicaMessage
 from colonnade.transport.http_server.legacy_sse import SSE_PATH
+from colonnade.transport.http_server.session_record import ANONYMOUS_SESSIONS
 from colonnade.transport.http_server.shared_sessions import MAX_SUBSCRIBED_BYTES, WITHOUT_STORE_S
 from http_client import Response, cancelled, opening
 from http_service import ABLE, REPORT, reporting, waiting
@@ -601,7 +602,7 @@ async def test_a_session_that_is_used_is_renewed_and_one_that_is_not_expires() -
         registry.check(copy, used + copy.ttl_s / 2)
         assert copy.renewed_at > used
         await until(lambda: not registry.shared.tasks)
-        await r.store.delete("\x01server", f"session {copy.id}")
+        await r.store.delete(ANONYMOUS_SESSIONS, f"session {copy.id}")
         copy.used, later = copy.renewed_at + 1, copy.renewed_at + copy.ttl_s
         registry.check(copy, later)  # it has expired, so there is nothing to renew
         await until(lambda: r.copies()[1] is None)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  colonnade work server.py                       beside: colonnade serve server.py
+  colonnade work server.py                       run what other processes create
   colonnade work server.py --max-running 20 --log-level info
 
 COLONNADE_LOG_LEVEL and COLONNADE_LOG_JSON set the log options.

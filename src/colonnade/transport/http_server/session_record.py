@@ -22,6 +22,8 @@ log: logging.Logger = logging.getLogger("colonnade.transport")
 
 # Increased when older releases must not read a record; members may be added without that.
 RECORD_VERSION: Final = 1
+# Of the store: not the name of a caller, and not without limits as `SERVER_PRINCIPAL` is.
+ANONYMOUS_SESSIONS: Final = f"{SERVER_PRINCIPAL} sessions"
 
 
 class SessionRecord(Struct, frozen=True, kw_only=True):
@@ -51,9 +53,9 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
 
 
 def store_principal(principal: str) -> str:
-    """The principal of the store under which the sessions of a caller are kept: callers without a
-    name would all share one quota."""
-    return principal or SERVER_PRINCIPAL
+    """The principal of the store under which the sessions of a caller are kept. Those of callers
+    without a name have a quota of their own: too many of them take no room from other state."""
+    return principal or ANONYMOUS_SESSIONS
 
 
 def record_key(id: str) -> str:
