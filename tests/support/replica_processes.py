@@ -111,21 +111,22 @@ class Relay:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the next process, or to the one after it if the connection is refused."""
-        for attempt in range(len(self.ports)):
-            port = self.ports[self.next % len(self.ports)]
-            self.next += 1
-            if port in self.not_ready and attempt + 1 < len(self.ports):
-                continue
+        first = self.next % len(self.ports)
+        self.next += 1
+        order = self.ports[first:] + self.ports[:first]
+        # Those that are not ready are tried last.
+        order.sort(key=self.not_ready.__contains__)
+        while True:
+            port = order.pop(0)
             try:
                 connected = await asyncio.open_connection("127.0.0.1", port)
             except ConnectionRefusedError:
                 self.refused += 1
-                if attempt + 1 == len(self.ports):
+                if not order:
                     raise
-                continue
-            self.by_port[port] += 1
-            return connected
-        raise AssertionError("there is a last attempt")
+            else:
+                self.by_port[port] += 1
+                return connected
 
     async def watch(self) -> None:
         """Request /ready of each process again and again, as a balancer does."""
