@@ -81,7 +81,7 @@ async def behind(
     )
     try:
         site = await asyncio.wait_for(started, START_S)
-        async with nginx_proxy(site.port, folder, **changed) as proxy:
+        async with nginx_proxy({"127.0.0.1:8000": site.port}, folder, **changed) as proxy:
             yield proxy
     finally:
         serving.cancel()

@@ -11,14 +11,14 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from certificates import Authority
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGURATION = ROOT / "examples" / "deploy" / "nginx.conf"
+DEPLOY = ROOT / "examples" / "deploy"
 NAME = "mcp.example.com"
 START_S = 30.0
 # Another process may take a port between our look and nginx's.
@@ -85,11 +85,13 @@ class NginxProxy:
                 await writer.wait_closed()
 
 
-def configured(text: str, upstream: int, plain: int, tls: int, folder: Path) -> str:
-    """The configuration of the example, with the ports and the certificate of a test."""
+def configured(text: str, upstreams: Mapping[str, int], plain: int, tls: int, folder: Path) -> str:
+    """The configuration of an example, with the ports and the certificate of a test."""
     live = f"/etc/letsencrypt/live/{NAME}"
+    for address, port in upstreams.items():
+        assert address in text, address
+        text = text.replace(address, f"127.0.0.1:{port}")
     changes = {
-        "server 127.0.0.1:8000;": f"server 127.0.0.1:{upstream};",
         "listen 80;": f"listen 127.0.0.1:{plain};",
         "listen 443 ssl;": f"listen 127.0.0.1:{tls} ssl;",
         f"{live}/fullchain.pem": f"{folder}/server.pem",
@@ -102,11 +104,14 @@ def configured(text: str, upstream: int, plain: int, tls: int, folder: Path) -> 
 
 
 @contextlib.asynccontextmanager
-async def nginx_proxy(upstream: int, folder: Path, **changed: str) -> AsyncGenerator[NginxProxy]:
-    """nginx in front of a port; `changed` replaces settings of the example, to see what they do."""
+async def nginx_proxy(
+    upstreams: Mapping[str, int], folder: Path, example: str = "nginx.conf", **changed: str
+) -> AsyncGenerator[NginxProxy]:
+    """nginx in front of ports, each instead of an address in the configuration of an example;
+    `changed` replaces settings, to see what they do."""
     authority = Authority(folder)
     authority.serving(NAME)  # writes the certificate
-    text = CONFIGURATION.read_text("utf-8")
+    text = (DEPLOY / example).read_text("utf-8")
     for name, value in changed.items():
         lines = [line for line in text.splitlines() if line.strip().startswith(f"{name} ")]
         assert lines, name
@@ -116,7 +121,7 @@ async def nginx_proxy(upstream: int, folder: Path, **changed: str) -> AsyncGener
     (folder / "nginx.conf").write_text(AROUND.format(user=user, folder=folder), "utf-8")
     for _ in range(ATTEMPTS):
         plain, tls = free_port(), free_port()
-        here = configured(text, upstream, plain, tls, folder)
+        here = configured(text, upstreams, plain, tls, folder)
         (folder / "weather.conf").write_text(here, "utf-8")
         command = [program(), "-p", str(folder), "-c", str(folder / "nginx.conf")]
         subprocess.run([*command, "-t", "-q"], check=True, timeout=START_S)

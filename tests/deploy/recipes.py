@@ -1,4 +1,4 @@
-"""What stands in the files of `examples/deploy`: the commands of the container and of the unit.
+"""What stands in the files of `examples/deploy`: the commands of containers and of the unit.
 
 Rules: read, never run here.
 """
@@ -7,10 +7,13 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "examples" / "deploy"
+REPLICAS = DEPLOY / "replicas"
 SERVE = re.compile(r"^colonnade serve .*?(?=\s+#|$)", re.MULTILINE)
 
 
@@ -26,16 +29,16 @@ class Step(NamedTuple):
         return json.loads(self.words)
 
 
-def container() -> list[Step]:
-    """The instructions of the Dockerfile, in their order."""
-    text = (DEPLOY / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
+def container(folder: Path = DEPLOY) -> list[Step]:
+    """The instructions of a Dockerfile, in their order."""
+    text = (folder / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [Step(*line.split(None, 1)) for line in lines]
 
 
-def only(what: str) -> Step:
+def only(what: str, folder: Path = DEPLOY) -> Step:
     """The one instruction of a kind."""
-    (found,) = [step for step in container() if step.what == what]
+    (found,) = [step for step in container(folder) if step.what == what]
     return found
 
 
@@ -63,3 +66,38 @@ def unit_command() -> list[str]:
 def readme_command() -> list[str]:
     """What README says serves a file over HTTP."""
     return shlex.split(SERVE.findall((ROOT / "README.md").read_text("utf-8"))[0])
+
+
+# ---------------------------------------------------------------- replicas
+
+
+def replica_command() -> list[str]:
+    """What the image of a replica starts."""
+    return only("CMD", REPLICAS).listed
+
+
+def replica_addresses() -> list[str]:
+    """The replicas of nginx, in the order of its configuration."""
+    text = (REPLICAS / "nginx.conf").read_text("utf-8")
+    upstream = text.partition("upstream trip {")[2].partition("}")[0]
+    return re.findall(r"server (\S+:\d+) ", upstream)
+
+
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((REPLICAS / "compose.yaml").read_text("utf-8"))
+
+
+def manifest(kind: str, name: str) -> dict[str, Any]:
+    """One object of the Kubernetes manifests."""
+    everything = yaml.safe_load_all((REPLICAS / "kubernetes.yaml").read_text("utf-8"))
+    (found,) = [one for one in everything if (one["kind"], one["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def pod(kind: str, name: str) -> dict[str, Any]:
+    return manifest(kind, name)["spec"]["template"]["spec"]
+
+
+def redis_options() -> list[str]:
+    """The options of the Redis server in compose.yaml."""
+    return compose()["services"]["redis"]["command"][1:]

@@ -3,6 +3,7 @@
 That nginx, systemd and a container take them is shown by `scripts/deploy`, where those are there.
 """
 
+import os
 import re
 import select
 import shlex
@@ -12,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -19,11 +21,18 @@ import pytest
 from colonnade import Limits, RunLimits
 from deploy.recipes import (
     DEPLOY,
+    REPLICAS,
     ROOT,
+    compose,
     container,
     container_check,
+    manifest,
     only,
+    pod,
     readme_command,
+    redis_options,
+    replica_addresses,
+    replica_command,
     unit,
     unit_command,
 )
@@ -98,18 +107,117 @@ def test_every_setting_is_explained_on_the_page() -> None:
     assert sorted(name for name in names if f"`{name}" not in page) == []
 
 
+# ---------------------------------------------------------------- replicas
+
+
+PAGE = (ROOT / "docs" / "replicas.md").read_text("utf-8")
+REPLICAS_NGINX = (REPLICAS / "nginx.conf").read_text("utf-8")
+
+
+def test_a_replica_of_kubernetes_starts_as_the_image_does_and_drains() -> None:
+    (replica,) = pod("Deployment", "trip")["containers"]
+    delay = shlex.split("--limit shutdown_delay_s=10")
+    assert replica["command"] == [*replica_command()[:-1], *delay, replica_command()[-1]]
+    grace_s = pod("Deployment", "trip")["terminationGracePeriodSeconds"]
+    assert grace_s > 10 + Limits().drain_timeout_s
+    probe = replica["readinessProbe"]
+    # Not ready is noticed while requests are still accepted.
+    assert probe["periodSeconds"] * probe["failureThreshold"] < 10
+    assert probe["httpGet"]["path"] == "/ready"
+    assert replica["livenessProbe"]["httpGet"]["path"] == "/health"
+    (port,) = replica["ports"]
+    assert str(port["containerPort"]) in replica["command"]
+
+
+def test_an_update_of_kubernetes_takes_no_replica_away_first() -> None:
+    spec = manifest("Deployment", "trip")["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    assert manifest("PodDisruptionBudget", "trip")["spec"]["minAvailable"] < spec["replicas"]
+
+
+def test_compose_has_the_replicas_of_nginx_and_waits_until_calls_have_finished() -> None:
+    services = compose()["services"]
+    replicas = [services[name] for name in sorted(services) if name.startswith("replica")]
+    addresses = [one["networks"]["trip"]["ipv4_address"] for one in replicas]
+    assert [f"{address}:8000" for address in addresses] == replica_addresses()
+    for one in replicas:
+        assert float(one["stop_grace_period"].rstrip("s")) > Limits().drain_timeout_s
+        assert one["build"]["dockerfile"] == "examples/deploy/replicas/Dockerfile"
+    assert replica_command()[:5] == ["colonnade", "serve", "trip.py", "--port", "8000"]
+
+
+def test_nginx_sends_a_refused_request_to_the_other_replicas() -> None:
+    everyone = replica_addresses()
+    for number, left_out in enumerate(everyone, 1):
+        group = REPLICAS_NGINX.partition(f"upstream all_but_{number} {{")[2].partition("}")[0]
+        others = re.findall(r"server (\S+) ", group)
+        assert others == [address for address in everyone if address != left_out]
+        assert f'"~{left_out}$" all_but_{number};' in REPLICAS_NGINX
+    assert "non_idempotent" not in re.sub("#.*", "", REPLICAS_NGINX)
+
+
+def test_nginx_streams_to_replicas_as_to_one_server() -> None:
+    own = dict(re.findall(r"^ +((?:proxy_set_header )?\w+) (.+);$", REPLICAS_NGINX, re.MULTILINE))
+    for name in ("proxy_buffering", "proxy_cache", "gzip", "proxy_read_timeout"):
+        assert own[name] == setting(name)
+    assert own["client_max_body_size"] == setting("client_max_body_size")
+
+
+def test_redis_keeps_what_it_has_acknowledged_in_every_recipe_and_on_the_page() -> None:
+    options = redis_options()
+    (redis,) = pod("StatefulSet", "trip-redis")["containers"]
+    assert redis["command"][1 : 1 + len(options)] == options
+    settings = dict(zip(options[::2], options[1::2], strict=True))
+    assert settings["--appendonly"] == "yes"
+    assert settings["--appendfsync"] == "always"
+    assert settings["--maxmemory-policy"] == "noeviction"
+    for page in (PAGE, (ROOT / "docs" / "stores.md").read_text("utf-8")):
+        for name, value in settings.items():
+            assert f"{name.removeprefix('--')} {value}\n" in page
+
+
+def test_the_recipes_have_no_secret_of_their_own() -> None:
+    assert set(manifest("Secret", "trip")["stringData"].values()) == {"to be replaced"}
+    for service in compose()["services"].values():
+        assert service.get("environment", {}).get("TRIP_KEYS", "${").startswith("${")
+
+
+def test_what_a_replica_s_container_copies_is_there_and_not_ignored() -> None:
+    ignored = (REPLICAS / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
+    copied = [
+        word for one in container(REPLICAS) if one.what == "COPY" for word in one.words.split()[:-1]
+    ]
+    for name in copied:
+        assert (ROOT / name).exists()
+        assert f"!{name}" in ignored
+
+
+def test_the_page_names_every_file_and_every_check_of_the_recipes() -> None:
+    for file in REPLICAS.iterdir():
+        if file.is_file():
+            assert f"replicas/{file.name.partition('.dockerignore')[0]}" in PAGE, file.name
+    for part in ("compose", "kubernetes", "replicas"):
+        assert f"scripts/deploy {part}" in PAGE
+    script = (ROOT / "scripts" / "deploy").read_text("utf-8")
+    for validator in re.findall(r"scripts/_peers ([\w-]+ [\d.]+)", script):
+        assert validator in PAGE
+
+
 # ---------------------------------------------------------------- the commands, run
 
 
 @contextmanager
-def started(command: list[str]) -> Generator[str]:
+def started(
+    command: list[str], folder: Path = ROOT / "examples", environ: dict[str, str] | None = None
+) -> Generator[str]:
     """A command of a recipe on this machine: on loopback, and on a port that is free."""
     assert command[0].endswith("colonnade")
     words = ["127.0.0.1" if word == "0.0.0.0" else word for word in command[1:]]
     words[words.index("--port") + 1] = "0"
     with subprocess.Popen(
         [*COLONNADE, *words],
-        cwd=ROOT / "examples",
+        cwd=folder,
+        env={**os.environ, **(environ or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -142,6 +250,16 @@ def test_the_command_serves_under_its_public_name_and_no_other(command: list[str
     with started(command) as url:
         assert status(url, "mcp.example.com") == 400  # it was let in, and no request
         assert status(url, "evil.example.com") == 403
+
+
+def test_the_command_of_a_replica_serves_on_a_store_and_keys_of_the_environment(
+    tmp_path: Path,
+) -> None:
+    environ = {"STORE_URL": str(tmp_path / "trip.db"), "TRIP_KEYS": f"{'0' * 64},{'1' * 64}"}
+    with started(replica_command(), REPLICAS, environ) as url:
+        assert status(url, "mcp.example.com") == 400
+        with urllib.request.urlopen(url.replace("/mcp", "/ready"), timeout=START_S) as answer:
+            assert answer.read() == b"ok"
 
 
 def test_the_check_of_the_container_says_whether_it_is_well() -> None:

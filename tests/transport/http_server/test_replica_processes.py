@@ -6,7 +6,7 @@ import pytest
 
 from colonnade import connect
 from live import live
-from replica_processes import REVISIONS, ReplicaProcesses
+from replica_processes import REVISIONS, ReplicaProcesses, roll
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -35,3 +35,8 @@ async def test_a_conversation_survives_the_processes_that_are_killed(
                 if killed < 2:
                     await processes.kill()
         assert len(processes.relay.ports) == 1
+
+
+@live
+async def test_no_call_fails_while_each_process_is_restarted() -> None:
+    assert await roll(restarts=3, store="", at_once=5, calls_between=50) == 0

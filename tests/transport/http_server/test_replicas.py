@@ -11,8 +11,13 @@ from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025, Revision
 from colonnade.replicas.replica import ReplicaMessage
 from colonnade.transport.http_server.legacy_sse import SSE_PATH
+from colonnade.transport.http_server.request import Limits
 from colonnade.transport.http_server.session_record import ANONYMOUS_SESSIONS
-from colonnade.transport.http_server.shared_sessions import MAX_SUBSCRIBED_BYTES, WITHOUT_STORE_S
+from colonnade.transport.http_server.shared_sessions import (
+    MAX_RENEWALS,
+    MAX_SUBSCRIBED_BYTES,
+    WITHOUT_STORE_S,
+)
 from http_client import Response, cancelled, opening
 from http_service import ABLE, REPORT, reporting, waiting
 from live import live, until
@@ -607,6 +612,34 @@ async def test_a_session_that_is_used_is_renewed_and_one_that_is_not_expires() -
         registry.check(copy, later)  # it has expired, so there is nothing to renew
         await until(lambda: r.copies()[1] is None)
         assert (await r.caller.at(2).say("tools/call", {"name": "echo"})).status == 404
+
+
+@live
+async def test_sessions_that_are_due_at_once_are_renewed_some_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with replica_apps(1, limits=Limits(max_sessions_per_principal=1000)) as r:
+        for _ in range(2 * MAX_RENEWALS + 1):
+            await r.caller.open("2025-11-25")
+        registry = r.apps[0].app._shared_sessions
+        assert registry is not None
+        swap, running, most, renewed = r.store.swap, 0, 0, 0
+
+        async def counted(*arguments: Any) -> bool:
+            nonlocal running, most, renewed
+            running, renewed = running + 1, renewed + 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            return await swap(*arguments)
+
+        monkeypatch.setattr(r.store, "swap", counted)
+        for session in r.apps[0].sessions:
+            session.used = session.renewed_at + 1
+            registry.check(session, session.renewed_at + session.ttl_s / 2)
+        await until(lambda: not registry.shared.tasks)
+        assert renewed == 2 * MAX_RENEWALS + 1
+        assert most == MAX_RENEWALS
 
 
 @live

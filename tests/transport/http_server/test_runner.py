@@ -16,10 +16,19 @@ from colonnade.protocol.http.security import HostPolicy
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.asgi_cycle import TOGETHER
 from colonnade.transport.http_server.request import Receive, Scope, Send
-from colonnade.transport.http_server.runner import HEALTH, READY, HttpRunner, RunLimits, listening
+from colonnade.transport.http_server.runner import (
+    HEALTH,
+    READY,
+    STORE_CHECK_S,
+    HttpRunner,
+    RunLimits,
+    StoreCheck,
+    listening,
+)
 from http_client import BOTH, META, Caller, written
 from http_service import FakeService
 from live import Records, live, served_app, until
+from replicas.shared_store import SharedStore
 
 LISTEN = {"notifications": {"toolsListChanged": True}}
 DISCOVER = (
@@ -171,6 +180,89 @@ async def test_health_and_readiness_are_told_to_whoever_asks() -> None:
         s.app.draining = True
         assert (await s.caller.request("GET", path=HEALTH)).status == 200
         assert (await s.caller.request("GET", path=READY)).status == 503
+
+
+class CountingStore(SharedStore):
+    """A store that counts reads, and whose reads can be made to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.waits: asyncio.Event | None = None
+
+    async def get(self, principal: str, key: str) -> bytes | None:
+        self.reads += 1
+        if self.waits is not None:
+            await self.waits.wait()
+        return await super().get(principal, key)
+
+
+@live
+async def test_a_server_without_its_store_is_not_ready_and_is_alive() -> None:
+    store = CountingStore()
+    service = FakeService()
+    service.shared_store = store
+    now = 0.0
+    with Records("colonnade.transport") as records:
+        async with listening(HttpApp(service), port=0) as site, Caller(site.port) as caller:
+            site._store_check = StoreCheck(store, clock=lambda: now)
+
+            async def ready() -> tuple[int, bytes]:
+                answer = await caller.request("GET", path=READY)
+                return answer.status, answer.body
+
+            assert await ready() == (200, b"ok")
+            store.leave()
+            assert await ready() == (200, b"ok")  # as of less than a second ago
+            now += STORE_CHECK_S
+            away = (503, b"not ready: the store does not respond")
+            assert [await ready(), await ready()] == [away, away]
+            assert (await caller.request("GET", path=HEALTH)).status == 200
+            store.away = False
+            assert await ready() == away
+            now += STORE_CHECK_S
+            assert await ready() == (200, b"ok")
+            assert store.reads == 3
+    assert [line for line in records.lines if "store" in line] == [
+        "WARNING not ready: the store does not respond (the store is away)",
+        "WARNING the store responds again",
+    ]
+
+
+@live
+async def test_probes_that_arrive_together_share_one_read_of_the_store() -> None:
+    store = CountingStore()
+    store.waits = asyncio.Event()
+    check = StoreCheck(store, timeout_s=60.0)
+    given_up, *probes = [asyncio.create_task(check.responds()) for _ in range(4)]
+    await until(lambda: store.reads == 1)
+    given_up.cancel()
+    await asyncio.wait({given_up})
+    store.waits.set()
+    assert await asyncio.gather(*probes) == [True] * 3
+    assert store.reads == 1
+
+
+@live
+async def test_a_store_that_takes_too_long_does_not_respond() -> None:
+    store = CountingStore()
+    store.waits = asyncio.Event()
+    with Records("colonnade.transport") as records:
+        assert not await StoreCheck(store, timeout_s=0.0).responds()
+    assert records.lines == [
+        "WARNING not ready: the store does not respond (no response within 0 s)"
+    ]
+
+
+@live
+async def test_a_read_of_the_store_ends_with_the_server() -> None:
+    store = CountingStore()
+    store.waits = asyncio.Event()
+    check = StoreCheck(store, timeout_s=60.0)
+    probe = asyncio.create_task(check.responds())
+    await until(lambda: store.reads == 1)
+    check.cancel()
+    assert await probe
 
 
 @live

@@ -16,11 +16,13 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from email.utils import formatdate
 from typing import Any, ClassVar, Final
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
+from colonnade.ports import SERVER_PRINCIPAL, Store
 from colonnade.protocol.http.security import (
     HostPolicy,
     combine_headers,
@@ -103,6 +105,64 @@ HEALTH: Final = "/health"
 READY: Final = "/ready"
 PROBES: Final = frozenset({HEALTH, READY})
 
+# How long the outcome of a check of the store is used, however often /ready is requested, and how
+# long a check may take: less than the second after which Kubernetes gives up a probe by default.
+STORE_CHECK_S = 1.0
+STORE_TIMEOUT_S = 0.8
+# Never written; a read of it says that the store responds.
+STORE_KEY: Final = "ready"
+
+
+class StoreCheck:
+    """Whether the shared store responds: one read, at most once a second. `clock` is monotonic.
+
+    Probes that arrive meanwhile wait for the same read, and one that is given up does not end it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        timeout_s: float = STORE_TIMEOUT_S,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._responds = True
+        self._checked_at = float("-inf")
+        self._task: asyncio.Task[None] | None = None
+
+    async def responds(self) -> bool:
+        """Whether it responded at most a second ago."""
+        if self._task is None and self._clock() - self._checked_at >= STORE_CHECK_S:
+            self._task = asyncio.get_running_loop().create_task(self._read())
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        return self._responds
+
+    async def _read(self) -> None:
+        error: Exception | None = None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._store.get(SERVER_PRINCIPAL, STORE_KEY)
+        except Exception as raised:  # also those that a store should not raise
+            error = raised
+        finally:
+            self._task = None
+        self._checked_at = self._clock()
+        if error is not None and self._responds:
+            why = str(error) or f"no response within {self._timeout_s:g} s"
+            log.warning("not ready: the store does not respond (%s)", why)
+        elif error is None and not self._responds:
+            log.warning("the store responds again")
+        self._responds = error is None
+
+    def cancel(self) -> None:
+        """End a read that is under way."""
+        if self._task is not None:
+            self._task.cancel()
+
 
 class Shutdown:
     """How often the end was requested: the first time is graceful, the second immediate."""
@@ -159,6 +219,8 @@ class HttpRunner:
         app.on_other_path = self._serve_other_path
         self._span = LifespanRunner(app)
         self._state = ServerState(app, self._span.state)
+        store = app.service.shared_store
+        self._store_check = None if store is None else StoreCheck(store)
         self._connections: set[ServerConnection] = set()
         self.shutdown: Shutdown | None = None
         self._drains = False
@@ -239,12 +301,22 @@ class HttpRunner:
                 return _send_text(
                     send, 403, b"this Host or Origin is not admitted; add it to hosts"
                 )
-            fine = path == HEALTH or (self.is_ready and not self.app.draining)
-            words = b"ok" if fine else b"not ready"
-            return _send_text(send, 200 if fine else 503, words, closing=self.app.draining)
+            if path == HEALTH:
+                return _send_text(send, 200, b"ok", closing=self.app.draining)
+            return self._send_ready(send)
         if self.app.draining and self.app.has_around:
             return _send_text(send, 503, b"this server is shutting down", closing=True)
         return None
+
+    async def _send_ready(self, send: Send) -> None:
+        check = self._store_check
+        words = b"ok"
+        if not self.is_ready or self.app.draining:
+            words = b"not ready"
+        elif check is not None and not await check.responds():
+            words = b"not ready: the store does not respond"
+        status = 200 if words == b"ok" else 503
+        await _send_text(send, status, words, closing=self.app.draining)
 
     @property
     def _named(self) -> str:
@@ -308,6 +380,8 @@ class HttpRunner:
             connection.transport.abort()
         if self._timer is not None:
             self._timer.cancel()
+        if self._store_check is not None:
+            self._store_check.cancel()
 
     def _shut_connections(self) -> None:
         for connection in list(self._connections):

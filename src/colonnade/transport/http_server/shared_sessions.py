@@ -17,6 +17,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Coroutine
+from itertools import islice
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -82,6 +83,8 @@ from colonnade.transport.http_server.streams import Stream
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
+# Records that are renewed at once: leases and requests need the store, too.
+MAX_RENEWALS = 64
 # Longer ids are not ours, and no record has them.
 MAX_ID_LENGTH = 64
 # How long sessions whose copies are here go on without the store.
@@ -492,6 +495,9 @@ class SharedSessionRegistry(SessionRegistry):
         self._unsaved: dict[str, SharedSession] = {}
         # Of the records that are being read: each is set if the session changes meanwhile.
         self._restoring: dict[str, list[asyncio.Event]] = {}
+        # Whose records are renewed next.
+        self._to_renew: dict[str, SharedSession] = {}
+        self._renewing: asyncio.Task[None] | None = None
         self._maintaining: asyncio.Task[None] | None = None
         # Processes that have streams for notifications: whether they have ended.
         self._listeners_lost: dict[str, bool] = {}
@@ -909,7 +915,20 @@ class SharedSessionRegistry(SessionRegistry):
         is_used = session.busy or session.used > session.renewed_at
         if session.id in self._by_id and is_used and now - session.renewed_at > session.ttl_s / 4:
             session.renewed_at = now  # whether or not that succeeds: again after as long
-            self.shared.spawn(self._renew(session))
+            self._to_renew[session.id] = session
+            if self._renewing is None:
+                self._renewing = self.shared.spawn(self._renew_all())
+
+    async def _renew_all(self) -> None:
+        """Renew the records that are due, some at once: thousands can be due in one moment."""
+        try:
+            while self._to_renew:
+                due = list(islice(self._to_renew.values(), MAX_RENEWALS))
+                for session in due:
+                    del self._to_renew[session.id]
+                await asyncio.gather(*map(self._renew, due))
+        finally:
+            self._renewing = None
 
     async def _renew(self, session: SharedSession) -> None:
         try:

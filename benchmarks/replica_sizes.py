@@ -1,0 +1,256 @@
+"""Bytes of an idle session, a stream, a task and a principal: in Redis, and in a replica.
+
+    python benchmarks/replica_sizes.py [COUNT]
+
+A Redis server and two replicas, each a process of its own on loopback. The memory of a replica is its
+resident set, that of Redis `used_memory`: both before and after COUNT of a thing are there, divided by
+COUNT. Buffers of the kernel are not counted.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from colonnade import Limits, RunLimits, Server
+from colonnade.server.tasks.options import TaskOptions
+from colonnade.store.limits import StoreLimits
+from colonnade.store.redis import RedisStore
+
+ROOT = Path(__file__).resolve().parent.parent
+COUNT = 5_000
+START_S = 30.0
+MANY = 10_000_000
+REVISION = "2025-11-25"
+
+
+# ---------------------------------------------------------------- a replica
+
+
+async def verify(headers: Mapping[bytes, bytes]) -> str:
+    return headers.get(b"x-principal", b"").decode()
+
+
+def serve(url: str) -> None:
+    """One replica, until SIGTERM."""
+    limits = StoreLimits(principal_entries=MANY, principal_bytes=2**40)
+    tasks = TaskOptions(max_unfinished=MANY, max_kept=MANY, requests_per_s=None)
+    server = Server("sizes", store=RedisStore(url, limits=limits), keys=[b"k" * 32], tasks=tasks)
+
+    @server.tool(task=True)
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.resource("text://one")
+    def one() -> str:
+        return "one"
+
+    server.run(
+        "http",
+        port=0,
+        verify=verify,
+        limits=Limits(
+            max_sessions=MANY,
+            max_sessions_per_principal=MANY,
+            max_concurrent_requests=MANY,
+            max_concurrent_requests_per_principal=MANY,
+        ),
+        run_limits=RunLimits(max_connections=MANY),
+    )
+
+
+class ReplicaProcess:
+    """A replica, and one connection to it."""
+
+    def __init__(self, url: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "serve", url], stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        self.port = int(line.rsplit(":", 1)[1].split("/")[0])
+        self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_S)
+        self._streams: list[socket.socket] = []
+
+    def resident_bytes(self) -> int:
+        pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def post(self, message: dict[str, Any], principal: str, session: str = "") -> tuple[str, Any]:
+        """Send a message; the session of its response, and its result."""
+        headers = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            "x-principal": principal,
+        }
+        if session:
+            headers |= {"mcp-session-id": session, "mcp-protocol-version": REVISION}
+        body = json.dumps({"jsonrpc": "2.0", **message})
+        self._connection.request("POST", "/mcp", body, headers)
+        response = self._connection.getresponse()
+        data = response.read()
+        if response.status >= 400:
+            raise RuntimeError(f"{response.status}: {data.decode()}")
+        if data.startswith(b"{"):
+            read = json.loads(data)
+            if "error" in read:
+                raise RuntimeError(str(read["error"]))
+            return response.getheader("mcp-session-id") or session, read["result"]
+        return session, None
+
+    def open_session(self, principal: str) -> str:
+        params = {
+            "protocolVersion": REVISION,
+            "capabilities": {},
+            "clientInfo": {"name": "sizes", "version": "1"},
+        }
+        message = {"id": 1, "method": "initialize", "params": params}
+        session, _ = self.post(message, principal)
+        self.post({"method": "notifications/initialized"}, principal, session)
+        return session
+
+    def open_stream(self, principal: str, session: str) -> None:
+        """Open the stream of a session for notifications, and leave it open."""
+        stream = socket.create_connection(("127.0.0.1", self.port), START_S)
+        lines = (
+            "GET /mcp HTTP/1.1",
+            f"host: 127.0.0.1:{self.port}",
+            "accept: text/event-stream",
+            f"x-principal: {principal}",
+            f"mcp-session-id: {session}",
+            f"mcp-protocol-version: {REVISION}",
+        )
+        stream.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        head = stream.recv(4096)
+        if b" 200 " not in head:
+            raise RuntimeError(head.decode())
+        self._streams.append(stream)
+
+    def create_task(self, principal: str, session: str) -> str:
+        params = {"name": "add", "arguments": {"a": 1, "b": 2}, "task": {"ttl": 3_600_000}}
+        _, result = self.post(
+            {"id": 2, "method": "tools/call", "params": params}, principal, session
+        )
+        return result["task"]["taskId"]
+
+    def task_result(self, principal: str, session: str, task: str) -> None:
+        """Wait until a task has ended."""
+        message = {"id": 3, "method": "tasks/result", "params": {"taskId": task}}
+        self.post(message, principal, session)
+
+    def end(self) -> None:
+        for stream in self._streams:
+            stream.close()
+        self._process.terminate()
+        self._process.wait(START_S)
+
+
+# ---------------------------------------------------------------- measurement
+
+
+@contextlib.contextmanager
+def redis_server() -> Generator[str]:
+    """A server of its own, without a file; its URL."""
+    find = subprocess.run([ROOT / "scripts" / "redis"], capture_output=True, text=True, check=True)
+    with socket.socket() as one, tempfile.TemporaryDirectory() as folder:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+        one.close()
+        words = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", ""]
+        with subprocess.Popen([find.stdout.strip(), *words], stdout=subprocess.DEVNULL) as process:
+            try:
+                end = time.monotonic() + START_S
+                while True:
+                    with contextlib.suppress(OSError):
+                        socket.create_connection(("127.0.0.1", port)).close()
+                        break
+                    if time.monotonic() > end:
+                        raise RuntimeError("the Redis server did not start")
+                    time.sleep(0.01)
+                yield f"redis://127.0.0.1:{port}"
+            finally:
+                process.terminate()
+
+
+class Sizes:
+    """What is measured: Redis, the replica that is asked, and another one."""
+
+    def __init__(self, url: str, first: ReplicaProcess, second: ReplicaProcess, count: int) -> None:
+        self._redis: Any = redis.Redis.from_url(url)
+        self._first = first
+        self._second = second
+        self._count = count
+        self._before = self._read()
+
+    def _read(self) -> tuple[int, int, int]:
+        used: int = self._redis.info("memory")["used_memory"]
+        return used, self._first.resident_bytes(), self._second.resident_bytes()
+
+    def start(self) -> None:
+        self._before = self._read()
+
+    def report(self, what: str) -> tuple[float, ...]:
+        """Print and return the bytes of one of them, in each place."""
+        each = tuple(
+            (now - before) / self._count
+            for before, now in zip(self._before, self._read(), strict=True)
+        )
+        print(f"{what:<44}" + "".join(f"{size:>12,.0f}" for size in each), flush=True)
+        return each
+
+
+def measure(count: int) -> None:
+    with redis_server() as url:
+        first, second = ReplicaProcess(url), ReplicaProcess(url)
+        try:
+            # What the first of each thing loads is not of one thing.
+            for replica in (first, second):
+                session = replica.open_session("warm")
+                replica.open_stream("warm", session)
+                replica.task_result("warm", session, replica.create_task("warm", session))
+            sizes = Sizes(url, first, second, count)
+            print(f"a replica without any: {first.resident_bytes() / 2**20:.0f} MiB")
+            print(
+                f"{count:,} of each, bytes of one{'':<21}"
+                f"{'Redis':>12}{'replica':>12}{'another':>12}"
+            )
+            sizes.start()
+            sessions = [first.open_session("ann") for _ in range(count)]
+            sizes.report("idle session")
+            sizes.start()
+            for session in sessions:
+                second.post({"id": 1, "method": "ping"}, "ann", session)
+            sizes.report("its copy in another replica")
+            sizes.start()
+            for session in sessions:
+                first.open_stream("ann", session)
+            sizes.report("open stream for notifications")
+            sizes.start()
+            tasks = [first.create_task("ann", sessions[0]) for _ in range(count)]
+            for task in tasks:
+                first.task_result("ann", sessions[0], task)
+            sizes.report("task that has ended, kept for its result")
+            sizes.start()
+            for number in range(count):
+                first.open_session(f"principal {number}")
+            sizes.report("principal with one idle session")
+        finally:
+            first.end()
+            second.end()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        serve(sys.argv[2])
+    else:
+        measure(int(sys.argv[1]) if sys.argv[1:] else COUNT)
