@@ -132,7 +132,7 @@ class WorkerPool:
         self._stopping = asyncio.Event()
         self._serves = asyncio.Event()
         self._serving = 0
-        # The highest exit status of a worker that was told to end.
+        # The highest exit status of a worker that was signalled to end.
         self.code: int = 0
 
     @property

@@ -17,6 +17,7 @@ Rules: pure. Every message has a version, first. Sizes and numbers are bounded h
 with a bug may run beside this one.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -191,7 +192,7 @@ _CALLERS = {callers.name: callers for callers in Callers.members()}
 
 M = TypeVar("M", bound=Struct)
 
-encode_remote = msgspec.msgpack.Encoder().encode
+encode_remote: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 
 
 def decode_remote(type: type[M], body: bytes) -> M | None:
@@ -324,8 +325,8 @@ class RemoteCall:
     def __init__(self, id: str, runner: str) -> None:
         self.id = id
         self.runner = runner
-        self.phase = RemotePhase.STARTING
-        self.received = 0
+        self.phase: RemotePhase = RemotePhase.STARTING
+        self.received: int = 0
         self.delivered = 0
         self._failed_checks = 0
         self._open_inputs: set[int] = set()

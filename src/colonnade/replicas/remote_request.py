@@ -102,7 +102,7 @@ class WaitingCall:
         self.context = context
         self.queue: deque[RunnerMessage] = deque()
         self.outcome: RemoteEnd | RemoteFailure | None = None
-        self.changed = asyncio.Event()
+        self.changed: asyncio.Event = asyncio.Event()
         self.inputs: dict[int, asyncio.Task[None]] = {}
         self.credited = 0
         self.uncredited_bytes = 0

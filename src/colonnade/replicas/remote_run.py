@@ -51,7 +51,7 @@ class RemoteRun:
         self.caller = caller
         self.exchange = exchange
         self.last_check = now
-        self.sent = 0
+        self.sent: int = 0
         self.task: asyncio.Task[None] | None = None
         self.cancelled = False
         self.inputs: dict[int, asyncio.Future[Raw]] = {}

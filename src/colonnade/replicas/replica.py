@@ -84,7 +84,7 @@ class ReplicaLost(ConnectionLost):
     def __init__(self, message: str, *, had_no_effect: bool) -> None:
         super().__init__(message)
         self.not_sent = had_no_effect
-        self.effect_unknown = not had_no_effect
+        self.effect_unknown: bool = not had_no_effect
 
 
 class ReplicaMessage(Struct, frozen=True, array_like=True):

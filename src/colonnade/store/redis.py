@@ -76,10 +76,10 @@ try:
         RedisError,
         ResponseError,
     )
-except ImportError as error:  # pragma: no cover
+except ImportError as _missing:  # pragma: no cover
     raise ImportError(
         "the Redis store needs redis-py; install it: pip install 'colonnade[redis]'"
-    ) from error
+    ) from _missing
 
 # Calls that leave together: enough to hide the network, few enough that the first returns soon.
 BATCH_CALLS = 512

@@ -295,8 +295,10 @@ class MemoryDuplex(Duplex):
     """A server's connection to a client in this process."""
 
     channel: End
-    # Handles a call that was not sent in a message.
-    start = Duplex._start
+
+    def start(self, exchange: Exchange) -> None:
+        """Handle a call that was not sent in a message."""
+        self._start(exchange)
 
     def _write_response(self, exchange: Exchange, data: bytes) -> None:
         request, end = exchange.request, self.channel

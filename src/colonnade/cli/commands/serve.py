@@ -296,7 +296,9 @@ class ServeSettings:
         )
 
         self.given = given
-        self.telemetry = TelemetryOptions(given.get("otel", False), given.get("metrics"))
+        self.telemetry: TelemetryOptions = TelemetryOptions(
+            given.get("otel", False), given.get("metrics")
+        )
         given = {name: one for name, one in given.items() if name not in ("otel", "metrics")}
         options = with_environment(given, settings=COMMAND_SETTINGS)
         self.log_level: str | None = options.pop("log_level", None)

@@ -736,7 +736,7 @@ class DuplexLink:
         return link
 
     def update(self, record: LinkSnapshot) -> None:
-        """Take over what the peer has told another process since: that it is initialized, and its
+        """Take over what the peer sent to another process since: that it is initialized, and its
         log level."""
         if record.phase is OPEN:
             self._handshake.advance(INITIALIZED)

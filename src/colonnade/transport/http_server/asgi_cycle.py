@@ -401,7 +401,7 @@ class RequestCycle:
 
     def _settle_connection(self, *, closes: bool) -> None:
         """Close the connection after this response if the application wants that, or if the
-        client was not told to send its body: what it sends next is unknown (RFC 9110, 10.1.1)."""
+        client was not asked to send its body: what it sends next is unknown (RFC 9110, 10.1.1)."""
         if closes or (self.expects_continue and self.more_body):
             self.keep_alive = False
         self.expects_continue = False

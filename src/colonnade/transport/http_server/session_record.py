@@ -6,7 +6,8 @@ record is kept when an older one writes it: two releases run side by side during
 """
 
 import logging
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -111,7 +112,7 @@ class LoggedEvents(Struct, frozen=True, array_like=True):
     scopes: frozenset[str] | None = None
 
 
-encode_events = msgspec.msgpack.Encoder().encode
+encode_events: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _events_decoder = msgspec.msgpack.Decoder(LoggedEvents)
 
 

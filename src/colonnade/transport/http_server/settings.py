@@ -96,7 +96,7 @@ SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 
 
 # Those of the command as well, which decides how many processes there are and what they do.
-COMMAND_SETTINGS: Final = SETTINGS | {
+COMMAND_SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = SETTINGS | {
     "workers": ("WORKERS", read_count),
     "no_task_runner": ("NO_TASK_RUNNER", read_flag),
 }

@@ -150,10 +150,10 @@ class SharedSession(HttpSession):
         link.send_as(replica)
         # Event ids name the process that has the stream.
         self._tag = f"{self._tag}-{replica}"
-        self.created -= max(time.time() - record.created_at, 0.0)
+        self.created: float = self.created - max(time.time() - record.created_at, 0.0)
         # The record as it was last read or written, and its bytes in the store.
-        self.record = record
-        self.data = data
+        self.record: SessionRecord = record
+        self.data: bytes = data
         self.generation: int = registry.generation
         self.renewed_at: float = shared.clock()
         self.ttl_s: float = FIRST_USE_S
