@@ -11,7 +11,7 @@ import pytest
 
 from client.task_server import DONE, FORM, TaskServer
 from colonnade.client.input_callbacks import InputCallbacks
-from colonnade.client.task_requests import MAX_EARLY, digest
+from colonnade.client.task_requests import MAX_EARLY
 from colonnade.client.tasks import LISTENING_POLL_S, MAX_ANSWERED, MAX_AWAY_S
 from colonnade.errors import (
     ChannelError,
@@ -25,6 +25,7 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol.revision import JULY_2026, JUNE_2025, NOVEMBER_2025, Revision
+from colonnade.protocol.tasks.record import short_digest
 from colonnade.testing import Clock, played
 
 BOTH = pytest.mark.parametrize("revision", [NOVEMBER_2025, JULY_2026], ids=lambda one: one.date)
@@ -119,6 +120,20 @@ async def test_a_task_in_place_of_a_list_is_an_invalid_response(clock: Clock) ->
     async with server.client() as client:
         with pytest.raises(RemoteProtocolError, match="resultType"):
             await client.list_tools()
+
+
+@BOTH
+@on_clock
+async def test_an_invalid_response_to_a_call_names_its_server_once(
+    clock: Clock, revision: Revision
+) -> None:
+    server = TaskServer(revision)
+    server._on_tools_call = lambda *_: {"content": 1}  # type: ignore[method-assign]
+    async with server.client() as client:
+        with pytest.raises(RemoteProtocolError) as raised:
+            await client.start_task("book")
+    assert str(raised.value).count("server 'press'") == 1
+    assert raised.value.server == "press"
 
 
 @pytest.mark.spec("R0513", "R0514", "R0542", "R1162", "R1165")
@@ -1051,7 +1066,7 @@ async def test_what_becomes_of_a_task_is_logged(
         await clock.advance(2)
         with pytest.raises(TaskEnded):
             await call
-    name = digest("t-1")
+    name = short_digest("t-1")
     lines = [one.getMessage() for one in caplog.records if f"task {name}" in one.getMessage()]
     assert lines[0] == f"server 'press': task {name} is working"
     assert lines[-1] == f"server 'press': task {name} is cancelled"

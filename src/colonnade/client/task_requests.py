@@ -9,7 +9,6 @@ Rules: one request each, and no state of a task: `tasks` follows them. Imported 
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
@@ -31,6 +30,7 @@ from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import Tasks
 from colonnade.protocol.tasks.client import TaskState, state_of, update_task_params
+from colonnade.protocol.tasks.record import short_digest
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
@@ -40,8 +40,6 @@ CANCEL_S = 2.0
 MAX_LISTENING = 8
 # Tasks whose progress is kept before they are followed.
 MAX_EARLY = 32
-# Of a URL's query, of a command, or of a task id.
-DIGEST_CHARACTERS = 16
 
 CALL = "tools/call"
 GET = "tasks/get"
@@ -58,15 +56,10 @@ def endpoint_of(transport: ClientTransport) -> str:
     if isinstance(key, str):
         url = urlsplit(key)
         place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
-        return f"{place}?{digest(url.query)}" if url.query else place
+        return f"{place}?{short_digest(url.query)}" if url.query else place
     if isinstance(key, tuple):  # a command: its words, its folder and its environment
-        return f"stdio:{transport.name}:{digest(repr(cast('tuple[object, ...]', key)[:2]))}"
+        return f"stdio:{transport.name}:{short_digest(repr(cast('tuple[object, ...]', key)[:2]))}"
     return f"name:{transport.name}"
-
-
-def digest(text: str) -> str:
-    """A short name of what is not to be shown."""
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 
 # ---------------------------------------------------------------- requests about tasks
@@ -109,6 +102,15 @@ class TaskRequests:
         return self._label()
 
     @property
+    def server(self) -> str | None:
+        """The name of the server that errors have: the one that it was given, if any."""
+        return self.connection.transport.name or None
+
+    def invalid(self, words: str) -> RemoteProtocolError:
+        """The error for what the server must not send."""
+        return RemoteProtocolError(f"{self.label}: {words}", server=self.server)
+
+    @property
     def peer(self) -> Peer:
         """The server and its revision, which may change with a reconnect."""
         return self._peer()
@@ -137,9 +139,9 @@ class TaskRequests:
         try:
             state = state_of(decode_unchecked(kind, raw))  # D69
         except Fault as fault:
-            raise RemoteProtocolError(f"{self.label}: {fault.message}") from None
+            raise self.invalid(fault.message) from None
         if state.task_id != task_id:
-            raise RemoteProtocolError(f"{self.label} returned the state of another task")
+            raise self.invalid("tasks/get returned the state of another task")
         return state
 
     async def fetch(self, task_id: str, timeout_s: float) -> Raw:
@@ -224,7 +226,7 @@ class TaskRequests:
         try:
             return cast("t.CallToolResult", decode_result(peer.revision.methods[CALL], raw, peer))
         except Fault as fault:
-            raise RemoteProtocolError(f"{self.label}: {fault.message}") from None
+            raise self.invalid(fault.message) from None
 
     def check(self, requests: dict[str, t.AnyInputRequest]) -> dict[str, InputRequest]:
         """Input requests of a task, each checked as any other is (R1217). Raises
@@ -233,10 +235,8 @@ class TaskRequests:
         try:
             return checked_input_requests(result, self.callbacks.capabilities, self.peer.revision)
         except Fault as fault:
-            raise RemoteProtocolError(
-                f"{self.label}: a task requires input that this client does not support: "
-                f"{fault.message}"
-            ) from None
+            words = "a task requires input that this client does not support"
+            raise self.invalid(f"{words}: {fault.message}") from None
 
     # ------------------------------------------------------------ progress
 

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from colonnade.client.input_callbacks import InputResponder
 from colonnade.client.results import ToolResult
 from colonnade.client.subscriptions import retry_delay_s
-from colonnade.client.task_requests import TaskRequests, TaskStream, digest
+from colonnade.client.task_requests import TaskRequests, TaskStream
 from colonnade.errors import (
     ChannelError,
     ColonnadeError,
@@ -55,6 +55,7 @@ from colonnade.protocol.tasks.client import (
     next_step,
     poll_delay_s,
 )
+from colonnade.protocol.tasks.record import short_digest
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
@@ -410,7 +411,8 @@ class ClientTask:
     def _log_state(self, state: TaskState) -> None:
         """R0586: what becomes of a task is in the log. Its id is not: it may be all that is needed
         to read the result."""
-        log.info("%s: task %s is %s", self._requests.label, digest(state.task_id), state.status)
+        name = short_digest(state.task_id)
+        log.info("%s: task %s is %s", self._requests.label, name, state.status)
 
     def _decoded(self, raw: Raw) -> "t.CallToolResult | ColonnadeError":
         try:
@@ -446,9 +448,7 @@ class ClientTask:
     async def _respond(self, requests: dict[str, t.AnyInputRequest], state: TaskState) -> None:
         """Respond to input requests, each once (R1177, R1180)."""
         if len(self._answered) + len(requests) > MAX_ANSWERED:
-            raise RemoteProtocolError(
-                f"{self._requests.label}: a task has more than {MAX_ANSWERED} input requests"
-            )
+            raise self._requests.invalid(f"a task has more than {MAX_ANSWERED} input requests")
         try:
             checked = self._requests.check(requests)
         except RemoteProtocolError:
@@ -558,7 +558,9 @@ class ClientTask:
             await self._sleep(self._timeout_s)
             if self._outcome is None and self._held_error is None:
                 words = f"{self._requests.label} did not return the result of {self.tool!r}"
-                raise TimedOut(f"{words} within {self._timeout_s:g} s")
+                raise TimedOut(
+                    f"{words} within {self._timeout_s:g} s", server=self._requests.server
+                )
         elif isinstance(error, ChannelError):
             self._lost(error)
             self._held_error = self._beside = None
@@ -575,8 +577,7 @@ class ClientTask:
         """Why an ended task has no valid result. `mcp` 1.x has none for a failed one (D72)."""
         if state.status != "failed" or not state.message:
             return error
-        words = f"{self._requests.label}: the task of {self.tool!r} failed: {state.message}"
-        return RemoteProtocolError(words)
+        return self._requests.invalid(f"the task of {self.tool!r} failed: {state.message}")
 
 
 def _is_same(one: TaskState, other: TaskState) -> bool:

@@ -1,6 +1,7 @@
 """The record of a task: what is in it, how it is stored, task ids and cursors."""
 
 import json
+import re
 import tracemalloc
 from contextlib import suppress
 from typing import Any
@@ -42,6 +43,7 @@ from colonnade.protocol.tasks.record import (
     is_task_id,
     make_task_id,
     new_task,
+    short_digest,
     unknown_task,
 )
 from protocol.input_requests import ROOTS, sample
@@ -365,6 +367,11 @@ def test_a_time_that_does_not_fit_is_refused(now: float) -> None:
 def test_nothing_else_is_a_task_id(text: str) -> None:
     assert is_task_id(task_id())
     assert not is_task_id(text)
+
+
+def test_a_digest_names_what_is_not_shown() -> None:
+    assert short_digest(task_id(1)) == short_digest(task_id(1)) != short_digest(task_id(2))
+    assert re.fullmatch("[0-9a-f]{16}", short_digest("a query, or the name of a server"))
 
 
 def test_the_refusal_of_an_id_does_not_say_why() -> None:

@@ -7,6 +7,7 @@ Rules: no I/O, no clock, no randomness. A record holds a principal and scopes, n
 header. Its result has an entry of its own, since it may be large and is read once.
 """
 
+import hashlib
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
@@ -260,13 +261,15 @@ def decode_record(data: bytes) -> TaskRecord:
         raise InvalidArgument(f"a task record that cannot be decoded: {error}") from None
 
 
-# ---------------------------------------------------------------- task ids and cursors
+# ---------------------------------------------------------------- task ids, digests and cursors
 
 
 # Milliseconds since the epoch in 48 bits, until the year 10889, and 128 random bits (R0579, R1215).
 _TASK_ID = re.compile(r"[0-9a-f]{12}-[0-9a-f]{32}")
 _MAX_MS = 2**48 - 1
 RANDOM_BYTES = 16
+# 64 bits keep the names in one store, and the tasks in one log, apart.
+_DIGEST_CHARACTERS = 16
 # Those of `encode_cursor` have 62.
 MAX_CURSOR_CHARACTERS = 64
 _CURSOR = b"t"
@@ -288,6 +291,11 @@ def make_task_id(now: float, random: bytes) -> str:
 def is_task_id(text: str) -> bool:
     """Whether `make_task_id` can have made this: whatever else is sent is no key for a store."""
     return _TASK_ID.fullmatch(text) is not None
+
+
+def short_digest(text: str) -> str:
+    """A digest to write instead of what is not to be shown, or cannot be part of a key."""
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
 def unknown_task() -> Fault:

@@ -16,7 +16,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from colonnade.errors import ChannelError, ConnectionLost, InvalidArgument, LocalProtocolError
-from colonnade.server.tasks.storage import digest_of
+from colonnade.protocol.tasks.record import short_digest
 
 if TYPE_CHECKING:
     from docket import Docket
@@ -129,7 +129,7 @@ class DocketQueue:
         if known is None or known.loop is not asyncio.get_running_loop():
             from docket import Docket
 
-            name = f"{self._name}-{digest_of(server)}"
+            name = f"{self._name}-{short_digest(server)}"
             docket = Docket(name, self._url, execution_ttl=KEEP)
             docket.register(_unserved, [FUNCTION])
             known = self._open[server] = _OpenDocket(docket)

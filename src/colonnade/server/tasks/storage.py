@@ -11,10 +11,8 @@ records and results are encrypted, each for its place; others are not read.
 """
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable, Coroutine
-from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -35,6 +33,7 @@ from colonnade.protocol.tasks.record import (
     decode_record,
     encode_record,
     is_task_id,
+    short_digest,
     unknown_task,
 )
 
@@ -46,8 +45,6 @@ MAX_SWAPS = 100
 INDEX_EXTRA_S = 24 * 3600.0
 # The result is kept a little longer than the record that names it.
 RESULT_EXTRA_S = 60.0
-# Digests of names in keys: 64 bits keep those of one store apart.
-_DIGEST_CHARACTERS = 16
 # Tasks in one message: 5 kB, of the 256 kB that a listener may leave unread.
 MAX_PUBLISHED = 100
 # After the id of a task that another process may go on with.
@@ -80,12 +77,6 @@ class IndexedTask(NamedTuple):
 
     principal: str
     id: str
-
-
-@lru_cache(maxsize=1024)
-def digest_of(name: str) -> str:
-    """A short digest of a name, for keys."""
-    return hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
 def _place(principal: str, key: str) -> bytes:
@@ -169,7 +160,7 @@ class TaskStorage:
         self.on_missed_changes: Callable[[], None] | None = None
         self._process = process
         # Servers with different names can share a store.
-        own = digest_of(server)
+        own = short_digest(server)
         self._records = f"task/{own}/"
         self._results = f"task-result/{own}/"
         self._index = f"task-index/{own}/"
@@ -347,7 +338,7 @@ class TaskStorage:
 
     def index_key(self, principal: str, id: str) -> str:
         """The name of the entry of the index for a task."""
-        return f"{self._index}{digest_of(principal)}/{id}"
+        return f"{self._index}{short_digest(principal)}/{id}"
 
     async def unindex(self, record: TaskRecord) -> None:
         """Remove a task that has ended from the index."""
@@ -366,7 +357,9 @@ class TaskStorage:
 
     async def count_unfinished(self, principal: str, limit: int) -> int:
         """How many tasks of one owner have not ended; `limit` at most."""
-        return await self._count(SERVER_PRINCIPAL, f"{self._index}{digest_of(principal)}/", limit)
+        return await self._count(
+            SERVER_PRINCIPAL, f"{self._index}{short_digest(principal)}/", limit
+        )
 
     async def count_kept(self, principal: str, limit: int) -> int:
         """How many tasks of one owner are kept; `limit` at most."""
