@@ -22,7 +22,7 @@ from client.task_server import TaskServer
 from colonnade import Client, Server, sync
 from colonnade.client.connect import connect as connect_in_loop
 from colonnade.client.subscriptions import Change
-from colonnade.client.tasks import ClientTask
+from colonnade.client.tasks.task import ClientTask
 from colonnade.errors import CannotConnect, ConnectionLost, LocalProtocolError, TimedOut
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision

@@ -21,7 +21,7 @@ _HOMES = {
     "ChannelError": "errors",
     "Client": "client.client",
     "ClientCredentials": "auth.client.login",
-    "ClientTask": "client.tasks",
+    "ClientTask": "client.tasks.task",
     "ColonnadeError": "errors",
     "ConnectionLost": "errors",
     "Context": "server.context.context",

@@ -8,7 +8,7 @@ from colonnade.auth.server.verifier import Introspection as Introspection
 from colonnade.auth.server.verifier import StaticTokens as StaticTokens
 from colonnade.client.client import Client as Client
 from colonnade.client.connect import connect as connect
-from colonnade.client.tasks import ClientTask as ClientTask
+from colonnade.client.tasks.task import ClientTask as ClientTask
 from colonnade.errors import AuthError as AuthError
 from colonnade.errors import CannotConnect as CannotConnect
 from colonnade.errors import CannotFetch as CannotFetch

@@ -51,7 +51,7 @@ from colonnade.protocol.link.link import TIMEOUT_S
 if TYPE_CHECKING:
     from colonnade.auth.client.login import Auth
     from colonnade.client.extensions import OnExtensionNotification
-    from colonnade.client.tasks import ClientTask
+    from colonnade.client.tasks.task import ClientTask
     from colonnade.protocol.tasks.client import TaskState
     from colonnade.telemetry.telemetry import Telemetry
 

@@ -30,7 +30,7 @@ from colonnade.cli.options import FOUND_FILES, ConnectionOptions, shown_configur
 from colonnade.cli.terminal import Terminal
 from colonnade.client.client import Client
 from colonnade.client.request import OnLog, OnProgress
-from colonnade.client.tasks import ClientTask
+from colonnade.client.tasks.task import ClientTask
 from colonnade.errors import ColonnadeError, Declined, Fault, FaultKind, LoginRequired, RemoteError
 from colonnade.host.config.explain import line
 from colonnade.host.config.settings import Config, HostProblem

@@ -28,7 +28,7 @@ from colonnade.protocol.tasks.client import TaskHandle
 from colonnade.text import clean, cut
 
 if TYPE_CHECKING:  # a command for a single server needs no host
-    from colonnade.client.tasks import ClientTask
+    from colonnade.client.tasks.task import ClientTask
     from colonnade.host.tasks import HostTask
 
 FOLDER = "tasks"

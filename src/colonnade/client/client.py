@@ -66,7 +66,7 @@ from colonnade.providers.tool_calls import ModelToolCall
 
 if TYPE_CHECKING:
     from colonnade.client.extensions import OnExtensionNotification
-    from colonnade.client.tasks import ClientTask
+    from colonnade.client.tasks.task import ClientTask
 
 # Debounce between two keystrokes.
 DEBOUNCE_S = 0.15
@@ -420,7 +420,7 @@ class Client(BaseClient):
 
         Raises `InvalidArgument` for a handle of another server.
         """
-        from colonnade.client.tasks import ClientTask
+        from colonnade.client.tasks.task import ClientTask
         from colonnade.protocol.tasks.client import TaskHandle
 
         found = TaskHandle.decode(handle)
@@ -462,7 +462,7 @@ class Client(BaseClient):
         caller: OriginalCaller | None = None,
     ) -> "ClientTask":
         """The task that a call has become, or one that is done already."""
-        from colonnade.client.tasks import ClientTask
+        from colonnade.client.tasks.task import ClientTask
         from colonnade.protocol.tasks.client import state_of
 
         done = isinstance(created, CallToolResult)

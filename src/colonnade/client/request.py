@@ -62,8 +62,8 @@ from colonnade.protocol.types import InputRequiredResult
 
 if TYPE_CHECKING:
     from colonnade.client.extensions import ClientExtensions
-    from colonnade.client.task_requests import TaskRequests
-    from colonnade.client.tasks import ClientTask
+    from colonnade.client.tasks.requests import TaskRequests
+    from colonnade.client.tasks.task import ClientTask
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.client")
@@ -512,7 +512,7 @@ class BaseClient:
 
     def _about_tasks(self) -> "TaskRequests":
         """What sends the requests about tasks."""
-        from colonnade.client.task_requests import TaskRequests  # on use: most calls are no tasks
+        from colonnade.client.tasks.requests import TaskRequests  # on use: most calls are no tasks
 
         if self._task_requests is None:
             self._task_requests = TaskRequests(

@@ -58,7 +58,7 @@ from colonnade.providers.tool_calls import ModelToolCall
 
 if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.auth.client.login import Auth
-    from colonnade.client.tasks import ClientTask
+    from colonnade.client.tasks.task import ClientTask
     from colonnade.host.config.lookups import Inputs, OnInput
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust

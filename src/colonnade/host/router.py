@@ -47,7 +47,7 @@ from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
 if TYPE_CHECKING:  # most calls have no input requests
-    from colonnade.client.tasks import ClientTask
+    from colonnade.client.tasks.task import ClientTask
     from colonnade.host.input_requests import InputRequestHandler
     from colonnade.host.tasks import HostTask
     from colonnade.protocol.input_requests import InputRequest

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from colonnade.client.request import OnProgress
 from colonnade.client.results import ToolResult
 from colonnade.client.subscriptions import retry_delay_s
-from colonnade.client.tasks import MAX_AWAY_S, ClientTask
+from colonnade.client.tasks.task import MAX_AWAY_S, ClientTask
 from colonnade.errors import (
     ChannelError,
     ColonnadeError,

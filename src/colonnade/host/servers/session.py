@@ -96,7 +96,7 @@ class StderrBuffer:
 
 
 if TYPE_CHECKING:
-    from colonnade.client.tasks import ClientTask
+    from colonnade.client.tasks.task import ClientTask
     from colonnade.transport.process.child import Child
 
 # How long a result waits for the progress callbacks of its call.

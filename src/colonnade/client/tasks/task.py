@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from colonnade.client.input_callbacks import InputResponder
 from colonnade.client.results import ToolResult
 from colonnade.client.subscriptions import retry_delay_s
-from colonnade.client.task_requests import TaskRequests, TaskStream
+from colonnade.client.tasks.requests import TaskRequests, TaskStream
 from colonnade.errors import (
     ChannelError,
     ColonnadeError,

@@ -11,8 +11,8 @@ import pytest
 
 from client.task_server import DONE, FORM, TaskServer
 from colonnade.client.input_callbacks import InputCallbacks
-from colonnade.client.task_requests import MAX_EARLY
-from colonnade.client.tasks import LISTENING_POLL_S, MAX_ANSWERED, MAX_AWAY_S
+from colonnade.client.tasks.requests import MAX_EARLY
+from colonnade.client.tasks.task import LISTENING_POLL_S, MAX_ANSWERED, MAX_AWAY_S
 from colonnade.errors import (
     ChannelError,
     Declined,
@@ -739,7 +739,7 @@ async def test_a_handle_is_of_no_use_where_there_are_no_tasks(clock: Clock) -> N
 
 
 def test_a_handle_holds_no_credentials() -> None:
-    from colonnade.client.task_requests import endpoint_of
+    from colonnade.client.tasks.requests import endpoint_of
     from colonnade.client.transports import HttpTransport, ProcessTransport
 
     url = HttpTransport("https://ada:secret@press.example:8443/mcp?key=secret#there")

@@ -4,7 +4,7 @@
 it. 2026-07-28 has them as an extension: the server decides, `tasks/get` has the result, and states
 may arrive on a subscription.
 
-Rules: one request each, and no state of a task: `tasks` follows them. Imported on use.
+Rules: one request each, and no state of a task, which `ClientTask` has. Imported on use.
 """
 
 import asyncio

@@ -1,0 +1,1 @@
+"""Tasks of a server, as the client sees them."""
