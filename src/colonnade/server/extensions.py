@@ -1,29 +1,33 @@
-"""Extensions of a server (SEP-2133): what they declare, and the handlers of their methods.
+"""Extensions of a server (SEP-2133): what they declare, the handlers of their methods, and the
+registry of them.
 
 Rules: a decorated function stays a plain function. Built on public parts of the server: an
 extension can do what another one could. A method of an extension exists for callers that declared
 it, and no handler runs for others.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from colonnade.errors import Fault, InvalidArgument, InvalidArgumentType, LocalProtocolError
-from colonnade.ports import Handler, RequestContext
+from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
 from colonnade.protocol.extensions import (
     DEFINED,
+    MAX_EXTENSIONS,
     ExtensionResult,
     check_extension_id,
     check_own_method,
     check_settings,
     decode_extension_result,
+    extension_request,
 )
 from colonnade.protocol.jsonrpc import refuse_duplicate_members
-from colonnade.protocol.negotiation import Callers
+from colonnade.protocol.methods import Method
+from colonnade.protocol.negotiation import Callers, extension_of
 from colonnade.protocol.schema.validate import admitted_types
 from colonnade.server.handlers.content import encoded
 from colonnade.server.handlers.function import Bound, HandlerEnvironment
@@ -204,3 +208,131 @@ class BoundExtensionMethod(Bound):
             return decode_extension_result(encoded(value, self._codec), self.name)
         except Fault as fault:
             raise LocalProtocolError(f"{self.name} returned what is not an object") from fault
+
+
+# ---------------------------------------------------------------- the extensions of a server
+
+
+class ExtensionRegistry:
+    """The extensions of one server, also those of servers that are mounted in it.
+
+    `add_handler` adds the handler of a method to the server, `notify` is called after each change,
+    and `outer` returns the registries of the servers that this one is mounted in.
+    """
+
+    def __init__(
+        self,
+        server: object,
+        environment: HandlerEnvironment,
+        middleware: Sequence[Middleware],
+        add_handler: Callable[[str, ExtensionEntry], None],
+        notify: Callable[[], None],
+        outer: "Callable[[], list[ExtensionRegistry]]",
+    ) -> None:
+        self.server = server  # for error messages
+        self.environment = environment
+        self.middleware = middleware
+        # Without those that a revision defines.
+        self.methods: dict[str, Method] = {}
+        self._extensions: dict[str, Extension] = {}
+        self._add_handler = add_handler
+        self._notify = notify
+        self._outer = outer
+
+    def __iter__(self) -> Iterator[Extension]:
+        return iter(self._extensions.values())
+
+    def add(self, extension: Extension, owner: "ExtensionRegistry | None" = None) -> None:
+        """Add an extension whose functions run in the environment of a server: this one, or one
+        that is mounted in it. Raises `InvalidArgument`, `InvalidArgumentType`."""
+        if not isinstance(extension, Extension):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentType(
+                f"an extension is Extension('com.example/search'), not {extension!r}",
+                argument="extensions",
+            )
+        for registry in (self, *(self._all_outer() if extension.is_shared else ())):
+            registry._check(extension)  # before anything has changed
+        owner = owner or self
+
+        def on_change(method: ExtensionMethod | None) -> None:
+            if method is not None:
+                self._add_method(extension, method, owner)
+            self._notify()
+
+        self._extensions[extension.id] = extension
+        for method in extension.methods:
+            self._add_method(extension, method, owner)
+        extension.observers.append(on_change)
+        self._notify()
+        for outer in self._outer() if extension.is_shared else ():
+            outer.add(extension, owner)
+
+    def check_mount(self, inner: "ExtensionRegistry") -> None:
+        """Raise `InvalidArgument` if a server cannot be mounted because of its extensions."""
+        for extension in inner._shared():
+            for registry in (self, *self._all_outer()):
+                if extension.id in registry._extensions:
+                    raise InvalidArgument(
+                        f"{registry.server!r} and {inner.server!r} both have the extension "
+                        f"{extension.id}; give it to one of them"
+                    )
+
+    def mount(self, inner: "ExtensionRegistry") -> None:
+        """Add the extensions of a server that is mounted."""
+        for extension in inner._shared():
+            self.add(extension, inner)
+
+    def declare(self, capabilities: t.ServerCapabilities) -> dict[Callers, t.ServerCapabilities]:
+        """The capabilities with the extensions, for each kind of callers; empty without one."""
+        by_callers: dict[Callers, t.ServerCapabilities] = {}
+        for callers in Callers.members() if self._extensions else ():
+            declared = capabilities
+            for extension in self:
+                declared = extension.declare(declared, callers)
+            by_callers[callers] = declared
+        return by_callers
+
+    def _shared(self) -> list[Extension]:
+        return [extension for extension in self if extension.is_shared]
+
+    def _all_outer(self) -> "list[ExtensionRegistry]":
+        """Those of the servers that this one is mounted in, directly or not."""
+        return [one for outer in self._outer() for one in (outer, *outer._all_outer())]
+
+    def _check(self, extension: Extension) -> None:
+        """Refuse an extension that this server cannot have."""
+        if extension.id in self._extensions:
+            raise InvalidArgument(
+                f"{self.server!r} has the extension {extension.id} already", argument="extensions"
+            )
+        if len(self._extensions) >= MAX_EXTENSIONS:
+            raise InvalidArgument(
+                f"{self.server!r} has {MAX_EXTENSIONS} extensions, the most that can be declared",
+                argument="extensions",
+            )
+        for method in extension.methods:
+            self._check_method(extension, method)
+
+    def _check_method(self, extension: Extension, method: ExtensionMethod) -> None:
+        known = self.methods.get(method.name)
+        if known is not None:
+            raise InvalidArgument(
+                f"{method.name!r} of {extension.id} is a method of {extension_of(known)} already",
+                argument="extensions",
+            )
+
+    def _add_method(
+        self, extension: Extension, method: ExtensionMethod, owner: "ExtensionRegistry"
+    ) -> None:
+        self._check_method(extension, method)
+        entry = entry_for(extension, method, owner.environment)
+        if owner is not self:
+            entry.run = _with_middleware(entry.run, owner.middleware)
+        if method.handler is None:  # else a revision defines it
+            self.methods[method.name] = extension_request(method.name, extension.id)
+        self._add_handler(method.name, entry)
+
+
+def _with_middleware(handler: Handler, middleware: Sequence[Middleware]) -> Handler:
+    """The handler of a mounted server, in the middleware that it has at the time of the request."""
+    return lambda request: stack(handler, middleware)(request)

@@ -133,6 +133,16 @@ def _verifier_hint(auth: object) -> str:
     return f"{given}(...)" if known else "Jwt('https://login.example.com')"
 
 
+def check_extension_list(extensions: object) -> None:
+    """Refuse an extension instead of a list of extensions."""
+    if not isinstance(extensions, Iterable):
+        raise InvalidArgumentType(
+            f"extensions= takes a list, not {type(extensions).__name__}: write "
+            "extensions=[Extension('com.example/search')]",
+            argument="extensions",
+        )
+
+
 def check_middleware_list(middleware: object) -> None:
     """Refuse a function instead of a list of functions."""
     if not isinstance(middleware, Iterable):

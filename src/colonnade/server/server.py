@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 from weakref import ref
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
-from colonnade.ports import Handler, Middleware, RequestContext, Store, stack
+from colonnade.ports import Handler, Middleware, RequestContext, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.methods import Method
-from colonnade.protocol.negotiation import Callers, Encoders, Identity, Peer, extension_of
+from colonnade.protocol.negotiation import Callers, Encoders, Identity, Peer
 from colonnade.protocol.revision import EVERY, Revisions
 from colonnade.server.decorators import Decorators, check_ttls
 from colonnade.server.dispatch import Dispatch, ListOptions
@@ -29,6 +29,7 @@ from colonnade.server.handlers.threads import THREADS, Workers
 from colonnade.server.hints import (
     attribute_error,
     check_auth,
+    check_extension_list,
     check_lifespan,
     check_middleware,
     check_middleware_list,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
     from colonnade.server.auth import ProtectionGuard
     from colonnade.server.context.context import Context
     from colonnade.server.context.handles import Handles
-    from colonnade.server.extensions import Extension, ExtensionMethod
+    from colonnade.server.extensions import Extension, ExtensionRegistry
     from colonnade.server.handlers.input_rounds import InputRoundsRunner, Keys
     from colonnade.server.notifications import ChangeCallback
     from colonnade.server.options import AsgiOptions, HttpOptions, HttpRunOptions
@@ -203,15 +204,9 @@ class Server(Decorators):
         self._telemetry: Telemetry | None = None
         if telemetry is not False:
             self.add_telemetry(telemetry)
-        self._extensions: dict[str, Extension] = {}
-        self._extension_methods: dict[str, Method] = {}
+        self._extensions: ExtensionRegistry | None = None
         self._mounted_in: list[Server] = []
-        if not isinstance(extensions, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidArgumentType(
-                f"extensions= takes a list, not {type(extensions).__name__}: write "
-                "extensions=[Extension('com.example/search')]",
-                argument="extensions",
-            )
+        check_extension_list(extensions)
         for extension in extensions:
             self.add_extension(extension)
 
@@ -323,35 +318,24 @@ class Server(Decorators):
         Clients of revisions with a handshake see it from their next connection on. Raises
         `InvalidArgument` for one that the server has already, or whose methods it has.
         """
-        self._add_extension(extension, self)
+        self._extension_registry.add(extension)
 
-    def _add_extension(self, extension: "Extension", owner: "Server") -> None:
-        """Add an extension whose functions run in the environment of a server: this one, or one
-        that is mounted in it."""
-        from colonnade.protocol.extensions import MAX_EXTENSIONS
-        from colonnade.server.extensions import Extension
+    @property
+    def _extension_registry(self) -> "ExtensionRegistry":
+        if self._extensions is None:
+            from colonnade.server.extensions import ExtensionRegistry
 
-        if not isinstance(extension, Extension):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidArgumentType(
-                f"an extension is Extension('com.example/search'), not {extension!r}",
-                argument="extensions",
+            self._extensions = ExtensionRegistry(
+                self,
+                self._environment,
+                self._middleware,
+                lambda name, entry: self._dispatch.add_extension_method(
+                    name, entry, self._middleware
+                ),
+                self._registry.notify_observers,
+                lambda: [outer._extension_registry for outer in self._mounted_in],
             )
-        outer_servers = self._outer_servers() if extension.is_shared else ()
-        for server in (self, *outer_servers):
-            server._check_extension(extension, MAX_EXTENSIONS)  # before anything has changed
-
-        def on_change(method: "ExtensionMethod | None") -> None:
-            if method is not None:
-                self._add_extension_method(extension, method, owner)
-            self._registry.notify_observers()
-
-        self._extensions[extension.id] = extension
-        for method in extension.methods:
-            self._add_extension_method(extension, method, owner)
-        extension.observers.append(on_change)
-        self._registry.notify_observers()
-        for outer in self._mounted_in if extension.is_shared else ():
-            outer._add_extension(extension, owner)
+        return self._extensions
 
     def _run_task_tool(self, tool: "TaskTool") -> RunTool:
         if self._tasks is None:
@@ -398,50 +382,10 @@ class Server(Decorators):
         """Whether a tool can run as a task, here or in a mounted server."""
         return any(entry.task is not None for entry in self._registry.tools)
 
-    def _outer_servers(self) -> "list[Server]":
-        """The servers that this one is mounted in, directly or not."""
-        return [server for outer in self._mounted_in for server in (outer, *outer._outer_servers())]
-
-    def _check_extension(self, extension: "Extension", most: int) -> None:
-        """Refuse an extension that this server cannot have."""
-        if extension.id in self._extensions:
-            raise InvalidArgument(
-                f"{self!r} has the extension {extension.id} already", argument="extensions"
-            )
-        if len(self._extensions) >= most:
-            raise InvalidArgument(
-                f"{self!r} has {most} extensions, the most that can be declared",
-                argument="extensions",
-            )
-        for method in extension.methods:
-            self._check_extension_method(extension, method)
-
-    def _check_extension_method(self, extension: "Extension", method: "ExtensionMethod") -> None:
-        known = self._extension_methods.get(method.name)
-        if known is not None:
-            raise InvalidArgument(
-                f"{method.name!r} of {extension.id} is a method of {extension_of(known)} already",
-                argument="extensions",
-            )
-
-    def _add_extension_method(
-        self, extension: "Extension", method: "ExtensionMethod", owner: "Server"
-    ) -> None:
-        from colonnade.protocol.extensions import extension_request
-        from colonnade.server.extensions import entry_for
-
-        self._check_extension_method(extension, method)
-        entry = entry_for(extension, method, owner._environment)
-        if owner is not self:
-            entry.run = _with_middleware(entry.run, owner._middleware)
-        if method.handler is None:  # else a revision defines it
-            self._extension_methods[method.name] = extension_request(method.name, extension.id)
-        self._dispatch.add_extension_method(method.name, entry, self._middleware)
-
     @property
     def extensions(self) -> "list[Extension]":
         """The extensions, also those of mounted servers."""
-        return list(self._extensions.values())
+        return list(self._extensions) if self._extensions is not None else []
 
     def route(self, path: str, *, methods: Iterable[str] = ("GET",)) -> Callable[[F], F]:
         """Add a plain HTTP route beside the MCP endpoint, if the server is served over HTTP:
@@ -505,14 +449,8 @@ class Server(Decorators):
                 f"{other!r} has a lifespan, which would not be entered, since {self!r} is already "
                 "running; mount it before serving"
             )
-        inner = [one for one in other.extensions if one.is_shared]
-        for extension in inner:
-            for server in (self, *self._outer_servers()):
-                if extension.id in server._extensions:
-                    raise InvalidArgument(
-                        f"{server!r} and {other!r} both have the extension {extension.id}; give "
-                        "it to one of them"
-                    )
+        if other._extensions is not None:
+            self._extension_registry.check_mount(other._extensions)
         from colonnade.server.mount import Mount
 
         Mount(other._registry, self._registry, other._middleware, namespace, self._run_task_tool)
@@ -520,8 +458,8 @@ class Server(Decorators):
             other._keys = self._keys  # clients see one server, so it has one key ring
         self._mounts.append(other)
         other._mounted_in.append(self)
-        for extension in inner:
-            self._add_extension(extension, other)
+        if other._extensions is not None:
+            self._extension_registry.mount(other._extensions)
         if is_served:  # as `_enter_lifespan` does for servers mounted earlier
             other._start_count += 1
             self._exit_stack.push_async_callback(other.stop)
@@ -607,18 +545,16 @@ class Server(Decorators):
             logging={} if logs else None,
         )
         by_callers: dict[Callers, t.ServerCapabilities] = {}
-        if self._extensions:
-            for callers in Callers.members():
-                declared = capabilities
-                for extension in self._extensions.values():
-                    declared = extension.declare(declared, callers)
-                by_callers[callers] = declared
+        extension_methods: Mapping[str, Method] = {}
+        if self._extensions is not None:
+            by_callers = self._extensions.declare(capabilities)
+            extension_methods = self._extensions.methods
         return Identity(
             self.info,
             by_callers.get(Callers.ANONYMOUS, capabilities),
             self.instructions,
             encoders=self._encoders,
-            extension_methods=self._extension_methods,
+            extension_methods=extension_methods,
             by_callers=by_callers,
         )
 
@@ -897,11 +833,6 @@ class Server(Decorators):
         )
         self._guards.append(guard)
         return guard
-
-
-def _with_middleware(handler: Handler, middleware: list[Middleware]) -> Handler:
-    """The handler of a mounted server, in the middleware that it has at the time of the request."""
-    return lambda request: stack(handler, middleware)(request)
 
 
 def _completion_limit(per_s: float) -> Middleware:
