@@ -3,7 +3,8 @@ servers that go away. The server is `client.task_server`, and the clock stands s
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -60,6 +61,24 @@ def begin(work: Awaitable[Any]) -> "asyncio.Task[Any]":
     return asyncio.ensure_future(work)
 
 
+@asynccontextmanager
+async def call_of_book(
+    server: TaskServer, callbacks: InputCallbacks | None = None, **options: Any
+) -> AsyncGenerator["asyncio.Task[Any]"]:
+    """A call of the tool that runs as a task, by a client that stays open meanwhile."""
+    async with server.client(callbacks, **options) as client:
+        yield begin(client.call_tool("book"))
+
+
+async def end_after(
+    clock: Clock, seconds: float, server: TaskServer, call: "asyncio.Task[Any]"
+) -> None:
+    """Complete the task; its result is that of the call after these seconds."""
+    server.end()
+    await clock.advance(seconds)
+    assert (await call).text == "a book"
+
+
 def pages(count: int = 20) -> tuple[InputCallbacks, list[str]]:
     """Callbacks that respond to the form, and the messages that were shown."""
     shown: list[str] = []
@@ -84,9 +103,7 @@ async def test_a_call_that_becomes_a_task_just_takes_longer(
         call = begin(client.call_tool("book", {"topic": "tea"}))
         await clock.advance(10)
         assert not call.done()
-        server.end()
-        await clock.advance(1)
-        assert (await call).text == "a book"
+        await end_after(clock, 1, server, call)
 
 
 @on_clock
@@ -144,8 +161,7 @@ async def test_polls_come_at_most_once_in_the_interval_of_the_server(
 ) -> None:
     """Counted over ten minutes, with an interval that changes."""
     server = TaskServer(revision, poll_ms=5000)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(60)
         assert len(server.sent(GET)) == 12
         server.poll_ms = 60_000
@@ -153,23 +169,18 @@ async def test_polls_come_at_most_once_in_the_interval_of_the_server(
         assert len(server.sent(GET)) in (22, 23)
         times = server.times(GET)
         assert min(b - a for a, b in pairwise(times)) >= 5
-        server.end()
-        await clock.advance(60)
-        await call
+        await end_after(clock, 60, server, call)
 
 
 @on_clock
 async def test_without_an_interval_the_polls_become_rarer(clock: Clock) -> None:
     server = TaskServer(JULY_2026, poll_ms=None)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(600)
         gaps = [round(b - a, 3) for a, b in pairwise(server.times(GET))]
         assert gaps == sorted(gaps)
         assert gaps[-1] == 30
-        server.end()
-        await clock.advance(30)
-        await call
+        await end_after(clock, 30, server, call)
 
 
 @BOTH
@@ -178,8 +189,7 @@ async def test_a_call_of_an_hour_outlives_its_timeout_and_a_server_that_is_away(
     clock: Clock, revision: Revision
 ) -> None:
     server = TaskServer(revision, poll_ms=5000)
-    async with server.client(timeout_s=60.0) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, timeout_s=60.0) as call:
         await clock.advance(1800)
         await server.leave()
         await clock.advance(120)
@@ -187,16 +197,13 @@ async def test_a_call_of_an_hour_outlives_its_timeout_and_a_server_that_is_away(
         server.away = False
         await clock.advance(1680)
         assert not call.done()
-        server.end()
-        await clock.advance(60)
-        assert (await call).text == "a book"
+        await end_after(clock, 60, server, call)
 
 
 @on_clock
 async def test_a_server_that_does_not_come_back_is_given_up_with_a_sentence(clock: Clock) -> None:
     server = TaskServer(JULY_2026)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(2)
         await server.leave()
         await clock.advance(MAX_AWAY_S + 120)
@@ -209,13 +216,10 @@ async def test_a_server_that_does_not_come_back_is_given_up_with_a_sentence(cloc
 async def test_a_poll_without_a_response_is_sent_again(clock: Clock) -> None:
     server = TaskServer(JULY_2026)
     server.deaf_to.add(GET)
-    async with server.client(timeout_s=5.0) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, timeout_s=5.0) as call:
         await clock.advance(10)
         server.deaf_to.clear()
-        server.end()
-        await clock.advance(60)
-        assert (await call).text == "a book"
+        await end_after(clock, 60, server, call)
 
 
 @BOTH
@@ -232,9 +236,7 @@ async def test_what_the_server_says_about_a_task_goes_to_on_progress(
         await clock.advance(2)
         server.say("chapter 2")
         await clock.advance(2)
-        server.end()
-        await clock.advance(1)
-        await call
+        await end_after(clock, 1, server, call)
     assert said == [(1.0, None, "chapter 1"), (2.0, None, "chapter 2")]
 
 
@@ -296,8 +298,7 @@ async def test_a_task_that_its_server_does_not_know_any_more_is_an_error_with_a_
     clock: Clock, revision: Revision
 ) -> None:
     server = TaskServer(revision)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(1)
         server.forget()
         await clock.advance(2)
@@ -311,8 +312,7 @@ async def test_a_task_is_not_waited_for_beyond_its_ttl(clock: Clock) -> None:
     """And a minute more, for clocks that differ."""
     server = TaskServer(JULY_2026, ttl_ms=600_000)
     server.task = _created_now(server, clock)  # type: ignore[method-assign]
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(600)
         assert not call.done()
         await clock.advance(120)
@@ -335,8 +335,7 @@ async def test_a_task_that_another_party_cancelled_is_an_error(
     clock: Clock, revision: Revision
 ) -> None:
     server = TaskServer(revision)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(1)
         server.message = "by the operator"
         server.cancel()
@@ -350,8 +349,7 @@ async def test_internal_errors_of_polls_are_passed_on_after_some(clock: Clock) -
     server = TaskServer(JULY_2026)
     wrong = {"code": -32603, "message": "out of order"}
     server._on_tasks_get = lambda *_: wrong  # type: ignore[method-assign]
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(60)
         with pytest.raises(RemoteError, match="out of order"):
             await call
@@ -362,8 +360,7 @@ async def test_internal_errors_of_polls_are_passed_on_after_some(clock: Clock) -
 async def test_the_state_of_another_task_is_refused(clock: Clock) -> None:
     server = TaskServer(JULY_2026)
     server._on_tasks_get = lambda *_: server.task() | {"taskId": "t-2"}  # type: ignore[method-assign]
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(2)
         with pytest.raises(RemoteProtocolError, match="another task"):
             await call
@@ -379,8 +376,7 @@ async def test_cancelling_a_call_cancels_its_task_and_nothing_else(
     clock: Clock, revision: Revision
 ) -> None:
     server = TaskServer(revision)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(3)
         call.cancel()
         await clock.advance(0)
@@ -400,8 +396,7 @@ async def test_a_server_that_does_not_respond_to_a_cancellation_does_not_hold_up
 ) -> None:
     server = TaskServer(JULY_2026)
     server.deaf_to.add(CANCEL)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(3)
         call.cancel()
         await clock.advance(2)
@@ -442,8 +437,7 @@ async def test_input_requests_of_a_task_go_through_the_callbacks_each_once(
     """The server repeats them in every poll."""
     server = TaskServer(revision)
     answers, shown = pages()
-    async with server.client(answers) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, answers) as call:
         await clock.advance(1)
         server.ask(pages=FORM)
         await clock.advance(10)
@@ -457,9 +451,7 @@ async def test_input_requests_of_a_task_go_through_the_callbacks_each_once(
         server.work()
         await clock.advance(5)
         assert len(server.sent(GET)) == polls + 5
-        server.end()
-        await clock.advance(1)
-        assert (await call).text == "a book"
+        await end_after(clock, 1, server, call)
 
 
 @pytest.mark.spec("R1179")
@@ -481,9 +473,7 @@ async def test_a_callback_is_called_for_a_task_as_for_a_request_of_its_own(clock
             server.ask(pages=FORM)
             await clock.advance(5)
             sent.append(server.responses)
-            server.end()
-            await clock.advance(5)
-            await call
+            await end_after(clock, 5, server, call)
     direct, of_task = ((type(one), one.mode, one.message, one.requested_schema) for one in seen)
     assert direct == of_task
     assert sent == [{"pages": {"action": "decline"}}] * 2
@@ -495,15 +485,12 @@ async def test_a_client_declares_no_tasks_of_its_own(clock: Clock) -> None:
     """A server may not ask it for one then, and `task` in a request has no effect (D61)."""
     server = TaskServer(NOVEMBER_2025)
     callbacks = InputCallbacks(on_elicit=lambda _: {"pages": 1}, on_sample=lambda _: "tea")
-    async with server.client(callbacks) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, callbacks) as call:
         await clock.advance(1)
         server.ask(pages=FORM | {"params": FORM["params"] | {"task": {"ttl": 1000}}})
         await clock.advance(5)
         assert server.responses == {"pages": {"action": "accept", "content": {"pages": 1}}}
-        server.end()
-        await clock.advance(5)
-        await call
+        await end_after(clock, 5, server, call)
     declared = server.sent("initialize")[0]["params"]["capabilities"]
     assert {"elicitation", "sampling"} <= declared.keys()
     assert "tasks" not in declared
@@ -513,8 +500,7 @@ async def test_a_client_declares_no_tasks_of_its_own(clock: Clock) -> None:
 async def test_a_later_input_request_is_shown_and_earlier_ones_are_not(clock: Clock) -> None:
     server = TaskServer(JULY_2026)
     answers, shown = pages()
-    async with server.client(answers) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, answers) as call:
         server.ask(pages=FORM)
         await clock.advance(3)
         more = {**FORM, "params": FORM["params"] | {"message": "How many copies?"}}
@@ -525,9 +511,7 @@ async def test_a_later_input_request_is_shown_and_earlier_ones_are_not(clock: Cl
             ["pages"],
             ["copies"],
         ]
-        server.end()
-        await clock.advance(1)
-        await call
+        await end_after(clock, 1, server, call)
 
 
 @on_clock
@@ -537,14 +521,11 @@ async def test_a_declined_form_is_a_response_too(clock: Clock) -> None:
     def on_elicit(params: Any) -> Any:
         raise Declined("no")
 
-    async with server.client(InputCallbacks(on_elicit=on_elicit)) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, InputCallbacks(on_elicit=on_elicit)) as call:
         server.ask(pages=FORM)
         await clock.advance(2)
         assert server.responses == {"pages": {"action": "decline"}}
-        server.end()
-        await clock.advance(1)
-        await call
+        await end_after(clock, 1, server, call)
 
 
 @on_clock
@@ -554,8 +535,7 @@ async def test_a_callback_that_fails_ends_the_call_and_cancels_its_task(clock: C
     def on_elicit(params: Any) -> Any:
         raise ValueError("the form is upside down")
 
-    async with server.client(InputCallbacks(on_elicit=on_elicit)) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, InputCallbacks(on_elicit=on_elicit)) as call:
         server.ask(pages=FORM)
         await clock.advance(2)
         with pytest.raises(ValueError, match="upside down"):
@@ -584,16 +564,13 @@ async def test_responses_are_sent_again_if_the_server_was_away(clock: Clock) -> 
         await server.leave()
         return {"pages": 3}
 
-    async with server.client(InputCallbacks(on_elicit=on_elicit)) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, InputCallbacks(on_elicit=on_elicit)) as call:
         server.ask(pages=FORM)
         await clock.advance(30)
         server.away = False
         await clock.advance(60)
         assert server.responses == {"pages": {"action": "accept", "content": {"pages": 3}}}
-        server.end()
-        await clock.advance(60)
-        await call
+        await end_after(clock, 60, server, call)
 
 
 @on_clock
@@ -602,8 +579,7 @@ async def test_a_response_that_the_server_refuses_is_an_error(clock: Clock) -> N
     wrong = {"code": -32602, "message": "pages: too many"}
     server._on_tasks_update = lambda *_: wrong  # type: ignore[method-assign]
     answers, _ = pages()
-    async with server.client(answers) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, answers) as call:
         server.ask(pages=FORM)
         await clock.advance(2)
         with pytest.raises(RemoteError, match="too many"):
@@ -620,8 +596,7 @@ async def test_a_response_that_came_too_late_is_no_error(clock: Clock) -> None:
 
     server._on_tasks_update = refuse  # type: ignore[method-assign]
     answers, _ = pages()
-    async with server.client(answers) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, answers) as call:
         server.ask(pages=FORM)
         await clock.advance(2)
         assert (await call).text == "a book"
@@ -951,16 +926,13 @@ async def test_the_input_requests_of_an_older_task_are_responded_to_on_tasks_res
 @on_clock
 async def test_states_arrive_on_a_subscription_if_the_server_offers_it(clock: Clock) -> None:
     server = TaskServer(JULY_2026, listens=True)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(LISTENING_POLL_S)
         assert server.sent("subscriptions/listen")[0]["params"]["notifications"] == {
             "taskIds": ["t-1"]
         }
         assert len(server.sent(GET)) == 1
-        server.end()
-        await clock.advance(0)
-        assert (await call).text == "a book"
+        await end_after(clock, 0, server, call)
     assert len(server.sent(GET)) == 1
 
 
@@ -970,40 +942,33 @@ async def test_input_requests_that_arrive_on_a_subscription_are_responded_to_onc
 ) -> None:
     server = TaskServer(JULY_2026, listens=True)
     answers, shown = pages()
-    async with server.client(answers) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, answers) as call:
         await clock.advance(2)
         server.ask(pages=FORM)
         server.say("waiting")
         await clock.advance(0)
         assert shown == ["How many pages?"]
-        server.end()
-        await clock.advance(0)
-        await call
+        await end_after(clock, 0, server, call)
     assert len(server.sent("tasks/update")) == 1
 
 
 @on_clock
 async def test_a_lost_subscription_is_replaced_by_polls(clock: Clock) -> None:
     server = TaskServer(JULY_2026, listens=True)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(2)
         polls = len(server.sent(GET))
         await server.leave()
         server.away, server.listens = False, False
         await clock.advance(30)
         assert len(server.sent(GET)) > polls + 10
-        server.end()
-        await clock.advance(1)
-        assert (await call).text == "a book"
+        await end_after(clock, 1, server, call)
 
 
 @on_clock
 async def test_what_was_missed_while_a_subscription_was_lost_is_polled(clock: Clock) -> None:
     server = TaskServer(JULY_2026, listens=True)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(2)
         await server.leave()
         server.end()
@@ -1018,17 +983,14 @@ async def test_what_was_missed_while_a_subscription_was_lost_is_polled(clock: Cl
 async def test_the_result_of_an_older_task_arrives_between_two_polls(clock: Clock) -> None:
     """By the open `tasks/result`; status notifications are neither needed nor enough."""
     server = TaskServer(NOVEMBER_2025, poll_ms=60_000)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(61)
         assert len(server.sent("tasks/result")) == 1
         status = {"method": "notifications/tasks/status"}
         server._readers[-1].say(status | {"params": server.task() | {"status": "completed"}})
         await clock.advance(1)
         assert not call.done()
-        server.end()
-        await clock.advance(0)
-        assert (await call).text == "a book"
+        await end_after(clock, 0, server, call)
     assert len(server.sent(GET)) == 1
 
 
@@ -1037,17 +999,14 @@ async def test_an_open_request_that_is_lost_is_sent_again_after_the_next_poll(
     clock: Clock,
 ) -> None:
     server = TaskServer(NOVEMBER_2025)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(2)
         await server.leave()
         server.away = False
         await clock.advance(30)
         held = len(server.sent("tasks/result"))
         assert 2 <= held <= 4
-        server.end()
-        await clock.advance(2)
-        assert (await call).text == "a book"
+        await end_after(clock, 2, server, call)
 
 
 @pytest.mark.spec("R0586")
@@ -1057,8 +1016,7 @@ async def test_what_becomes_of_a_task_is_logged(
 ) -> None:
     caplog.set_level("INFO", logger="colonnade.client")
     server = TaskServer(NOVEMBER_2025)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(2)
         server.say("chapter 1")
         await clock.advance(2)
@@ -1111,14 +1069,11 @@ async def test_a_server_that_has_too_many_polls_is_polled_less(clock: Clock) -> 
     server = TaskServer(JULY_2026)
     plain, code = server._on_tasks_get, JULY_2026.codes[FaultKind.TOO_MANY]
     server._on_tasks_get = lambda *_: {"code": code, "message": "slow down"}  # type: ignore[method-assign]
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(60)
         assert 2 < len(server.sent(GET)) < 10
         server._on_tasks_get = plain  # type: ignore[method-assign]
-        server.end()
-        await clock.advance(60)
-        assert (await call).text == "a book"
+        await end_after(clock, 60, server, call)
 
 
 @on_clock
@@ -1143,8 +1098,7 @@ async def test_a_user_who_does_not_respond_ends_the_call(clock: Clock) -> None:
     async def on_elicit(params: Any) -> Any:
         await asyncio.sleep(1e6)
 
-    async with server.client(InputCallbacks(on_elicit=on_elicit)) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, InputCallbacks(on_elicit=on_elicit)) as call:
         server.ask(pages=FORM)
         await clock.advance(700)
         with pytest.raises(TimedOut, match="input requests of 'book' got no response within 600 s"):
@@ -1159,8 +1113,7 @@ async def test_a_timeout_of_a_callback_is_its_own(clock: Clock) -> None:
     def on_elicit(params: Any) -> Any:
         raise TimeoutError("the user's database")
 
-    async with server.client(InputCallbacks(on_elicit=on_elicit)) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, InputCallbacks(on_elicit=on_elicit)) as call:
         server.ask(pages=FORM)
         await clock.advance(2)
         with pytest.raises(TimeoutError, match="database"):
@@ -1171,8 +1124,7 @@ async def test_a_timeout_of_a_callback_is_its_own(clock: Clock) -> None:
 async def test_a_task_that_never_stops_asking_is_refused(clock: Clock) -> None:
     server = TaskServer(JULY_2026)
     answers, shown = pages()
-    async with server.client(answers) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, answers) as call:
         for number in range(0, MAX_ANSWERED + 50, 50):
             server.questions = {}
             server.ask(**{str(number + one): FORM for one in range(50)})
@@ -1189,8 +1141,7 @@ async def test_a_result_that_is_none_is_an_invalid_response(
     clock: Clock, revision: Revision
 ) -> None:
     server = TaskServer(revision)
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(1)
         server.end({"content": 3})
         await clock.advance(2)
@@ -1212,8 +1163,7 @@ async def test_an_ended_task_of_2025_whose_result_is_empty_is_what_its_status_sa
     # As `mcp` 1.30 returns it (D72).
     server = TaskServer(NOVEMBER_2025)
     server._result = lambda reader, key: reader.say({"id": key, "result": {}})  # type: ignore[method-assign]
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(1)
         server.message = "out of ink"
         server.cancel() if status == "cancelled" else server.fail(-32603, "")
@@ -1226,8 +1176,7 @@ async def test_an_ended_task_of_2025_whose_result_is_empty_is_what_its_status_sa
 async def test_a_state_that_is_none_is_an_invalid_response(clock: Clock) -> None:
     server = TaskServer(JULY_2026)
     server._on_tasks_get = lambda *_: {"status": "working"}  # type: ignore[method-assign]
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(2)
         with pytest.raises(RemoteProtocolError, match="taskId"):
             await call
@@ -1239,8 +1188,7 @@ async def test_the_result_of_an_ended_task_of_2025_is_fetched_again_if_it_was_lo
 ) -> None:
     server = TaskServer(NOVEMBER_2025)
     server.deaf_to.add("tasks/result")
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server) as call:
         await clock.advance(1)
         server.end()
         await clock.advance(2)
@@ -1256,8 +1204,7 @@ async def test_the_result_of_an_ended_task_of_2025_is_fetched_again_if_it_was_lo
 async def test_a_server_that_never_returns_the_result_is_given_up(clock: Clock) -> None:
     server = TaskServer(NOVEMBER_2025)
     server.deaf_to.add("tasks/result")
-    async with server.client(timeout_s=20.0) as client:
-        call = begin(client.call_tool("book"))
+    async with call_of_book(server, timeout_s=20.0) as call:
         await clock.advance(1)
         server.end()
         await clock.advance(30)
@@ -1283,9 +1230,7 @@ async def test_a_server_that_returns_results_of_ended_tasks_only_is_asked_again(
         server._on_tasks_result = plain  # type: ignore[method-assign]
         await clock.advance(2)
         assert shown == ["How many pages?"]
-        server.end()
-        await clock.advance(2)
-        assert (await call).text == "a book"
+        await end_after(clock, 2, server, call)
     server = TaskServer(NOVEMBER_2025)
     server._on_tasks_result = lambda *_: early  # type: ignore[method-assign]
     async with server.client() as client:
@@ -1326,8 +1271,5 @@ async def test_a_state_with_the_result_type_of_an_example_of_the_specification_i
     server = TaskServer(JULY_2026)
     plain = server._on_tasks_get
     server._on_tasks_get = lambda *given: {"resultType": "task"} | plain(*given)  # type: ignore[method-assign]
-    async with server.client() as client:
-        call = begin(client.call_tool("book"))
-        server.end()
-        await clock.advance(2)
-        assert (await call).text == "a book"
+    async with call_of_book(server) as call:
+        await end_after(clock, 2, server, call)
