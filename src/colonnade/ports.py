@@ -59,7 +59,7 @@ class Session(Protocol):
 
 
 class TaskJournal(Protocol):
-    """The durable state of a request that runs as a task: what its handler did and was told."""
+    """The durable state of a request that runs as a task: what its handler did and received."""
 
     @property
     def effects(self) -> Mapping[str, Raw]:

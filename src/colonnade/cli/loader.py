@@ -447,7 +447,7 @@ POLL_S = 0.25
 SHUTDOWN_S = 2.0
 # Tells the restarted process which file changed, so that it does not print its URL again.
 RELOADED_ENV: Final = "COLONNADE_CHANGED"
-# Tells a worker process of `serve --workers` the numbers of the sockets that it inherits: the one
+# Gives a worker process of `serve --workers` the numbers of the sockets that it inherits: the one
 # to listen on, and the one to its parent.
 WORKER_ENV: Final = "COLONNADE_WORKER_SOCKETS"
 

@@ -52,7 +52,7 @@ class KeptTask(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_remote(self) -> bool:
-        """Whether its server runs without this command, as far as the target tells."""
+        """Whether its server runs without this command, as far as the target shows."""
         return isinstance(self.target, str) and "://" in self.target
 
     @property

@@ -608,9 +608,9 @@ class BaseClient:
             elif self._extensions is not None and method in self._extensions.handlers:
                 from colonnade.client.extensions import decode_extension_notification
 
-                told = decode_extension_notification(notification.params)
+                params = decode_extension_notification(notification.params)
                 handler = self._extensions.handlers[method]
-                self._callback_queue.call(handler, told, size=len(notification.params))
+                self._callback_queue.call(handler, params, size=len(notification.params))
                 return
             self._change_streams.dispatch(notification)
         except Fault as fault:  # R0233: a notification gets no response

@@ -485,8 +485,8 @@ class Host:
         - `max_tools`: if there are more, a search tool is offered instead.
         - `on_call` is called before each call, and may raise `Refused`; `on_progress`, `on_result`
           and `on_message` are called with what follows.
-        - `patience_s`: how long a call that has become a task is waited for; then the model is
-          told that it runs, and gets the result in a later message.
+        - `patience_s`: how long a call that has become a task is waited for; then the model
+          gets a message that it runs, and the result in a later one.
         - `caller`: the name of the user that it runs for.
         """
         return await run(self, model, messages, **options)

@@ -325,7 +325,7 @@ class RequestFields:
 
     @property
     def callers(self) -> Callers:
-        """The callers of the connection, as far as its transport can tell them apart."""
+        """The callers of the connection, as far as its transport distinguishes them."""
         return callers_of(self.exchange.principal)
 
     @property

@@ -45,11 +45,11 @@ Encoders: TypeAlias = dict[Revision, tuple[t.Implementation | None, Encoder]]
 
 
 class Callers(FastEnum):
-    """The callers of a connection, as far as its transport can tell them apart."""
+    """The callers of a connection, as far as its transport distinguishes them."""
 
     SINGLE: "ClassVar[Callers]"  # one, at the other end of a pipe or in this process
     AUTHENTICATED: "ClassVar[Callers]"  # each by its own credentials
-    ANONYMOUS: "ClassVar[Callers]"  # not told apart
+    ANONYMOUS: "ClassVar[Callers]"  # not distinguished
 
 
 def callers_of(principal: str) -> Callers:

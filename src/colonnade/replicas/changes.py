@@ -46,7 +46,7 @@ DeliverChange: TypeAlias = Callable[[str, t.NotificationParams], None]
 
 
 class ChangesMessage(Struct, frozen=True, array_like=True):
-    """The changes of one replica. `sender` tells its own messages apart."""
+    """The changes of one replica. `sender` identifies its own messages."""
 
     version: int
     sender: str
@@ -194,7 +194,7 @@ class SharedChanges:
     # ------------------------------------------------------------ to other replicas
 
     def publish(self, method: str, params: t.NotificationParams) -> None:
-        """Tell the other replicas of a change of this one, from any thread."""
+        """Notify the other replicas of a change of this one, from any thread."""
         loop = self._loop
         if loop is None:
             return

@@ -264,7 +264,7 @@ def restore_exchange(begin: RemoteBegin, identity: Identity) -> Exchange:
 
 
 def callers_named(name: str) -> Callers:
-    """The callers of this name; those of an unknown one cannot be told apart."""
+    """The callers of this name; those of an unknown one cannot be distinguished."""
     return _CALLERS.get(name, Callers.ANONYMOUS)
 
 

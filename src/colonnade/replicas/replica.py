@@ -407,7 +407,7 @@ class Replica:
         task.add_done_callback(ended)
 
     def _refuse(self, message: ReplicaMessage, why: str) -> None:
-        # Refusals that wait for the store are bounded, too; beyond that the timeout tells.
+        # Refusals that wait for the store are bounded, too; beyond that there is the timeout.
         if message.form == "request" and len(self._running) < 2 * MAX_HANDLERS:
             self._spawn(self._respond(message, "refused", why.encode()), 0)
 

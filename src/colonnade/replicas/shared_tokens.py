@@ -60,7 +60,7 @@ class WindowTokens(Struct):
 class SharedTokens:
     """The tokens of one limit. `clock` is the time of the day.
 
-    `name` tells the limits apart that share a store.
+    `name` distinguishes the limits that share a store.
     """
 
     def __init__(

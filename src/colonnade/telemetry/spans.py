@@ -1,7 +1,7 @@
 """Spans: one for each request and notification, on both sides, by OpenTelemetry's conventions.
 
-An `Operation` is one request while it is recorded: its span, if there is a tracer, and what the
-histogram of its side is recorded at the end. So spans and metrics have the same attributes.
+An `Operation` is one request while it is recorded: its span, if there is a tracer, and what is
+recorded in the histogram of its side at the end. So spans and metrics have the same attributes.
 
 Rules: no argument and no result is recorded unless it is asked for. The text of an exception never
 is, only its class. Names are those of the registry.
@@ -272,7 +272,7 @@ _ACTIONS = ("accept", "decline", "cancel")
 
 
 def count_response(metrics: Metrics, role: str, raw: bytes | Raw) -> None:
-    """Count an input request by its response; its members determine the kind."""
+    """Count an input request by its response; the kind follows from the members of the response."""
     try:
         found = _response.decode(raw)
     except msgspec.DecodeError:

@@ -287,8 +287,8 @@ class RunOptions(TypedDict, total=False):
     - `max_tools`: if there are more, a search tool is offered instead, and what it found.
     - `on_call` is called before each call, and may raise `Refused`; `on_progress` with its
       progress; `on_result` after it; `on_message` with each message.
-    - `patience_s`: how long a call that has become a task is waited for; then the model is told
-      that it runs, and gets the result in a later message.
+    - `patience_s`: how long a call that has become a task is waited for; then the model gets a
+      message that it runs, and the result in a later one.
     - `caller`: the name of the user that it runs for.
     """
 
@@ -390,9 +390,9 @@ class _AgentLoop:
                 record.error = error
                 result = _error_result(call, failure(record.name, record.server, error))
             await self._finished(call, record, result)
-            said: str = result.to_openai()["content"]
+            text: str = result.to_openai()["content"]
             words = TASK_ENDED.format(name=call.name, id=call.id)
-            content = f"{words}\n\n{shorten(said, self._max_characters)}"
+            content = f"{words}\n\n{shorten(text, self._max_characters)}"
             self._add({"role": "user", "content": content})
 
     async def stop_waiting(self) -> None:

@@ -1,7 +1,7 @@
 """How the id of a task gets to a worker: `TaskQueue`, for fleets of workers.
 
-Without a queue the store does it: workers look into the index of unfinished tasks, and messages of
-a topic tell them when. That is a look at every unfinished task from every worker. A queue hands
+Without a queue the store does it: workers look into the index of unfinished tasks when a
+message of a topic arrives. That is a look at every unfinished task from every worker. A queue hands
 each task to one of them instead.
 
 Rules: the store is the truth, and the queue only delivers. What is delivered is a reference: one

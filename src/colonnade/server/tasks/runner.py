@@ -356,7 +356,7 @@ class TaskRunner:
         return None if found is None or found.record.ended else found.record
 
     async def _deliver(self, task: IndexedTask) -> None:
-        """Submit a task to the queue, if there is one; without it the store tells of the task."""
+        """Submit a task to the queue, if there is one; without it workers find it in the store."""
         if self._task_queue is None:
             return
         reference = TaskReference(self._server, task.principal, task.id)

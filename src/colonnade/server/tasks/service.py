@@ -37,8 +37,8 @@ class TasksExtension(Extension):
     is_shared = False  # the outer server runs the tasks of mounted tools itself
 
     def declare(self, capabilities: t.ServerCapabilities, callers: Callers) -> t.ServerCapabilities:
-        """Declare both generations; each revision is sent its own. Callers that cannot be told
-        apart get no list (R0580)."""
+        """Declare both generations; each revision is sent its own. Callers that are not
+        distinguished get no list (R0580)."""
         declared = super().declare(capabilities, callers)
         requests = t.ServerTaskRequests(tools=t.TasksOfTools(call={}))
         listing: dict[str, Any] | None = None if callers is Callers.ANONYMOUS else {}
