@@ -25,7 +25,7 @@ from colonnade.transport.http_client.conversation import MAX_BODY_BYTES
 from colonnade.transport.http_server.request import DEFAULT_LIMITS as APP
 from colonnade.transport.http_server.request import SMALL_BODY_BYTES
 from colonnade.transport.http_server.runner import DEFAULT_LIMITS as RUN
-from colonnade.transport.http_server.streams import (
+from colonnade.transport.http_server.sessions.streams import (
     SUBSCRIBED_BYTES,
     SUBSCRIBED_BYTES_PER_PRINCIPAL,
 )

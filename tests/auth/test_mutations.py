@@ -386,7 +386,7 @@ CUTS: dict[str, Cut] = {
         "server/registry.py", "        if lacking:\n", "        if False:\n", DOOR, "completion"
     ),
     "RQ-04 session": Cut(
-        "transport/http_server/session_registry.py",
+        "transport/http_server/sessions/registry.py",
         "if session.link.principal != principal:",
         "if False:",
         APART,

@@ -15,8 +15,8 @@ from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025
 from colonnade.transport.http_server.connection import ServerConnection
 from colonnade.transport.http_server.request import IncomingRequest, Limits
-from colonnade.transport.http_server.session import HttpSession
-from colonnade.transport.http_server.streams import Stream
+from colonnade.transport.http_server.sessions.session import HttpSession
+from colonnade.transport.http_server.sessions.streams import Stream
 from http_client import BOTH, Caller, Wire, opening, written
 from http_service import ABLE, REPORT, waiting
 from live import ServedApp, live_for, served_app, until

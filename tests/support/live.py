@@ -13,7 +13,7 @@ from typing import Any, ParamSpec
 from colonnade.protocol.revision import EVERY, Revisions
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.runner import DEFAULT_LIMITS, HttpRunner, RunLimits
-from colonnade.transport.http_server.session_registry import SessionRegistry
+from colonnade.transport.http_server.sessions.registry import SessionRegistry
 from http_client import Caller, Response, Wire
 from http_service import FakeService
 

@@ -89,19 +89,19 @@ from colonnade.transport.http_server.request import (
     too_slow,
     unexpected,
 )
-from colonnade.transport.http_server.session import HttpSession
-from colonnade.transport.http_server.session_registry import (
+from colonnade.transport.http_server.sessions.registry import (
     NO_BATCHES,
     SessionRegistry,
     answer_initialize,
     answer_ping,
     peers_without_session,
 )
+from colonnade.transport.http_server.sessions.session import HttpSession
 from colonnade.transport.signals import Signals
 
 if TYPE_CHECKING:  # imported on use
     from colonnade.replicas.replica import Replica
-    from colonnade.transport.http_server.shared_sessions import SharedSessionRegistry
+    from colonnade.transport.http_server.sessions.shared_registry import SharedSessionRegistry
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 # `middleware.log` writes there, too.
@@ -742,7 +742,7 @@ class HttpApp:
         if self._store is None:
             return None
         # On use: most servers have no replicas.
-        from colonnade.transport.http_server.shared_sessions import SharedSessionRegistry
+        from colonnade.transport.http_server.sessions.shared_registry import SharedSessionRegistry
 
         return SharedSessionRegistry(self.service, self.limits, self.reaper, self._store)
 

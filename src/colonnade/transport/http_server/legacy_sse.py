@@ -34,8 +34,8 @@ from colonnade.transport.http_server.request import (
     overload,
     unexpected,
 )
-from colonnade.transport.http_server.session import SessionResources
-from colonnade.transport.http_server.streams import QUEUE_BYTES, SubscribedUris
+from colonnade.transport.http_server.sessions.session import SessionResources
+from colonnade.transport.http_server.sessions.streams import QUEUE_BYTES, SubscribedUris
 
 if TYPE_CHECKING:  # most servers have no replicas
     from colonnade.replicas.replica import Replica

@@ -10,7 +10,7 @@ from colonnade.protocol.link.events import LinkSnapshot
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.methods import Side
 from colonnade.protocol.types import LoggingLevel
-from colonnade.transport.http_server.session_record import (
+from colonnade.transport.http_server.sessions.record import (
     RECORD_VERSION,
     LoggedEvents,
     SessionRecord,

@@ -12,8 +12,8 @@ from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025, Re
 from colonnade.replicas.replica import ReplicaMessage
 from colonnade.transport.http_server.legacy_sse import SSE_PATH
 from colonnade.transport.http_server.request import Limits
-from colonnade.transport.http_server.session_record import ANONYMOUS_SESSIONS
-from colonnade.transport.http_server.shared_sessions import (
+from colonnade.transport.http_server.sessions.record import ANONYMOUS_SESSIONS
+from colonnade.transport.http_server.sessions.shared_registry import (
     MAX_RENEWALS,
     MAX_SUBSCRIBED_BYTES,
     WITHOUT_STORE_S,

@@ -56,16 +56,7 @@ from colonnade.transport.http_server.request import (
     RequestReaper,
     overload,
 )
-from colonnade.transport.http_server.session import (
-    MAX_BACKLOG,
-    HttpSession,
-    PendingNotification,
-    PostResponse,
-    SessionRequestContext,
-    SessionResources,
-    check_scopes,
-)
-from colonnade.transport.http_server.session_record import (
+from colonnade.transport.http_server.sessions.record import (
     LoggedEvents,
     SessionRecord,
     decode_events,
@@ -77,9 +68,18 @@ from colonnade.transport.http_server.session_record import (
     store_principal,
     stream_key,
 )
-from colonnade.transport.http_server.session_registry import FIRST_USE_S, SessionRegistry
-from colonnade.transport.http_server.stream_log import LoggedStream
-from colonnade.transport.http_server.streams import Stream
+from colonnade.transport.http_server.sessions.registry import FIRST_USE_S, SessionRegistry
+from colonnade.transport.http_server.sessions.session import (
+    MAX_BACKLOG,
+    HttpSession,
+    PendingNotification,
+    PostResponse,
+    SessionRequestContext,
+    SessionResources,
+    check_scopes,
+)
+from colonnade.transport.http_server.sessions.stream_log import LoggedStream
+from colonnade.transport.http_server.sessions.streams import Stream
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 

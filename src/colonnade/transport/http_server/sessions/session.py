@@ -58,7 +58,7 @@ from colonnade.transport.http_server.request import (
     overload,
     unexpected,
 )
-from colonnade.transport.http_server.streams import (
+from colonnade.transport.http_server.sessions.streams import (
     QUEUE_BYTES,
     STREAM_BYTES,
     ResumableBytes,

@@ -14,7 +14,7 @@ from colonnade.protocol.revision import (
 )
 from colonnade.protocol.subscriptions import STRING_BYTES
 from colonnade.transport.http_server.request import Limits
-from colonnade.transport.http_server.streams import QUEUE_BYTES, STREAM_BYTES, Stream
+from colonnade.transport.http_server.sessions.streams import QUEUE_BYTES, STREAM_BYTES, Stream
 from http_client import Caller, cancelled, opening
 from http_service import ABLE, FakeService, reporting, waiting
 from live import Records, ServedApp, live, served_app, until

@@ -8,8 +8,8 @@ the stream goes on without its log.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 
-from colonnade.transport.http_server.session_record import LoggedEvents
-from colonnade.transport.http_server.streams import QUEUE_BYTES, ResumableBytes, Stream
+from colonnade.transport.http_server.sessions.record import LoggedEvents
+from colonnade.transport.http_server.sessions.streams import QUEUE_BYTES, ResumableBytes, Stream
 
 # Events that came while the one before was appended are one entry, up to this size.
 ENTRY_BYTES = 256 * 1024

@@ -27,7 +27,11 @@ from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer, callers_of, negotiate
 from colonnade.protocol.revision import Revisions
 from colonnade.transport.http_server.request import IncomingRequest, Limits, RequestReaper, overload
-from colonnade.transport.http_server.session import HttpSession, SessionResources, respond_at_once
+from colonnade.transport.http_server.sessions.session import (
+    HttpSession,
+    SessionResources,
+    respond_at_once,
+)
 
 # A session without a second request by then was abandoned after initialize.
 FIRST_USE_S = 60.0

@@ -1,0 +1,1 @@
+"""Sessions of the Streamable HTTP transport (`Mcp-Session-Id`): of one process, or shared."""
