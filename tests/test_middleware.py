@@ -553,6 +553,22 @@ async def test_a_caller_who_goes_is_no_time_out(revision: Revision) -> None:
     assert outcomes == ["CancelledError"]
 
 
+@live
+async def test_behind_a_timeout_a_request_has_the_same_fields(revision: Revision) -> None:
+    seen: list[list[Any]] = []
+
+    async def look(request: RequestContext, handler: Handler) -> t.ProtocolType:
+        names = sorted(name for name in vars(RequestContext) if not name.startswith("_"))
+        fields = [getattr(request, name) for name in names]
+        seen.append([field for field in fields if not callable(field)])
+        return await handler(request)
+
+    async with raw_client(serving(look, timeout(3600), look), revision) as client:
+        assert await client.text("hi") == "hi"
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 15  # the four methods are left out
+
+
 # ---------------------------------------------------------------- the log
 
 

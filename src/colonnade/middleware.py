@@ -18,7 +18,7 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Generator, Hashable, Mapping
+from collections.abc import Callable, Collection, Generator, Hashable
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import ref
@@ -34,10 +34,10 @@ from colonnade.errors import (
     Refused,
     ToolError,
 )
-from colonnade.ports import Handler, Middleware, RequestContext, Session, Store
+from colonnade.ports import Handler, Middleware, RequestContext, Session, Store, WrappedRequest
 from colonnade.protocol import types as t
-from colonnade.protocol.exchange import LISTEN, Exchange, Network, RequestFields
-from colonnade.protocol.http.security import TOO_MANY_REQUESTS, Headers, HttpError
+from colonnade.protocol.exchange import LISTEN, Exchange
+from colonnade.protocol.http.security import TOO_MANY_REQUESTS, HttpError
 from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.revision import InputRequests, error_code
 
@@ -62,8 +62,8 @@ Each: TypeAlias = Callable[[RequestContext], Hashable]
 def by_caller(request: RequestContext) -> Hashable:
     """Count by principal; without one by session or connection, and all others together.
 
-    Requests without a session or a principal cannot be told apart. Any client can open sessions: if
-    clients are not authenticated, put `rate_limit(..., each=by_server)` around it.
+    Requests without a session or a principal are not distinguished. Any client can open sessions:
+    if clients are not authenticated, put `rate_limit(..., each=by_server)` around it.
     """
     principal = request.exchange.principal
     if principal:
@@ -340,49 +340,14 @@ def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middle
     return timed
 
 
-class _Paused(RequestFields):
+class _Paused(WrappedRequest):
     """A request whose timeout is paused while a request to the client is open."""
 
     def __init__(self, request: RequestContext, deadline: asyncio.Timeout) -> None:
-        self.fault: Fault | None = None  # set on the request that the transport made
-        self.exchange: Exchange = request.exchange
-        self._request = request
+        super().__init__(request)
         self._deadline = deadline
         self._asking = 0
         self._left_s = 0.0
-
-    @property
-    def session(self) -> Session | None:
-        return self._request.session
-
-    @property
-    def claims(self) -> Mapping[str, Any]:
-        return self._request.claims
-
-    @property
-    def headers(self) -> Headers:
-        return self._request.headers
-
-    @property
-    def network(self) -> Network:
-        return self._request.network
-
-    @property
-    def next_id(self) -> int | None:
-        return self._request.next_id
-
-    @property
-    def debug(self) -> bool:
-        return self._request.debug
-
-    async def send(self, frame: bytes) -> None:
-        await self._request.send(frame)
-
-    def post(self, frame: bytes) -> bool:
-        return self._request.post(frame)
-
-    async def hang_up(self) -> None:
-        await self._request.hang_up()
 
     async def ask(self, input_request: InputRequest) -> Raw:
         with self._paused():

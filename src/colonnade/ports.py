@@ -1,7 +1,7 @@
 """The interfaces between the packages of Colonnade: protocols and type aliases.
 
-Rules: types only, no behaviour but `stack` and the check of `Caller`. A new interface between
-packages is added here.
+Rules: types only, no behaviour but `stack`, `WrappedRequest` and the check of `Caller`. A new
+interface between packages is added here.
 """
 
 from asyncio import Future
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from msgspec import Raw, Struct
 
 from colonnade.errors import AuthError, Fault, InvalidArgument
-from colonnade.protocol.exchange import Exchange, Network
+from colonnade.protocol.exchange import Exchange, Network, RequestFields
 from colonnade.protocol.jsonrpc import Batch, Request, RequestId
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
@@ -187,6 +187,60 @@ class RequestContext(Protocol):
     async def hang_up(self) -> None:
         """Close the connection; the client reconnects and resumes. Does nothing if it cannot."""
         ...
+
+
+class WrappedRequest(RequestFields):
+    """A request that a middleware passes on in place of its own: everything is that of the wrapped
+    request, but for what a subclass overrides."""
+
+    def __init__(self, request: RequestContext) -> None:
+        self.fault: Fault | None = None  # set on the request that the transport made
+        self.exchange: Exchange = request.exchange
+        self._request = request
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        return self._request.claims
+
+    @property
+    def headers(self) -> "Headers":
+        return self._request.headers
+
+    @property
+    def callers(self) -> Callers:
+        return self._request.callers
+
+    @property
+    def session(self) -> Session | None:
+        return self._request.session
+
+    @property
+    def network(self) -> Network:
+        return self._request.network
+
+    @property
+    def next_id(self) -> int | None:
+        return self._request.next_id
+
+    @property
+    def debug(self) -> bool:
+        return self._request.debug
+
+    @property
+    def task_journal(self) -> TaskJournal | None:
+        return self._request.task_journal
+
+    async def send(self, frame: bytes) -> None:
+        await self._request.send(frame)
+
+    def post(self, frame: bytes) -> bool:
+        return self._request.post(frame)
+
+    async def ask(self, input_request: "InputRequest") -> Raw:
+        return await self._request.ask(input_request)
+
+    async def hang_up(self) -> None:
+        await self._request.hang_up()
 
 
 # A handler of requests, and middleware around one: of servers, hosts, caches and limits alike.

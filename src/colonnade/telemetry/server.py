@@ -15,14 +15,14 @@ import msgspec
 from msgspec import Raw, Struct
 
 from colonnade.errors import AuthError, Fault, FaultKind, RemoteError, TimedOut
-from colonnade.ports import Handler, RequestContext, Responder, Session
+from colonnade.ports import Handler, RequestContext, Responder, WrappedRequest
 from colonnade.protocol import types as t
-from colonnade.protocol.exchange import Exchange, Network, RequestFields, RequestRecord
-from colonnade.protocol.http.security import Headers, HttpError
+from colonnade.protocol.exchange import Exchange, Network, RequestRecord
+from colonnade.protocol.http.security import HttpError
 from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.jsonrpc import Request, split_params
 from colonnade.protocol.link.events import NotificationReceived
-from colonnade.protocol.negotiation import Callers, Peer
+from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import EVERY, InputRequests, Revision, error_code
 from colonnade.telemetry import conventions as names
 from colonnade.telemetry.metrics import Attributes
@@ -372,7 +372,7 @@ def record_notified(
     operation.end(DONE)
 
 
-class RecordedRequest(RequestFields):
+class RecordedRequest(WrappedRequest):
     """A request whose input requests are recorded."""
 
     def __init__(
@@ -380,51 +380,8 @@ class RecordedRequest(RequestFields):
         request: RequestContext,
         ask: Callable[[RequestContext, InputRequest], Awaitable[Raw]],
     ) -> None:
-        self.fault: Fault | None = None  # set on the request that the transport made
-        self.exchange: Exchange = request.exchange
-        self._request = request
+        super().__init__(request)
         self._ask = ask
-
-    @property
-    def session(self) -> Session | None:
-        return self._request.session
-
-    @property
-    def claims(self) -> Mapping[str, Any]:
-        return self._request.claims
-
-    @property
-    def headers(self) -> Headers:
-        return self._request.headers
-
-    @property
-    def callers(self) -> Callers:
-        return self._request.callers
-
-    @property
-    def network(self) -> Network:
-        return self._request.network
-
-    @property
-    def next_id(self) -> int | None:
-        return self._request.next_id
-
-    @property
-    def debug(self) -> bool:
-        return self._request.debug
-
-    @property
-    def task_journal(self) -> Any:
-        return self._request.task_journal
-
-    async def send(self, frame: bytes) -> None:
-        await self._request.send(frame)
-
-    def post(self, frame: bytes) -> bool:
-        return self._request.post(frame)
-
-    async def hang_up(self) -> None:
-        await self._request.hang_up()
 
     async def ask(self, input_request: InputRequest) -> Raw:
         return await self._ask(self._request, input_request)
