@@ -16,7 +16,7 @@ from colonnade.errors import LocalProtocolError, RemoteError
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
 from colonnade.host.tasks import HostTask
-from colonnade.ports import Handler, RequestContext, Store
+from colonnade.ports import Handler, RequestContext, Store, WrappedRequest
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 from colonnade.store.memory import MemoryStore
@@ -89,6 +89,22 @@ async def test_a_call_that_becomes_a_task_is_waited_for_and_not_kept_after(
         press.go.set()
         assert (await call).data == {"about": "tea"}
         assert await host.tasks() == []
+
+
+@BOTH
+@live
+async def test_a_middleware_that_passes_on_another_request_does_not_prevent_a_task(
+    revision: Revision,
+) -> None:
+    async def wrap(request: RequestContext, call_next: Handler) -> t.ProtocolType:
+        return await call_next(WrappedRequest(request))
+
+    press = Press()
+    async with hosting(press, revision, middleware=[wrap]) as host:
+        task = await host.start_task("press__book", {"topic": "tea"})
+        assert not task.done
+        press.go.set()
+        assert (await task.result()).data == {"about": "tea"}
 
 
 async def _any_task(host: Host) -> bool:

@@ -31,7 +31,6 @@ from colonnade.host.config.inline import configured, is_broken
 from colonnade.host.config.settings import Config, HostProblem, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
 from colonnade.host.router import (
-    NO_OPTIONS,
     PROGRESS_TOKEN,
     HostResult,
     LocalOptions,
@@ -270,7 +269,6 @@ class Host:
         refuses. `meta` is sent along, except for keys that the protocol reserves.
         """
         request = self._call_context(name, arguments, caller, on_progress, on_log, meta)
-        options = NO_OPTIONS if timeout_s is None else LocalOptions(timeout_s)
         kept: list[HostTask] = []
 
         async def on_task(server: str, task: "ClientTask") -> bool:
@@ -283,7 +281,7 @@ class Host:
                 kept.append(found)
             return False
 
-        request.on_task = on_task
+        options = LocalOptions(timeout_s, on_task=on_task)
         try:
             return await self._result(name, request, options, returns)
         except ChannelError:
@@ -362,7 +360,6 @@ class Host:
         from colonnade.host.tasks import HostTask, HostTaskRecord
 
         request = self._call_context(name, arguments, caller, on_progress, on_log)
-        request.wants_task = True
         kept: list[HostTask] = []
 
         async def on_task(server: str, task: "ClientTask") -> bool:
@@ -371,8 +368,7 @@ class Host:
                 kept.append(found)
             return found is not None
 
-        request.on_task = on_task
-        options = NO_OPTIONS if timeout_s is None else LocalOptions(timeout_s)
+        options = LocalOptions(timeout_s, wants_task=True, on_task=on_task)
         result = await self._result(name, request, options, None)
         if kept:
             return kept[0]

@@ -28,6 +28,7 @@ from colonnade.errors import (
 )
 from colonnade.host.servers.generation import Generation, HostedServer
 from colonnade.host.servers.listings import ListedItems, ListKind, ServerListings
+from colonnade.host.servers.session import OnTask
 from colonnade.ports import RequestContext, Session
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -47,7 +48,6 @@ from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
 if TYPE_CHECKING:  # most calls have no input requests
-    from colonnade.client.tasks.task import ClientTask
     from colonnade.host.input_requests import InputRequestHandler
     from colonnade.host.tasks import HostTask
     from colonnade.protocol.input_requests import InputRequest
@@ -62,18 +62,18 @@ _members = msgspec.json.Decoder(dict[str, Raw])
 
 class LocalOptions(NamedTuple):
     """What this program passes beside a request: the timeout, the server if a URI alone does
-    not determine it, whether a list is to be read again, and the task to wait for."""
+    not determine it, whether a list is to be read again, and the task to wait for. `wants_task` and
+    `on_task` are for calls that may become tasks, as `SessionCall.request` has them."""
 
     timeout_s: float | None = None
     server: str | None = None
     fresh: bool = False
     task: "HostTask | None" = None
+    wants_task: bool = False
+    on_task: OnTask | None = None
 
 
 NO_OPTIONS = LocalOptions()
-
-OnTask: TypeAlias = Callable[[str, "ClientTask"], Awaitable[bool]]
-
 
 # ---------------------------------------------------------------- requests of this program
 
@@ -88,8 +88,6 @@ class LocalRequestContext(NonHttpRequestFields):
         "_on_progress",
         "exchange",
         "fault",
-        "on_task",
-        "wants_task",
     )
 
     def __init__(
@@ -101,10 +99,6 @@ class LocalRequestContext(NonHttpRequestFields):
     ) -> None:
         self.exchange: Exchange = exchange
         self.fault: Fault | None = None
-        # Called with the key of a server and the task that the request has become there; returns
-        # whether the caller waits for the task itself.
-        self.on_task: OnTask | None = None
-        self.wants_task: bool = False
         self._input_requests = input_requests
         self._on_progress = on_progress
         self._on_log = on_log
@@ -424,11 +418,16 @@ async def _forward(
     method: str,
     params: t.RequestParams,
 ) -> t.ProtocolType:
-    timeout_s = (options or NO_OPTIONS).timeout_s
-    on_progress = _progress_forwarder(request)
+    options = options or NO_OPTIONS
     try:
         result = await server.supervisor.request(
-            request, method, params, timeout_s=timeout_s, on_progress=on_progress
+            request,
+            method,
+            params,
+            timeout_s=options.timeout_s,
+            on_progress=_progress_forwarder(request),
+            wants_task=options.wants_task,
+            on_task=options.on_task,
         )
     except Fault as fault:  # the server's response is invalid, not the request
         invalid = RemoteProtocolError(fault.message, server=fault.server).with_server(server.key)

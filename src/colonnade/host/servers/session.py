@@ -14,6 +14,7 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from msgspec import Raw, Struct
@@ -105,6 +106,10 @@ FINAL_PROGRESS_S = 1.0
 # Sends an input request to the caller of these calls, one of which it belongs to. Returns the raw
 # result.
 SendInputRequest: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[Raw]]
+
+# Called with the key of a server and the task that a call has become there; returns whether the
+# caller waits for the task itself.
+OnTask: TypeAlias = Callable[[str, "ClientTask"], Awaitable[bool]]
 
 
 def remove_output(error: ChannelError) -> None:
@@ -368,11 +373,14 @@ class SessionCall:
         *,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
+        wants_task: bool = False,
+        on_task: OnTask | None = None,
     ) -> t.ProtocolType:
         """Send a request for this call and return the result. Input requests go to its caller.
 
         Progress that was received before the result is delivered before it, within
-        `FINAL_PROGRESS_S`.
+        `FINAL_PROGRESS_S`. `wants_task` is whether the caller asks for a task, in revisions where
+        the client decides that; `on_task` is called if the call has become one.
         """
         exchange = self.context.exchange
         try:
@@ -384,8 +392,8 @@ class SessionCall:
                 answers=self,
                 principal=exchange.principal,
                 log_level=exchange.log_level,
-                wants_task=self.wants_task,
-                on_task=self.on_task,
+                wants_task=wants_task,
+                on_task=None if on_task is None else partial(on_task, self.client.name),
             )
         except ChannelError as error:
             self.session.on(SessionEvent.RESPONSE_MISSING)
@@ -434,16 +442,6 @@ class SessionCall:
     ) -> dict[str, AnyInputResponse]:
         """Return the caller's results. Sent one after the other, since there is one user."""
         return {key: await self.respond(request) for key, request in requests.items()}
-
-    @property
-    def wants_task(self) -> bool:
-        """Whether the caller asks for a task, in revisions where the client decides that."""
-        return getattr(self.context, "wants_task", False)
-
-    async def on_task(self, task: "ClientTask") -> bool:
-        """Pass the task that this call became to the caller; True if the caller waits for it."""
-        on_task = getattr(self.context, "on_task", None)
-        return on_task is not None and await on_task(self.client.name, task)
 
     async def end(self) -> None:
         """Stop the callbacks of this call."""

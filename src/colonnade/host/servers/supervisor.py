@@ -48,6 +48,7 @@ from colonnade.host.servers.restarts import Crash, RestartPolicy, SharedStart
 from colonnade.host.servers.session import (
     HostedSession,
     Isolation,
+    OnTask,
     SendInputRequest,
     SessionCall,
     SessionEvent,
@@ -340,12 +341,21 @@ class ServerSupervisor:
         *,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
+        wants_task: bool = False,
+        on_task: OnTask | None = None,
     ) -> t.ProtocolType:
-        """Send a request for a call and return the result. Sent once more to a new session if
-        the connection was lost and repeating the request is safe."""
+        """Send a request for a call and return the result, as `SessionCall.request`. Sent once more
+        to a new session if the connection was lost and repeating the request is safe."""
 
         def send(call: SessionCall) -> Awaitable[t.ProtocolType]:
-            return call.request(method, params, timeout_s=timeout_s, on_progress=on_progress)
+            return call.request(
+                method,
+                params,
+                timeout_s=timeout_s,
+                on_progress=on_progress,
+                wants_task=wants_task,
+                on_task=on_task,
+            )
 
         return await self._with_retry(context, send, lambda error: may_repeat(method, error))
 
