@@ -9,7 +9,7 @@ from typing import Any
 from colonnade.protocol import types as t
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.runner import HttpRunner
-from colonnade.transport.http_server.sessions.shared_registry import SharedSession
+from colonnade.transport.http_server.sessions.shared_session import SharedSession
 from http_client import Caller, Response, Wire
 from http_service import FakeService
 from live import until

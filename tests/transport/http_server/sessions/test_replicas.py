@@ -13,11 +13,8 @@ from colonnade.replicas.replica import ReplicaMessage
 from colonnade.transport.http_server.legacy_sse import SSE_PATH
 from colonnade.transport.http_server.request import Limits
 from colonnade.transport.http_server.sessions.record import ANONYMOUS_SESSIONS
-from colonnade.transport.http_server.sessions.shared_registry import (
-    MAX_RENEWALS,
-    MAX_SUBSCRIBED_BYTES,
-    WITHOUT_STORE_S,
-)
+from colonnade.transport.http_server.sessions.shared_registry import MAX_RENEWALS, WITHOUT_STORE_S
+from colonnade.transport.http_server.sessions.shared_session import MAX_SUBSCRIBED_BYTES
 from http_client import Response, cancelled, opening
 from http_service import ABLE, REPORT, reporting, waiting
 from live import live, until

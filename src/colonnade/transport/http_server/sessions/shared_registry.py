@@ -1,57 +1,40 @@
-"""Sessions that several processes serve, so that any of them can take any message; delete with
-2025-11-25.
+"""The registry of sessions that several processes serve, so that any of them can take any message;
+delete with 2025-11-25.
 
-A session is a record in the store, and each process that has served a message of it has a copy.
-What runs stays where it runs: a request and its stream in the process that received the POST, a
-request to the client in the process whose name is in its id. Messages for another process are sent
-to it; a change of the record is written to the store, and a message lets the other processes
-read it.
+A change of a record is written to the store, and a message lets the other processes read it.
 
-Rules: a request of a session whose copy is here needs no operation of the store. What the store
-cannot take now is kept here and written later; what only another process could do is refused with
-503. Notifications between processes are delivered at most once.
+Rules: what the store cannot take now is kept here and written later; what only another process
+could do is refused with 503. Notifications between processes are delivered at most once.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from itertools import islice
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from colonnade.errors import ChannelError, Fault, LocalProtocolError, Refused
+from colonnade.errors import ChannelError, LocalProtocolError, Refused
 from colonnade.ports import Service, Store
-from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import Headers, HttpError
-from colonnade.protocol.http.sse import encode_event
 from colonnade.protocol.jsonrpc import (
     Batch,
     ErrorResponse,
     Frame,
     Notification,
-    Request,
     ResultResponse,
-    SplitParams,
     decode,
-    encode,
-    encode_error,
-    encode_notification,
-    encode_result,
 )
 from colonnade.protocol.link.handshake import Phase
-from colonnade.protocol.link.link import CANCELLED, PROGRESS, DuplexLink
+from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.negotiation import callers_of
-from colonnade.protocol.types import CancelledNotificationParams, ProgressNotificationParams
-from colonnade.replicas.replica import Replica, is_replica_name
+from colonnade.replicas.replica import Replica
 from colonnade.transport.http_server.request import (
-    IncomingRequest,
     Limits,
     RequestReaper,
     overload,
@@ -70,15 +53,20 @@ from colonnade.transport.http_server.sessions.record import (
 )
 from colonnade.transport.http_server.sessions.registry import FIRST_USE_S, SessionRegistry
 from colonnade.transport.http_server.sessions.session import (
-    MAX_BACKLOG,
     HttpSession,
-    PendingNotification,
-    PostResponse,
-    SessionRequestContext,
-    SessionResources,
-    check_scopes,
 )
-from colonnade.transport.http_server.sessions.stream_log import LoggedStream
+from colonnade.transport.http_server.sessions.shared_session import (
+    CHANGED,
+    ENDED,
+    FOLLOW,
+    GROWN,
+    MESSAGE,
+    NOTIFY,
+    SessionMessage,
+    SharedSession,
+    decode_message,
+    encode_frame,
+)
 from colonnade.transport.http_server.sessions.streams import Stream
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
@@ -95,384 +83,10 @@ RETRY_S = 1.0
 MAX_SWAPS = 16
 # Larger records are not sent to the other processes, which read them.
 MAX_SENT_RECORD_BYTES = 32 * 1024
-# Of one session: with each change of them, all are written, and read by the other processes.
-MAX_SUBSCRIBED_BYTES = 512 * 1024
-# Larger notifications are not sent to all processes: none needs as much.
-MAX_SENT_PARAMS_BYTES = 16 * 1024
 # How often the log of a stream is read if its process sends no message.
 POLL_S = 1.0
 
 T = TypeVar("T")
-
-CHANGED = "session-changed"
-ENDED = "session-ended"
-MESSAGE = "session-message"
-NOTIFY = "session-notify"
-FOLLOW = "stream-follow"
-GROWN = "stream-grown"
-
-
-class SessionMessage(Struct, frozen=True, array_like=True):
-    """A message between processes about a session.
-
-    `name` is a stream, `frames` are JSON-RPC messages; of notifications, each with its method or
-    an empty string, its subject, and the scopes that its reader needs. `record` is the record after
-    a change, empty if it is too large to be sent around.
-    """
-
-    session: str
-    principal: str
-    name: str = ""
-    frames: list[bytes] = []
-    notifications: list[tuple[str, str | None, bytes, str | None, list[str]]] = []
-    record: bytes = b""
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(SessionMessage).decode
-
-
-class SharedSession(HttpSession):
-    """The copy of a session in one process."""
-
-    def __init__(
-        self,
-        id: str,
-        link: DuplexLink,
-        shared: SessionResources,
-        registry: "SharedSessionRegistry",
-        record: SessionRecord,
-        data: bytes,
-    ) -> None:
-        super().__init__(id, link, shared)
-        self._registry = registry
-        replica = registry.replica.name
-        link.send_as(replica)
-        # Event ids name the process that has the stream.
-        self._tag = f"{self._tag}-{replica}"
-        self.created: float = self.created - max(time.time() - record.created_at, 0.0)
-        # The record as it was last read or written, and its bytes in the store.
-        self.record: SessionRecord = record
-        self.data: bytes = data
-        self.generation: int = registry.generation
-        self.renewed_at: float = shared.clock()
-        self.ttl_s: float = FIRST_USE_S
-        self._saved_changes = 0
-        # The changes that the client was notified of since this process has the newest stream for
-        # notifications: other processes hand over theirs, which are mostly the same.
-        self._notified: set[tuple[str, str | None]] = set()
-        self.subscriptions.max_bytes = MAX_SUBSCRIBED_BYTES
-        try:
-            self._set_subscriptions(record.subscriptions)
-        except HttpError:
-            self.close("too many resource subscriptions")
-            raise
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the client has changed something that is not in the record."""
-        peer = self.link.peer
-        return (
-            self.subscriptions.changes != self._saved_changes
-            or (peer is not None and peer.log_level != self.record.log_level)
-            or (self.link.phase is Phase.OPEN and not self.record.is_open)
-        )
-
-    def current_record(self) -> SessionRecord:
-        """The record, with what was changed here."""
-        link = replace(self.link.snapshot(), next_id=1, sent=())
-        return replace(self.record, link=link, subscriptions=frozenset(self.subscriptions))
-
-    def use(self, record: SessionRecord, data: bytes) -> None:
-        """Use a record that was read or written, unless a newer one came meanwhile; what was
-        changed here since is kept."""
-        if record.number < self.record.number:
-            return
-        target = merge(record, self.record, self.current_record())
-        earlier, self.record, self.data = self.record, record, data
-        self.link.update(target.link)
-        try:
-            self._set_subscriptions(target.subscriptions)
-        except HttpError as error:  # half of them would be written as all of them
-            self._registry.end(self, error.message)
-            return
-        if target.subscriptions != record.subscriptions:
-            self._saved_changes = -1
-        if record.listener != earlier.listener and not self._is_listener:
-            self._hand_over()
-
-    def _set_subscriptions(self, uris: frozenset[str]) -> None:
-        for uri in set(self.subscriptions) - uris:
-            self.subscriptions.discard(uri)
-        for uri in uris - self.subscriptions:
-            self.subscriptions.restore(uri)
-        self._saved_changes = self.subscriptions.changes
-
-    # ------------------------------------------------------------ incoming messages
-
-    async def take(self, frame: Notification | ResultResponse | ErrorResponse) -> None:
-        """Take a notification or a response, or pass it to the process that it is for."""
-        if not await self._pass_on(frame):
-            self.take_here(frame)
-            await self._registry.save_changes(self)
-
-    def post(
-        self, incoming: IncomingRequest, frame: Request | Batch, parts: SplitParams | None = None
-    ) -> Coroutine[None, None, None]:
-        """Handle a request or a batch; messages in it may be for other processes."""
-        if isinstance(frame, Batch):
-            return self._post_batch(incoming, frame)
-        return super().post(incoming, frame, parts)
-
-    async def _post_batch(self, incoming: IncomingRequest, batch: Batch) -> None:
-        for item in batch.items:
-            if isinstance(item, Notification | ResultResponse | ErrorResponse):
-                await self._pass_on(item)  # here it is ignored
-        self._registry.check_current(self)
-        await super().post(incoming, batch)
-
-    async def _pass_on(self, frame: Notification | ResultResponse | ErrorResponse) -> bool:
-        """Pass a message on if it is about what runs elsewhere; False if it is for this process.
-        Raises 503 if a response cannot be passed on."""
-        registry = self._registry
-        if isinstance(frame, Notification):
-            if (
-                frame.method == CANCELLED
-                and len(frame.params) <= MAX_SENT_PARAMS_BYTES
-                and not self._runs_here(frame)
-            ):
-                await registry.broadcast(self, MESSAGE, frame)
-                return True
-            replica = _progress_sender(frame) if frame.method == PROGRESS else ""
-        else:
-            replica = _sender(frame.id)
-        if not replica or replica == registry.replica.name:
-            return False
-        await registry.send_to(replica, MESSAGE, self.message(frames=[_encode_frame(frame)]))
-        return True
-
-    def _runs_here(self, frame: Notification) -> bool:
-        try:
-            return decode_as(CancelledNotificationParams, frame.params).request_id in self._ids
-        except Fault:
-            return True  # the link ignores it
-
-    def message(
-        self,
-        name: str = "",
-        frames: list[bytes] | None = None,
-        notifications: list[tuple[str, str | None, bytes, str | None, list[str]]] | None = None,
-        record: bytes = b"",
-    ) -> bytes:
-        """An encoded message about this session."""
-        about = SessionMessage(
-            self.id, self.link.principal, name, frames or [], notifications or [], record
-        )
-        return _encode(about)
-
-    # ------------------------------------------------------------ requests of the client
-
-    def _respond(self, request: SessionRequestContext) -> Awaitable[bytes | None]:
-        return self._respond_and_save(request)
-
-    async def _respond_and_save(self, request: SessionRequestContext) -> bytes | None:
-        data = await self._service.respond(request)
-        if self.is_changed:
-            await self._registry.save_changes(self)
-        return data
-
-    async def _deliver(
-        self, response: PostResponse, stream: Stream, status: int = rules.OK
-    ) -> None:
-        if self.is_changed:
-            await self._registry.save_changes(self)
-        await super()._deliver(response, stream, status)
-
-    # ------------------------------------------------------------ streams
-
-    def _make_stream(self, name: str, streamable: bool) -> Stream:
-        http = self.peer.revision.http
-        if not http.resumable or not streamable:
-            return super()._make_stream(name, streamable)
-        return LoggedStream(
-            name,
-            self._ledger,
-            append=self._append,
-            spawn=self.spawn,
-            on_put=self._trim,
-            on_finished=self.release,
-            primed=http.prime_and_poll,
-            retry_ms=self._limits.retry_ms,
-        )
-
-    async def _append(self, stream: LoggedStream, events: LoggedEvents) -> None:
-        await self._registry.append(self, stream.name, events)
-        for follower in list(stream.followers):
-            await self._registry.tell(follower, GROWN, self.message(stream.name))
-
-    async def follow(self, name: str, follower: str) -> bool:
-        """Tell a process of new entries in the log of a stream, which is complete when this
-        returns; False if there will be none."""
-        stream = self._resumable.get(name) or self._streams.get(name)
-        if not isinstance(stream, LoggedStream):
-            return False
-        if not stream.is_finished:
-            stream.followers.add(follower)
-        stream.abort_reader()
-        await stream.wait_logged()
-        return not stream.is_finished
-
-    async def listen(self, incoming: IncomingRequest, after: str | None) -> None:
-        """A GET: a new stream for notifications, or the rest of one, which may be that of another
-        process."""
-        if after is None:
-            await self._claim_notifications()
-            await super().listen(incoming, None)
-            return
-        name, _, number = after.rpartition("-")
-        stream = self._resumable.get(name) or self._streams.get(name)
-        if isinstance(stream, LoggedStream):  # else it is the copy of one
-            if stream.for_notifications:
-                await self._claim_notifications()
-            await super().listen(incoming, after)
-        elif number.isdecimal() and len(number) <= 15:
-            await self._resume(incoming, name, int(number))
-        else:
-            raise rules.unknown_event()
-
-    async def _claim_notifications(self) -> None:
-        """From here on notifications go to this process. Raises 503 without the store."""
-        self._notified = {kind for kind in self._backlog if kind[0]}
-        if not await self._registry.save(self, listener=self._registry.replica.name):
-            raise rules.unknown_session()
-        self._registry.check_current(self)
-
-    async def _resume(self, incoming: IncomingRequest, name: str, number: int) -> None:
-        """Serve the rest of a stream of another process, from its log. Raises `HttpError`."""
-        registry = self._registry
-        owner = name.split("-")[1] if name.count("-") == 2 else ""
-        entries = await registry.read(self, name, 0)
-        if not entries:
-            raise rules.unknown_event()
-        check_scopes(entries[-1][1].scopes, incoming.scopes)
-        _events_after(entries, number)
-        grown = registry.growth_of(self, name)
-        grows = await registry.ask_to_follow(owner, self, name)
-        entries += await registry.read(self, name, entries[-1][0])
-        missed = _events_after(entries, number)
-        if entries[-1][1].for_notifications:
-            await self._claim_notifications()
-            stream = self._open_listener(incoming)
-            stream.replayed = b"".join(
-                [encode_event(frame, id=f"{name}-{number}") for number, frame in missed]
-            )
-            await self._serve_stream(incoming, stream, 0)
-            return
-        registry.check_current(self)
-        if (earlier := self._streams.get(name)) is not None:
-            earlier.abort_reader()
-        self._check_streams()
-        stream = Stream(name, self._ledger, streamable=True)
-        stream.continue_after(number)
-        stream.scopes = entries[-1][1].scopes
-        for _, frame in missed:
-            stream.put_response(frame)
-        if entries[-1][1].is_last:
-            stream.finish()
-            grows = False
-        self._streams[name] = stream
-        following = registry.follow(self, stream, owner, entries[-1][0], grown if grows else None)
-        task = self.spawn(following)
-        try:
-            await stream.serve(incoming, number)
-        finally:
-            task.cancel()
-            if self._streams.get(name) is stream:
-                del self._streams[name]
-            stream.forget()
-
-    def _trim(self, stream: Stream) -> None:
-        stream.trim(self._limits.max_resumable_bytes_per_stream)
-        if self.shared.ledger.size > self._limits.max_resumable_bytes:
-            self.shared.shrink()
-
-    # ------------------------------------------------------------ notifications
-
-    @property
-    def _is_listener(self) -> bool:
-        """Whether notifications of this session are sent by this process: it has the newest stream
-        for them, no process has one, or that process has ended."""
-        listener = self.record.listener
-        return not listener or self._registry.is_lost(listener)
-
-    def _put_on_backlog(self, kind: tuple[str, str | None], pending: PendingNotification) -> None:
-        if self._is_listener:
-            self._note_change(kind)
-            super()._put_on_backlog(kind, pending)
-        elif not kind[0]:  # changes are known in every process
-            listener = self.record.listener
-            message = self.message(notifications=[_packed(kind, pending)])
-            self.spawn(self._registry.tell(listener, NOTIFY, message))
-
-    def _hand_over(self) -> None:
-        """The client has opened a stream for notifications elsewhere: what waits goes there."""
-        waiting = [_packed(*item) for item in self._backlog.items()]
-        self._backlog.clear()
-        if waiting:
-            message = self.message(notifications=waiting)
-            self.spawn(self._registry.tell(self.record.listener, NOTIFY, message))
-
-    def take_over(self, message: SessionMessage) -> None:
-        """Send notifications that another process had; each once, though several may have it."""
-        for method, subject, frame, uri, scopes in message.notifications:
-            kind = (method, subject)
-            if method and kind in self._notified:
-                continue
-            self._note_change(kind)
-            super()._put_on_backlog(kind, PendingNotification(frame, uri, frozenset(scopes)))
-
-    def _note_change(self, kind: tuple[str, str | None]) -> None:
-        if kind[0] and len(self._notified) < MAX_BACKLOG:
-            self._notified.add(kind)
-
-
-def _packed(
-    kind: tuple[str, str | None], pending: PendingNotification
-) -> tuple[str, str | None, bytes, str | None, list[str]]:
-    return *kind, pending.frame, pending.uri, sorted(pending.scopes)
-
-
-def _events_after(entries: list[tuple[int, LoggedEvents]], number: int) -> list[tuple[int, bytes]]:
-    """The events in a log after this one. Raises 400 if some of them are not there: they are too
-    old, or could not be logged."""
-    events = [event for _, entry in entries for event in entry.events]
-    first, last = (events[0][0], events[-1][0]) if events else (1, 0)
-    missed = [event for event in events if event[0] > number]
-    if not first - 1 <= number <= last or len(missed) != last - number:
-        raise rules.unknown_event()
-    return missed
-
-
-def _sender(id: object) -> str:
-    """The process that sent a request with this id; empty for an id that names none."""
-    sender = id.rpartition(".")[0] if isinstance(id, str) else ""
-    return sender if is_replica_name(sender) else ""
-
-
-def _progress_sender(frame: Notification) -> str:
-    try:
-        return _sender(decode_as(ProgressNotificationParams, frame.params).progress_token)
-    except Fault:
-        return ""
-
-
-def _encode_frame(frame: Notification | ResultResponse | ErrorResponse) -> bytes:
-    if isinstance(frame, Notification):
-        return encode_notification(frame.method, frame.params)
-    raw_id = encode(frame.id)
-    if isinstance(frame, ResultResponse):
-        return encode_result(raw_id, frame.result)
-    return encode_error(raw_id, frame.code, frame.message, frame.data or None)
 
 
 class SharedSessionRegistry(SessionRegistry):
@@ -635,7 +249,7 @@ class SharedSessionRegistry(SessionRegistry):
             self._unsaved[session.id] = session
 
     async def save(self, session: SharedSession, listener: str | None = None) -> bool:
-        """Write the record of a session, and tell the other processes; False if the session has
+        """Write the record of a session, and notify the other processes; False if the session has
         ended. Raises 503."""
         id, principal = session.id, session.link.principal
         owner, key = store_principal(principal), record_key(id)
@@ -724,7 +338,8 @@ class SharedSessionRegistry(SessionRegistry):
         return [(number, decode_events(entry)) for number, entry in found]
 
     async def ask_to_follow(self, replica: str, session: SharedSession, stream: str) -> bool:
-        """Ask a process to tell us of new events of its stream; False if there will be none."""
+        """Ask a process for messages about new events of its stream; False if there will be
+        none."""
         if not replica or replica == self.replica.name:
             return False
         try:
@@ -776,8 +391,8 @@ class SharedSessionRegistry(SessionRegistry):
     async def broadcast(
         self, session: SharedSession, kind: str, frame: Notification | None = None
     ) -> None:
-        """Tell all other processes; at most once."""
-        frames = [_encode_frame(frame)] if frame is not None else []
+        """Send a message about a session to all other processes; at most once."""
+        frames = [encode_frame(frame)] if frame is not None else []
         body = session.message(frames=frames)
         if kind == CHANGED:
             body = self._change_message(session)
@@ -793,7 +408,7 @@ class SharedSessionRegistry(SessionRegistry):
         except (ChannelError, Refused):
             raise _store_lost() from None
 
-    async def tell(self, replica: str, kind: str, body: bytes) -> None:
+    async def notify(self, replica: str, kind: str, body: bytes) -> None:
         """Send a message to a process; at most once."""
         try:
             await self.replica.send(replica, kind, body)
@@ -821,7 +436,7 @@ class SharedSessionRegistry(SessionRegistry):
         self.generation += 1
 
     async def _on_changed(self, sender: str, body: bytes) -> None:
-        message = _decode(body)
+        message = decode_message(body)
         session = self._copy_of(message)
         if session is None:
             return
@@ -839,12 +454,12 @@ class SharedSessionRegistry(SessionRegistry):
             session.use(record, data)
 
     async def _on_ended(self, sender: str, body: bytes) -> None:
-        session = self._copy_of(_decode(body))
+        session = self._copy_of(decode_message(body))
         if session is not None:
             self.end(session, "the client ended the session")
 
     async def _on_message(self, sender: str, body: bytes) -> None:
-        message = _decode(body)
+        message = decode_message(body)
         session = self._copy_of(message)
         if session is not None:
             for data in message.frames:
@@ -853,19 +468,19 @@ class SharedSessionRegistry(SessionRegistry):
                     session.take_here(frame)
 
     async def _on_notify(self, sender: str, body: bytes) -> None:
-        message = _decode(body)
+        message = decode_message(body)
         session = self._copy_of(message)
         if session is not None:
             session.take_over(message)
 
     async def _on_follow(self, sender: str, body: bytes) -> bytes:
-        message = _decode(body)
+        message = decode_message(body)
         session = self._copy_of(message)
         grows = session is not None and await session.follow(message.name, sender)
         return b"1" if grows else b"0"
 
     async def _on_grown(self, sender: str, body: bytes) -> None:
-        message = _decode(body)
+        message = decode_message(body)
         event = self._grown.get((message.session, message.name))
         if event is not None:
             event.set()
@@ -880,7 +495,7 @@ class SharedSessionRegistry(SessionRegistry):
         return super()._tick(now)
 
     def _check_lease(self, now: float) -> None:
-        """Without a lease the other processes cannot tell us that sessions have ended: after a
+        """Without a lease no message arrives here that a session has ended: after a
         while each copy is read before it is used."""
         if self.replica.holds_lease:
             self._without_lease_at = None
