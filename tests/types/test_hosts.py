@@ -7,8 +7,8 @@ from colonnade import Host, HostInputRequest, HostTask, HostTool, OpenAICompatib
 from colonnade.client.results import ToolResult
 from colonnade.host.agent.loop import Model, ModelCall, Run
 from colonnade.host.agent.openai_model import Message
+from colonnade.host.caller import HostCaller
 from colonnade.host.config.settings import HostProblem
-from colonnade.host.host import HostCaller
 from colonnade.host.servers.listings import HostPrompt, HostResource, HostResourceTemplate
 from colonnade.host.servers.session import Status
 from colonnade.protocol import types as t
