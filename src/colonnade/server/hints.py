@@ -10,9 +10,12 @@ Rules: the tables are loaded when a mistake was made. Nothing here makes a mista
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType
+
+# "streamable-http" is the specification's name, which other libraries take.
+Http = Literal["http", "streamable-http"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,6 +86,18 @@ def check_options(function_name: str, transport: str, options: Mapping[str, Any]
                 f"{function_name}() has no keyword {name!r}{_hint_text(hint, name, known)}",
                 argument=name,
             )
+
+
+def check_transport(function_name: str, transport: str, options: Mapping[str, Any]) -> None:
+    """Refuse a transport that there is not, and keywords that it does not have."""
+    if transport not in ("stdio", *get_args(Http)):
+        sse = ": 'http' serves clients of HTTP+SSE, too, at /sse" if transport == "sse" else ""
+        raise InvalidArgument(
+            f"unknown transport {transport!r}; there are 'stdio' and 'http'{sse}",
+            argument="transport",
+        )
+    if options:
+        check_options(function_name, transport, options)
 
 
 def attribute_error(owner: object, name: str) -> AttributeError:

@@ -6,10 +6,11 @@ changes, and one that falls too far behind is ended.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
-from colonnade.ports import RequestContext
+from colonnade.ports import RequestContext, Store
 from colonnade.protocol import types as t
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class ChangeNotifier:
         self._loop: asyncio.AbstractEventLoop | None = None
         # Called at once, in the publishing thread: outer servers that forward the change.
         self.observers: list[ChangeCallback] = []
+        # The observer that passes changes on to other processes.
+        self._shared: ChangeCallback | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Deliver changes in this event loop from now on."""
@@ -40,6 +43,22 @@ class ChangeNotifier:
         """Drop pending changes and deliver no more."""
         self._loop = None
         self._waiting.clear()
+
+    async def share(self, store: Store, server: str, exit_stack: AsyncExitStack) -> None:
+        """Pass changes on to other processes of this server, and theirs to the callbacks here,
+        until the stack is closed."""
+        from colonnade.replicas.changes import SharedChanges
+
+        if (
+            self._shared is not None and self._shared in self.observers
+        ):  # of an event loop that was closed
+            self.observers.remove(self._shared)
+        shared = SharedChanges(store, server, self.deliver)
+        publish = self._shared = shared.publish
+        self.observers.append(publish)
+        exit_stack.callback(self.observers.remove, publish)
+        exit_stack.push_async_callback(shared.stop)
+        await shared.start()
 
     def watch(self, callback: ChangeCallback) -> Callable[[], None]:
         """Call `callback` for every change until the returned function is called."""

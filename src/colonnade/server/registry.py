@@ -6,12 +6,12 @@ observers. Nothing here runs a handler.
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from colonnade.errors import Fault, FaultKind
+from colonnade.errors import Fault, FaultKind, InvalidArgument
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.server.notifications import ChangeNotifier
@@ -253,6 +253,19 @@ class ServerRegistry:
         """All entries."""
         for registry in (self.tools, self.resources, self.templates, self.prompts):
             yield from registry
+
+    def set_enabled(self, names: Collection[str], tags: Iterable[str], *, enabled: bool) -> None:
+        """Enable or disable entries, by name, URI or tag. Raises `InvalidArgument` for a name that
+        there is not."""
+        wanted = frozenset(tags)
+        registries: list[Registry[Any]] = [self.tools, self.resources, self.templates, self.prompts]
+        for name in names:
+            if not any(name in registry for registry in registries):
+                raise InvalidArgument(f"no tool, resource or prompt {name!r}", argument="name")
+        for registry in registries:
+            chosen = [registry[name] for name in names if name in registry]
+            chosen += [entry for entry in registry if entry.tags & wanted]
+            registry.set_enabled(chosen, enabled=enabled)
 
     def find_resource(self, uri: str) -> tuple[ResourceEntry | TemplateEntry, Values] | None:
         """The resource of a URI: a fixed one first, then the most literal template."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from functools import cached_property
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from weakref import ref
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
@@ -22,11 +22,13 @@ from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.methods import Method
 from colonnade.protocol.negotiation import Callers, Encoders, Identity, Peer
 from colonnade.protocol.revision import EVERY, Revisions
+from colonnade.server.capabilities import DeclaredKinds, Kind
 from colonnade.server.decorators import Decorators, check_ttls
 from colonnade.server.dispatch import Dispatch, ListOptions
 from colonnade.server.handlers.function import Body, ErrorReporter, HandlerEnvironment
 from colonnade.server.handlers.threads import THREADS, Workers
 from colonnade.server.hints import (
+    Http,
     attribute_error,
     check_auth,
     check_extension_list,
@@ -35,10 +37,11 @@ from colonnade.server.hints import (
     check_middleware_list,
     check_options,
     check_threads,
+    check_transport,
     with_hints,
 )
-from colonnade.server.registry import PAGE_SIZE, Registry, RunTool, ServerRegistry
-from colonnade.signatures.type_hints import signature_of
+from colonnade.server.lifespan import ServerLifespan, call_lifespan
+from colonnade.server.registry import PAGE_SIZE, RunTool, ServerRegistry
 
 if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
     from typing import Unpack
@@ -50,7 +53,6 @@ if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
     from colonnade.server.context.handles import Handles
     from colonnade.server.extensions import Extension, ExtensionRegistry
     from colonnade.server.handlers.input_rounds import InputRoundsRunner, Keys
-    from colonnade.server.notifications import ChangeCallback
     from colonnade.server.options import AsgiOptions, HttpOptions, HttpRunOptions
     from colonnade.server.tasks.options import TaskOptions
     from colonnade.server.tasks.service import ServerTasks
@@ -67,13 +69,9 @@ COMPLETIONS_PER_S = 200.0
 # One day: a shopping basket is still there the next morning.
 HANDLE_TTL_S = 24 * 3600.0
 
-# "streamable-http" is the specification's name, which other libraries take.
-Http = Literal["http", "streamable-http"]
-
 T = TypeVar("T")
 M = TypeVar("M", bound=Middleware)
 F = TypeVar("F", bound="Callable[[HttpRequest], Any]")
-Kind = Literal["tools", "resources", "prompts", "completions"]
 Lifespan = (
     Callable[["Server"], contextlib.AbstractAsyncContextManager[Any]]
     | Callable[[], contextlib.AbstractAsyncContextManager[Any]]
@@ -159,19 +157,14 @@ class Server(Decorators):
         if self._given_keys:
             _ = self._keys  # raises for invalid keys
         self._logging = logging
-        self._lifespan = lifespan
+        self._lifespan_function = lifespan
+        self._lifespan = ServerLifespan(self._enter_lifespan)
         self._middleware: list[Middleware] = []
         self._mounts: list[Server] = []
         self._routes: list[Route] = []
         self._access_logged = False
-        self._declares = _check_declares(declares)
-        self._known_kinds: frozenset[str] = frozenset()
         self._identity: Identity | None = None
         self._encoders: Encoders = {}
-        self._running: asyncio.Future[None] | None = None
-        self._start_count = 0
-        self._exit_stack = contextlib.AsyncExitStack()
-        self._shared_publish: ChangeCallback | None = None
         self._store = store
         check_auth(auth)
         self._auth = auth
@@ -182,6 +175,7 @@ class Server(Decorators):
         super().__init__(
             ServerRegistry(), HandlerEnvironment(self._run_rounds, self.workers, error_reporter)
         )
+        self._kinds = DeclaredKinds(self._registry, declares)
         ttl_ms = check_ttls(ttl_s, cache_scope, name)
         listing = ListOptions(page_size=page_size, ttl_ms=ttl_ms, cache_scope=cache_scope)
         guards: dict[str, Middleware] = {}
@@ -352,7 +346,7 @@ class Server(Decorators):
             )
             self._dispatch.set_tasks(self._tasks, self._middleware)
             self.add_extension(self._tasks.extension())
-            if self._is_served:
+            if self._lifespan.is_served:
                 self._tasks.start()
         return self._tasks.handler(tool)
 
@@ -442,9 +436,9 @@ class Server(Decorators):
                 f"{other!r} has its own auth=, which has no effect once it is mounted: give it to "
                 f"{self!r}, and use scopes= for tools that not all callers may use"
             )
-        is_served = self._is_served
-        has_lifespan = any(one._lifespan for one in (other, *other.mounted))
-        if is_served and has_lifespan and not other._is_served:
+        is_served = self._lifespan.is_served
+        has_lifespan = any(one._lifespan_function for one in (other, *other.mounted))
+        if is_served and has_lifespan and not other._lifespan.is_served:
             raise LocalProtocolError(
                 f"{other!r} has a lifespan, which would not be entered, since {self!r} is already "
                 "running; mount it before serving"
@@ -461,12 +455,7 @@ class Server(Decorators):
         if other._extensions is not None:
             self._extension_registry.mount(other._extensions)
         if is_served:  # as `_enter_lifespan` does for servers mounted earlier
-            other._start_count += 1
-            self._exit_stack.push_async_callback(other.stop)
-
-    @property
-    def _is_served(self) -> bool:
-        return self._running is not None and not self._running.get_loop().is_closed()
+            self._lifespan.add(other._lifespan, other.stop)
 
     @property
     def mounted(self) -> list["Server"]:
@@ -475,22 +464,11 @@ class Server(Decorators):
 
     def enable(self, *names: str, tags: Iterable[str] = ()) -> None:
         """Show hidden tools, resources and prompts, by name, URI or tag."""
-        self._set_enabled(names, tags, enabled=True)
+        self._registry.set_enabled(names, tags, enabled=True)
 
     def disable(self, *names: str, tags: Iterable[str] = ()) -> None:
         """Hide tools, resources and prompts, by name, URI or tag; clients are notified."""
-        self._set_enabled(names, tags, enabled=False)
-
-    def _set_enabled(self, names: tuple[str, ...], tags: Iterable[str], *, enabled: bool) -> None:
-        wanted = frozenset(tags)
-        registries: list[Registry[Any]] = [self.tools, self.resources, self.templates, self.prompts]
-        for name in names:
-            if not any(name in registry for registry in registries):
-                raise InvalidArgument(f"no tool, resource or prompt {name!r}", argument="name")
-        for registry in registries:
-            chosen = [registry[name] for name in names if name in registry]
-            chosen += [entry for entry in registry if entry.tags & wanted]
-            registry.set_enabled(chosen, enabled=enabled)
+        self._registry.set_enabled(names, tags, enabled=False)
 
     @contextlib.contextmanager
     def overrides(
@@ -530,20 +508,11 @@ class Server(Decorators):
         return known
 
     def _identify(self) -> Identity:
-        kinds = self._current_kinds()
         logs = self._logging
         if logs is None:
             logs = any(entry.logs for entry in self._registry.entries())
             logs = logs or self._dispatch.extensions_log
-        capabilities = t.ServerCapabilities(
-            tools=t.ToolsCapability(list_changed=True) if "tools" in kinds else None,
-            resources=t.ResourcesCapability(list_changed=True, subscribe=True)
-            if "resources" in kinds
-            else None,
-            prompts=t.PromptsCapability(list_changed=True) if "prompts" in kinds else None,
-            completions={} if "completions" in kinds else None,
-            logging={} if logs else None,
-        )
+        capabilities = self._kinds.capabilities(logs)
         by_callers: dict[Callers, t.ServerCapabilities] = {}
         extension_methods: Mapping[str, Method] = {}
         if self._extensions is not None:
@@ -558,30 +527,10 @@ class Server(Decorators):
             by_callers=by_callers,
         )
 
-    def _current_kinds(self) -> frozenset[str]:
-        """The kinds that are registered or declared; a list may be empty (R0975)."""
-        registry = self._registry
-        found = {
-            "tools": bool(len(registry.tools)),
-            "resources": bool(len(registry.resources) or len(registry.templates)),
-            "prompts": bool(len(registry.prompts)),
-            "completions": any(entry.completers for entry in registry.entries()),
-        }
-        return self._declares | {kind for kind, there in found.items() if there}
-
     def _on_registry_change(self) -> None:
         self._identity = None
-        if self._running is None or not self._running.done() or not self._accepts.handshakes:
-            return
-        new = self._current_kinds() - self._known_kinds
-        self._known_kinds |= new
-        for kind in sorted(new):
-            log.warning(
-                "the first of the %s was registered while the server is running; connected clients "
-                "of older revisions do not see them: declare them with Server(declares=[%r])",
-                kind,
-                kind,
-            )
+        if self._lifespan.is_entered and self._accepts.handshakes:
+            self._kinds.warn_of_new()
 
     @property
     def logs(self) -> bool:
@@ -635,63 +584,28 @@ class Server(Decorators):
 
     async def start(self) -> None:
         """Enter the lifespan, once; later calls wait for the first. Each needs a `stop`."""
-        running = self._running
-        if (
-            running is not None and running.get_loop().is_closed()
-        ):  # that loop can no longer stop it
-            running, self._start_count, self._exit_stack = None, 0, contextlib.AsyncExitStack()
-        self._start_count += 1
-        try:
-            await (asyncio.shield(running) if running is not None else self._enter_lifespan())
-        except BaseException:
-            self._start_count -= 1
-            raise
+        await self._lifespan.start()
 
-    async def _enter_lifespan(self) -> None:
-        loop = asyncio.get_running_loop()
-        running = self._running = loop.create_future()
-        try:
-            if self._telemetry is not None and self._telemetry.metrics_address is not None:
-                from colonnade.transport.http_server.runner import AppListener
+    async def _enter_lifespan(self, exit_stack: contextlib.AsyncExitStack) -> None:
+        if self._telemetry is not None and self._telemetry.metrics_address is not None:
+            from colonnade.transport.http_server.runner import AppListener
 
-                listener = AppListener(self._telemetry.metrics_app, self._telemetry.metrics_address)
-                await self._exit_stack.enter_async_context(listener)
-            for other in self._mounts:
-                await other.start()
-                self._exit_stack.push_async_callback(other.stop)
-            if self._lifespan is not None:
-                self.state = await self._exit_stack.enter_async_context(
-                    _call_lifespan(self._lifespan, self)
-                )
-            self._registry.changes.start(loop)
-            await self._share_changes()
-            if self._tasks is not None:
-                self._tasks.start()
-        except BaseException as error:
-            self._running = None
-            running.set_exception(error)
-            running.exception()  # retrieved, so that asyncio does not warn
-            await self._exit_lifespan()
-            raise
-        self._known_kinds = self._current_kinds()
-        running.set_result(None)
-
-    async def _share_changes(self) -> None:
-        """Pass changes on to other processes of this server, and theirs to the clients here."""
+            listener = AppListener(self._telemetry.metrics_app, self._telemetry.metrics_address)
+            await exit_stack.enter_async_context(listener)
+        for other in self._mounts:
+            await other.start()
+            exit_stack.push_async_callback(other.stop)
+        if self._lifespan_function is not None:
+            self.state = await exit_stack.enter_async_context(
+                call_lifespan(self._lifespan_function, self)
+            )
+        self._registry.changes.start(asyncio.get_running_loop())
         store = self.shared_store
-        if store is None:
-            return
-        from colonnade.replicas.changes import SharedChanges
-
-        changes, before = self._registry.changes, self._shared_publish
-        if before is not None and before in changes.observers:  # of an event loop that was closed
-            changes.observers.remove(before)
-        shared = SharedChanges(store, self.info.name, changes.deliver)
-        publish = self._shared_publish = shared.publish
-        changes.observers.append(publish)
-        self._exit_stack.callback(changes.observers.remove, publish)
-        self._exit_stack.push_async_callback(shared.stop)
-        await shared.start()
+        if store is not None:
+            await self._registry.changes.share(store, self.info.name, exit_stack)
+        if self._tasks is not None:
+            self._tasks.start()
+        self._kinds.on_served()
 
     def drain(self) -> None:
         """End open subscriptions with their result; calls continue, tasks are given back."""
@@ -701,10 +615,8 @@ class Server(Decorators):
 
     async def stop(self) -> None:
         """Exit the lifespan once every `start` has had its `stop`."""
-        self._start_count = max(self._start_count - 1, 0)
-        if self._start_count:
+        if not self._lifespan.stop():
             return
-        self._running = None
         if self._tasks is not None:
             await self._tasks.stop()
         self._registry.changes.stop()
@@ -713,12 +625,8 @@ class Server(Decorators):
         try:
             await self._environment.close()
         finally:
-            await self._exit_lifespan()
+            await self._lifespan.exit()
             self.workers.stop()
-
-    async def _exit_lifespan(self) -> None:
-        exit_stack, self._exit_stack = self._exit_stack, contextlib.AsyncExitStack()
-        await exit_stack.aclose()
 
     # ------------------------------------------------------------ transports
 
@@ -752,13 +660,12 @@ class Server(Decorators):
             raise LocalProtocolError(
                 f"an event loop is already running: use `await server.serve({transport!r})`"
             )
-        if options:
-            _check_options("Server.run", transport, options)
+        check_transport("Server.run", transport, options)
         if transport == "stdio":
             from colonnade.transport.stdio import run_stdio
 
             run_stdio(self, **options)
-        elif transport in get_args(Http):
+        else:
             from colonnade.server.options import run_settings, take_app_options
             from colonnade.transport.http_server.runner import AddressError, run
 
@@ -767,8 +674,6 @@ class Server(Decorators):
                 run(self.asgi(**take_app_options(settings)), **settings)
             except AddressError as error:  # without the frames of the event loop
                 raise error.with_traceback(None) from None
-        else:
-            raise _unknown_transport(transport)
 
     @overload
     async def serve(self, transport: Literal["stdio"] = "stdio") -> None: ...
@@ -779,19 +684,16 @@ class Server(Decorators):
 
         After cancellation no task or connection of the server is left in the loop.
         """
-        if options:
-            _check_options("Server.serve", transport, options)
+        check_transport("Server.serve", transport, options)
         if transport == "stdio":
             from colonnade.transport.stdio import serve_stdio
 
             await serve_stdio(self, **options)
-        elif transport in get_args(Http):
+        else:
             from colonnade.server.options import take_app_options
             from colonnade.transport.http_server.runner import serve
 
             await serve(self.asgi(**take_app_options(options)), **options)
-        else:
-            raise _unknown_transport(transport)
 
     def asgi(self, **options: "Unpack[AsgiOptions]") -> "HttpApp":
         """The server as an ASGI application.
@@ -847,38 +749,3 @@ def _completion_limit(per_s: float) -> Middleware:
         return limiter[0](request, handler)
 
     return limited
-
-
-def _check_declares(declares: Iterable[str]) -> frozenset[str]:
-    known = get_args(Kind)
-    kinds = frozenset([declares] if isinstance(declares, str) else declares)
-    unknown = sorted(kinds - frozenset(known))
-    if unknown:
-        raise InvalidArgument(
-            f"declares: unknown kinds {unknown}; there are {known}", argument="declares"
-        )
-    return kinds
-
-
-def _call_lifespan(
-    lifespan: Callable[..., contextlib.AbstractAsyncContextManager[Any]], server: Server
-) -> contextlib.AbstractAsyncContextManager[Any]:
-    """Call a lifespan, with the server if it takes a parameter."""
-    try:
-        takes = bool(signature_of(lifespan).parameters)
-    except (TypeError, ValueError):
-        takes = True
-    return lifespan(server) if takes else lifespan()
-
-
-def _check_options(called: str, transport: str, options: dict[str, Any]) -> None:
-    if transport not in ("stdio", *get_args(Http)):
-        raise _unknown_transport(transport)  # before its keywords are checked
-    check_options(called, transport, options)
-
-
-def _unknown_transport(transport: str) -> LocalProtocolError:
-    sse = ": 'http' serves clients of HTTP+SSE, too, at /sse" if transport == "sse" else ""
-    return InvalidArgument(
-        f"unknown transport {transport!r}; there are 'stdio' and 'http'{sse}", argument="transport"
-    )
