@@ -1,5 +1,5 @@
-"""The tasks that `colonnade call` has started, kept in files of the user until their result was
-printed.
+"""The tasks that `colonnade call` and `colonnade chat` have started, kept in files of the user
+until their result was printed.
 
 Rules: a record has the target and the handle, never arguments, headers, environment variables or
 results. Only the user can read it.
@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # a command for a single server needs no host
     from colonnade.host.tasks import HostTask
 
 FOLDER = "tasks"
+# The store of the tasks of all chats, which is created for the first of them.
+CHAT_FILE = "chat.db"
 ID_CHARACTERS = 8
 MAX_SHOWN = 60
 
@@ -40,7 +42,8 @@ _OWN_FILE = 0o600
 
 
 class KeptTask(Struct, frozen=True, omit_defaults=True):
-    """A task, and how to connect to its server again. `folder` is where the command was run."""
+    """A task, and how to connect to its server again. `folder` is where the command was run;
+    `chat_server` is the key of the server if `colonnade chat` has started the task."""
 
     id: str
     handle: str
@@ -49,6 +52,7 @@ class KeptTask(Struct, frozen=True, omit_defaults=True):
     folder: str
     created_at: float
     revision: str = ""
+    chat_server: str = ""
 
     @property
     def is_remote(self) -> bool:
@@ -58,6 +62,8 @@ class KeptTask(Struct, frozen=True, omit_defaults=True):
     @property
     def shown_target(self) -> str:
         """The target, as it is typed; a URL without its query and user, which may be secret."""
+        if self.chat_server:
+            return f"colonnade chat, server {self.chat_server}"
         if not isinstance(self.target, str):
             return "-- " + " ".join(self.target)
         if "://" in self.target:
@@ -116,9 +122,35 @@ def kept_tasks() -> list[KeptTask]:
     return sorted(found, key=lambda one: one.created_at)
 
 
+def chat_tasks() -> list[KeptTask]:
+    """The tasks that chats have started and not read the result of, the oldest first."""
+    path = storage_folder() / CHAT_FILE
+    if not path.exists():
+        return []
+    from colonnade.host.tasks import HostTaskRecord, HostTaskRecords
+    from colonnade.store.sqlite import SqliteStore
+
+    async def read() -> list[HostTaskRecord]:
+        store = SqliteStore(path)
+        try:
+            return await HostTaskRecords(store).list()
+        finally:
+            await store.close()
+
+    return [
+        KeptTask(one.id, one.handle, one.tool, "", "", one.created_at, chat_server=one.server)
+        for one in asyncio.run(read())
+    ]
+
+
 def find_task(id: str) -> KeptTask:
     """The task of an id, of the beginning of one, or of a handle. Raises `CliError`."""
     tasks = kept_tasks()
+    for one in chat_tasks():
+        if id == one.id:
+            raise CliError(
+                f"colonnade chat has started {id}", USAGE, hint=f"type /tasks {id} in a chat"
+            )
     for one in tasks:
         if id in (one.id, one.handle):
             return one

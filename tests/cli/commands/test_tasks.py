@@ -17,7 +17,7 @@ from colonnade.cli.commands.add import name_for
 from colonnade.cli.errors import CliError
 from colonnade.cli.options import ConnectionOptions
 from colonnade.cli.task_records import KeptTask, find_task, forget_task, keep_task, kept_tasks
-from colonnade.host.tasks import PREFIX
+from colonnade.host.tasks import PREFIX, HostTaskRecord, HostTaskRecords
 from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.protocol.revision import Tasks
 from colonnade.protocol.tasks.client import TaskHandle
@@ -102,6 +102,25 @@ def test_an_interrupted_call_goes_on_and_its_result_is_printed_later(
     assert run(folder, "tasks", "ls") == (0, "there are no tasks\n", "")
     if revision == "2026-07-28":
         assert run(folder, "tasks", "wait", handle)[:2] == (0, "a book about tea\n")
+
+
+def test_tasks_of_a_chat_are_listed_with_the_others(folder: Path) -> None:
+    record = HostTaskRecord("a-handle", "press", "press__book", "", 1.0)
+
+    async def keep() -> None:
+        store = SqliteStore(folder / "home" / "chat.db")
+        await HostTaskRecords(store).put(record)
+        await store.close()
+
+    (folder / "home").mkdir()
+    asyncio.run(keep())
+    code, out, _ = run(folder, "tasks", "ls")
+    assert (code, out.split()[:2]) == (0, [record.id, "press__book"])
+    assert "colonnade chat, server press" in out
+    code, out, _ = run(folder, "tasks", "ls", "--json")
+    assert [one["handle"] for one in json.loads(out)["tasks"]] == ["a-handle"]
+    code, _, err = run(folder, "tasks", "wait", record.id)
+    assert (code, f"type /tasks {record.id} in a chat" in err) == (2, True), err
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])

@@ -36,6 +36,7 @@ from colonnade.cli.options import (
     take_connection_options,
 )
 from colonnade.cli.session import configure_logging, error_message, run_async
+from colonnade.cli.task_records import CHAT_FILE
 from colonnade.cli.terminal import Terminal, columns
 from colonnade.client.auth import storage_folder
 from colonnade.client.connect import PROGRAMS
@@ -298,8 +299,6 @@ OPENAI_KEY_ENV: Final = "OPENAI_API_KEY"
 # Names of tools that are listed for each server at the start; /tools lists all.
 MAX_NAMES: Final = 12
 PROMPT: Final = "you> "
-# In the folder of the user's state.
-TASK_FILE: Final = "chat.db"
 KEY_OPTION: Final = "--key-env VARIABLE, where VARIABLE has the API key of the model"
 INTERRUPTED_CALL: Final = "the call was interrupted; whether it had an effect is unknown"
 
@@ -381,7 +380,7 @@ async def _chat(config: Config, model: OpenAICompatible, terminal: Terminal, *, 
     ):
         chat = Chat(host, model, terminal, CallApproval(terminal, asking, yes=yes))
         await chat.begin()
-        if store is not None and (storage_folder() / TASK_FILE).exists():
+        if store is not None and (storage_folder() / CHAT_FILE).exists():
             await chat.mention_tasks()
         with _interrupting(chat):
             return await chat.run()
@@ -399,7 +398,7 @@ async def _task_store() -> "AsyncGenerator[Store | None]":
         return
     from colonnade.store.sqlite import SqliteStore
 
-    store = SqliteStore(folder / TASK_FILE)
+    store = SqliteStore(folder / CHAT_FILE)
     try:
         yield store
     finally:

@@ -22,7 +22,14 @@ from colonnade.cli.options import (
     task_options,
 )
 from colonnade.cli.session import CommandSession, run_connected, show_json
-from colonnade.cli.task_records import KeptTask, find_task, forget_task, kept_tasks, wait_for_task
+from colonnade.cli.task_records import (
+    KeptTask,
+    chat_tasks,
+    find_task,
+    forget_task,
+    kept_tasks,
+    wait_for_task,
+)
 from colonnade.cli.terminal import Terminal, columns
 from colonnade.text import cut, one_line
 
@@ -51,7 +58,8 @@ Examples:
 )
 @JSON
 def ls(as_json: bool) -> Action:
-    """List the tasks whose result was not printed yet, the oldest first. No server is asked."""
+    """List the tasks whose result was not printed yet, the oldest first, also those of `colonnade
+    chat`. No server is asked."""
     return partial(list_tasks, as_json=as_json)
 
 
@@ -106,7 +114,8 @@ def _take(options: dict[str, Any]) -> ConnectionOptions:
 
 def list_tasks(*, as_json: bool) -> int:
     """List the kept tasks; return the exit code."""
-    terminal, kept = Terminal(), kept_tasks()
+    terminal = Terminal()
+    kept = sorted([*kept_tasks(), *chat_tasks()], key=lambda one: one.created_at)
     if as_json:
         show_json({"tasks": [_to_json(one) for one in kept]}, terminal)
         return 0
