@@ -53,7 +53,7 @@ def robot(**more: Any) -> ClientCredentials:
     return ClientCredentials(issuer=ISSUER, client_id="ro bot", **given)
 
 
-@pytest.mark.spec("R1223", "R1219")
+@pytest.mark.spec("R1219", "R1220", "R1223")
 @pytest.mark.parametrize("offered", [None, ["client_secret_basic", "client_secret_post"]])
 def test_a_secret_goes_into_the_header_form_encoded(offered: list[str] | None) -> None:
     network = FakeNetwork(token_endpoint_auth_methods_supported=offered)
