@@ -94,8 +94,16 @@ CUTS: dict[str, Cut] = {
         "auth/client/discovery.py", "        require_https(url, what)\n", "", FOUND, "cl_08"
     ),
     "CL-09 before anybody is sent": Cut(
-        "auth/client/credentials.py", 'require_https(url.partition("?")[0], "the authorization page")', "pass",
+        "auth/client/credentials.py", "require_page(url)", "pass",
         BACK, "cl_09_a_person",
+    ),
+    "CL-09 characters of a shell": Cut(
+        "auth/urls.py", "if not _PAGE_CHARACTERS.fullmatch(url):", "if False:",
+        BACK, "cl_09_characters",
+    ),
+    "CL-09 logged": Cut(
+        "auth/client/credentials.py", 'log.warning("rejected the authorization page', 'log.debug("',
+        BACK, "cl_09_characters",
     ),
     "CL-09 before it is opened": Cut(
         "auth/client/loopback.py", 'if not url.startswith(("https://", "http://")):', "if False:",

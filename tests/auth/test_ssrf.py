@@ -122,6 +122,7 @@ async def test_redirects_within_the_origin_are_followed_so_often_and_what_is_sen
         assert len(server.received) == before + 1
 
 
+@pytest.mark.spec("R1295")
 @live
 async def test_a_redirect_to_plain_http_is_not_followed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -61,6 +61,7 @@ def test_there_are_more_than_2000_forms() -> None:
     assert len(set(addresses())) > 500
 
 
+@pytest.mark.spec("R1290", "R1291", "R1292", "R1293")
 @live_for(WAIT_S)
 async def test_no_form_of_a_denied_place_is_ever_connected_to(
     monkeypatch: pytest.MonkeyPatch,
@@ -163,6 +164,7 @@ def origin(
     return scripted_http_server(leading(places), context=authority.serving("public.example"))
 
 
+@pytest.mark.spec("R1294", "R1295", "R1296")
 @live_for(WAIT_S)
 async def test_no_redirect_leads_to_a_denied_place_or_another_origin(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -4,6 +4,7 @@ Rules: pure. https only, except for loopback hosts. Issuers and resources are co
 normalization, except for one slash at the end of an issuer. No error contains a query.
 """
 
+import re
 from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
@@ -14,6 +15,8 @@ RESOURCE_DOCUMENT: Final = "oauth-protected-resource"
 ISSUER_DOCUMENT: Final = "oauth-authorization-server"
 OPENID_DOCUMENT: Final = "openid-configuration"
 
+# A shell would interpret the other characters; in a URL they are percent-encoded (R1331).
+_PAGE_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._~:/?&=%@!*+,\[\]-]*")
 # Longer URLs are rejected: they end up in errors, logs and terminals.
 MAX_URL_CHARACTERS = 2048
 MAX_DISPLAYED_CHARACTERS = 200
@@ -41,6 +44,17 @@ def require_https(url: str, what: str) -> str:
     parts = parse_url(url, what)
     if parts.scheme != "https" and not is_loopback_host(parts.hostname or ""):
         raise AuthError(f"{what} is not https: {display_url(url)}; http is for loopback hosts only")
+    return url
+
+
+def require_page(url: str) -> str:
+    """The URL of an authorization page that a user may be sent to (CL-09). Raises `AuthError`."""
+    require_https(url.partition("?")[0], "the authorization page")
+    if not _PAGE_CHARACTERS.fullmatch(url):
+        raise AuthError(
+            "the authorization page has characters in its URL that a shell would interpret; they "
+            "must be percent-encoded"
+        )
     return url
 
 

@@ -41,7 +41,7 @@ def refreshed(network: FakeNetwork, held: StoredLogin) -> StoredLogin | None:
 # ---------------------------------------------------------------- what is asked
 
 
-@pytest.mark.spec("R0219", "R0334", "R0439")
+@pytest.mark.spec("R0219", "R0334", "R0439", "R0218", "R0326", "R0735")
 def test_cl_18_cl_19_every_login_has_a_verifier_of_its_own_and_shows_its_s256() -> None:
     network = FakeNetwork()
     held = log_in(network)
@@ -92,7 +92,7 @@ def test_cl_21_by_the_older_rules_nobody_had_to_say_so_and_it_is_sent_all_the_sa
     assert network.pages[0]["code_challenge_method"] == "S256"
 
 
-@pytest.mark.spec("R0311", "R0312", "R0313", "R0318", "R0327", "R0346")
+@pytest.mark.spec("R0311", "R0312", "R0313", "R0318", "R0327", "R0346", "R0314")
 def test_cl_22_the_resource_is_in_every_request_byte_for_byte() -> None:
     network = FakeNetwork()
     resource = "https://mcp.example"
@@ -125,7 +125,7 @@ def scope(network: FakeNetwork) -> str | None:
     return network.pages[-1].get("scope")
 
 
-@pytest.mark.spec("R0391", "R0392", "R0422", "R0714")
+@pytest.mark.spec("R0391", "R0392", "R0422", "R0714", "R0421")
 def test_cl_10_the_scopes_of_the_refusal_count_and_nothing_is_assumed_of_others() -> None:
     network = FakeNetwork()
     supported = {"resource": SERVER, "authorization_servers": [ISSUER], "scopes_supported": ["x"]}
@@ -212,7 +212,7 @@ def test_a_token_that_was_renewed_and_is_refused_means_that_somebody_logs_in() -
 # ---------------------------------------------------------------- what comes back
 
 
-@pytest.mark.spec("R0337")
+@pytest.mark.spec("R0337", "R0218", "R0326", "R0735")
 @pytest.mark.parametrize("state", ["", "other", None, "secret-0001"])
 def test_cl_20_an_answer_to_another_question_is_nothing(state: str | None) -> None:
     network = FakeNetwork()
@@ -224,7 +224,7 @@ def test_cl_20_an_answer_to_another_question_is_nothing(state: str | None) -> No
     assert network.posted(TOKEN) == []
 
 
-@pytest.mark.spec("R0716", "R0719")
+@pytest.mark.spec("R0716", "R0719", "R0733", "R0734")
 @pytest.mark.parametrize("advertised", [True, False, None])
 @pytest.mark.parametrize("said", [ISSUER, None])
 def test_cl_23_who_answers_is_compared_in_all_its_cases(
@@ -452,6 +452,7 @@ def test_cl_31_what_somebody_else_has_got_meanwhile_is_taken() -> None:
     assert network.requests == []
 
 
+@pytest.mark.spec("R1230", "R1232")
 def test_nothing_secret_is_in_a_repr() -> None:
     """CL-17."""
     network = FakeNetwork()

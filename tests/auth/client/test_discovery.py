@@ -144,7 +144,9 @@ OAUTH, OPENID = "oauth-authorization-server", "openid-configuration"
 TENANT = "https://as.example/tenant1"
 
 
-@pytest.mark.spec("R0305", "R0310", "R0383", "R0395", "R0396", "R0397", "R0398", "R0399", "R0400")
+@pytest.mark.spec(
+    "R0305", "R0310", "R0383", "R0395", "R0396", "R0397", "R0398", "R0399", "R0400", "R0712"
+)
 @pytest.mark.parametrize(
     ("issuer", "places"),
     [
@@ -172,7 +174,7 @@ def test_cl_04_the_issuer_is_asked_at_every_place_in_order(issuer: str, places: 
         assert network.urls[1:] == places[: last + 1]
 
 
-@pytest.mark.spec("R0694", "R0695")
+@pytest.mark.spec("R0694", "R0695", "R0696", "R0712")
 @pytest.mark.parametrize(
     "named",
     [
@@ -317,7 +319,9 @@ def test_cl_06_by_the_older_rules_nobody_else_is_trusted(document: object) -> No
 # ---------------------------------------------------------------- which URLs
 
 
-@pytest.mark.spec("R0332", "R0724", "R1287", "R1288", "R1321", "R1323", "R1324")
+@pytest.mark.spec(
+    "R0332", "R0724", "R1287", "R1288", "R1321", "R1323", "R1324", "R0214", "R1231", "R1322"
+)
 @pytest.mark.parametrize(
     "url",
     [

@@ -133,7 +133,7 @@ async def test_a_person_logs_in_once_and_is_known(issuer: Issuer) -> None:
         assert issuer.count("authorization_code") == 1
 
 
-@pytest.mark.spec("R0188")
+@pytest.mark.spec("R0188", "R0235")
 def test_on_a_pipe_there_is_no_login() -> None:
     for target in (["uvx", "server"], __file__, Server("x")):
         with pytest.raises(LocalProtocolError, match="auth= goes with a URL"):
@@ -345,7 +345,7 @@ async def test_cl_27_cl_28_a_token_goes_to_the_server_it_was_got_for_and_nowhere
             assert (shown.cached("GET", other) or await shown.obtain("GET", other)).headers == ()
 
 
-@pytest.mark.spec("R0205", "R0206", "R0320")
+@pytest.mark.spec("R0205", "R0206", "R0320", "R0319")
 @live
 async def test_cl_27_it_is_in_every_request_and_never_in_a_url(issuer: Issuer) -> None:
     async with serving(issuer) as url:

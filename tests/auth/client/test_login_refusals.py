@@ -88,6 +88,7 @@ class Lure:
         return f"{BACK}?code=c&state={state}"
 
 
+@pytest.mark.spec("R1286")
 @pytest.mark.parametrize("place", PLACES)
 @live_for(WAIT_S)
 async def test_no_login_leads_to_a_denied_place(

@@ -220,6 +220,7 @@ NO_PAGES = (
 )
 
 
+@pytest.mark.spec("R1330")
 @pytest.mark.parametrize("url", NO_PAGES)
 @live
 async def test_cl_09_a_person_is_sent_to_web_pages_and_nowhere_else(url: str) -> None:
@@ -234,6 +235,44 @@ async def test_cl_09_a_person_is_sent_to_web_pages_and_nowhere_else(url: str) ->
     assert seen == []
 
 
+SHELL = [
+    "`id`",
+    "$(id)",
+    "a;id",
+    "a|id",
+    "<a",
+    ">a",
+    "'a",
+    '"a',
+    "{a}",
+    "^a",
+    "\\a",
+    "a\tb",
+    "a\nb",
+]
+
+
+@pytest.mark.spec("R1330", "R1331", "R1333")
+@pytest.mark.parametrize("text", SHELL)
+@pytest.mark.parametrize("start", ["https://as.example/a", "https://as.example/a?b="])
+@live
+async def test_cl_09_characters_of_a_shell_are_rejected_and_logged(
+    start: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An endpoint of a metadata document; what we add ourselves is percent-encoded."""
+    seen: list[str] = []
+    page = BrowserLogin(
+        Login(browser=False, on_redirect=seen.append, redirect_uri="https://app.example/cb")
+    )
+    with pytest.raises(AuthError, match="the authorization page"):
+        await page.open_page(start + text, STATE)
+    await page.close()
+    assert seen == []
+    assert "rejected the authorization page" in caplog.text
+    assert "https://as.example/a" in caplog.text
+
+
+@pytest.mark.spec("R1326")
 @pytest.mark.parametrize("url", NO_PAGES)
 @live
 async def test_cl_09_a_browser_opens_web_pages_and_nothing_else(
@@ -249,6 +288,7 @@ async def test_cl_09_a_browser_opens_web_pages_and_nothing_else(
         assert opened.pop() == page
 
 
+@pytest.mark.spec("R1325", "R1326")
 @live
 async def test_cl_09_no_shell_sees_what_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

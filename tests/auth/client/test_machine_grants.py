@@ -53,7 +53,7 @@ def robot(**more: Any) -> ClientCredentials:
     return ClientCredentials(issuer=ISSUER, client_id="ro bot", **given)
 
 
-@pytest.mark.spec("R1223")
+@pytest.mark.spec("R1219", "R1220", "R1223")
 @pytest.mark.parametrize("offered", [None, ["client_secret_basic", "client_secret_post"]])
 def test_a_secret_goes_into_the_header_form_encoded(offered: list[str] | None) -> None:
     network = FakeNetwork(token_endpoint_auth_methods_supported=offered)
@@ -83,7 +83,7 @@ KEYS = {
 }
 
 
-@pytest.mark.spec("R1222")
+@pytest.mark.spec("R1222", "R1219", "R1221")
 @pytest.mark.parametrize("algorithm", KEYS)
 def test_a_key_signs_who_we_are_for_this_issuer_once_and_not_for_long(algorithm: str) -> None:
     key: Any = KEYS[algorithm]()
@@ -114,6 +114,7 @@ def test_a_key_whose_signature_the_issuer_does_not_read_is_an_error() -> None:
     assert network.posted(TOKEN) == []
 
 
+@pytest.mark.spec("R1229")
 @pytest.mark.parametrize(
     ("methods", "auth"),
     [
@@ -128,6 +129,7 @@ def test_what_the_issuer_does_not_take_is_not_sent(methods: list[str], auth: Aut
     assert network.posted(TOKEN) == []
 
 
+@pytest.mark.spec("R1229")
 @pytest.mark.parametrize(
     "key",
     [
@@ -142,6 +144,7 @@ def test_a_weak_key_is_refused(key: Any) -> None:
         read_private_key(pem(KEYS["ES256"]()), "RS256")
 
 
+@pytest.mark.spec("R1230")
 def test_a_program_renews_by_asking_again_and_keeps_no_refresh_token() -> None:
     network = FakeNetwork()
     network.grants = [{"expires_in": 10, "refresh_token": "not for programs"}]
@@ -155,6 +158,7 @@ def test_a_program_renews_by_asking_again_and_keeps_no_refresh_token() -> None:
     assert network.posted(TOKEN)[0]["scope"] == "a"
 
 
+@pytest.mark.spec("R1219", "R1220")
 def test_a_program_is_never_sent_to_a_page_and_asks_for_no_offline_access() -> None:
     network = FakeNetwork(scopes_supported=["offline_access"])
     log_in(network, robot(), 'Bearer scope="a"')
@@ -182,7 +186,7 @@ def vouching(**more: Any) -> FlowResponse:
     return json({"issued_token_type": kind, "access_token": "jag", "token_type": "N_A", **more})
 
 
-@pytest.mark.spec("R1233", "R1234", "R1238", "R1239", "R1258", "R1259")
+@pytest.mark.spec("R1233", "R1234", "R1238", "R1239", "R1258", "R1259", "R1235", "R1236")
 def test_an_enterprise_vouches_for_its_user() -> None:
     network = FakeNetwork()
     network.responses[IDP] = vouching()
@@ -215,12 +219,14 @@ def test_an_enterprise_with_saml_and_a_secret_of_its_own() -> None:
     assert b"idp-secret" not in network.sent_to(ISSUER)
 
 
-@pytest.mark.spec("R1241", "R1242")
+@pytest.mark.spec("R1241", "R1242", "R1243")
 @pytest.mark.parametrize(
     "reply",
     [
         vouching(issued_token_type="urn:ietf:params:oauth:token-type:access_token"),
         vouching(access_token=""),
+        vouching(token_type="Bearer"),
+        vouching(token_type=None),
         json({"error": "invalid_grant", "error_description": "policy"}, 400),
     ],
 )

@@ -48,7 +48,7 @@ def move(network: FakeNetwork, issuer: str = OTHER) -> None:
 # ---------------------------------------------------------------- which client
 
 
-@pytest.mark.spec("R0408")
+@pytest.mark.spec("R0408", "R0406")
 @pytest.mark.parametrize(
     "url",
     [
@@ -97,7 +97,7 @@ def test_cl_13_and_where_there_is_none_a_person_is_told_what_to_do() -> None:
     assert network.pages == []
 
 
-@pytest.mark.spec("R0335", "R0703", "R0725")
+@pytest.mark.spec("R0335", "R0703", "R0725", "R0704")
 def test_cl_14_a_registration_says_what_kind_of_program_it_is() -> None:
     network = FakeNetwork()
     log_in(network, Login(client_name="Weather desk"))
@@ -111,6 +111,7 @@ def test_cl_14_a_registration_says_what_kind_of_program_it_is() -> None:
     }
 
 
+@pytest.mark.spec("R0705")
 def test_cl_14_a_program_on_the_web_says_so() -> None:
     network = FakeNetwork()
     uri = "https://app.example/back"
@@ -143,6 +144,7 @@ def test_a_registration_without_a_client_is_none(answer: bytes) -> None:
     assert network.pages == []
 
 
+@pytest.mark.spec("R0190")
 @pytest.mark.parametrize(
     ("offered", "asked"),
     [(None, "none"), (["client_secret_basic"], "client_secret_basic"), (["x"], "none")],

@@ -166,7 +166,20 @@ CLAIMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.spec("R0211", "R0213", "R0322", "R0324", "R0325", "R0328", "R0343", "R0344")
+@pytest.mark.spec(
+    "R0211",
+    "R0213",
+    "R0322",
+    "R0324",
+    "R0325",
+    "R0328",
+    "R0343",
+    "R0344",
+    "R0424",
+    "R0733",
+    "R0734",
+    "R1285",
+)
 @pytest.mark.parametrize("name", CLAIMS)
 @live
 async def test_a_token_whose_claims_are_not_right_is_not_believed(name: str) -> None:
@@ -512,7 +525,7 @@ async def test_no_token_and_no_secret_is_kept_or_logged() -> None:
         assert secret not in said
 
 
-@pytest.mark.spec("R0325", "R0345")
+@pytest.mark.spec("R0325", "R0345", "R0618")
 @live
 async def test_the_token_does_not_reach_those_who_work_for_its_bearer() -> None:
     """RS-06: what a handler does not have, it cannot pass on."""

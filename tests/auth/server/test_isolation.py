@@ -23,6 +23,7 @@ def people(setup: ProtectedSetup) -> tuple[Bearer, Bearer]:
     return setup.caller(setup.token(sub="ann")), setup.caller(setup.token(sub="bob"))
 
 
+@pytest.mark.spec("R0613")
 @live
 async def test_a_session_of_one_does_not_exist_for_another() -> None:
     async with protected() as setup:
@@ -46,7 +47,7 @@ async def test_a_session_is_the_principals_and_not_the_tokens() -> None:
         assert (await ann.ask("tools/list")).status == 200
 
 
-@pytest.mark.spec("R0615")
+@pytest.mark.spec("R0615", "R0623", "R0937")
 @live
 async def test_a_request_state_of_one_is_refused_to_another_and_to_another_token_of_nobody() -> (
     None
@@ -77,6 +78,46 @@ async def test_a_request_state_of_one_is_refused_to_another_and_to_another_token
         assert [who.rpartition("#")[2] for who in ran] == ["ann"]
 
 
+@pytest.mark.spec("R0623")
+@live
+async def test_an_elicitation_in_a_session_of_one_takes_no_answer_of_another() -> None:
+    server = notes()
+
+    @server.tool
+    async def book(ctx: Context) -> str:
+        return f"{await ctx.elicit('Really?', bool)}"
+
+    async with protected(server=server) as setup:
+        ann, bob = people(setup)
+        await ann.initialize("2025-11-25", {"elicitation": {}})
+        _, stream = await ann.asking("tools/call", {"name": "book", "arguments": {}})
+        asked = await stream.message()
+        assert asked["method"] == "elicitation/create"
+        answer = {"jsonrpc": "2.0", "id": asked["id"]}
+        bob.session, bob.revision = ann.session, ann.revision
+        no = answer | {"result": {"action": "accept", "content": {"value": False}}}
+        assert (await bob.post(no)).status == 404
+        yes = answer | {"result": {"action": "accept", "content": {"value": True}}}
+        assert (await ann.post(yes)).status == 202
+        assert (await stream.message())["result"]["content"][0]["text"] == "True"
+
+
+@pytest.mark.spec("R0637")
+@live
+async def test_an_identity_that_a_client_claims_beside_its_token_is_ignored() -> None:
+    async with protected() as setup:
+        bob = setup.caller(setup.token(sub="bob"))
+        claimed = {"user": "ann", "sub": "ann", "principal": "ann", "userId": "ann"}
+        headers = {"x_user": "ann", "x_forwarded_user": "ann", "x_principal": "ann", "from": "ann"}
+        params = {"name": "whoami", "arguments": {}}
+        told = await bob.modern("tools/call", params, meta=claimed, **headers)
+        assert told.text.endswith("#bob")
+        await bob.initialize("2025-11-25", {"experimental": {"user": claimed}}, **headers)
+        told = await bob.ask("tools/call", {**params, "_meta": claimed}, **headers)
+        assert told.text.endswith("#bob")
+
+
+@pytest.mark.spec("R0612", "R0937")
 @live
 async def test_a_handle_of_one_names_nothing_for_another() -> None:
     server = Server("baskets")
@@ -98,11 +139,15 @@ async def test_a_handle_of_one_names_nothing_for_another() -> None:
         assert (await bob.modern("tools/call", ask)).json["result"]["isError"] is True
 
 
+@pytest.mark.spec("R1030")
 @live
 async def test_a_list_that_depends_on_the_caller_is_cached_for_nobody_else() -> None:
     async with protected(server=notes(cache_scope="public", ttl_s=60)) as setup:
         listed = await setup.caller(setup.token()).modern("tools/list")
         assert listed.json["result"]["cacheScope"] == "private"
+        few = setup.caller(setup.token(scope="notes:read"))
+        called = await few.modern("tools/call", {"name": "erase", "arguments": {"name": "x"}})
+        assert called.status == 403  # whatever a cache between may have shown
 
 
 @live

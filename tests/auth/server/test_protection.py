@@ -6,7 +6,7 @@ documents, scopes, and that no path leads around them. What a token must be like
 """
 
 import json
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -27,7 +27,7 @@ HANDSHAKES = [one for one in ALL if one.handshake]
 # ---------------------------------------------------------------- 401
 
 
-@pytest.mark.spec("R0195", "R0205", "R0308", "R0384", "R0389")
+@pytest.mark.spec("R0195", "R0205", "R0308", "R0384", "R0389", "R0235")
 @live
 async def test_who_shows_no_token_is_told_where_to_get_one_and_for_what() -> None:
     """RS-01, RS-12: and not that anything was wrong with what they did not send."""
@@ -53,7 +53,7 @@ async def test_who_shows_a_bad_token_is_told_so() -> None:
         assert (said["resource_metadata"], said["scope"]) == (METADATA, READ)
 
 
-@pytest.mark.spec("R0205")
+@pytest.mark.spec("R0205", "R0319")
 @pytest.mark.parametrize(
     "given", ["Bearer", "Bearer ", "Bearer a b", "Bearer a,b", "Bearer \u00e9", "bearer=x", "DPoP"]
 )
@@ -82,7 +82,7 @@ async def test_two_tokens_are_none() -> None:
         assert (await wire.head()).status == 400
 
 
-@pytest.mark.spec("R0205", "R0208")
+@pytest.mark.spec("R0205", "R0208", "R0319")
 @live
 async def test_a_token_in_the_query_or_the_body_is_not_looked_at() -> None:
     """RS-04."""
@@ -98,7 +98,7 @@ async def test_a_token_in_the_query_or_the_body_is_not_looked_at() -> None:
         assert (await setup.caller().modern("tools/list", meta=meta)).status == 401
 
 
-@pytest.mark.spec("R0207", "R0342", "R0723")
+@pytest.mark.spec("R0207", "R0342", "R0723", "R0047", "R1300")
 @live
 async def test_every_request_needs_its_token_whatever_came_before_it(revision: Revision) -> None:
     """RS-07: in a session, on its stream, at its end; and each path that can dispatch (MCPwn)."""
@@ -251,7 +251,22 @@ async def test_under_a_mount_the_challenge_leads_to_the_document_that_we_can_ser
 # ---------------------------------------------------------------- 403
 
 
-@pytest.mark.spec("R0205", "R0729", "R0730", "R0393")
+@pytest.mark.spec(
+    "R0205",
+    "R0729",
+    "R0730",
+    "R0393",
+    "R0135",
+    "R0137",
+    "R0425",
+    "R0426",
+    "R0427",
+    "R0428",
+    "R0429",
+    "R0430",
+    "R0431",
+    "R0432",
+)
 @live
 async def test_what_needs_more_scopes_says_all_of_them_at_once() -> None:
     """RS-08, RS-09: for tools, resources and prompts, in the modern way and in sessions."""
@@ -274,6 +289,7 @@ async def test_what_needs_more_scopes_says_all_of_them_at_once() -> None:
                 assert (scheme, said["error"]) == ("Bearer", "insufficient_scope")
                 assert set(said["scope"].split()) == scopes
                 assert said["resource_metadata"] == METADATA
+                assert said["error_description"].startswith("this needs the scope ")
                 assert answer.json["id"] == 1
 
 
@@ -303,6 +319,7 @@ async def test_a_batch_with_one_message_too_much_is_refused_whole() -> None:
         assert challenge(answer)[1]["scope"] == WRITE
 
 
+@pytest.mark.spec("R0111")
 @live
 async def test_with_the_scopes_it_works_and_lists_show_what_may_be_used(revision: Revision) -> None:
     """RS-13: the list is filtered, and what it leaves out is closed all the same."""
@@ -347,6 +364,7 @@ async def test_scopes_of_this_very_request_count_not_those_that_opened_the_sessi
         assert (await caller.ask("tools/call", erase)).status == 200
 
 
+@pytest.mark.spec("R0151", "R0152")
 @live
 async def test_a_template_and_a_completion_of_what_is_closed_are_closed() -> None:
     """RS-13, FastMCP #3494: every way to something passes the same gate."""
@@ -356,6 +374,10 @@ async def test_a_template_and_a_completion_of_what_is_closed_are_closed() -> Non
     def secret(name: bool) -> str:
         return str(name)
 
+    @server.prompt(scopes={WRITE})
+    def paint(color: Literal["crimson"]) -> str:
+        return color
+
     async with protected(server=server) as setup:
         caller = setup.caller(setup.token())
         read = await caller.modern("resources/read", {"uri": "secrets://true"})
@@ -364,6 +386,13 @@ async def test_a_template_and_a_completion_of_what_is_closed_are_closed() -> Non
         asked = {"ref": ref, "argument": {"name": "name", "value": ""}}
         completed = await caller.modern("completion/complete", asked)
         assert completed.status == 403
+        ref = {"type": "ref/prompt", "name": "paint"}
+        asked = {"ref": ref, "argument": {"name": "color", "value": ""}}
+        completed = await caller.modern("completion/complete", asked)
+        assert completed.status == 403
+        assert b"crimson" not in completed.body
+        allowed = setup.caller(setup.token(scope=WRITE))
+        assert b"crimson" in (await allowed.modern("completion/complete", asked)).body
 
 
 # ---------------------------------------------------------------- configuration
@@ -478,6 +507,7 @@ def test_an_issuer_alone_is_no_protection() -> None:
         Server("s", auth=Jwt("https://b.example"))  # type: ignore[arg-type]
 
 
+@pytest.mark.spec("R1319")
 @live
 async def test_words_for_development_let_in_who_they_stand_for() -> None:
     words = StaticTokens({"open-sesame": ("ann", {WRITE}), "knock": "bob"})
@@ -516,7 +546,7 @@ async def test_a_token_that_is_believed_for_no_principal_is_refused(principal: A
         assert challenge(answer)[1]["error"] == "invalid_token"
 
 
-@pytest.mark.spec("R0188")
+@pytest.mark.spec("R0188", "R0235")
 @live
 async def test_without_http_nobody_is_asked_for_a_token() -> None:
     """On a pipe, and in memory, the caller is whoever started the server."""

@@ -55,7 +55,7 @@ from colonnade.auth.client.tokens import (
 )
 from colonnade.auth.jose import SigningKey, generate_key, read_private_key
 from colonnade.auth.ssrf import Fetcher, is_loopback_host
-from colonnade.auth.urls import canonical_resource, display_url, origin, parse_url, require_https
+from colonnade.auth.urls import canonical_resource, display_url, origin, parse_url, require_page
 from colonnade.errors import (
     AuthError,
     CannotConnect,
@@ -544,7 +544,11 @@ class BrowserLogin:
     async def open_page(self, url: str, state: str) -> str:
         """Send the user to the authorization page; the query of the redirect."""
         auth = self._login()
-        require_https(url.partition("?")[0], "the authorization page")
+        try:
+            require_page(url)
+        except AuthError as error:  # R1333: for security monitoring
+            log.warning("rejected the authorization page %r: %s", display_url(url), error)
+            raise
         if auth.on_redirect is not None:
             back = await _call(auth.on_redirect, url)
             if not isinstance(back, str):

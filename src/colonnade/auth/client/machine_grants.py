@@ -117,6 +117,9 @@ def id_jag_grant(
         raise AuthError(
             f"{display_url(provider.token_endpoint)} issued something else than an ID-JAG"
         )
+    # RFC 8693, 2.2.1: an ID-JAG is no access token (R1243).
+    if (string_member(answer, "token_type") or "").upper() != "N_A":
+        raise AuthError(f"{display_url(provider.token_endpoint)} named a token_type other than N_A")
     grant = string_member(answer, "access_token")
     if grant is None:
         raise AuthError(f"{display_url(provider.token_endpoint)} responded without a grant")
