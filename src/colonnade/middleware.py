@@ -92,7 +92,11 @@ class TokenBucket:
 
     def take(self, rate: float, burst: float, now: float) -> float:
         """Take one token; returns 0, or how long until there is one, and then none is taken."""
-        left = min(burst, self._left + max(0.0, now - self._at) * rate)
+        left = self._left
+        if now > self._at:
+            left += (now - self._at) * rate
+            if left > burst:
+                left = burst
         if left < 1.0:
             return (1.0 - left) / rate
         self._left, self._at = left - 1.0, now

@@ -384,12 +384,12 @@ def test_a_large_envelope_is_read_and_not_kept() -> None:
     assert len(recogniser._cache) == 1
 
 
-def test_a_number_to_report_progress_under_makes_no_other_peer() -> None:
+def test_a_progress_token_makes_no_other_peer() -> None:
     recogniser = PeerDetector()
     plain = meta()
     first = recogniser.detect(request(), plain)
-    for count in (0, 7, 10**14):
-        counted = Raw(bytes(plain)[:-1] + b',"progressToken":%d}' % count)
+    for token in ("0", "7", "100000000000000", '"a"', '""', '"%s"' % ("a" * 126)):
+        counted = Raw(bytes(plain)[:-1] + f',"progressToken":{token}}}'.encode())
         assert recogniser.detect(request(), counted) is first
     assert len(recogniser._cache) == 1
     other = PeerDetector()
@@ -400,7 +400,19 @@ def test_a_number_to_report_progress_under_makes_no_other_peer() -> None:
 
 
 @pytest.mark.parametrize(
-    "token", ['"a"', "1.5", "9" * 16, "null", '1,"a":{"progressToken":2}', '{"progressToken":1}']
+    "token",
+    [
+        "1.5",
+        "9" * 16,
+        "null",
+        '1,"a":{"progressToken":2}',
+        '{"progressToken":1}',
+        '"%s"' % ("a" * 127),
+        '"é"',
+        '"\\n"',
+        '"\x7f"',
+        '"a","b":"c"',
+    ],
 )
 def test_no_other_token_is_taken_off(token: str) -> None:
     recogniser = PeerDetector()

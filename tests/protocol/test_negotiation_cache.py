@@ -12,11 +12,13 @@ def envelope(token: str) -> Raw:
     return Raw(f'{{{VERSION},"progressToken":{token}}}'.encode())
 
 
-def test_an_envelope_is_found_again_whatever_its_progress_token() -> None:
+@pytest.mark.parametrize("first", ["1", '"one"'])
+@pytest.mark.parametrize("second", ["2", '"two"'])
+def test_an_envelope_is_found_again_whatever_its_progress_token(first: str, second: str) -> None:
     cache: EnvelopeCache[str] = EnvelopeCache()
-    assert cache.get(envelope("1")) is None
-    cache.put(envelope("1"), "peer")
-    assert cache.get(envelope("2")) == "peer"
+    assert cache.get(envelope(first)) is None
+    cache.put(envelope(first), "peer")
+    assert cache.get(envelope(second)) == "peer"
     assert len(cache) == 1
 
 
@@ -24,12 +26,13 @@ def test_an_envelope_is_found_again_whatever_its_progress_token() -> None:
     "meta",
     [
         b'{"progressToken":',
-        b'{"progressToken":"a string"}',
+        b'{"progressToken":1.5}',
+        rb'{"progressToken":"a\u0062"}',
         b'{"progressToken":1,"progressToken":2}',
         b'{"progressToken":1,"example.com/own":2}',
         b"{ " + VERSION.encode() + b',"progressToken":1}',
     ],
-    ids=["not JSON", "not a number", "twice", "another member", "white space"],
+    ids=["not JSON", "not a token", "escaped", "twice", "another member", "white space"],
 )
 def test_an_envelope_whose_token_cannot_be_left_out_is_not_remembered(meta: bytes) -> None:
     cache: EnvelopeCache[str] = EnvelopeCache()
@@ -38,7 +41,10 @@ def test_an_envelope_whose_token_cannot_be_left_out_is_not_remembered(meta: byte
     assert len(cache) == 0
 
 
-@pytest.mark.parametrize("end", ["x}", "1", "1]", '1,"a":2}', "1" * 16 + "}"])
+@pytest.mark.parametrize(
+    "end",
+    ["x}", "1", "1]", '1,"a":2}', "1" * 16 + "}", '"a"', '"a","b":"c"}', '"a":"}'],
+)
 def test_an_envelope_that_goes_on_after_its_token_is_not_that_of_the_last_one(end: str) -> None:
     cache: EnvelopeCache[str] = EnvelopeCache()
     cache.put(envelope("1"), "peer")

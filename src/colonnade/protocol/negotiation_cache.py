@@ -28,8 +28,11 @@ MAX_REMEMBERED = 256
 MAX_REMEMBERED_BYTES = 4096
 # A counter of requests stays below this; every JSON decoder reads it exactly.
 MAX_DIGITS = 15
+# A UUID has 38 with its quotes; `check_progress_token` accepts more.
+MAX_TOKEN_BYTES = 128
 
 _TOKEN = PROGRESS_TOKEN_KEY.encode()
+_QUOTE, _BACKSLASH = b'"\\'
 # What is written around the token, after other members.
 _AROUND_TOKEN = len(b',"":') + len(_TOKEN)
 
@@ -71,10 +74,14 @@ class EnvelopeCache(Generic[V]):
         if last is not None and meta == last[0]:  # the comparison stops at the first difference
             return last[1]
         raw, head = bytes(meta), self._before_token
-        if last is not None and head and raw.startswith(head):
-            token = raw[len(head) : -1]
-            if token.isdigit() and len(token) <= MAX_DIGITS and raw[-1:] == b"}":
-                return last[1]
+        if (
+            last is not None
+            and head
+            and raw.startswith(head)
+            and raw[-1:] == b"}"
+            and _is_plain(raw[len(head) : -1])
+        ):
+            return last[1]
         key = _key(raw)
         found = self._kept.get(key) if key is not None else None
         if found is None:
@@ -101,7 +108,7 @@ class EnvelopeCache(Generic[V]):
 
 def _key(raw: bytes) -> bytes | None:
     """The bytes to compare: the envelope without its progress token. None if the token cannot be
-    left out: it is not a plain number, or there are other members, or a duplicate one.
+    left out: it is not plain, or there are other members, or a duplicate one.
 
     Encoded again, these members and the token are as long as before only if nothing else was
     there, and each in its shortest form.
@@ -113,8 +120,24 @@ def _key(raw: bytes) -> bytes | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     token = bytes(members.token)
-    if not token.isdigit() or len(token) > MAX_DIGITS:
+    if not _is_plain(token):
         return None
     members.token = NOTHING
     key = _encode(members)
     return key if len(key) + _AROUND_TOKEN + len(token) == len(raw) else None
+
+
+def _is_plain(token: bytes) -> bool:
+    """Whether a progress token is a short number, or a short string of visible ASCII characters
+    without escapes: it is valid then, and nothing but a token."""
+    if token.isdigit():
+        return len(token) <= MAX_DIGITS
+    return (
+        len(token) <= MAX_TOKEN_BYTES
+        and token.isascii()
+        and token.count(_QUOTE) == 2
+        and token.startswith(b'"')
+        and token.endswith(b'"')
+        and _BACKSLASH not in token
+        and token.decode().isprintable()
+    )

@@ -244,7 +244,7 @@ class Encoder:
         if (
             absent is None
             or downgraded.meta is not None
-            or any(getattr(obj, name) is not default for name, default in absent)
+            or (absent and any(getattr(obj, name) is not default for name, default in absent))
         ):
             downgraded = self._downgrade(obj, OWN)
         if not self._tasks and kind is t.SubscriptionsListenRequestParams:

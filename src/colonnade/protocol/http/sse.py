@@ -228,7 +228,7 @@ def encode_event(
     tokens. Raises `LocalProtocolError` for an event name or id that is not 1 to 1024 visible ASCII
     characters, so that neither can forge a field and an id survives the way back in a header.
     """
-    if b"\n" in data or b"\r" in data:
+    if _LF in data or _CR in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
     if event is None and id is None and retry_ms is None:
         return b"data: %b\n\n" % data

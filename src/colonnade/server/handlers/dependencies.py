@@ -67,6 +67,11 @@ class Injections(Struct, frozen=True):
         """Whether there are none."""
         return not (self.contexts or self.dependencies or self.inputs)
 
+    @property
+    def are_contexts(self) -> bool:
+        """Whether all of them are contexts."""
+        return not (self.dependencies or self.inputs)
+
 
 def is_injected(annotation: Any, default: Any) -> bool:
     """Whether a parameter is injected rather than sent by the caller."""

@@ -152,6 +152,8 @@ class Bound:
         self.injections: Injections = find_injections(
             hidden, name, self.signature.names, is_async=self.is_async
         )
+        # Most functions with injected parameters take a context and nothing else.
+        self._takes_only_context = self.is_async and self.injections.are_contexts
         environment.providers.check(self.injections, name)
         environment.may_request_input |= not self.only_arguments
         self._check_placeholders()
@@ -231,6 +233,8 @@ class Bound:
             return await self._run(arguments)
         if context is None:
             raise LocalProtocolError(f"{self.name} needs a context to run in")
+        if self._takes_only_context:
+            return await self._run(arguments | dict.fromkeys(self.injections.contexts, context))
         from colonnade.server.handlers.dependencies import (
             Resolver,  # on use: most functions have no dependencies
         )
