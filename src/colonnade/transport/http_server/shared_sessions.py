@@ -48,7 +48,9 @@ from colonnade.protocol.jsonrpc import (
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import CANCELLED, PROGRESS, DuplexLink
 from colonnade.protocol.negotiation import callers_of
+from colonnade.protocol.revision import error_code
 from colonnade.protocol.types import CancelledNotificationParams, ProgressNotificationParams
+from colonnade.replicas.remote_messages import RemoteFailure
 from colonnade.replicas.replica import Replica, is_replica_name
 from colonnade.transport.http_server.request import (
     IncomingRequest,
@@ -99,8 +101,13 @@ MAX_SENT_RECORD_BYTES = 32 * 1024
 MAX_SUBSCRIBED_BYTES = 512 * 1024
 # Larger notifications are not sent to all processes: none needs as much.
 MAX_SENT_PARAMS_BYTES = 16 * 1024
-# How often the log of a stream is read if its process sends no message.
+# How often the log of a stream is read if its process sends no message, and that process is asked
+# whether it still has the stream.
 POLL_S = 1.0
+# A process that has not responded to so many of these requests in a row has ended: its lease would
+# tell that later than the 5 s within which a client is told.
+MAX_UNANSWERED = 3
+CHECK_TIMEOUT_S = 0.8
 
 T = TypeVar("T")
 
@@ -110,6 +117,7 @@ MESSAGE = "session-message"
 NOTIFY = "session-notify"
 FOLLOW = "stream-follow"
 GROWN = "stream-grown"
+CHECK = "stream-check"
 
 
 class SessionMessage(Struct, frozen=True, array_like=True):
@@ -306,9 +314,17 @@ class SharedSession(HttpSession):
         )
 
     async def _append(self, stream: LoggedStream, events: LoggedEvents) -> None:
+        events = replace(events, requests=self._requests_without_response(stream))
         await self._registry.append(self, stream.name, events)
         for follower in list(stream.followers):
             await self._registry.tell(follower, GROWN, self.message(stream.name))
+
+    def _requests_without_response(self, stream: LoggedStream) -> list[bytes]:
+        """The ids of requests whose response is not on a stream yet, as they were written."""
+        if stream.batch_size:  # whose responses are sent together
+            return [*stream.batch_ids] if stream.pending else []
+        running = self._running.items()
+        return [one.request.raw_id for one, here in running if here.response.opened is stream]
 
     async def follow(self, name: str, follower: str) -> bool:
         """Tell a process of new entries in the log of a stream, which is complete when this
@@ -321,6 +337,18 @@ class SharedSession(HttpSession):
         stream.abort_reader()
         await stream.wait_logged()
         return not stream.is_finished
+
+    def grows(self, name: str) -> bool:
+        """Whether the log of a stream of this process may get more entries."""
+        stream = self._streams.get(name)
+        return isinstance(stream, LoggedStream) and not stream.is_finished
+
+    def lost_response(self, raw_id: bytes) -> bytes:
+        """The response to a request whose process has ended."""
+        failure = RemoteFailure("the replica that ran this request has ended", effect_unknown=True)
+        fault = failure.fault()
+        code = error_code(fault, self.peer.revision)
+        return encode_error(raw_id, code, fault.message, fault.data)
 
     async def listen(self, incoming: IncomingRequest, after: str | None) -> None:
         """A GET: a new stream for notifications, or the rest of one, which may be that of another
@@ -357,7 +385,7 @@ class SharedSession(HttpSession):
         check_scopes(entries[-1][1].scopes, incoming.scopes)
         _events_after(entries, number)
         grown = registry.growth_of(self, name)
-        grows = await registry.ask_to_follow(owner, self, name)
+        grows = await registry.ask_owner(FOLLOW, owner, self, name)
         entries += await registry.read(self, name, entries[-1][0])
         missed = _events_after(entries, number)
         if entries[-1][1].for_notifications:
@@ -377,12 +405,8 @@ class SharedSession(HttpSession):
         stream.scopes = entries[-1][1].scopes
         for _, frame in missed:
             stream.put_response(frame)
-        if entries[-1][1].is_last:
-            stream.finish()
-            grows = False
         self._streams[name] = stream
-        following = registry.follow(self, stream, owner, entries[-1][0], grown if grows else None)
-        task = self.spawn(following)
+        task = self.spawn(registry.follow(self, stream, owner, entries[-1], grown, grows))
         try:
             await stream.serve(incoming, number)
         finally:
@@ -513,6 +537,7 @@ class SharedSessionRegistry(SessionRegistry):
         replica.handle(MESSAGE, self._on_message)
         replica.handle(NOTIFY, self._on_notify)
         replica.handle(FOLLOW, self._on_follow)
+        replica.handle(CHECK, self._on_check)
         replica.handle(GROWN, self._on_grown)
 
     # ------------------------------------------------------------ records
@@ -723,14 +748,18 @@ class SharedSessionRegistry(SessionRegistry):
             raise _store_lost() from None
         return [(number, decode_events(entry)) for number, entry in found]
 
-    async def ask_to_follow(self, replica: str, session: SharedSession, stream: str) -> bool:
-        """Ask a process to tell us of new events of its stream; False if there will be none."""
+    async def ask_owner(
+        self, kind: str, replica: str, session: SharedSession, stream: str
+    ) -> bool | None:
+        """Ask the process that a stream belongs to whether there will be new events of it, and to
+        tell us of them (`FOLLOW`); False if there will be none, None without a response."""
         if not replica or replica == self.replica.name:
             return False
         try:
-            return await self.replica.request(replica, FOLLOW, session.message(stream)) == b"1"
+            body = session.message(stream)
+            return await self.replica.request(replica, kind, body, CHECK_TIMEOUT_S) == b"1"
         except ChannelError:
-            return False
+            return None
         except Refused:
             raise overload("too many requests at once; try again later") from None
 
@@ -743,29 +772,33 @@ class SharedSessionRegistry(SessionRegistry):
         session: SharedSession,
         stream: Stream,
         replica: str,
-        after: int,
-        grown: asyncio.Event | None,
+        last: tuple[int, LoggedEvents],
+        grown: asyncio.Event,
+        grows: bool | None,
     ) -> None:
-        """Put what is added to the log of a stream on our copy of it, until it ends, or until the
-        process that it belongs to has ended; at once if nothing is added (None)."""
-        grows = True
+        """Put what is added to the log of a stream on our copy of it, until it ends. If the process
+        that it belongs to has ended, its requests get an error.
+
+        `last` is the last entry that was read, `grows` what that process said (`ask_owner`).
+        """
+        read, entry = last
+        unanswered = int(grows is None)
         try:
-            while grown is not None and grows:
-                try:
-                    async with asyncio.timeout(POLL_S):
-                        await grown.wait()
-                except TimeoutError:
-                    grows = await self.replica.is_alive(replica)
+            while not entry.is_last and grows is not False and unanswered < MAX_UNANSWERED:
+                if unanswered or not await _is_set(grown, POLL_S):
+                    grows = await self.ask_owner(CHECK, replica, session, stream.name)
+                    unanswered = unanswered + 1 if grows is None else 0
                 grown.clear()
-                for position, entry in await self.read(session, stream.name, after):
-                    after = position
+                for position, entry in await self.read(session, stream.name, read):
+                    read = position
                     for number, frame in entry.events:
                         if number > stream.last_number + 1:
                             return  # some could not be logged
                         if number == stream.last_number + 1:
                             stream.put_response(frame)
-                    if entry.is_last:
-                        return
+            if not entry.is_last:
+                for raw_id in entry.requests:
+                    stream.put_response(session.lost_response(raw_id))
         except (ChannelError, HttpError):
             log.debug("a stream of another process ends: the store does not respond")
         finally:
@@ -864,6 +897,11 @@ class SharedSessionRegistry(SessionRegistry):
         grows = session is not None and await session.follow(message.name, sender)
         return b"1" if grows else b"0"
 
+    async def _on_check(self, sender: str, body: bytes) -> bytes:
+        message = _decode(body)
+        session = self._copy_of(message)
+        return b"1" if session is not None and session.grows(message.name) else b"0"
+
     async def _on_grown(self, sender: str, body: bytes) -> None:
         message = _decode(body)
         event = self._grown.get((message.session, message.name))
@@ -935,6 +973,15 @@ class SharedSessionRegistry(SessionRegistry):
             await self.save(session)
         except HttpError as error:
             log.debug("the record of a session was not renewed: %s", error)
+
+
+async def _is_set(event: asyncio.Event, timeout_s: float) -> bool:
+    """Whether an event is set within this time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 def _store_lost() -> HttpError:
