@@ -447,6 +447,8 @@ class BaseClient:
                     raise
                 continue
             except ColonnadeError as error:
+                if isinstance(error, ChannelError) and rounds is not None:
+                    error.not_sent = False  # an earlier round was, and may have had an effect
                 raise self._with_server(error) from error.__cause__
             result = self._decode(method, raw, budget)
             if not isinstance(result, InputRequiredResult):
