@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
 
-from colonnade import Context, Server, ToolError
+from colonnade import Context, Server, ToolError, connect
 from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, RemoteError, TimedOut
@@ -24,6 +25,13 @@ from scripted_http_server import descriptors, either_loop
 
 INFO = t.Implementation(name="battery", version="1")
 BIG = 1024 * 1024
+
+
+@dataclass
+class Reply:
+    """What the user filled in."""
+
+    word: str
 
 
 class TransportCase(NamedTuple):
@@ -375,3 +383,27 @@ async def test_a_server_that_is_gone_is_said_to_be(revision: Revision) -> None:
             await client.call_tool("echo", {"say": "x"})
         with contextlib.suppress(CannotConnect):
             await client.list_tools(fresh=True)
+
+
+@live
+async def test_a_round_that_cannot_be_sent_may_follow_one_that_had_an_effect() -> None:
+    effects: list[str] = []
+    server = Server("desk", keys=[b"k" * 32])
+
+    @server.tool
+    async def book(ctx: Context) -> str:
+        await ctx.once("booked", lambda: effects.append("booked"))
+        return (await ctx.elicit("Is it right?", Reply)).word
+
+    site = HttpRunner(server.asgi(), port=0)
+    await site.start()
+
+    async def stop_server(_: object) -> dict[str, str]:
+        await site.stop(0.0)
+        return {"word": "yes"}
+
+    async with connect(site.url, revision="2026-07-28", on_elicit=stop_server) as client:
+        with pytest.raises(ChannelError) as raised:
+            await client.call_tool("book")
+    assert effects == ["booked"]
+    assert (raised.value.not_sent, raised.value.effect_unknown) == (False, True)

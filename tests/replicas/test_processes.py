@@ -178,6 +178,37 @@ def test_a_runner_that_is_killed_leaves_an_error_that_says_that_the_effect_is_un
     run(tmp_path / "store.db", body)
 
 
+def test_a_runner_that_is_killed_during_an_elicitation_leaves_such_an_error(tmp_path: Path) -> None:
+    async def body(own: RemoteReplica) -> None:
+        asked = asyncio.Event()
+
+        async def answer(request: InputRequest) -> Raw:
+            asked.set()
+            return await asyncio.get_running_loop().create_future()
+
+        async with replica_process_on(tmp_path / "store.db") as other:
+            context = CallerContext(own.server, "book", answer=answer)
+            task = asyncio.ensure_future(own.remote.run(context, other.name, ""))
+            await asked.wait()
+            other.signal(signal.SIGKILL)
+            assert (await lost(task))["data"] == {"effectUnknown": True}
+
+    run(tmp_path / "store.db", body)
+
+
+def test_a_runner_that_was_killed_before_is_known_to_have_had_no_effect(tmp_path: Path) -> None:
+    async def body(own: RemoteReplica) -> None:
+        async with replica_process_on(tmp_path / "store.db") as other:
+            other.signal(signal.SIGKILL)
+            await other.child.wait()
+            assert await own.replica.is_alive(other.name)  # by its lease
+            context = CallerContext(own.server, "echo", {"text": "too late"})
+            begun = asyncio.ensure_future(own.remote.run(context, other.name, ""))
+            assert (await lost(begun))["data"] == {"effectUnknown": False}
+
+    run(tmp_path / "store.db", body)
+
+
 def test_a_runner_that_was_stopped_does_not_run_what_was_given_up(tmp_path: Path) -> None:
     async def body(own: RemoteReplica) -> None:
         async with replica_process_on(tmp_path / "store.db") as other:

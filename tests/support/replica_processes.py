@@ -1,13 +1,9 @@
 """Conversations through three processes on one store, each request to the next of them.
 
     python tests/support/replica_processes.py [--conversations N] [--store URL] [--at-once N]
-    python tests/support/replica_processes.py --rolling [--restarts N] [--store URL] [--at-once N]
-
-With `--rolling`, each process in turn is ended by SIGTERM and started again during plain calls; the relay
-requests /ready as a balancer does, and sends a request elsewhere only if its connection is refused.
 
 This is `scripts/replicas`. A relay gives each HTTP request to the next process, over a connection of
-its own. The client is Colonnade's, in each of the five revisions and over HTTP+SSE. What was sent is
+its own, and to the one after it only if that connection is refused. The client is Colonnade's, in each of the five revisions and over HTTP+SSE. What was sent is
 counted by kind of message, and so is each failure: a response with an error status, or a conversation
 that did not end as it should.
 """
@@ -16,11 +12,13 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +28,6 @@ PROGRAM = Path(__file__).with_name("replica_server.py")
 START_S = 60.0
 WAIT_S = 30.0
 SSE = "HTTP+SSE"
-# How often a relay requests /ready, and how long a process serves after SIGTERM before it drains.
-PROBE_S = 0.1
-SHUTDOWN_DELAY_S = 1.0
-# Calls before, between and after the restarts.
-CALLS_BETWEEN = 500
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", SSE)
 
 
@@ -47,9 +40,9 @@ class Relay:
         self.kinds: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.by_port: Counter[int] = Counter()
-        # Ports whose /ready does not respond 200; only `watch` finds them.
-        self.not_ready: set[int] = set()
         self.refused = 0
+        # Called with the headers and the body of each request, and the port that it is sent to.
+        self.on_sent: Callable[[dict[str, str], bytes, int], None] | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -91,7 +84,7 @@ class Relay:
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         kind = _kind(lines[0].split()[0], headers, body)
         self.kinds[kind] += 1
-        server_reader, server_writer = await self._connect()
+        server_reader, server_writer = await self._connect(headers, body)
         kept = [line for line in lines if line and not line.lower().startswith("connection:")]
         server_writer.write(
             ("\r\n".join([*kept, "Connection: close"]) + "\r\n\r\n").encode() + body
@@ -109,13 +102,13 @@ class Relay:
             await asyncio.wait({back, gone})
             await _close(server_writer)
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(
+        self, headers: dict[str, str], body: bytes
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the next process, or to the one after it if the connection is refused."""
         first = self.next % len(self.ports)
         self.next += 1
         order = self.ports[first:] + self.ports[:first]
-        # Those that are not ready are tried last.
-        order.sort(key=self.not_ready.__contains__)
         while True:
             port = order.pop(0)
             try:
@@ -124,16 +117,17 @@ class Relay:
                 self.refused += 1
                 if not order:
                     raise
-            else:
-                self.by_port[port] += 1
-                return connected
+                continue
+            except OSError:  # it was closed before it was accepted
+                self._note(headers, body, port)
+                raise
+            self._note(headers, body, port)
+            return connected
 
-    async def watch(self) -> None:
-        """Request /ready of each process again and again, as a balancer does."""
-        while True:
-            for port in self.ports:
-                (self.not_ready.discard if await is_ready(port) else self.not_ready.add)(port)
-            await asyncio.sleep(PROBE_S)
+    def _note(self, headers: dict[str, str], body: bytes, port: int) -> None:
+        self.by_port[port] += 1
+        if self.on_sent is not None:
+            self.on_sent(headers, body, port)
 
     async def _back(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: str
@@ -148,21 +142,6 @@ class Relay:
                 writer.write(chunk)
                 await writer.drain()
             writer.write_eof()
-
-
-async def is_ready(port: int) -> bool:
-    """Whether /ready of a process responds 200."""
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    try:
-        writer.write(b"GET /ready HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
-        return b" 200 " in await reader.readline()
-    except OSError:
-        return False
-    finally:
-        await _close(writer)
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
@@ -184,8 +163,14 @@ class ReplicaProcesses:
     """The processes, and the relay in front of them."""
 
     def __init__(
-        self, store: str, folder: Path, count: int = 3, shutdown_delay_s: float = 0.0
+        self,
+        store: str,
+        folder: Path,
+        count: int = 3,
+        shutdown_delay_s: float = 0.0,
+        program: Path = PROGRAM,
     ) -> None:
+        self.program = program
         self.store = store
         self.folder = folder
         self.count = count
@@ -206,9 +191,10 @@ class ReplicaProcesses:
     async def _start(self, port: int) -> tuple[asyncio.subprocess.Process, int]:
         """A process that serves, and its port."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", PROGRAM, self.store, self.folder),
+            *(sys.executable, "-W", "error", self.program, self.store, self.folder),
             *(str(port), str(self.shutdown_delay_s)),
             stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         assert process.stdout is not None
         async with asyncio.timeout(START_S):
@@ -222,6 +208,13 @@ class ReplicaProcesses:
         async with asyncio.timeout(START_S):
             if await process.wait() != 0:
                 raise RuntimeError(f"a process ended with {process.returncode}")
+        self.processes[index], _ = await self._start(self.relay.ports[index])
+
+    async def kill_and_start(self, index: int) -> None:
+        """Kill a process (SIGKILL), and start another one on its port."""
+        process = self.processes[index]
+        process.kill()
+        await process.wait()
         self.processes[index], _ = await self._start(self.relay.ports[index])
 
     async def __aexit__(self, *_: object) -> None:
@@ -343,69 +336,12 @@ async def run(conversations: int, store: str, at_once: int) -> int:
     return 1 if failed or relay.failures else 0
 
 
-async def roll(restarts: int, store: str, at_once: int, calls_between: int = CALLS_BETWEEN) -> int:
-    """Restart processes in turn during plain calls of all revisions; the number of failed calls."""
-    failed: Counter[str] = Counter()
-    done, ending = 0, False
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        async with ReplicaProcesses(
-            store or str(path / "store.db"), path, shutdown_delay_s=SHUTDOWN_DELAY_S
-        ) as processes:
-            relay = processes.relay
-            watching = asyncio.create_task(relay.watch())
-
-            async def call(revision: str) -> None:
-                nonlocal done
-                async with connect(relay.url + "/mcp", revision=revision) as client:
-                    while not ending:
-                        try:
-                            result = await client.call_tool("add", {"a": 1, "b": 2}, returns=int)
-                            assert result.data == 3
-                        except Exception as error:
-                            failed[f"{revision}: {type(error).__name__}: {error}"] += 1
-                        done += 1
-
-            async def more_calls() -> None:
-                enough = done + calls_between
-                while done < enough:
-                    await asyncio.sleep(0.01)
-
-            revisions = [one for one in REVISIONS if one != SSE]
-            callers = [
-                asyncio.create_task(call(revisions[number % len(revisions)]))
-                for number in range(at_once)
-            ]
-            started = time.monotonic()
-            await more_calls()
-            for number in range(restarts):
-                await processes.restart(number % processes.count)
-                await more_calls()
-            ending = True
-            await asyncio.gather(*callers)
-            watching.cancel()
-            await asyncio.wait({watching})
-            took_s = time.monotonic() - started
-    failures = failed + relay.failures
-    print(
-        f"{done} calls during {restarts} restarts in {took_s:.0f} s, {sum(failed.values())} failed; "
-        f"{relay.refused} connections were refused, and their requests sent elsewhere"
-    )
-    for what, number in failures.most_common():
-        print(f"{number:>9}  FAILED {what}")
-    return sum(failures.values())
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--conversations", type=int, default=2_000)
     parser.add_argument("--store", default="", help="a redis:// URL; by default an SQLite file")
     parser.add_argument("--at-once", type=int, default=8)
-    parser.add_argument("--rolling", action="store_true", help="restart processes during calls")
-    parser.add_argument("--restarts", type=int, default=9)
     options = parser.parse_args()
-    if options.rolling:
-        return 1 if asyncio.run(roll(options.restarts, options.store, options.at_once)) else 0
     return asyncio.run(run(options.conversations, options.store, options.at_once))
 
 

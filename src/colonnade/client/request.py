@@ -94,7 +94,11 @@ class RoundDeadlines:
     async def wait_for_server(self, pending: Awaitable[T]) -> T:
         """Wait for the server until its deadline. Raises `TimedOut`."""
         message = f"{self._call} did not finish within {self._server_s:g} s, over all its rounds"
-        return await _until(self._ends_at, pending, message, self._server)
+        try:
+            return await _until(self._ends_at, pending, message, self._server)
+        except ChannelError as error:
+            error.not_sent = False  # an earlier round was sent, and may have had an effect
+            raise
 
     async def wait_for_user(self, responder: Awaitable[T]) -> T:
         """Wait for the user until the user's deadline. Raises `TimedOut`."""

@@ -289,6 +289,36 @@ async def test_an_answer_that_does_not_arrive_is_logged_and_ends_nothing() -> No
 
 
 @live
+async def test_an_answer_is_sent_again_if_it_may_not_have_arrived() -> None:
+    async def handler(connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        await connection.send(stream(), chunk(events(ASK_ROOTS)))
+        await accepted.wait()
+        await connection.send(chunk(events(result(request))), b"0\r\n\r\n")
+
+    async def hear_answer(connection: AcceptedConnection, request: ReceivedRequest) -> None:
+        answers.append(request.body)
+        match len(answers):
+            case 1:
+                connection.abort()
+            case 2:
+                await connection.send(http_response(503, b"", "text/plain"))
+            case _:
+                await connection.send(http_response(202, b""))
+                accepted.set()
+
+    accepted = asyncio.Event()
+    answers: list[bytes] = []
+    async with misbehaving_server(
+        NOVEMBER_2025,
+        handler,
+        answers=InputCallbacks(roots=["/"]),
+        overrides={"answer": hear_answer},
+    ) as (client, _):
+        assert (await client.call_tool("t")).text == "done"
+    assert answers == [answers[0]] * 3
+
+
+@live
 async def test_a_flood_of_pings_is_answered_as_far_as_it_does_no_harm() -> None:
     pongs = 0
 

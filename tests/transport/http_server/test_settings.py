@@ -4,6 +4,7 @@ lines of its log."""
 import asyncio
 import logging
 import re
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from colonnade.transport.http_server.settings import (
 from http_client import Caller
 from http_service import FakeService
 from live import live
+from scripted_http_server import either_loop
 
 # ---------------------------------------------------------------- the environment
 
@@ -133,6 +135,29 @@ async def test_a_certificate_and_its_key_are_all_that_tls_needs(tmp_path: Path) 
         writer.write(b"GET /ready HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
         writer.transport.abort()
+
+
+@either_loop
+async def test_a_tls_handshake_under_way_when_the_port_is_closed_is_completed(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    file = certified(authority, tmp_path)
+    site = HttpRunner(HttpApp(FakeService()), port=0, ssl_certfile=file, ssl_keyfile=file)
+    await site.start()
+    # The kernel accepts it, and the loop does not run before `stop`.
+    early = socket.create_connection(("127.0.0.1", site.port))
+    stopping = asyncio.create_task(site.stop(60.0))
+    trusted = ssl.create_default_context(cafile=str(authority.file))
+    reader, writer = await asyncio.open_connection(
+        sock=early, ssl=trusted, server_hostname="127.0.0.1"
+    )
+    writer.write(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"connection: close\r\n" in answer
+    await stopping
+    writer.transport.abort()
 
 
 def test_files_that_are_no_certificate_are_refused_in_words(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ event stream, which is resumed if the revision allows that. In a session one mor
 what belongs to no request.
 
 Rules: messages are checked by the link, not here. A request is sent in the task that waits for it,
-and cancelled as its revision says. Nothing that may have had an effect is sent a second time. Every
-wait has a timeout.
+and cancelled as its revision says. No request that may have had an effect is sent a second time.
+Every wait has a timeout.
 """
 
 import asyncio
@@ -147,6 +147,8 @@ log: logging.Logger = logging.getLogger("colonnade.transport")
 MAX_BODY_BYTES = 64 * 1024 * 1024
 # For a notification or a response: the server only has to accept it.
 POST_TIMEOUT_S = 30.0
+# Before a response is sent again that may not have arrived.
+RESPONSE_DELAYS_S = (0.1, 0.5, 2.0)
 # For messages that need not arrive: a cancellation, the end of a session.
 BEST_EFFORT_S = 2.0
 # Concurrent POSTs of responses to pings and to invalid messages: each needs a connection.
@@ -459,6 +461,21 @@ class HttpConversation:
             raise self._session_ended(method)
         raise self._endpoint.message_error(method, response, body)
 
+    async def _post_response(self, data: bytes, method: str) -> None:
+        """POST a response, again if it may not have arrived: the server takes it once, by its id,
+        and without it waits for as long as for a user."""
+        for delay_s in (*RESPONSE_DELAYS_S, None):
+            if self._closed is not None:
+                return
+            try:
+                await self._post_message(data, method)
+            except ColonnadeError as error:
+                if delay_s is None or not is_transient(error):
+                    raise
+                await asyncio.sleep(delay_s)
+            else:
+                return
+
     async def _post_best_effort(self, data: bytes) -> None:
         try:
             async with asyncio.timeout(BEST_EFFORT_S):
@@ -640,8 +657,8 @@ class HttpConversation:
             self._reset(paused)
         try:
             data = await self._events.handle_request(request)
-            if data is not None and self._closed is None:
-                await self._post_message(data, f"the response to {exchange.method.name}")
+            if data is not None:
+                await self._post_response(data, f"the response to {exchange.method.name}")
         except asyncio.CancelledError:
             exchange.abandon()
         except ColonnadeError as error:

@@ -76,6 +76,8 @@ class ServerState:
         self.app = app
         # Each request has a copy of it, as ASGI requires.
         self.lifespan_state = lifespan_state
+        # Whether each response is the last on its connection, and says so.
+        self.closes_connections = False
         self.running: dict[RequestCycle, asyncio.Task[None]] = {}
         # Connections with something to write at the end of this iteration of the loop.
         self.held: list[ConnectionWriter] = []

@@ -74,6 +74,9 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     # At shutdown, for so long requests are still accepted while /ready responds with 503: load
     # balancers that check every few seconds send no more requests then. 0 without such checks.
     shutdown_delay_s: float = 0.0
+    # After that the port is closed. For so long a connection that is open may still send a request:
+    # it may be under way. What is idle for longer is closed.
+    last_request_timeout_s: float = 1.0
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -278,7 +281,9 @@ class ServerConnection(ConnectionWriter):
         }
         self.reading = BODY
         self._headers = _NO_HEADERS
-        keep_alive = version == "1.1" and parser.should_keep_alive()
+        keep_alive = (
+            version == "1.1" and parser.should_keep_alive() and not self.state.closes_connections
+        )
         is_head, expects_continue = method == "HEAD", self._expects_continue
         self._serve(RequestCycle(self, scope, keep_alive, is_head, expects_continue), scope)
 
@@ -379,6 +384,17 @@ class ServerConnection(ConnectionWriter):
                 self.transport.abort()
                 return
         self.refuse(status)
+
+    @property
+    def awaits_request(self) -> bool:
+        """Whether no request has come yet, or none since the last response."""
+        return not self.lost and self.reading is not STOPPED and not self._is_responding
+
+    def end_keep_alive(self) -> None:
+        """Say in the next response that it is the last; `ServerState.closes_connections` is set."""
+        self._known = None  # such a head is served without a look at the state
+        if self._cycle is not None and self._cycle.responding is PENDING:
+            self._cycle.keep_alive = False
 
     def shutdown(self) -> None:
         """Close the connection at shutdown, after the response that is being written."""

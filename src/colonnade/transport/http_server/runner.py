@@ -4,9 +4,9 @@
     await serve(app, "127.0.0.1", 8000)            # the same in a loop that runs already
     async with listening(app, port=0) as runner:   # in a test: runner.url
 
-Rules: nothing is served before the application has started. SIGTERM and SIGINT refuse new requests
-at once and let those that run finish until the deadline. If `serve` is cancelled, nothing of it is
-left.
+Rules: nothing is served before the application has started. SIGTERM and SIGINT close the port at
+once; connections that are open get a moment for one more request, and requests that run finish
+until the deadline. If `serve` is cancelled, nothing of it is left.
 """
 
 import asyncio
@@ -89,6 +89,10 @@ CHECK_S = 1.0
 # After the drain, how long clients may still read their responses; less at the second signal.
 FLUSH_S = 1.0
 HURRIED_FLUSH_S = 0.2
+# How often it is checked at shutdown whether connections are left.
+CLOSING_CHECK_S = 0.01
+# Iterations of the loop until asyncio has made a protocol for each connection that it accepted.
+ACCEPTING_TURNS = 4
 # After the second signal: four times what the application gives to handlers that do not stop
 # (`ENDING_S`, twice for the drain and twice for the end), and two seconds for the lifespan.
 HURRY_S = 6.0
@@ -225,6 +229,8 @@ class HttpRunner:
         self.shutdown: Shutdown | None = None
         self._drains = False
         self._server: asyncio.Server | None = None
+        # The same socket once more, since asyncio closes its own with connections in the backlog.
+        self._backlog: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -258,11 +264,14 @@ class HttpRunner:
             # glibc learns from the first block of this size that it gets back; no page is used.
             bytes(KEPT_BYTES)
             await self._span.enter()
+            self._backlog = bound.dup()
+            self._backlog.setblocking(False)
             self._server = await loop.create_server(
                 self._connect, sock=bound, backlog=2048, ssl=self._tls
             )
         except BaseException:
             bound.close()
+            self._close_listener()
             await self._span.exit()
             raise
         self._check(loop)
@@ -334,10 +343,11 @@ class HttpRunner:
             self.shutdown.request_threadsafe()
 
     async def stop(self, drain_s: float | None = None) -> None:
-        """Refuse new requests, let those that run finish until the deadline, end the lifespan.
+        """Close the port, serve what is under way, let requests finish until the deadline, end the
+        lifespan.
 
-        New connections are accepted until then, and get 503 with `Retry-After`: a load balancer
-        reads that from /ready, and a refused connection would look like a crash.
+        A client whose connection is refused tries another process. Connections that are open may
+        send one request for a moment (`last_request_timeout_s`), and what comes later gets 503.
         Raises what the application raised when its lifespan ended.
         """
         if self._server is None:
@@ -348,12 +358,11 @@ class HttpRunner:
         if delay_s:
             log.info("stopping %s in %g s; /ready says so", self._named, delay_s)
             await asyncio.sleep(delay_s)
-        self.app.draining = True  # from here on no connection outlives its response
-        self._shut_connections()
         if not self._drains:  # the second signal does not wait for what the first one began
             self._drains = True
             log.info("stopping %s; %d requests are running", self._named, len(self.app.reaper))
-            await self.app.drain(drain_s)
+            await self._drain(self.app.limits.drain_timeout_s if drain_s is None else drain_s)
+        self.app.draining = True
         self._close_listener()
         failure: Exception | None = None
         try:
@@ -367,9 +376,53 @@ class HttpRunner:
         if failure is not None:
             raise failure
 
+    async def _drain(self, drain_s: float) -> None:
+        """Serve the connections that there are, each up to its next response, then let requests
+        finish until the deadline."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + drain_s
+        self._state.closes_connections = True
+        await self._accept_backlog()
+        for connection in list(self._connections):
+            connection.end_keep_alive()
+        closes_at = min(loop.time() + self.limits.last_request_timeout_s, deadline)
+        while self._awaits_requests() and loop.time() < closes_at:
+            await asyncio.sleep(CLOSING_CHECK_S)
+        self.app.draining = True
+        self._shut_connections()
+        await self.app.drain(max(0.0, deadline - loop.time()))
+
+    async def _accept_backlog(self) -> None:
+        """Close the port. Clients in its backlog are connected already, and would lose what they
+        have sent."""
+        loop = asyncio.get_running_loop()
+        backlog = self._backlog
+        accepted: list[socket.socket] = []
+        if self._server is not None and backlog is not None:
+            self._server.close()
+            with contextlib.suppress(OSError):  # BlockingIOError: there are no more
+                while True:
+                    accepted.append(backlog.accept()[0])
+        self._close_listener()
+        connecting = [
+            loop.create_task(loop.connect_accepted_socket(self._connect, one, ssl=self._tls))
+            for one in accepted
+        ]
+        for _ in range(ACCEPTING_TURNS):
+            await asyncio.sleep(0)
+        for task in connecting:
+            task.add_done_callback(_ignore_failure)
+
+    def _awaits_requests(self) -> bool:
+        """Whether a request may be under way on a connection. With TLS a connection is not known
+        before its handshake."""
+        return self._tls is not None or any(one.awaits_request for one in self._connections)
+
     def _close_listener(self) -> None:
         if self._server is not None:
             self._server.close()
+        if self._backlog is not None:
+            self._backlog.close()
 
     def abort(self) -> None:
         """Close everything, now."""
@@ -394,7 +447,13 @@ class HttpRunner:
             await asyncio.wait(list(self._state.running.values()), timeout=timeout_s)
         deadline = asyncio.get_running_loop().time() + timeout_s
         while self._connections and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(CLOSING_CHECK_S)
+
+
+def _ignore_failure(connecting: "asyncio.Task[Any]") -> None:
+    """Take the error of a client that has disconnected, which is no error here."""
+    if not connecting.cancelled():
+        connecting.exception()
 
 
 # A scraper needs one connection.

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from colonnade import connect
-from live import live
-from replica_processes import REVISIONS, ReplicaProcesses, roll
+from live import live, live_for
+from replica_processes import REVISIONS, ReplicaProcesses
+from replicas.kill import kill
+from replicas.rolling import roll
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -37,6 +39,13 @@ async def test_a_conversation_survives_the_processes_that_are_killed(
         assert len(processes.relay.ports) == 1
 
 
-@live
+@pytest.mark.slow
+@live_for(300)
+async def test_a_ledger_has_each_effect_once_while_processes_are_killed() -> None:
+    assert await kill(kills=3, store="", at_once=5, seed=19) == []
+
+
+@pytest.mark.slow
+@live_for(300)
 async def test_no_call_fails_while_each_process_is_restarted() -> None:
     assert await roll(restarts=3, store="", at_once=5, calls_between=50) == 0

@@ -428,19 +428,66 @@ async def test_the_stream_of_a_request_is_resumed_at_another_replica(revision: R
         assert [json.loads(e.data).get("id") for e in await again.rest()] == [None, None, 1]
 
 
+LOST = {"effectUnknown": True}
+
+
+@each_session
 @live
-async def test_a_stream_whose_replica_has_ended_ends_after_what_there_is() -> None:
+async def test_a_request_whose_replica_has_ended_gets_an_error_on_its_stream(
+    revision: Revision,
+) -> None:
     async with replica_apps() as r:
-        await r.caller.open("2025-11-25")
-        params = reporting(steps=2, wait=True)
-        wire, stream = await r.caller.at(0).asking("tools/call", params, id=1)
-        first = await stream.event()
-        await stream.numbered()
+        await r.caller.open(revision.date)
+        params = reporting(steps=3, wait=True)
+        wire, stream = await r.caller.at(0).asking("tools/call", params, id="a")
+        first = await stream.numbered()
         wire.abort()
+        service = r.apps[0].service
+        service.go.mark("step 1")
+        await service.marks.reached("step 2")
         await r.apps[0].kill()
         _, resumed = await r.caller.at(1).get(last_event_id=first.id)
-        events = await resumed.rest()
-        assert [json.loads(e.data)["params"]["progress"] for e in events] == [1]
+        progress, error = [json.loads(event.data) for event in await resumed.rest()]
+        assert progress["params"]["progress"] == 2
+        assert (error["id"], error["error"]["code"]) == ("a", -32603)
+        assert error["error"]["data"] == LOST
+        assert "whether it had an effect is unknown" in error["error"]["message"]
+
+
+@live
+async def test_a_replica_that_ends_while_its_stream_is_read_elsewhere_leaves_an_error() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        params = reporting(steps=3, wait=True)
+        wire, stream = await r.caller.at(0).asking("tools/call", params, id=1)
+        first = await stream.numbered()
+        wire.abort()
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        service = r.apps[0].service
+        service.go.mark("step 1")
+        assert (await resumed.message())["params"]["progress"] == 2
+        await r.apps[0].kill()
+        (error,) = [json.loads(event.data) for event in await resumed.rest()]
+        assert (error["id"], error["error"]["data"]) == (1, LOST)
+
+
+@live
+async def test_each_request_of_a_batch_whose_replica_has_ended_gets_an_error() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-03-26")
+        calls = [
+            {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+            for id, params in (
+                ("done", {"name": "echo", "arguments": {}}),  # the responses are sent together
+                ("runs", reporting(steps=2, wait=True)),
+            )
+        ]
+        _, stream = await r.caller.at(0).begin("POST", json.dumps(calls).encode())
+        first = await stream.numbered()
+        await r.apps[0].kill()
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        messages = [json.loads(event.data) for event in await resumed.rest()]
+        assert [(m["id"], m["error"]["data"]) for m in messages] == [("done", LOST), ("runs", LOST)]
 
 
 @pytest.mark.parametrize("event", ["x-y-1-1", "a-b-c-d", "1-1", "-", "a" * 900 + "-b-1-2"])

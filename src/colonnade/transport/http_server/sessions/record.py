@@ -103,13 +103,15 @@ class LoggedEvents(Struct, frozen=True, array_like=True):
     """An entry in the log of a stream: numbered messages that were sent together, and what a client
     needs to resume there.
 
-    `is_last`: the stream has ended with them. `scopes` are those that it was opened with.
+    `is_last`: the stream has ended with them. `scopes` are those that it was opened with,
+    `requests` the ids of the requests that have no response yet, as they were written.
     """
 
     events: list[tuple[int, bytes]]
     is_last: bool = False
     for_notifications: bool = False
     scopes: frozenset[str] | None = None
+    requests: list[bytes] = []
 
 
 encode_events: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode

@@ -389,6 +389,7 @@ class HttpSession:
                 response.incoming.disconnect_handler = response
                 status = rules.status_of_batch(frame)
                 stream.batch_size = len(frame.items)
+                stream.batch_ids = [one.raw_id for one in frame.items if isinstance(one, Request)]
             self._handle_events(events, response)
             if stream.pending:
                 await stream.wait_finished()

@@ -57,6 +57,7 @@ from colonnade.transport.http_server.sessions.session import (
 )
 from colonnade.transport.http_server.sessions.shared_session import (
     CHANGED,
+    CHECK,
     ENDED,
     FOLLOW,
     GROWN,
@@ -83,8 +84,13 @@ RETRY_S = 1.0
 MAX_SWAPS = 16
 # Larger records are not sent to the other processes, which read them.
 MAX_SENT_RECORD_BYTES = 32 * 1024
-# How often the log of a stream is read if its process sends no message.
+# How often the log of a stream is read if its process sends no message, and that process is asked
+# whether it still has the stream.
 POLL_S = 1.0
+# A process that has not responded to so many of these requests in a row has ended: its lease would
+# tell that later than the 5 s within which a client is told.
+MAX_UNANSWERED = 3
+CHECK_TIMEOUT_S = 0.8
 
 T = TypeVar("T")
 
@@ -127,6 +133,7 @@ class SharedSessionRegistry(SessionRegistry):
         replica.handle(MESSAGE, self._on_message)
         replica.handle(NOTIFY, self._on_notify)
         replica.handle(FOLLOW, self._on_follow)
+        replica.handle(CHECK, self._on_check)
         replica.handle(GROWN, self._on_grown)
 
     # ------------------------------------------------------------ records
@@ -337,15 +344,18 @@ class SharedSessionRegistry(SessionRegistry):
             raise _store_lost() from None
         return [(number, decode_events(entry)) for number, entry in found]
 
-    async def ask_to_follow(self, replica: str, session: SharedSession, stream: str) -> bool:
-        """Ask a process for messages about new events of its stream; False if there will be
-        none."""
+    async def ask_owner(
+        self, kind: str, replica: str, session: SharedSession, stream: str
+    ) -> bool | None:
+        """Ask the process of a stream whether there will be new events of it, and for messages
+        about them (`FOLLOW`); False if there will be none, None without a response."""
         if not replica or replica == self.replica.name:
             return False
         try:
-            return await self.replica.request(replica, FOLLOW, session.message(stream)) == b"1"
+            body = session.message(stream)
+            return await self.replica.request(replica, kind, body, CHECK_TIMEOUT_S) == b"1"
         except ChannelError:
-            return False
+            return None
         except Refused:
             raise overload("too many requests at once; try again later") from None
 
@@ -358,29 +368,33 @@ class SharedSessionRegistry(SessionRegistry):
         session: SharedSession,
         stream: Stream,
         replica: str,
-        after: int,
-        grown: asyncio.Event | None,
+        last: tuple[int, LoggedEvents],
+        grown: asyncio.Event,
+        grows: bool | None,
     ) -> None:
-        """Put what is added to the log of a stream on our copy of it, until it ends, or until the
-        process that it belongs to has ended; at once if nothing is added (None)."""
-        grows = True
+        """Put what is added to the log of a stream on our copy of it, until it ends. If the process
+        that it belongs to has ended, its requests get an error.
+
+        `last` is the last entry that was read, `grows` what that process said (`ask_owner`).
+        """
+        read, entry = last
+        unanswered = int(grows is None)
         try:
-            while grown is not None and grows:
-                try:
-                    async with asyncio.timeout(POLL_S):
-                        await grown.wait()
-                except TimeoutError:
-                    grows = await self.replica.is_alive(replica)
+            while not entry.is_last and grows is not False and unanswered < MAX_UNANSWERED:
+                if unanswered or not await _is_set(grown, POLL_S):
+                    grows = await self.ask_owner(CHECK, replica, session, stream.name)
+                    unanswered = unanswered + 1 if grows is None else 0
                 grown.clear()
-                for position, entry in await self.read(session, stream.name, after):
-                    after = position
+                for position, entry in await self.read(session, stream.name, read):
+                    read = position
                     for number, frame in entry.events:
                         if number > stream.last_number + 1:
                             return  # some could not be logged
                         if number == stream.last_number + 1:
                             stream.put_response(frame)
-                    if entry.is_last:
-                        return
+            if not entry.is_last:
+                for raw_id in entry.requests:
+                    stream.put_response(session.lost_response(raw_id))
         except (ChannelError, HttpError):
             log.debug("a stream of another process ends: the store does not respond")
         finally:
@@ -479,6 +493,11 @@ class SharedSessionRegistry(SessionRegistry):
         grows = session is not None and await session.follow(message.name, sender)
         return b"1" if grows else b"0"
 
+    async def _on_check(self, sender: str, body: bytes) -> bytes:
+        message = decode_message(body)
+        session = self._copy_of(message)
+        return b"1" if session is not None and session.grows(message.name) else b"0"
+
     async def _on_grown(self, sender: str, body: bytes) -> None:
         message = decode_message(body)
         event = self._grown.get((message.session, message.name))
@@ -550,6 +569,15 @@ class SharedSessionRegistry(SessionRegistry):
             await self.save(session)
         except HttpError as error:
             log.debug("the record of a session was not renewed: %s", error)
+
+
+async def _is_set(event: asyncio.Event, timeout_s: float) -> bool:
+    """Whether an event is set within this time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 def _store_lost() -> HttpError:

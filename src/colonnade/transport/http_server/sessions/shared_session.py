@@ -37,7 +37,9 @@ from colonnade.protocol.jsonrpc import (
 )
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import CANCELLED, PROGRESS, DuplexLink
+from colonnade.protocol.revision import error_code
 from colonnade.protocol.types import CancelledNotificationParams, ProgressNotificationParams
+from colonnade.replicas.remote_messages import RemoteFailure
 from colonnade.replicas.replica import Replica, is_replica_name
 from colonnade.transport.http_server.request import (
     IncomingRequest,
@@ -71,6 +73,7 @@ MESSAGE = "session-message"
 NOTIFY = "session-notify"
 FOLLOW = "stream-follow"
 GROWN = "stream-grown"
+CHECK = "stream-check"
 
 
 class SessionMessage(Struct, frozen=True, array_like=True):
@@ -125,9 +128,11 @@ class SharedSessionOwner(Protocol):
         """The entries in the log of a stream after this one. Raises 503."""
         ...
 
-    async def ask_to_follow(self, replica: str, session: "SharedSession", stream: str) -> bool:
-        """Ask a process for messages about new events of its stream; False if there will be
-        none."""
+    async def ask_owner(
+        self, kind: str, replica: str, session: "SharedSession", stream: str
+    ) -> bool | None:
+        """Ask the process of a stream whether there will be new events of it, and for messages
+        about them (`FOLLOW`); False if there will be none, None without a response."""
         ...
 
     def growth_of(self, session: "SharedSession", stream: str) -> asyncio.Event:
@@ -139,8 +144,9 @@ class SharedSessionOwner(Protocol):
         session: "SharedSession",
         stream: Stream,
         replica: str,
-        after: int,
-        grown: asyncio.Event | None,
+        last: tuple[int, LoggedEvents],
+        grown: asyncio.Event,
+        grows: bool | None,
     ) -> None:
         """Put what is added to the log of a stream on our copy of it, until it ends."""
         ...
@@ -338,9 +344,17 @@ class SharedSession(HttpSession):
         )
 
     async def _append(self, stream: LoggedStream, events: LoggedEvents) -> None:
+        events = replace(events, requests=self._requests_without_response(stream))
         await self._registry.append(self, stream.name, events)
         for follower in list(stream.followers):
             await self._registry.notify(follower, GROWN, self.message(stream.name))
+
+    def _requests_without_response(self, stream: LoggedStream) -> list[bytes]:
+        """The ids of requests whose response is not on a stream yet, as they were written."""
+        if stream.batch_size:  # whose responses are sent together
+            return [*stream.batch_ids] if stream.pending else []
+        running = self._running.items()
+        return [one.request.raw_id for one, here in running if here.response.opened is stream]
 
     async def follow(self, name: str, follower: str) -> bool:
         """Notify a process of new entries in the log of a stream, which is complete when this
@@ -353,6 +367,18 @@ class SharedSession(HttpSession):
         stream.abort_reader()
         await stream.wait_logged()
         return not stream.is_finished
+
+    def grows(self, name: str) -> bool:
+        """Whether the log of a stream of this process may get more entries."""
+        stream = self._streams.get(name)
+        return isinstance(stream, LoggedStream) and not stream.is_finished
+
+    def lost_response(self, raw_id: bytes) -> bytes:
+        """The response to a request whose process has ended."""
+        failure = RemoteFailure("the replica that ran this request has ended", effect_unknown=True)
+        fault = failure.fault()
+        code = error_code(fault, self.peer.revision)
+        return encode_error(raw_id, code, fault.message, fault.data)
 
     async def listen(self, incoming: IncomingRequest, after: str | None) -> None:
         """A GET: a new stream for notifications, or the rest of one, which may be that of another
@@ -389,7 +415,7 @@ class SharedSession(HttpSession):
         check_scopes(entries[-1][1].scopes, incoming.scopes)
         _events_after(entries, number)
         grown = registry.growth_of(self, name)
-        grows = await registry.ask_to_follow(owner, self, name)
+        grows = await registry.ask_owner(FOLLOW, owner, self, name)
         entries += await registry.read(self, name, entries[-1][0])
         missed = _events_after(entries, number)
         if entries[-1][1].for_notifications:
@@ -409,12 +435,8 @@ class SharedSession(HttpSession):
         stream.scopes = entries[-1][1].scopes
         for _, frame in missed:
             stream.put_response(frame)
-        if entries[-1][1].is_last:
-            stream.finish()
-            grows = False
         self._streams[name] = stream
-        following = registry.follow(self, stream, owner, entries[-1][0], grown if grows else None)
-        task = self.spawn(following)
+        task = self.spawn(registry.follow(self, stream, owner, entries[-1], grown, grows))
         try:
             await stream.serve(incoming, number)
         finally:

@@ -8,7 +8,7 @@ reader, unread events make their sender wait; without one they are dropped, olde
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from colonnade.protocol.http.sse import encode_event, priming_event
@@ -52,9 +52,11 @@ class Stream:
     # Whether the POST that it belongs to still has a connection.
     awaited: bool = False
     detached_at: float = 0.0
-    # How many running calls respond on it, and how many messages its batch has.
+    # How many running calls respond on it, how many messages its batch has, and the ids of the
+    # requests among them, as they were written.
     pending: int = 0
     batch_size: int = 0
+    batch_ids: Sequence[bytes] = ()
     # Requests to the client on it that wait for a response.
     open_requests: int = 0
     # The scopes that it was opened with; None if none are checked.
