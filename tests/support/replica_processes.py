@@ -15,7 +15,6 @@ that did not end as it should.
 import argparse
 import asyncio
 import contextlib
-import json
 import sys
 import tempfile
 import time
@@ -25,219 +24,28 @@ from pathlib import Path
 from typing import Any
 
 from colonnade import connect
+from relay import RelayedProcesses
 
 PROGRAM = Path(__file__).with_name("replica_server.py")
-START_S = 60.0
 WAIT_S = 30.0
 SSE = "HTTP+SSE"
-# How often a relay requests /ready, and how long a process serves after SIGTERM before it drains.
-PROBE_S = 0.1
+# How long a process serves after SIGTERM before it drains.
 SHUTDOWN_DELAY_S = 1.0
 # Calls before, between and after the restarts.
 CALLS_BETWEEN = 500
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", SSE)
 
 
-class Relay:
-    """A round-robin balancer: each request goes to the next port, and its connection ends with it."""
-
-    def __init__(self, ports: list[int]) -> None:
-        self.ports = ports
-        self.next = 0
-        self.kinds: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
-        self.by_port: Counter[int] = Counter()
-        # Ports whose /ready does not respond 200; only `watch` finds them.
-        self.not_ready: set[int] = set()
-        self.refused = 0
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    @property
-    def url(self) -> str:
-        assert self._server is not None
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def __aenter__(self) -> "Relay":
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, backlog=1024)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        await asyncio.sleep(0)  # for connections that are being accepted
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: writer.transport.abort())  # also if it never began
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with contextlib.suppress(OSError, EOFError):
-                await self._relay(reader, writer)
-        finally:
-            await _close(writer)
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        lines = head.decode("latin-1").split("\r\n")
-        headers = {n.lower(): v for n, _, v in (line.partition(": ") for line in lines[1:])}
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
-        kind = _kind(lines[0].split()[0], headers, body)
-        self.kinds[kind] += 1
-        server_reader, server_writer = await self._connect()
-        kept = [line for line in lines if line and not line.lower().startswith("connection:")]
-        server_writer.write(
-            ("\r\n".join([*kept, "Connection: close"]) + "\r\n\r\n").encode() + body
-        )
-        back = asyncio.create_task(self._back(server_reader, writer, kind))
-        gone = asyncio.create_task(reader.read(1))
-        try:
-            await asyncio.wait({back, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not gone.done():  # the client has the whole response, and closes
-                await asyncio.wait({gone}, timeout=1.0)
-        finally:
-            server_writer.transport.abort()
-            for task in (back, gone):
-                task.cancel()
-            await asyncio.wait({back, gone})
-            await _close(server_writer)
-
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to the next process, or to the one after it if the connection is refused."""
-        first = self.next % len(self.ports)
-        self.next += 1
-        order = self.ports[first:] + self.ports[:first]
-        # Those that are not ready are tried last.
-        order.sort(key=self.not_ready.__contains__)
-        while True:
-            port = order.pop(0)
-            try:
-                connected = await asyncio.open_connection("127.0.0.1", port)
-            except ConnectionRefusedError:
-                self.refused += 1
-                if not order:
-                    raise
-            else:
-                self.by_port[port] += 1
-                return connected
-
-    async def watch(self) -> None:
-        """Request /ready of each process again and again, as a balancer does."""
-        while True:
-            for port in self.ports:
-                (self.not_ready.discard if await is_ready(port) else self.not_ready.add)(port)
-            await asyncio.sleep(PROBE_S)
-
-    async def _back(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: str
-    ) -> None:
-        with contextlib.suppress(OSError, EOFError):
-            head = await reader.readuntil(b"\r\n\r\n")
-            status = int(head.split(b" ", 2)[1])
-            if status >= 400:
-                self.failures[f"{kind}: {status}"] += 1
-            writer.write(head)
-            while chunk := await reader.read(65536):
-                writer.write(chunk)
-                await writer.drain()
-            writer.write_eof()
-
-
-async def is_ready(port: int) -> bool:
-    """Whether /ready of a process responds 200."""
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    try:
-        writer.write(b"GET /ready HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
-        return b" 200 " in await reader.readline()
-    except OSError:
-        return False
-    finally:
-        await _close(writer)
-
-
-async def _close(writer: asyncio.StreamWriter) -> None:
-    writer.transport.abort()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-
-
-def _kind(method: str, headers: dict[str, str], body: bytes) -> str:
-    if method != "POST":
-        return f"{method} with Last-Event-ID" if "last-event-id" in headers else method
-    message = json.loads(body)
-    if isinstance(message, list):
-        return "batch"
-    return message.get("method") or "response"
-
-
-class ReplicaProcesses:
-    """The processes, and the relay in front of them."""
+class ReplicaProcesses(RelayedProcesses):
+    """The processes of replica_server.py, and conversations with them."""
 
     def __init__(
         self, store: str, folder: Path, count: int = 3, shutdown_delay_s: float = 0.0
     ) -> None:
-        self.store = store
+        arguments = (store, str(folder), str(shutdown_delay_s))
+        super().__init__(PROGRAM, *arguments, count=count)
         self.folder = folder
-        self.count = count
-        self.shutdown_delay_s = shutdown_delay_s
-        self.processes: list[asyncio.subprocess.Process] = []
-        self.relay: Relay
         self._names = 0
-
-    async def __aenter__(self) -> "ReplicaProcesses":
-        ports: list[int] = []
-        for _ in range(self.count):
-            process, port = await self._start(0)
-            self.processes.append(process)
-            ports.append(port)
-        self.relay = await Relay(ports).__aenter__()
-        return self
-
-    async def _start(self, port: int) -> tuple[asyncio.subprocess.Process, int]:
-        """A process that serves, and its port."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", PROGRAM, self.store, self.folder),
-            *(str(port), str(self.shutdown_delay_s)),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        async with asyncio.timeout(START_S):
-            url = (await process.stdout.readline()).decode()
-        return process, int(url.split("http://")[1].split(":")[1].split("/")[0])
-
-    async def restart(self, index: int) -> None:
-        """End a process by SIGTERM, and start another one on its port."""
-        process = self.processes[index]
-        process.terminate()
-        async with asyncio.timeout(START_S):
-            if await process.wait() != 0:
-                raise RuntimeError(f"a process ended with {process.returncode}")
-        self.processes[index], _ = await self._start(self.relay.ports[index])
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.relay.__aexit__()
-        for process in self.processes:
-            if process.returncode is None:
-                process.terminate()
-        for process in self.processes:
-            await process.wait()
-
-    async def kill(self) -> None:
-        """Kill the first process that is alive, which the relay then leaves out."""
-        process = next(one for one in self.processes if one.returncode is None)
-        process.kill()
-        await process.wait()
-        del self.relay.ports[0]
 
     async def converse(self, revision: str) -> None:
         """One conversation with every kind of message that a revision has. Raises
