@@ -505,6 +505,7 @@ async def fresh_lists(request: RequestContext, call_next: Handler) -> ProtocolTy
 @server.tool
 async def test_trigger_tool_change() -> str:
     """Adds a tool, or takes it away again; clients that listen hear of it."""
+    await refresh_tools()  # without this there may be nothing to change here
     await change(test_fleeting_tool.__name__)
     await refresh_tools()
     return "The tools have changed"
@@ -513,6 +514,7 @@ async def test_trigger_tool_change() -> str:
 @server.tool
 async def test_trigger_prompt_change() -> str:
     """Adds a prompt, or takes it away again; clients that listen hear of it."""
+    await refresh_prompts()  # without this there may be nothing to change here
     await change(test_fleeting_prompt.__name__)
     await refresh_prompts()
     return "The prompts have changed"

@@ -207,10 +207,8 @@ class RelayedProcesses:
         self.relay: Relay
 
     async def __aenter__(self) -> Self:
-        ports: list[int] = []
         try:
-            for _ in range(self.count):
-                ports.append(await self._start(0))
+            ports = [await self._start(0) for _ in range(self.count)]
         except BaseException:
             await self._stop()
             raise

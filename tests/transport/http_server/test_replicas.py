@@ -432,6 +432,26 @@ async def test_the_stream_of_a_request_is_resumed_at_another_replica(revision: R
 
 
 @live
+async def test_an_event_to_resume_from_is_sent_when_every_replica_can_resume_there() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        r.store.appends.clear()
+        asking = asyncio.create_task(
+            r.caller.at(0).asking("tools/call", {"name": "reconnect", "arguments": {}}, id=1)
+        )
+        await r.apps[0].service.marks.reached("hung up")
+        assert (await r.caller.at(0).say("tools/call", {"name": "echo"}, id=2)).text == "hello"
+        assert not asking.done()
+        r.store.appends.set()
+        _, stream = await asking
+        first, _ = await stream.rest()
+        r.apps[0].service.go.mark("reconnect")
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        assert resumed.status == 200
+        assert (await resumed.message())["id"] == 1
+
+
+@live
 async def test_a_stream_whose_replica_has_ended_ends_after_what_there_is() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-11-25")
