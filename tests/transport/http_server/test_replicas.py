@@ -315,6 +315,23 @@ async def test_a_subscription_at_one_replica_is_notified_on_the_stream_of_anothe
 
 
 @live
+async def test_subscribing_and_unsubscribing_are_known_at_the_stream_before_they_are_acknowledged() -> (
+    None
+):
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        _, stream = await r.caller.at(2).get()
+        await r.listening(2)
+        r.store.loses = lambda message: message.form == "message"
+        for uri in ("file:///a", "file:///b"):
+            await r.caller.at(1).say("resources/subscribe", {"uri": uri})
+        await r.caller.at(1).say("resources/unsubscribe", {"uri": "file:///a"})
+        r.publish(UPDATED, uri="file:///a")
+        r.publish(UPDATED, uri="file:///b")
+        assert (await stream.message())["params"]["uri"] == "file:///b"
+
+
+@live
 async def test_only_the_newest_stream_of_all_replicas_is_notified() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-11-25")
