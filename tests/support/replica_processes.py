@@ -1,7 +1,7 @@
 """Conversations through three processes on one store, each request to the next of them.
 
-    python tests/support/replica_processes.py [--conversations N] [--store URL] [--at-once N]
-    python tests/support/replica_processes.py --rolling [--restarts N] [--store URL] [--at-once N]
+    python tests/support/replica_processes.py [--conversations N] [--store STORE] [--at-once N]
+    python tests/support/replica_processes.py --rolling [--restarts N] [--store STORE] [--at-once N]
 
 With `--rolling`, each process in turn is ended by SIGTERM and started again during plain calls; the relay
 requests /ready as a balancer does, and sends a request elsewhere only if its connection is refused.
@@ -23,14 +23,19 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from colonnade import connect
 from relay import RelayedProcesses
+from store.redis_server import redis_server
 
 PROGRAM = Path(__file__).with_name("replica_server.py")
 WAIT_S = 30.0
 SSE = "HTTP+SSE"
 # How long a process serves after SIGTERM before it drains.
 SHUTDOWN_DELAY_S = 1.0
+# Conversations between two lines about the progress.
+PROGRESS_EVERY = 1_000
 # Calls before, between and after the restarts.
 CALLS_BETWEEN = 500
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", SSE)
@@ -115,6 +120,18 @@ def _line_of(error: BaseException | None) -> str | None:
     return None
 
 
+def print_progress(done: int, conversations: int, took_s: float, failed: Counter[str]) -> None:
+    """Print how many there were, how many failed, and when the last is expected to end."""
+    left_s = took_s / done * (conversations - done)
+    end = time.strftime("%H:%M:%S", time.localtime(time.time() + left_s))
+    print(
+        f"{done} of {conversations} conversations in {took_s:.0f} s, {sum(failed.values())} failed, "
+        f"end expected at {end}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
 async def run(conversations: int, store: str, at_once: int) -> int:
     failed: Counter[str] = Counter()
     done = 0
@@ -135,9 +152,8 @@ async def run(conversations: int, store: str, at_once: int) -> int:
                         what = f"{type(error).__name__}: {str(error)[:160]}"
                         failed[f"{revision}: {what}, in: {line}"] += 1
                     done += 1
-                    if done % 100 == 0:
-                        took_s = time.monotonic() - started
-                        print(f"{done} conversations in {took_s:.0f} s", file=sys.stderr)
+                    if done % PROGRESS_EVERY == 0:
+                        print_progress(done, conversations, time.monotonic() - started, failed)
 
             await asyncio.gather(*(work() for _ in range(at_once)))
             took_s = time.monotonic() - started
@@ -207,14 +223,25 @@ async def roll(restarts: int, store: str, at_once: int, calls_between: int = CAL
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--conversations", type=int, default=2_000)
-    parser.add_argument("--store", default="", help="a redis:// URL; by default an SQLite file")
+    parser.add_argument(
+        "--store",
+        default="",
+        help="a redis:// URL, or redis for a server of its own; default SQLite",
+    )
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--rolling", action="store_true", help="restart processes during calls")
     parser.add_argument("--restarts", type=int, default=9)
     options = parser.parse_args()
-    if options.rolling:
-        return 1 if asyncio.run(roll(options.restarts, options.store, options.at_once)) else 0
-    return asyncio.run(run(options.conversations, options.store, options.at_once))
+    with contextlib.ExitStack() as stack:
+        store: str = options.store
+        if store == "redis":
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            store = stack.enter_context(redis_server(folder)).url
+        # The relay and all clients are one process: with the loop of asyncio it would be the slowest.
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            if options.rolling:
+                return 1 if runner.run(roll(options.restarts, store, options.at_once)) else 0
+            return runner.run(run(options.conversations, store, options.at_once))
 
 
 if __name__ == "__main__":
