@@ -4,14 +4,20 @@ and the little more that the official clients need to show all they can (tests/i
     .venv/bin/python tests/conformance/everything_server.py [PORT]     # no port: any; it is printed
     .venv/bin/python tests/conformance/everything_server.py stdio
 
+`COLONNADE_STORE` is the path of an SQLite file or a `redis://` URL for several processes that serve the
+same clients; without it the state is in memory.
+
 Rules: written with the public decorators alone, as any author would write it: what the suite finds
-here is what Colonnade gives everybody. Nothing looks at the revision of its caller.
+here is what Colonnade gives everybody. Nothing looks at the revision of its caller. What one call leaves for another is in the
+store, since that one may be served by another process.
 """
 
 import asyncio
 import base64
+import os
 import sys
-from collections import defaultdict
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -25,14 +31,24 @@ from colonnade import (
     Fault,
     FaultKind,
     File,
+    Handler,
     Image,
     Message,
+    RequestContext,
     Roots,
     Sample,
     Server,
     ToolError,
 )
-from colonnade.protocol.types import ElicitSchema, EnumItems, EnumOption, PrimitiveSchema
+from colonnade.ports import Store
+from colonnade.protocol.types import (
+    ElicitSchema,
+    EnumItems,
+    EnumOption,
+    PrimitiveSchema,
+    ProtocolType,
+)
+from colonnade.store.sqlite import SqliteStore
 from colonnade.transport.http_server.runner import HttpRunner
 
 # A picture of one red pixel, and a sound without a single sample.
@@ -46,12 +62,38 @@ STEP_S = 0.05
 CANCELLED_S = 10.0
 # How long a job runs before it fails.
 FAILING_S = 1.0
+# How long the store has what a call left there.
+KEPT_S = 3600.0
 WATCHED = "test://watched-resource"
+
+
+def open_store(url: str) -> Store | None:
+    """The store of a URL; None without one."""
+    if "://" in url:
+        from colonnade.store.redis import RedisStore
+
+        return RedisStore(url)
+    return SqliteStore(url) if url else None
+
+
+store = open_store(os.environ.get("COLONNADE_STORE", ""))
+
+
+@asynccontextmanager
+async def opened(server: Server) -> AsyncGenerator[None]:
+    yield
+    if store is not None:
+        await store.close()
+
 
 server = Server(
     "colonnade-everything",
     version="1.0",
     instructions="Everything that the conformance suite calls.",
+    store=store,
+    # No secret, since it is only for tests: processes that share a store share their keys.
+    keys=[b"everything in one key of 32 byte"] if store else (),
+    lifespan=opened,
 )
 
 
@@ -155,9 +197,6 @@ async def test_reconnection(ctx: Context) -> str:
     return "Reconnection test completed successfully"
 
 
-endings: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-
-
 @server.tool
 async def test_until_cancelled(ticket: str, ctx: Context) -> str:
     """Says that it runs, and then runs until its caller cancels it."""
@@ -165,16 +204,17 @@ async def test_until_cancelled(ticket: str, ctx: Context) -> str:
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
-        endings[ticket].set()
+        await server.store.put(ctx.principal, f"cancelled {ticket}", b"", KEPT_S)
         raise
     return "Nobody cancelled"
 
 
 @server.tool
-async def test_cancelled(ticket: str) -> str:
+async def test_cancelled(ticket: str, ctx: Context) -> str:
     """Waits until the call with this ticket has been cancelled."""
     async with asyncio.timeout(CANCELLED_S):
-        await endings[ticket].wait()
+        while await server.store.get(ctx.principal, f"cancelled {ticket}") is None:
+            await asyncio.sleep(STEP_S)
     return "Cancelled"
 
 
@@ -421,25 +461,62 @@ def test_fleeting_prompt() -> str:
     return "Still here"
 
 
-@server.tool
-def test_trigger_tool_change() -> str:
-    """Adds a tool, or takes it away again; clients that listen hear of it."""
+async def is_there(name: str) -> bool:
+    """Whether what comes and goes is there now: that is in the store, for all processes."""
+    return await server.store.get("", f"fleeting {name}") is not None
+
+
+async def change(name: str) -> None:
+    """Let it come, or go again."""
+    if not await server.store.add("", f"fleeting {name}", b"", KEPT_S):
+        await server.store.delete("", f"fleeting {name}")
+
+
+async def refresh_tools() -> None:
+    """Register the tool of this process, or remove it; clients that listen hear of it."""
     name = test_fleeting_tool.__name__
-    if name in server.tools:
-        server.tools.remove(name)
-    else:
+    there = await is_there(name)
+    if there and name not in server.tools:
         server.tool(test_fleeting_tool)
+    elif not there and name in server.tools:
+        server.tools.remove(name)
+
+
+async def refresh_prompts() -> None:
+    """Register the prompt of this process, or remove it; clients that listen hear of it."""
+    name = test_fleeting_prompt.__name__
+    there = await is_there(name)
+    if there and name not in server.prompts:
+        server.prompt(test_fleeting_prompt)
+    elif not there and name in server.prompts:
+        server.prompts.remove(name)
+
+
+@server.middleware
+async def fresh_lists(request: RequestContext, call_next: Handler) -> ProtocolType:
+    """Another process may have changed what this one lists."""
+    if request.method == "tools/list":
+        await refresh_tools()
+    elif request.method == "prompts/list":
+        await refresh_prompts()
+    return await call_next(request)
+
+
+@server.tool
+async def test_trigger_tool_change() -> str:
+    """Adds a tool, or takes it away again; clients that listen hear of it."""
+    await refresh_tools()  # without this there may be nothing to change here
+    await change(test_fleeting_tool.__name__)
+    await refresh_tools()
     return "The tools have changed"
 
 
 @server.tool
-def test_trigger_prompt_change() -> str:
+async def test_trigger_prompt_change() -> str:
     """Adds a prompt, or takes it away again; clients that listen hear of it."""
-    name = test_fleeting_prompt.__name__
-    if name in server.prompts:
-        server.prompts.remove(name)
-    else:
-        server.prompt(test_fleeting_prompt)
+    await refresh_prompts()  # without this there may be nothing to change here
+    await change(test_fleeting_prompt.__name__)
+    await refresh_prompts()
     return "The prompts have changed"
 
 

@@ -23,7 +23,10 @@ from interop.scenarios import CHECKS, absent
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-SERVER = [sys.executable, "-W", "error", str(ROOT / "tests/conformance/everything_server.py")]
+PROGRAM = str(ROOT / "tests/conformance/everything_server.py")
+SERVER = [sys.executable, "-W", "error", PROGRAM]
+# Three processes of it, behind a relay that sends each request to the next of them.
+REPLICAS = [sys.executable, "-W", "error", str(ROOT / "tests/support/served_replicas.py"), PROGRAM]
 
 # A run takes two seconds; these end what hangs, on the slowest machine.
 RUN_S = 120
@@ -162,23 +165,28 @@ class DriverRun:
 
 
 @cache
-def run_driver(peer: Peer, era: Revision, transport: str) -> DriverRun:
-    """Play every scenario that there is, once."""
+def run_driver(
+    peer: Peer, era: Revision, transport: str, replicas_store: str | None = None
+) -> DriverRun:
+    """Play every scenario that there is, once; with a store, against three processes on it."""
     run = DriverRun()
+    command = SERVER if replicas_store is None else [*REPLICAS, replicas_store]
     left_out = [name for name in CHECKS if peer.absent(name, era, transport)]
     spec: dict[str, Any] = {"era": era.date, "leave_out": left_out}
     with tempfile.TemporaryDirectory() as folder:
         ended, errors = Path(folder) / "ended", Path(folder) / "errors"
         with errors.open("w") as log:
             if transport != "stdio":
-                with served(run, log) as url:
+                with served(run, log, command) as url:
                     address = url if transport == "http" else urljoin(url, "/sse")
                     drive(peer.driver({**spec, transport: address}), run, log)
             else:
-                command = recorded([*SERVER, "stdio"], ended)
-                drive(peer.driver({**spec, "stdio": command}), run, log)
+                child = recorded([*SERVER, "stdio"], ended)
+                drive(peer.driver({**spec, "stdio": child}), run, log)
                 run.server_ended = int(ended.read_text()) if ended.exists() else None
         run.errors = errors.read_text()
+    if replicas_store is not None and "seen" in run.lines.get("subscribe", {}):
+        run.lines["subscribe"]["seen"]["replicas"] = True
     return run
 
 

@@ -1,12 +1,14 @@
-"""Every official client against the everything-server, as tables: `scripts/interop`.
+"""Every official client against the everything-server, as tables: `scripts/interop clients`, and
+against three processes of it, each request to the next of them: `scripts/interop replicas`.
 
-    python tests/interop/table.py [LANGUAGE]
+    python tests/interop/table.py [--replicas STORE] [LANGUAGE]
 
 Rules: one table for each SDK; one that cannot be built on this machine is skipped, with the reason.
 A cell is `ok`, `-` where the SDK or the revision has no such thing (the reason is below the
 table), or `FAILED`; one failure and the exit code is 1.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,9 +75,11 @@ def ending(run: DriverRun) -> Cell:
     return Cell("FAILED", f"{ends}\n{run.errors}")
 
 
-def column(peer: Peer, era: Revision, transport: str) -> dict[str, Cell]:
+def column(
+    peer: Peer, era: Revision, transport: str, replicas_store: str | None
+) -> dict[str, Cell]:
     """Every scenario of one client, and the end of the run."""
-    run = run_driver(peer, era, transport)
+    run = run_driver(peer, era, transport, replicas_store)
     cells = {scenario: cell(run, scenario, peer, era, transport) for scenario in CHECKS}
     why = peer.absent("quiet end", era, transport)
     return {**cells, "quiet end": Cell("-", why) if why else ending(run)}
@@ -87,10 +91,11 @@ def heading(words: Sequence[tuple[str, ...]]) -> str:
     return " " * HEAD + "".join(f"{word:<{WIDTH * count}}" for word, count in runs)
 
 
-def table(peer: Peer) -> list[Cell]:
+def table(peer: Peer, replicas_store: str | None = None) -> list[Cell]:
     """Print what became of every scenario of one client; the cells."""
-    ways = [(peer, era, transport) for era, transport in product(ERAS, TRANSPORTS)]
-    columns = {way[1:]: column(*way) for way in ways if not lacking(*way)}
+    transports = TRANSPORTS if replicas_store is None else ("http", "sse")
+    ways = [(peer, era, transport) for era, transport in product(ERAS, transports)]
+    columns = {way[1:]: column(*way, replicas_store) for way in ways if not lacking(*way)}
     names = [(str(peer), era.date, transport) for era, transport in columns]
     print(f"\n{peer}")
     for depth in (2, 3):
@@ -119,7 +124,7 @@ def counted(cells: Sequence[Cell]) -> str:
     return f"{sum(cell.word == 'ok' for cell in cells)} ok, {failed} failed"
 
 
-def main(language: str = "") -> int:
+def main(language: str = "", replicas_store: str | None = None) -> int:
     chosen = [peer for peer in PEERS if language.lower() in ("", peer.language.lower())]
     if not chosen:
         print(f"no client is written in {language}")
@@ -129,10 +134,14 @@ def main(language: str = "") -> int:
         if why := peer.missing:
             print(f"\n{peer}: skipped, {why}")
         else:
-            cells += table(peer)
+            cells += table(peer, replicas_store)
     print(f"\n{counted(cells)}")
     return 0 if all(cell.ok for cell in cells) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("language", nargs="?", default="")
+    parser.add_argument("--replicas", metavar="STORE", help="path, redis://…, or redis")
+    options = parser.parse_args()
+    sys.exit(main(options.language, options.replicas))

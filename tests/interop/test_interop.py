@@ -78,6 +78,18 @@ def test_a_cell_of_the_table_says_what_happened() -> None:
     assert not ending(run).ok
 
 
+def test_only_replicas_may_announce_a_change_more_than_once() -> None:
+    changed = ["notifications/tools/list_changed", None]
+    notices = [["notifications/resources/updated", "test://watched-resource"], *[changed] * 3]
+    run = DriverRun(lines={"subscribe": {"seen": {"notices": notices, "new tool": True}}})
+    judge = partial(cell, run, "subscribe", MCP_2, NOVEMBER_2025, "http")
+    assert not judge().ok
+    run.lines["subscribe"]["seen"]["replicas"] = True
+    assert judge().ok
+    notices.insert(1, notices[0])  # after it was unsubscribed
+    assert not judge().ok
+
+
 def test_each_sdk_is_pinned() -> None:
     assert (MCP_2.version, TYPESCRIPT.version) == ("2.3.0", "2.4.0")
     assert MCP_1.version.startswith("1.")

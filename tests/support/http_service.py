@@ -191,6 +191,11 @@ class FakeService:
             assert request.session is not None
             request.session.subscriptions.add(uri)
             return t.EmptyResult()
+        if name == "resources/unsubscribe":
+            uri = decode_as(t.UnsubscribeRequestParams, exchange.request.params).uri
+            assert request.session is not None
+            request.session.subscriptions.discard(uri)
+            return t.EmptyResult()
         if name == "tools/call":
             params = decode_as(t.CallToolRequestParams, exchange.request.params)
             arguments: dict[str, Any] = msgspec.json.decode(exchange.params.arguments or b"{}")

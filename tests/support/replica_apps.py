@@ -1,6 +1,7 @@
 """Several applications on one store in one event loop, and a client whose every request goes to the
 next of them, as behind a round-robin balancer."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,11 +18,18 @@ from replicas.shared_store import SharedStore
 
 
 class ReplicasStore(SharedStore):
-    """A store in memory that counts its operations, and that can be away."""
+    """A store in memory that counts its operations, that can be away, and whose logs can be slow."""
 
     def __init__(self) -> None:
         super().__init__()
         self.operations = 0
+        # Logs grow when this is set.
+        self.appends = asyncio.Event()
+        self.appends.set()
+
+    async def append(self, principal: str, log: str, entry: bytes, ttl_s: float | None) -> int:
+        await self.appends.wait()
+        return await super().append(principal, log, entry, ttl_s)
 
     @property
     def is_shared(self) -> bool:

@@ -1,6 +1,6 @@
 """A server for tests of replicas, as a program over HTTP.
 
-    python replica_server.py STORE FOLDER [PORT [SHUTDOWN_DELAY_S]]
+    python replica_server.py STORE FOLDER SHUTDOWN_DELAY_S PORT
 
 Prints its URL. STORE is the path of an SQLite file, or a `redis://` URL. A call of `wait` that is
 cancelled leaves a file with its name in FOLDER.
@@ -52,7 +52,7 @@ def make_server(store: str, folder: Path) -> Server:
         """Close the stream of the call, which the client resumes."""
         await ctx.progress(1, 2)
         await ctx.hang_up()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
         await ctx.progress(2, 2)
         return "the end"
 
@@ -89,7 +89,7 @@ def make_server(store: str, folder: Path) -> Server:
 
 if __name__ == "__main__":
     server = make_server(sys.argv[1], Path(sys.argv[2]))
-    limits = Limits(max_sessions=1_000_000, max_concurrent_requests=100_000)
-    port, delay_s = (*sys.argv[3:], *("0", "0")[len(sys.argv) - 3 :])
-    run_limits = RunLimits(shutdown_delay_s=float(delay_s))
-    server.run("http", port=int(port), limits=limits, run_limits=run_limits)
+    # A client that is told to reconnect waits for retry_ms.
+    limits = Limits(max_sessions=1_000_000, max_concurrent_requests=100_000, retry_ms=10)
+    run_limits = RunLimits(shutdown_delay_s=float(sys.argv[3]))
+    server.run("http", port=int(sys.argv[4]), limits=limits, run_limits=run_limits)

@@ -92,6 +92,31 @@ async def test_another_process_reads_answers_and_cancels(tmp_path: Path) -> None
             await reached(b, id, "cancelled")  # also where it runs, a moment later
 
 
+class UnheardStore(MemoryStore):
+    """A store of several processes whose messages take too long."""
+
+    async def publish(self, principal: str, topic: str, message: bytes) -> None:
+        pass
+
+
+@pytest.mark.spec("R1169")
+@live
+async def test_a_response_that_another_process_has_taken_is_no_longer_requested_by_the_first() -> (
+    None
+):
+    store, options = UnheardStore(is_shared=True), TaskOptions()
+    effects = Effects()
+    async with (
+        client_of(works(store, effects, options)) as first,
+        client_of(works(store, effects, options)) as second,
+    ):
+        id = (await start(first, "confirm"))["taskId"]
+        state = await reached(first, id, "input_required")
+        [key] = state["inputRequests"]
+        await update(second, id, {key: accepted(value=True)})
+        assert (await get(first, id))["status"] == "working"
+
+
 @live
 async def test_a_process_that_stops_hands_its_tasks_over(tmp_path: Path) -> None:
     effects = Effects()

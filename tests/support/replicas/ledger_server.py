@@ -1,6 +1,6 @@
 """A server whose tools write their effect into a ledger, as a program over HTTP.
 
-    python ledger_server.py STORE FOLDER [PORT [SHUTDOWN_DELAY_S]]
+    python ledger_server.py STORE FOLDER SHUTDOWN_DELAY_S PORT
 
 Prints its URL. STORE is the path of an SQLite file, or a `redis://` URL. The ledger is a file of FOLDER
 with the id of an effect in each line.
@@ -87,6 +87,6 @@ def make_server(store: str, folder: Path) -> Server:
 if __name__ == "__main__":
     server = make_server(sys.argv[1], Path(sys.argv[2]))
     limits = Limits(max_sessions=1_000_000, max_concurrent_requests=100_000)
-    port, delay_s = (*sys.argv[3:], *("0", "0")[len(sys.argv) - 3 :])
+    delay_s, port = sys.argv[3:]
     run_limits = RunLimits(shutdown_delay_s=float(delay_s))
     server.run("http", port=int(port), limits=limits, run_limits=run_limits)

@@ -12,7 +12,7 @@ from colonnade import ColonnadeError, Context, Server, connect
 from colonnade.store.sqlite import SqliteStore
 from colonnade.transport.http_server.runner import listening
 from live import live
-from replica_processes import Relay
+from relay import Relay
 
 OLD, NEW = secrets.token_bytes(32), secrets.token_bytes(32)
 STEPS = {

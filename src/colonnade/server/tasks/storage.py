@@ -5,9 +5,10 @@ the server itself: any process with the same store finds there what another left
 that clients can see is published, so that other processes look at the task.
 
 Rules: the store is the truth. A record is only replaced if it is the one that was read (compare and
-swap). Only `glance`, for polls, may return what this process knows of a task that it runs itself:
-another process may have changed the task some milliseconds before. If the server was given keys,
-records and results are encrypted, each for its place; others are not read.
+swap). Only `glance`, for polls, may return what this process knows of a task that it runs itself,
+unless the task waits for input: another process may have cancelled it some milliseconds before. If
+the server was given keys, records and results are encrypted, each for its place; others are not
+read.
 """
 
 import asyncio
@@ -225,11 +226,13 @@ class TaskStorage:
 
     async def glance(self, principal: str, id: str) -> StoredTask | None:
         """The task of this owner, for a poll in a generation where a status may be seen a little
-        later: without the store if the task runs here, under a valid lease."""
+        later: without the store if the task runs here, under a valid lease. An input request whose
+        response another process has acknowledged is never seen again (R1169)."""
         known = self._running.get(id)
         if known is not None and self._following and known.record.principal == principal:
             until = known.record.lease_until
-            if until is not None and until > self.clock():
+            asks_elsewhere = known.record.pending and self._store().is_shared
+            if until is not None and until > self.clock() and not asks_elsewhere:
                 return known
         return await self.read(principal, id)
 

@@ -312,6 +312,23 @@ async def test_a_subscription_at_one_replica_is_notified_on_the_stream_of_anothe
 
 
 @live
+async def test_subscribing_and_unsubscribing_are_known_at_the_stream_before_they_are_acknowledged() -> (
+    None
+):
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        _, stream = await r.caller.at(2).get()
+        await r.listening(2)
+        r.store.loses = lambda message: message.form == "message"
+        for uri in ("file:///a", "file:///b"):
+            await r.caller.at(1).say("resources/subscribe", {"uri": uri})
+        await r.caller.at(1).say("resources/unsubscribe", {"uri": "file:///a"})
+        r.publish(UPDATED, uri="file:///a")
+        r.publish(UPDATED, uri="file:///b")
+        assert (await stream.message())["params"]["uri"] == "file:///b"
+
+
+@live
 async def test_only_the_newest_stream_of_all_replicas_is_notified() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-11-25")
@@ -426,6 +443,26 @@ async def test_the_stream_of_a_request_is_resumed_at_another_replica(revision: R
         assert [rest[0]["params"]["progress"], rest[1]["id"]] == [3, 1]
         _, again = await r.caller.at(2).get(last_event_id=first.id)
         assert [json.loads(e.data).get("id") for e in await again.rest()] == [None, None, 1]
+
+
+@live
+async def test_an_event_to_resume_from_is_sent_when_every_replica_can_resume_there() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        r.store.appends.clear()
+        asking = asyncio.create_task(
+            r.caller.at(0).asking("tools/call", {"name": "reconnect", "arguments": {}}, id=1)
+        )
+        await r.apps[0].service.marks.reached("hung up")
+        assert (await r.caller.at(0).say("tools/call", {"name": "echo"}, id=2)).text == "hello"
+        assert not asking.done()
+        r.store.appends.set()
+        _, stream = await asking
+        first, _ = await stream.rest()
+        r.apps[0].service.go.mark("reconnect")
+        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
+        assert resumed.status == 200
+        assert (await resumed.message())["id"] == 1
 
 
 LOST = {"effectUnknown": True}

@@ -275,7 +275,7 @@ class SharedSessionRegistry(SessionRegistry):
                     session.renewed_at, session.ttl_s = self.shared.clock(), ttl_s
                     if after != data:
                         await self.broadcast(session, CHANGED)
-                    if record.subscriptions - stored.subscriptions:
+                    if record.subscriptions != stored.subscriptions:
                         await self._confirm_at_listener(session)
                     return True
                 found = await self._tried(self._store.get(owner, key))
@@ -292,7 +292,8 @@ class SharedSessionRegistry(SessionRegistry):
 
     async def _confirm_at_listener(self, session: SharedSession) -> None:
         """Wait until the process that sends the notifications of a session knows its record: an
-        update after the response to `resources/subscribe` may happen there."""
+        update after the response to `resources/subscribe` or `resources/unsubscribe` may happen
+        there."""
         listener = session.record.listener
         if listener and not self.is_lost(listener):
             with contextlib.suppress(ChannelError, Refused):  # it reads the record when it is back

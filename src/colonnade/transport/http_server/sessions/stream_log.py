@@ -1,8 +1,9 @@
 """An event stream whose events are also in a log of the store, for clients that resume elsewhere;
 delete with 2025-11-25.
 
-Rules: an event is in the log before it is written to a connection. If the store does not respond,
-the stream goes on without its log.
+Rules: an event is in the log before it is written to a connection, and the log is there before the
+event to resume from, which has no message. If the store does not respond, the stream goes on
+without its log.
 """
 
 import asyncio
@@ -54,6 +55,7 @@ class LoggedStream(Stream):
         # Responses that a batch has already; usually none.
         self._unlogged = list(enumerate(self.frames(), 1))
         self._number = self.last_number
+        self._logged = asyncio.get_running_loop().create_future()
         super().start()
         self._write()
 
@@ -107,6 +109,11 @@ class LoggedStream(Stream):
                 pass
         finally:
             self._writer = None
+            self._set_logged()
+
+    def _set_logged(self) -> None:
+        if self._logged is not None and not self._logged.done():
+            self._logged.set_result(None)
 
     async def _write_entry(self) -> bool:
         """Log what there is, then let it be read; False if there is no more for now."""
@@ -120,6 +127,7 @@ class LoggedStream(Stream):
         is_last = self._ending and count == len(self._unlogged)
         events = LoggedEvents(batch, is_last, self.for_notifications, self.scopes)
         await self._append(self, events)
+        self._set_logged()
         del self._unlogged[:count]
         self._unlogged_bytes = sum(len(frame) for _, frame in self._unlogged)
         for number, frame in batch:

@@ -65,6 +65,8 @@ class Stream:
     replayed: bytes = b""
     on_caught_up: Callable[[], None] | None = None
     on_start: Callable[[], None] | None = None
+    # Done when its log can be read in other processes; None for a stream without a log.
+    _logged: "asyncio.Future[None] | None" = None
     _last = 0
     _seen = 0
     _reader: IncomingRequest | None = None
@@ -210,6 +212,8 @@ class Stream:
         first = b"" if self._served else self.replayed + self._prime()
         self._served = True
         try:
+            if self._logged is not None:
+                await asyncio.shield(self._logged)
             await incoming.start_stream(first)
             while not self._disconnecting:
                 if self.unread:
