@@ -313,6 +313,7 @@ class HttpSession:
 
     # There are thousands of them, each with more attributes than a class can share the names of.
     __slots__ = (
+        "__weakref__",
         "_backlog",
         "_ids",
         "_ledger",
