@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.redis_server import START_S, RedisServer, redis_server
 from benchmarks.streams import room
-from colonnade import Limits, RunLimits, Server
+from colonnade import Context, Limits, RunLimits, Server
 from colonnade.server.tasks.options import TaskOptions
 from colonnade.store.limits import StoreLimits
 from colonnade.store.redis import RedisStore
@@ -30,6 +30,8 @@ COUNT = 10_000
 # Entries whose size Redis is asked for.
 SAMPLED = 1000
 MANY = 10_000_000
+# A replica is not used while the other is.
+MINUTES_S = 3600.0
 REVISION = "2025-11-25"
 
 
@@ -50,6 +52,12 @@ def serve(url: str) -> None:
     async def add(a: int, b: int) -> int:
         return a + b
 
+    @server.tool
+    async def steps(ctx: Context) -> str:
+        for step in range(1, 4):
+            await ctx.progress(step, 3)
+        return "done"
+
     @server.resource("text://one")
     def one() -> str:
         return "one"
@@ -64,7 +72,7 @@ def serve(url: str) -> None:
             max_concurrent_requests=MANY,
             max_concurrent_requests_per_principal=MANY,
         ),
-        run_limits=RunLimits(max_connections=MANY),
+        run_limits=RunLimits(max_connections=MANY, keep_alive_timeout_s=MINUTES_S),
     )
 
 
@@ -82,6 +90,10 @@ class ReplicaProcess:
         self.port = int(line.rsplit(":", 1)[1].split("/")[0])
         self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_S)
         self._streams: list[socket.socket] = []
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def resident_bytes(self) -> int:
         pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
@@ -136,6 +148,16 @@ class ReplicaProcess:
         if b" 200 " not in head:
             raise RuntimeError(head.decode())
         self._streams.append(stream)
+
+    def delete(self, principal: str, session: str) -> None:
+        """End a session."""
+        headers = {"x-principal": principal, "mcp-session-id": session}
+        headers["mcp-protocol-version"] = REVISION
+        self._connection.request("DELETE", "/mcp", headers=headers)
+        response = self._connection.getresponse()
+        if response.status != 200:
+            raise RuntimeError(f"{response.status}: {response.read().decode()}")
+        response.read()
 
     def create_task(self, principal: str, session: str) -> str:
         params = {"name": "add", "arguments": {"a": 1, "b": 2}, "task": {"ttl": 3_600_000}}
