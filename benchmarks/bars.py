@@ -51,6 +51,10 @@ BARS: tuple[Bar, ...] = (
     Bar("task-create", 0.5, "inserts"),
     Bar("task-create-direct", 0.5, "store alone"),
     Bar("task-poll", 1.5, "plain call"),
+    Bar("replicas-session", 0.9, "memory store"),
+    Bar("replicas-session-cpu", 0.9, "memory store"),
+    Bar("replicas-operations", 0),
+    Bar("replicas-throughput-cpu", 0.8, "1 replica"),
 )
 
 

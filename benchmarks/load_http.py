@@ -16,8 +16,8 @@ import gc
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, cycle
 from types import TracebackType
 from urllib.parse import urlsplit
 
@@ -48,21 +48,33 @@ KEPT = 16 << 20
 class Line:
     """One connection, and the request that is asked on it."""
 
-    __slots__ = ("after", "ask", "before", "kept", "known", "number", "recv", "send", "sock")
+    __slots__ = (
+        "address",
+        "after",
+        "ask",
+        "before",
+        "kept",
+        "known",
+        "number",
+        "recv",
+        "send",
+        "sock",
+    )
 
     def __init__(self, address: tuple[str, int], ask: Ask, before: bytes, after: bytes) -> None:
         self.sock = socket.socket()
-        self.open(address)
+        self.address = address
+        self.open()
         self.ask, self.before, self.after = ask, before, after
         self.number = 0
         self.kept = bytearray()
         # What follows the head of a right answer, before and after the id.
         self.known: tuple[bytes, bytes] | None = None
 
-    def open(self, address: tuple[str, int]) -> None:
+    def open(self) -> None:
         """Connect, once more where the server has closed what was idle."""
         self.sock.close()
-        self.sock = socket.create_connection(address, timeout=PATIENCE_S)
+        self.sock = socket.create_connection(self.address, timeout=PATIENCE_S)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.send, self.recv = self.sock.send, self.sock.recv
         self.sock.setblocking(False)
@@ -140,20 +152,14 @@ class Load:
         connections: int = 32,
         session: bool = True,
     ) -> None:
-        parts = urlsplit(url)
-        self.address = (parts.hostname or "127.0.0.1", parts.port or 80)
-        self.path = parts.path
-        self.host = parts.netloc
+        self._turn_to(url)
         self.ids: Iterator[int] = count(FIRST_ID)
         self.lines: list[Line] = []
         bytes(KEPT)
         # Answered in the last round, with those that came after its end.
         self.calls = 0
         try:
-            for _ in range(connections):
-                opened = self._session() if era == SESSIONS and session else None
-                before, after = self.request(ask, era, opened)
-                self.lines.append(Line(self.address, ask, before, after))
+            self._open_lines(ask, era, connections, session=session)
             self._epoll = select.epoll()
         except BaseException:
             self.close()
@@ -161,6 +167,18 @@ class Load:
         for line in self.lines:
             self._epoll.register(line.sock, select.EPOLLIN)
         self._table = {line.sock.fileno(): line for line in self.lines}
+
+    def _turn_to(self, url: str) -> None:
+        parts = urlsplit(url)
+        self.address = (parts.hostname or "127.0.0.1", parts.port or 80)
+        self.path = parts.path
+        self.host = parts.netloc
+
+    def _open_lines(self, ask: Ask, era: str, connections: int, *, session: bool) -> None:
+        for _ in range(connections):
+            opened = self.open_session() if era == SESSIONS and session else None
+            before, after = self.request(ask, era, opened)
+            self.lines.append(Line(self.address, ask, before, after))
 
     def __enter__(self) -> "Load":
         return self
@@ -201,7 +219,7 @@ class Load:
             f"{more}content-length: {length}\r\n\r\n"
         ).encode()
 
-    def _session(self) -> str:
+    def open_session(self) -> str:
         """Open a session, as a client does; its id."""
         ask = Ask("initialize", INITIALIZE, lambda result: None)
         before, after = body(ask, SESSIONS)
@@ -230,7 +248,7 @@ class Load:
         for fd, _ in poll(0.0):
             # Nothing was asked, so this is the end of a connection that was idle for long.
             line = table.pop(fd)
-            line.open(self.address)
+            line.open()
             table[line.sock.fileno()] = line
             self._epoll.register(line.sock, select.EPOLLIN)
         gc.disable()
@@ -268,6 +286,28 @@ class Load:
                 line = self._table[fd]
                 if line.takes(line.recv(RECEIVE)):
                     waiting.discard(fd)
+
+
+class RoundRobinLoad(Load):
+    """Connections to several replicas; each session is used at all of them at once, as behind a
+    balancer without stickiness."""
+
+    def __init__(
+        self, urls: Sequence[str], ask: Ask, *, connections: int, connections_per_session: int
+    ) -> None:
+        self._urls = urls
+        self._per_session = connections_per_session
+        super().__init__(urls[0], ask, era=SESSIONS, connections=connections)
+
+    def _open_lines(self, ask: Ask, era: str, connections: int, *, session: bool) -> None:
+        urls = cycle(self._urls)
+        for _ in range(connections // self._per_session):
+            self._turn_to(next(urls))
+            opened = self.open_session()
+            for _ in range(self._per_session):
+                self._turn_to(next(urls))
+                before, after = self.request(ask, era, opened)
+                self.lines.append(Line(self.address, ask, before, after))
 
 
 def post(address: tuple[str, int], data: bytes) -> Answer:

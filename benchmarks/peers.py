@@ -58,6 +58,7 @@ NAMES: tuple[str, ...] = ("limit", "colonnade", *(peer.name for peer in PEERS))
 OWN = {
     "colonnade": "colonnade_server.py",
     "tasks": "task_server.py",
+    "replica": "replica_server.py",
     "limit": "limit.py",
     "echo": "echo.py",
 }
@@ -142,10 +143,11 @@ def pinned() -> bool:
 
 
 class Stage:
-    """Servers that run, by how they were started."""
+    """Servers that run on these cores, by how they were started."""
 
-    def __init__(self, log: IO[bytes]) -> None:
+    def __init__(self, log: IO[bytes], *cores: int) -> None:
         self.log = log
+        self._cores = cores or (SERVER_CORE,)
         self._running: dict[tuple[str, ...], tuple[subprocess.Popen[bytes], str]] = {}
 
     def __enter__(self) -> "Stage":
@@ -159,7 +161,7 @@ class Stage:
         """Where somebody's server listens; it is started on first use."""
         key = (name, *arguments)
         if key not in self._running:
-            process = start(command(name, *arguments), self.log)
+            process = start(command(name, *arguments), self.log, *self._cores)
             self._running[key] = process, ""
             self._running[key] = process, _address(process)
         return self._running[key][1]
@@ -168,7 +170,7 @@ class Stage:
         """Somebody's server on stdio, or its process; it is started on first use."""
         key = (name, *arguments)
         if key not in self._running:
-            self._running[key] = start(command(name, *arguments), self.log), ""
+            self._running[key] = start(command(name, *arguments), self.log, *self._cores), ""
         return self._running[key][0]
 
     def end(self, *key: str) -> None:
@@ -178,11 +180,11 @@ class Stage:
 
 
 def start(
-    command: Sequence[str], log: "IO[bytes] | None" = None, core: int = SERVER_CORE
+    command: Sequence[str], log: "IO[bytes] | None" = None, *cores: int
 ) -> "subprocess.Popen[bytes]":
-    """Start a process on a core."""
+    """Start a process on these cores; by default, on that of the servers."""
     pipe = subprocess.PIPE
-    with on_core(core):
+    with on_core(*(cores or (SERVER_CORE,))):
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, cwd=ROOT)
 
 

@@ -1,36 +1,37 @@
 """Bytes of an idle session, a stream, a task and a principal: in Redis, and in a replica.
 
-    python benchmarks/replica_sizes.py [COUNT]
+    scripts/bench replica_sizes [COUNT]
 
 A Redis server and two replicas, each a process of its own on loopback. The memory of a replica is its
 resident set, that of Redis `used_memory`: both before and after COUNT of a thing are there, divided by
-COUNT. Buffers of the kernel are not counted.
+COUNT. Buffers of the kernel are not counted. What one entry of a session takes by itself, without the
+index of its principal, is what Redis says (`MEMORY USAGE`).
 """
 
-import contextlib
 import http.client
 import json
 import os
 import socket
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Generator, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import redis
-
-from colonnade import Limits, RunLimits, Server
+from benchmarks.redis_server import START_S, RedisServer, redis_server
+from benchmarks.streams import room
+from colonnade import Context, Limits, RunLimits, Server
 from colonnade.server.tasks.options import TaskOptions
 from colonnade.store.limits import StoreLimits
 from colonnade.store.redis import RedisStore
 
-ROOT = Path(__file__).resolve().parent.parent
-COUNT = 5_000
-START_S = 30.0
+COUNT = 10_000
+# Entries whose size Redis is asked for.
+SAMPLED = 1000
 MANY = 10_000_000
+# A replica is not used while the other is.
+MINUTES_S = 3600.0
 REVISION = "2025-11-25"
 
 
@@ -51,6 +52,12 @@ def serve(url: str) -> None:
     async def add(a: int, b: int) -> int:
         return a + b
 
+    @server.tool
+    async def steps(ctx: Context) -> str:
+        for step in range(1, 4):
+            await ctx.progress(step, 3)
+        return "done"
+
     @server.resource("text://one")
     def one() -> str:
         return "one"
@@ -65,7 +72,7 @@ def serve(url: str) -> None:
             max_concurrent_requests=MANY,
             max_concurrent_requests_per_principal=MANY,
         ),
-        run_limits=RunLimits(max_connections=MANY),
+        run_limits=RunLimits(max_connections=MANY, keep_alive_timeout_s=MINUTES_S),
     )
 
 
@@ -74,13 +81,19 @@ class ReplicaProcess:
 
     def __init__(self, url: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "serve", url], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "benchmarks.replica_sizes", "serve", url],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         self.port = int(line.rsplit(":", 1)[1].split("/")[0])
         self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_S)
         self._streams: list[socket.socket] = []
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def resident_bytes(self) -> int:
         pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
@@ -136,6 +149,16 @@ class ReplicaProcess:
             raise RuntimeError(head.decode())
         self._streams.append(stream)
 
+    def delete(self, principal: str, session: str) -> None:
+        """End a session."""
+        headers = {"x-principal": principal, "mcp-session-id": session}
+        headers["mcp-protocol-version"] = REVISION
+        self._connection.request("DELETE", "/mcp", headers=headers)
+        response = self._connection.getresponse()
+        if response.status != 200:
+            raise RuntimeError(f"{response.status}: {response.read().decode()}")
+        response.read()
+
     def create_task(self, principal: str, session: str) -> str:
         params = {"name": "add", "arguments": {"a": 1, "b": 2}, "task": {"ttl": 3_600_000}}
         _, result = self.post(
@@ -158,43 +181,20 @@ class ReplicaProcess:
 # ---------------------------------------------------------------- measurement
 
 
-@contextlib.contextmanager
-def redis_server() -> Generator[str]:
-    """A server of its own, without a file; its URL."""
-    find = subprocess.run([ROOT / "scripts" / "redis"], capture_output=True, text=True, check=True)
-    with socket.socket() as one, tempfile.TemporaryDirectory() as folder:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-        one.close()
-        words = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", ""]
-        with subprocess.Popen([find.stdout.strip(), *words], stdout=subprocess.DEVNULL) as process:
-            try:
-                end = time.monotonic() + START_S
-                while True:
-                    with contextlib.suppress(OSError):
-                        socket.create_connection(("127.0.0.1", port)).close()
-                        break
-                    if time.monotonic() > end:
-                        raise RuntimeError("the Redis server did not start")
-                    time.sleep(0.01)
-                yield f"redis://127.0.0.1:{port}"
-            finally:
-                process.terminate()
-
-
 class Sizes:
     """What is measured: Redis, the replica that is asked, and another one."""
 
-    def __init__(self, url: str, first: ReplicaProcess, second: ReplicaProcess, count: int) -> None:
-        self._redis: Any = redis.Redis.from_url(url)
+    def __init__(
+        self, redis: RedisServer, first: ReplicaProcess, second: ReplicaProcess, count: int
+    ) -> None:
+        self._redis = redis
         self._first = first
         self._second = second
         self._count = count
         self._before = self._read()
 
     def _read(self) -> tuple[int, int, int]:
-        used: int = self._redis.info("memory")["used_memory"]
-        return used, self._first.resident_bytes(), self._second.resident_bytes()
+        return self._redis.used_bytes(), self._first.resident_bytes(), self._second.resident_bytes()
 
     def start(self) -> None:
         self._before = self._read()
@@ -205,20 +205,31 @@ class Sizes:
             (now - before) / self._count
             for before, now in zip(self._before, self._read(), strict=True)
         )
-        print(f"{what:<44}" + "".join(f"{size:>12,.0f}" for size in each), flush=True)
+        show(what, each)
         return each
 
 
+def show(what: str, each: Iterable[float]) -> None:
+    print(f"{what:<44}" + "".join(f"{size:>12,.0f}" for size in each), flush=True)
+
+
+def entry_bytes(redis: RedisServer) -> float:
+    """What Redis says of the entries of sessions, without the index of their principal."""
+    keys = islice(redis.client.scan_iter(match="*:e:session *", count=1000), SAMPLED)
+    sizes = [redis.client.memory_usage(key) for key in keys]
+    return sum(sizes) / len(sizes)
+
+
 def measure(count: int) -> None:
-    with redis_server() as url:
-        first, second = ReplicaProcess(url), ReplicaProcess(url)
+    with redis_server() as redis:
+        first, second = ReplicaProcess(redis.url), ReplicaProcess(redis.url)
         try:
             # What the first of each thing loads is not of one thing.
             for replica in (first, second):
                 session = replica.open_session("warm")
                 replica.open_stream("warm", session)
                 replica.task_result("warm", session, replica.create_task("warm", session))
-            sizes = Sizes(url, first, second, count)
+            sizes = Sizes(redis, first, second, count)
             print(f"a replica without any: {first.resident_bytes() / 2**20:.0f} MiB")
             print(
                 f"{count:,} of each, bytes of one{'':<21}"
@@ -226,7 +237,8 @@ def measure(count: int) -> None:
             )
             sizes.start()
             sessions = [first.open_session("ann") for _ in range(count)]
-            sizes.report("idle session")
+            one_session = sizes.report("idle session")
+            show("  its entry alone (MEMORY USAGE)", [entry_bytes(redis)])
             sizes.start()
             for session in sessions:
                 second.post({"id": 1, "method": "ping"}, "ann", session)
@@ -243,7 +255,9 @@ def measure(count: int) -> None:
             sizes.start()
             for number in range(count):
                 first.open_session(f"principal {number}")
-            sizes.report("principal with one idle session")
+            both = sizes.report("principal with one idle session")
+            beside = (two - one for two, one in zip(both, one_session, strict=True))
+            show("principal, beside its session", beside)
         finally:
             first.end()
             second.end()
@@ -253,4 +267,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
         serve(sys.argv[2])
     else:
-        measure(int(sys.argv[1]) if sys.argv[1:] else COUNT)
+        measure(min(int(sys.argv[1]) if sys.argv[1:] else COUNT, room()))

@@ -26,6 +26,7 @@ from benchmarks.figures import Figure
 from benchmarks.peers import LOAD_CORE, ROOT, Stage, on_core
 from benchmarks.rows import HTTP, STDIO, Settings, ceiling_row, http_row, stdio_row
 from benchmarks.rows_clients import client_row, memory_row
+from benchmarks.rows_replicas import session_row, throughput_row
 from benchmarks.rows_sizes import listen_row, sizes_row
 from benchmarks.rows_start import start_row
 from benchmarks.rows_tasks import tasks_row
@@ -47,6 +48,7 @@ LATE = (
     "session-1m",
     "session-stream",
     "sizes",
+    "replicas-throughput",
 )
 
 Run = Callable[[Settings], list[Figure]]
@@ -61,6 +63,7 @@ def rows() -> dict[str, Run]:
         found[name] = partial(stdio_row, name)
     found |= {"memory": memory_row, "client": client_row, "start": start_row}
     found |= {"listen": listen_row, "tasks": tasks_row, "sizes": sizes_row}
+    found |= {"replicas-session": session_row, "replicas-throughput": throughput_row}
     return {name: found[name] for name in sorted(found, key=LATE.__contains__)}
 
 

@@ -85,6 +85,10 @@ def test_the_bars_are_of_figures_that_exist() -> None:
         "task-create",
         "task-create-direct",
         "task-poll",
+        "replicas-session",
+        "replicas-session-cpu",
+        "replicas-operations",
+        "replicas-throughput-cpu",
     }
 
 

@@ -480,10 +480,9 @@ class HttpApp:
             if len(body) > SMALL_BODY_BYTES:
                 self._sessions.shared.hold_body(request, len(body))
             if b"mcp-session-id" in headers and self._has_sessions:
-                session = (
-                    self._sessions.named(headers, request.principal)
-                    if self._shared_sessions is None
-                    else await self._shared_sessions.current(headers, request.principal)
+                sessions, principal = self._sessions, request.principal
+                session = sessions.named(headers, principal) or await sessions.restore(
+                    rules.session_id(headers), principal
                 )
                 session_peer = session.peer if session is not None else rules.ENDED
             frame = decode(body)

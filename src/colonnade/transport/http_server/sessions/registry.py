@@ -75,6 +75,10 @@ class SessionRegistry:
         session = self._by_id.get(id) if id is not None else None
         return self._used(session, principal) if session is not None else None
 
+    async def restore(self, id: str | None, principal: str) -> HttpSession | None:
+        """The session with this id that is not here, or not as it is now. Raises `Fault`."""
+        return None
+
     def _used(self, session: HttpSession, principal: str) -> HttpSession | None:
         if session.link.principal != principal:
             return None

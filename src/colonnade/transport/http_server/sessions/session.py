@@ -14,7 +14,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Raw
@@ -311,6 +311,32 @@ class PostResponse:
 class HttpSession:
     """One client that has opened a session with `initialize`."""
 
+    # There are thousands of them, each with more attributes than a class can share the names of.
+    __slots__ = (
+        "__weakref__",
+        "_backlog",
+        "_ids",
+        "_ledger",
+        "_limits",
+        "_listeners",
+        "_numbers",
+        "_resumable",
+        "_running",
+        "_service",
+        "_streams",
+        "_tag",
+        "_unwatch",
+        "_waiting",
+        "_warned",
+        "created",
+        "id",
+        "link",
+        "on_ended",
+        "shared",
+        "subscriptions",
+        "used",
+    )
+
     def __init__(self, id: str, link: DuplexLink, shared: SessionResources) -> None:
         self.id = id
         self.link = link
@@ -355,6 +381,14 @@ class HttpSession:
         """The bytes that are kept for its streams."""
         return self._ledger.size
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether the client has changed something that must be saved before its response."""
+        return False
+
+    async def save(self) -> None:
+        """Save what the client has changed."""
+
     # ------------------------------------------------------------ incoming messages
 
     def post(
@@ -362,8 +396,8 @@ class HttpSession:
     ) -> Coroutine[None, None, None]:
         """Handle a request or a batch; `parts` as in `DuplexLink.take`. Raises `Fault`."""
         if isinstance(frame, Batch):
-            self.shared.check_load()
-        elif frame.id in self._ids:  # D3
+            return self._post_batch(incoming, frame)
+        if frame.id in self._ids:  # D3
             raise malformed("this id is in use by a running request; send another one")
         if len(self._streams) >= self._limits.max_streams_per_session:
             self._check_streams()
@@ -377,6 +411,14 @@ class HttpSession:
         ):
             return self._handle_here(call.exchange, response)
         return self._respond_all(events, frame, response)
+
+    async def _post_batch(self, incoming: IncomingRequest, batch: Batch) -> None:
+        self.shared.check_load()
+        if len(self._streams) >= self._limits.max_streams_per_session:
+            self._check_streams()
+        self.link.scopes = incoming.scopes
+        response = PostResponse(self, incoming)
+        await self._respond_all(self.link.take(batch, self.used), batch, response)
 
     async def _respond_all(
         self, events: list[LinkEvent], frame: Request | Batch, response: PostResponse
@@ -459,7 +501,9 @@ class HttpSession:
         cancelled: asyncio.CancelledError | None = None
         try:
             try:
-                data = await self._respond(request)
+                data = await self._service.respond(request)
+                if self.is_changed:
+                    await self.save()
             except asyncio.CancelledError as error:
                 if incoming.cancelled:
                     exchange.abandon()
@@ -489,9 +533,6 @@ class HttpSession:
         finally:
             response.end()
 
-    def _respond(self, request: SessionRequestContext) -> Awaitable[bytes | None]:
-        return self._service.respond(request)
-
     def _call(self, exchange: Exchange, response: PostResponse) -> None:
         """Handle one request of a batch, concurrently with the others."""
         response.stream().pending += 1
@@ -505,7 +546,9 @@ class HttpSession:
         request.begun = True
         try:
             if not exchange.settled:  # else it was cancelled by its own batch
-                data = await self._respond(request)
+                data = await self._service.respond(request)
+                if self.is_changed:
+                    await self.save()
         except (Exception, asyncio.CancelledError) as error:
             data = _failed(exchange, error)
         finally:

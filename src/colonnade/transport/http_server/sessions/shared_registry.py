@@ -143,11 +143,18 @@ class SharedSessionRegistry(SessionRegistry):
         that may be out of date. Raises 400 for what cannot be a session id, and 503."""
         session = self.named(headers, principal)
         if session is not None:
+            return session
+        return await self.restore(rules.session_id(headers), principal)
+
+    def named(self, headers: Headers, principal: str) -> HttpSession | None:
+        """The copy here of the session of the header; None if it may be out of date."""
+        session = super().named(headers, principal)
+        if session is not None:
             assert isinstance(session, SharedSession)
             # `notifications/initialized` may have been sent to another process.
-            if session.generation == self.generation and session.link.phase is not Phase.OPENING:
-                return session
-        return await self.restore(rules.session_id(headers), principal)
+            if session.generation != self.generation or session.link.phase is Phase.OPENING:
+                return None
+        return session
 
     def check_current(self, session: SharedSession) -> None:
         """Raise 503 for a copy that is not used any more: the session has ended, or the next

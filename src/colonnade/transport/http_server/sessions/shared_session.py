@@ -11,7 +11,6 @@ Rules: a request of a session whose copy is here needs no operation of the store
 
 import asyncio
 import time
-from collections.abc import Awaitable, Coroutine
 from typing import Protocol
 
 import msgspec
@@ -27,9 +26,7 @@ from colonnade.protocol.jsonrpc import (
     Batch,
     ErrorResponse,
     Notification,
-    Request,
     ResultResponse,
-    SplitParams,
     encode,
     encode_error,
     encode_notification,
@@ -55,7 +52,6 @@ from colonnade.transport.http_server.sessions.session import (
     HttpSession,
     PendingNotification,
     PostResponse,
-    SessionRequestContext,
     SessionResources,
     check_scopes,
 )
@@ -173,6 +169,19 @@ class SharedSessionOwner(Protocol):
 class SharedSession(HttpSession):
     """The copy of a session in one process."""
 
+    __slots__ = (
+        "_notified",
+        "_registry",
+        "_saved_changes",
+        "_saved_is_open",
+        "_saved_log_level",
+        "data",
+        "generation",
+        "record",
+        "renewed_at",
+        "ttl_s",
+    )
+
     def __init__(
         self,
         id: str,
@@ -189,9 +198,7 @@ class SharedSession(HttpSession):
         # Event ids name the process that has the stream.
         self._tag = f"{self._tag}-{replica}"
         self.created: float = self.created - max(time.time() - record.created_at, 0.0)
-        # The record as it was last read or written, and its bytes in the store.
-        self.record: SessionRecord = record
-        self.data: bytes = data
+        self._set_record(record, data)
         self.generation: int = registry.generation
         self.renewed_at: float = shared.clock()
         self.ttl_s: float = FIRST_USE_S
@@ -209,12 +216,23 @@ class SharedSession(HttpSession):
     @property
     def is_changed(self) -> bool:
         """Whether the client has changed something that is not in the record."""
-        peer = self.link.peer
         return (
             self.subscriptions.changes != self._saved_changes
-            or (peer is not None and peer.log_level != self.record.log_level)
-            or (self.link.phase is Phase.OPEN and not self.record.is_open)
+            or self.peer.log_level != self._saved_log_level
+            or (not self._saved_is_open and self.link.phase is Phase.OPEN)
         )
+
+    async def save(self) -> None:
+        """Write what the client has changed into the record."""
+        await self._registry.save_changes(self)
+
+    def _set_record(self, record: SessionRecord, data: bytes) -> None:
+        # The record as it was last read or written, and its bytes in the store; what each request
+        # compares is at hand.
+        self.record: SessionRecord = record
+        self.data: bytes = data
+        self._saved_log_level = record.log_level
+        self._saved_is_open = record.is_open
 
     def current_record(self) -> SessionRecord:
         """The record, with what was changed here."""
@@ -227,7 +245,8 @@ class SharedSession(HttpSession):
         if record.number < self.record.number:
             return
         target = merge(record, self.record, self.current_record())
-        earlier, self.record, self.data = self.record, record, data
+        earlier = self.record
+        self._set_record(record, data)
         self.link.update(target.link)
         try:
             self._set_subscriptions(target.subscriptions)
@@ -254,20 +273,12 @@ class SharedSession(HttpSession):
             self.take_here(frame)
             await self._registry.save_changes(self)
 
-    def post(
-        self, incoming: IncomingRequest, frame: Request | Batch, parts: SplitParams | None = None
-    ) -> Coroutine[None, None, None]:
-        """Handle a request or a batch; messages in it may be for other processes."""
-        if isinstance(frame, Batch):
-            return self._post_batch(incoming, frame)
-        return super().post(incoming, frame, parts)
-
     async def _post_batch(self, incoming: IncomingRequest, batch: Batch) -> None:
         for item in batch.items:
             if isinstance(item, Notification | ResultResponse | ErrorResponse):
                 await self._pass_on(item)  # here it is ignored
         self._registry.check_current(self)
-        await super().post(incoming, batch)
+        await super()._post_batch(incoming, batch)
 
     async def _pass_on(self, frame: Notification | ResultResponse | ErrorResponse) -> bool:
         """Pass a message on if it is about what runs elsewhere; False if it is for this process.
@@ -309,15 +320,6 @@ class SharedSession(HttpSession):
         return encode_message(about)
 
     # ------------------------------------------------------------ requests of the client
-
-    def _respond(self, request: SessionRequestContext) -> Awaitable[bytes | None]:
-        return self._respond_and_save(request)
-
-    async def _respond_and_save(self, request: SessionRequestContext) -> bytes | None:
-        data = await self._service.respond(request)
-        if self.is_changed:
-            await self._registry.save_changes(self)
-        return data
 
     async def _deliver(
         self, response: PostResponse, stream: Stream, status: int = rules.OK
