@@ -165,6 +165,13 @@ class TaskRun:
         """The results of `ctx.once` in earlier runs."""
         return self.record.journal
 
+    async def check_lease(self) -> None:
+        """Renew a lease that has lapsed, before a side effect: this process may have been stopped,
+        and another worker may have done it meanwhile. Ends the run if the lease was lost."""
+        until, now = self.record.lease_until, self._storage.clock()
+        if until is not None and now >= until:
+            await self.apply(LeaseRenewed(self.lease, now + self._runner.options.lease_s))
+
     async def record_effect(self, key: str, value: bytes) -> None:
         """Store the result of a side effect."""
         await self.apply(EffectRecorded(self.lease, key, Raw(value)))
@@ -540,7 +547,7 @@ class TaskRunner:
         record = run.record
         ended = apply(record, event, self.storage.clock()).record
         try:
-            await self.storage.put_result(record, data, ended)
+            await self.storage.put_result(ended, run.lease, data)
         except Refused as refused:
             words = f"the result cannot be kept: {refused}"
             return TaskFailed(run.lease, TaskError.of(Fault(FaultKind.INTERNAL, words)))
@@ -551,7 +558,7 @@ class TaskRunner:
             change = await run.apply(event)
         except asyncio.CancelledError:
             if isinstance(event, TaskCompleted):
-                await self.storage.delete_result(run.record)
+                await self.storage.delete_result(run.record, run.lease)
             raise
         await self.finished(change.task.record)
 

@@ -316,16 +316,16 @@ class TaskStorage:
     def _result_key(self, record: TaskRecord, lease: int) -> str:
         return f"{self._results}{record.id}/{lease}"
 
-    async def put_result(self, record: TaskRecord, data: bytes, ended: TaskRecord) -> None:
-        """Store the result of the current lease, before the record names it."""
+    async def put_result(self, ended: TaskRecord, lease: int, data: bytes) -> None:
+        """Store the result of a lease, before the record names it."""
         ttl_s = retention_s(ended, self.clock()) + RESULT_EXTRA_S
-        key = self._result_key(record, record.lease_number)
-        data = self._encrypt(record.principal, key, data)
-        await self._store().put(record.principal, key, data, ttl_s)
+        key = self._result_key(ended, lease)
+        data = self._encrypt(ended.principal, key, data)
+        await self._store().put(ended.principal, key, data, ttl_s)
 
-    async def delete_result(self, record: TaskRecord) -> None:
-        """Delete the result of a lease that was lost."""
-        key = self._result_key(record, record.lease_number)
+    async def delete_result(self, record: TaskRecord, lease: int) -> None:
+        """Delete the result of a lease that was lost; the record may have that of another."""
+        key = self._result_key(record, lease)
         await self._store().delete(record.principal, key)
 
     async def result(self, record: TaskRecord) -> Raw | None:
