@@ -10,6 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ TASK_CLIENTS = 5
 HOMES = 6
 META = {"io.modelcontextprotocol/clientCapabilities": DECLARED}
 NETWORK_ERRORS = (OSError, EOFError, TimeoutError, IndexError, ValueError)
+
+SUM: dict[str, Any] = {"name": "add", "arguments": {"a": 1, "b": 2}}
 
 JSON = dict[str, Any]
 
@@ -86,7 +89,7 @@ class LoadLog:
     def longest_gap_s(self, start: float, end: float) -> float:
         """The longest time in which no call of any client succeeded."""
         times = [start, *(at for at in self.success_times if start <= at <= end), end]
-        return max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+        return max(later - earlier for earlier, later in pairwise(times))
 
 
 class FaultLoad:
@@ -258,6 +261,38 @@ class FaultLoad:
             self.log.errors[f"VIOLATION: {kind} was used {len(granted)} times"] += 1
         for text in granted:
             self.log.ok(kind, text)
+
+    # ------------------------------------------------------------ afterwards
+
+    async def is_well(self) -> bool:
+        """Whether every process opens sessions, serves those of the others, and does all that needs
+        the store."""
+        ports = self._processes.ports
+        try:
+            async with asyncio.timeout(RAW_TIMEOUT_S):
+                for number, port in enumerate(ports):
+                    if not await self._is_well(port, ports[(number + 1) % len(ports)]):
+                        return False
+        except (*NETWORK_ERRORS, ColonnadeError, AssertionError):
+            return False
+        return True
+
+    async def _is_well(self, port: int, other: int) -> bool:
+        async with Caller(port) as caller:
+            await caller.initialize("2025-11-25")
+            if caller.session is None:
+                return False
+            caller.port = other
+            if (await caller.ask("tools/call", SUM)).status != 200:
+                return False
+            if (await caller.request("DELETE")).status != 200:
+                return False
+        code = secrets.token_hex(8)
+        for tool, arguments in (("redeem", {"code": code}), ("visit", {"home": "w", "id": code})):
+            _, message = await self.ask(port, "tools/call", {"name": tool, "arguments": arguments})
+            if "result" not in message or message["result"].get("isError"):
+                return False
+        return True
 
     # ------------------------------------------------------------ tasks
 

@@ -14,11 +14,17 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from replica_faults.partition import partition_replicas
+from replica_faults.redis_kill import kill_redis
+from replica_faults.refresh import refresh_once
 from replica_faults.report import Report
 from replica_faults.stop import stop_replicas
 
 FAULTS: dict[str, Callable[[Path], Awaitable[Report]]] = {
     "stop": stop_replicas,
+    "partition": partition_replicas,
+    "redis-kill": kill_redis,
+    "refresh": refresh_once,
 }
 
 
