@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from colonnade import BlockingContext, Context, Server, TaskOptions
-from colonnade.ports import SERVER_PRINCIPAL, Store
+from colonnade.errors import CannotConnect, ChannelError, ConnectionLost
+from colonnade.ports import SERVER_PRINCIPAL, Store, Swap
 from colonnade.protocol.codec.encode import encode_finite
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025
 from colonnade.protocol.tasks.lifecycle import LeaseTaken, TaskCompleted, apply
@@ -305,6 +306,64 @@ async def test_a_worker_that_was_stopped_leaves_the_result_of_another_one_alone(
         await asyncio.wait([run.worker])
         assert text_content((await get(client, id))["result"]) == "in time"
         assert len(await store.names("", "task-result/", "", 10)) == 1
+
+
+class InterruptedStore(MemoryStore):
+    """A store whose next changes of tasks fail; each takes place, and its reply is lost."""
+
+    failures = 0
+    error: type[ChannelError] = ConnectionLost
+
+    async def swap_all(self, swaps: Sequence[Swap]) -> bool:
+        done = await super().swap_all(swaps)
+        if self.failures:
+            self.failures -= 1
+            raise self.error("the store was lost")
+        return done
+
+    async def swap(
+        self,
+        principal: str,
+        key: str,
+        before: bytes | None,
+        after: bytes | None,
+        ttl_s: float | None,
+    ) -> bool:
+        done = await super().swap(principal, key, before, after, ttl_s)
+        if self.failures and key.startswith("task"):
+            self.failures -= 1
+            raise self.error("the store was lost")
+        return done
+
+
+@live
+async def test_a_task_whose_store_is_lost_for_a_moment_is_run_again_and_does_not_fail() -> None:
+    store, effects = InterruptedStore(), Effects()
+    server = works(store, effects)
+    async with client_of(server) as client:
+        id = (await start(client, "build"))["taskId"]
+        await effects.begun.wait()
+        store.failures = 1
+        effects.go_on.set()
+        state = await ended(client, id)
+        assert text_content(state["result"]) == "first second"
+        assert effects.done == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(ConnectionLost, "whether the task was created is unknown"), (CannotConnect, "try again")],
+)
+@live
+async def test_a_call_that_cannot_become_a_task_gets_an_error(
+    error: type[ChannelError], words: str
+) -> None:
+    store = InterruptedStore()
+    server = works(store, Effects())
+    async with client_of(server) as client:
+        store.failures, store.error = 1, error
+        with pytest.raises(Rejected, match=words):
+            await start(client, "build")
 
 
 @live

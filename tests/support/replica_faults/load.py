@@ -364,12 +364,16 @@ def check_calls(log: LoadLog, effects: list[Effect]) -> list[str]:
 
 
 def check_tasks(
-    ended: dict[str, JSON], effects: list[Effect], late: Callable[[Effect], bool]
+    ended: dict[str, JSON],
+    effects: list[Effect],
+    faults: list[tuple[float, float]],
+    late: Callable[[Effect], bool] = lambda effect: False,
 ) -> tuple[list[str], int]:
     """Violations, and the number of effects that happened and were not recorded before a fault.
 
-    A step happens once, unless its worker lost its lease between the effect and the record. `late`
-    says whether an effect is of a worker whose lease had lapsed.
+    A step happens once, unless the worker could not record the effect: it was stopped, or the store
+    did not respond. That can be during one of `faults`, which are times, and for one step of a task
+    each time. `late` says whether an effect is of a worker whose lease had lapsed.
     """
     problems: list[str] = []
     unrecorded = 0
@@ -383,13 +387,18 @@ def check_tasks(
         if state["status"] != "completed" or state["result"].get("isError"):
             problems.append(f"task {name}: {state}")
             continue
-        repeated = 0
+        during: Counter[tuple[float, float]] = Counter()
         for number in range(STEPS):
-            done = len(steps[f"{name}/{number}"])
+            done = steps[f"{name}/{number}"]
             if not done:
                 problems.append(f"step {name}/{number} was not done")
-            repeated += max(done - 1, 0)
-        unrecorded += repeated
-        if repeated > 1:
-            problems.append(f"{repeated} steps of the task {name} were repeated")
+            for one in done[:-1]:  # the last one was recorded
+                unrecorded += 1
+                fault = next((two for two in reversed(faults) if two[0] <= one.at <= two[1]), None)
+                if fault is None:
+                    problems.append(f"step {name}/{number} was repeated without a fault: {done}")
+                else:
+                    during[fault] += 1
+        if during and max(during.values()) > 1:
+            problems.append(f"steps of the task {name} were repeated: {during}")
     return problems, unrecorded

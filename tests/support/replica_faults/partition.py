@@ -8,6 +8,7 @@ from replica_faults.fault_server import TASK_LEASE_S
 from replica_faults.load import Effect, FaultLoad, check_calls, check_tasks, read_ledger
 from replica_faults.processes import FaultProcesses, Partition
 from replica_faults.report import Report
+from replica_faults.stop import RECORD_S
 from store.redis_server import redis_server
 
 # How soon all is well after a partition, without a restart.
@@ -60,7 +61,9 @@ async def partition_replicas(
             for pid, began, end in cuts
         )
 
-    problems, unrecorded = check_tasks(ended, effects, late)
+    problems, unrecorded = check_tasks(
+        ended, effects, [(began - RECORD_S, end + CALL_S) for _, began, end in cuts], late
+    )
     report.problems += check_calls(load.log, effects) + problems
     report.say_load(load.log, effects)
     report.say(f"{len(ended)} tasks ended; {unrecorded} effects happened without a record")

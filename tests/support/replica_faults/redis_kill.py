@@ -5,9 +5,10 @@ from pathlib import Path
 
 from http_client import Caller
 from replica_faults.load import FaultLoad, check_calls, check_tasks, read_ledger
-from replica_faults.partition import RECOVERY_S, recovery_s
+from replica_faults.partition import CALL_S, RECOVERY_S, recovery_s
 from replica_faults.processes import FaultProcesses
 from replica_faults.report import Report
+from replica_faults.stop import RECORD_S
 from store.redis_server import redis_server
 
 DURABLE = ["--appendonly", "yes", "--appendfsync", "always"]
@@ -18,16 +19,19 @@ async def kill_redis(folder: Path, *, kills: int = 10, calls: int = 60) -> Repor
     """Kill the server and start it again on its port and folder; what was lost."""
     report = Report("redis-kill")
     longest_s, sessions = 0.0, 0
+    faults: list[tuple[float, float]] = []
     with redis_server(folder / "redis", DURABLE) as redis:
         async with FaultProcesses(redis.port, folder) as processes:
             async with FaultLoad(processes) as load:
                 for number in range(kills):
                     await load.calls(calls)
                     opened = await _open_sessions(processes, number)
+                    at = time.time()
                     redis.kill()
                     began = time.monotonic()
                     redis.start()
                     down_s = time.monotonic() - began
+                    faults.append((at - RECORD_S, time.time() + CALL_S))
                     took_s = await recovery_s(processes, load)
                     longest_s = max(longest_s, took_s + down_s)
                     if took_s > RECOVERY_S:
@@ -36,7 +40,7 @@ async def kill_redis(folder: Path, *, kills: int = 10, calls: int = 60) -> Repor
                     report.problems += await _lost_sessions(processes, opened)
             ended = await load.finish_tasks()
         effects = read_ledger(processes.ledger)
-    problems, unrecorded = check_tasks(ended, effects, lambda effect: False)
+    problems, unrecorded = check_tasks(ended, effects, faults)
     report.problems += check_calls(load.log, effects) + problems
     report.say(f"{kills} times kill -9 of Redis with appendfsync always; well after at most")
     report.lines[-1] += f" {longest_s:.1f} s; all {sessions} acknowledged sessions were looked for"

@@ -19,10 +19,12 @@ from replica_faults.redis_kill import kill_redis
 from replica_faults.refresh import refresh_once
 from replica_faults.report import Report
 from replica_faults.stop import stop_replicas
+from replica_faults.store_away import store_away
 
 FAULTS: dict[str, Callable[[Path], Awaitable[Report]]] = {
     "stop": stop_replicas,
     "partition": partition_replicas,
+    "store-away": store_away,
     "redis-kill": kill_redis,
     "refresh": refresh_once,
 }

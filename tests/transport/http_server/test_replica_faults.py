@@ -11,6 +11,7 @@ from replica_faults.processes import Partition
 from replica_faults.redis_kill import kill_redis
 from replica_faults.refresh import refresh_once
 from replica_faults.stop import stop_replicas
+from replica_faults.store_away import store_away
 
 pytestmark = [
     pytest.mark.slow,
@@ -47,4 +48,10 @@ async def test_calls_at_three_replicas_cause_one_refresh_of_the_token_that_they_
     tmp_path: Path,
 ) -> None:
     report = await refresh_once(tmp_path, calls=50, life_s=6.0)
+    assert not report.problems, report.problems
+
+
+@live
+async def test_what_is_refused_without_the_store_is_as_documented(tmp_path: Path) -> None:
+    report = await store_away(tmp_path, away_s=0.0, ways=("SIGKILL",))
     assert not report.problems, report.problems

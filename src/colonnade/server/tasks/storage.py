@@ -22,6 +22,7 @@ from msgspec import Raw
 
 from colonnade.errors import ChannelError, ColonnadeError, Fault, FaultKind, InvalidArgument
 from colonnade.ports import SERVER_PRINCIPAL, Seal, Store, Swap
+from colonnade.protocol.http.security import HttpError
 from colonnade.protocol.tasks.lifecycle import (
     InputReceived,
     InputRefused,
@@ -122,6 +123,13 @@ class TaskChanges:
         """Any task may have changed."""
         for id in list(self._callbacks):
             self.notify(id)
+
+
+def store_lost() -> HttpError:
+    """503, with Retry-After: the store does not respond, and nothing was changed, or the same
+    request may be sent again."""
+    words = "the store of the tasks does not respond; try again later"
+    return HttpError(503, words, kind=FaultKind.INTERNAL, headers=(("Retry-After", "1"),))
 
 
 class ChangeWaiter:
