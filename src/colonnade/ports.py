@@ -66,6 +66,10 @@ class TaskJournal(Protocol):
         """The results of `ctx.once` in earlier runs, by key."""
         ...
 
+    async def check_lease(self) -> None:
+        """Before a side effect: end this run if another worker may run the task by now."""
+        ...
+
     async def record_effect(self, key: str, value: bytes) -> None:
         """Keep the JSON result of a side effect; it is durable when this returns."""
         ...

@@ -10,9 +10,9 @@ import contextlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import IO, Any, Self, cast
 
 # How long a process may take to start, or to end after SIGTERM.
 START_S = 60.0
@@ -33,6 +33,8 @@ class Relay:
         self.kinds: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.by_port: Counter[int] = Counter()
+        # Ports that are tried last, since their /ready does not respond 200; others find them.
+        self.not_ready: set[int] = set()
         self.refused = 0
         # Called with the headers and the body of each request, and the port that it is sent to.
         self.on_sent: Callable[[dict[str, str], bytes, int], None] | None = None
@@ -88,7 +90,8 @@ class Relay:
         gone = asyncio.create_task(reader.read(1))
         try:
             await asyncio.wait({back, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not gone.done():  # the client has the whole response, and closes
+            if back.done() and back.result() and not gone.done():
+                # The client has the whole response, and closes.
                 server_writer.transport.abort()
                 await asyncio.wait({gone}, timeout=CLOSE_S)
         finally:
@@ -105,6 +108,7 @@ class Relay:
         first = self.next % len(self.ports)
         self.next += 1
         order = self.ports[first:] + self.ports[:first]
+        order.sort(key=self.not_ready.__contains__)
         while True:
             port = order.pop(0)
             try:
@@ -127,7 +131,8 @@ class Relay:
 
     async def _back(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: str
-    ) -> None:
+    ) -> bool:
+        """Pass a response on; whether the process ended its connection itself."""
         with contextlib.suppress(OSError, EOFError):
             head = await reader.readuntil(b"\r\n\r\n")
             status = int(head.split(b" ", 2)[1])
@@ -138,6 +143,23 @@ class Relay:
                 writer.write(chunk)
                 await writer.drain()
             writer.write_eof()
+            return True
+        return False
+
+
+async def is_ready(port: int) -> bool:
+    """Whether /ready of a process responds 200."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    try:
+        writer.write(b"GET /ready HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+        return b" 200 " in await reader.readline()
+    except OSError:
+        return False
+    finally:
+        await _close(writer)
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
@@ -182,11 +204,13 @@ class RelayedProcesses:
         *arguments: str,
         count: int = 3,
         environment: Mapping[str, str] | None = None,
+        log: IO[bytes] | None = None,
     ) -> None:
         self.program = program
         self.arguments = arguments
         self.count = count
         self.environment = environment
+        self.log = log
         self.processes: list[asyncio.subprocess.Process] = []
         self.relay: Relay
 
@@ -202,8 +226,16 @@ class RelayedProcesses:
     async def _start(self, port: int) -> int:
         """Start one more process that serves; its port."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", str(self.program), *self.arguments, str(port)),
+            *(
+                sys.executable,
+                "-W",
+                "error",
+                str(self.program),
+                *self.arguments_of_next(),
+                str(port),
+            ),
             stdout=asyncio.subprocess.PIPE,
+            stderr=self.log,
             env=self.environment,
         )
         self.processes.append(process)
@@ -213,6 +245,10 @@ class RelayedProcesses:
         if "http://" not in url:
             raise RuntimeError(f"a process did not start; it printed {url!r}")
         return int(url.split("http://")[1].split(":")[1].split("/")[0])
+
+    def arguments_of_next(self) -> Sequence[str]:
+        """The arguments of the next process, without its port."""
+        return self.arguments
 
     async def restart(self, index: int) -> None:
         """End a process by SIGTERM, and start another one on its port."""

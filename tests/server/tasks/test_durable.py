@@ -1,7 +1,8 @@
 """Tasks that outlive the process which created them: hand-over, parked tasks, effects done once."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,14 @@ from typing import Any
 import pytest
 
 from colonnade import BlockingContext, Context, Server, TaskOptions
-from colonnade.ports import SERVER_PRINCIPAL, Store
+from colonnade.errors import CannotConnect, ChannelError, ConnectionLost
+from colonnade.ports import SERVER_PRINCIPAL, Store, Swap
+from colonnade.protocol.codec.encode import encode_finite
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025
+from colonnade.protocol.tasks.lifecycle import LeaseTaken, TaskCompleted, apply
+from colonnade.protocol.tasks.record import encode_record
+from colonnade.protocol.types import CallToolResult, TextContent
+from colonnade.server.tasks.runner import Ending
 from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
 from colonnade.testing import Clock
@@ -39,6 +46,7 @@ class Effects:
         self.done: list[str] = []
         self.go_on = asyncio.Event()
         self.begun = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
 
 
 def works(store: Store, effects: Effects, options: TaskOptions = QUICK) -> Server:
@@ -51,6 +59,20 @@ def works(store: Store, effects: Effects, options: TaskOptions = QUICK) -> Serve
         await effects.go_on.wait()
         second = await ctx.once("second", lambda: _did(effects, "second"))
         return f"{first} {second}"
+
+    @server.tool(task=True)
+    def build_in_a_thread(ctx: BlockingContext) -> str:
+        ctx.once("first", lambda: _did(effects, "first"))
+        effects.loop.call_soon_threadsafe(effects.begun.set)
+        asyncio.run_coroutine_threadsafe(effects.go_on.wait(), effects.loop).result()
+        ctx.once("second", lambda: _did(effects, "second"))
+        return "built"
+
+    @server.tool(task=True)
+    async def wait() -> str:
+        effects.begun.set()
+        await effects.go_on.wait()
+        return "late"
 
     @server.tool(task=True)
     async def confirm(ctx: Context) -> str:
@@ -259,6 +281,129 @@ async def test_nothing_is_left_in_the_store_when_tasks_have_expired() -> None:
             assert await store.names(SERVER_PRINCIPAL, "task", "", 100) == []
             await clock.advance(3600 + 120)
             assert await store.names("", "task", "", 100) == []
+
+
+@pytest.mark.parametrize("tool", ["build", "build_in_a_thread"])
+@live
+async def test_a_worker_that_was_stopped_beyond_its_lease_does_nothing_that_another_one_does(
+    tool: str,
+) -> None:
+    store, effects = MemoryStore(), Effects()
+    server = works(store, effects, TaskOptions(lease_s=600.0))
+    async with client_of(server) as client:
+        await start(client, tool)
+        await effects.begun.wait()
+        assert server._tasks is not None
+        storage, runner = server._tasks._storage, server._tasks._runner
+        [run] = runner._runs.values()
+        # As if another worker had taken it, and this process knew nothing yet.
+        [name] = await store.names("", "task/", "", 10)
+        later = time.time() + 3600.0
+        taken = apply(run.record, LeaseTaken("another", later + 600.0), later).record
+        await store.put("", name, encode_record(taken), None)
+        storage.clock = lambda: later
+        effects.go_on.set()
+        assert run.worker is not None
+        await asyncio.wait([run.worker])
+        assert run.ending is Ending.LOST
+        assert effects.done == ["first"]
+
+
+@live
+async def test_a_worker_that_was_stopped_leaves_the_result_of_another_one_alone() -> None:
+    store, effects = MemoryStore(), Effects()
+    server = works(store, effects, TaskOptions(lease_s=600.0))
+    async with client_of(server) as client:
+        id = (await start(client, "wait"))["taskId"]
+        await effects.begun.wait()
+        assert server._tasks is not None
+        storage, runner = server._tasks._storage, server._tasks._runner
+        [run] = runner._runs.values()
+        [name] = await store.names("", "task/", "", 10)
+        later = time.time() + 3600.0
+        record = apply(run.record, LeaseTaken("another", later + 600.0), later).record
+        record = apply(record, TaskCompleted(record.lease_number, False, None), later).record
+        result = CallToolResult(content=[TextContent(text="in time")])
+        await storage.put_result(record, record.lease_number, encode_finite(result))
+        await store.put("", name, encode_record(record), None)
+        effects.go_on.set()
+        assert run.worker is not None
+        await asyncio.wait([run.worker])
+        assert text_content((await get(client, id))["result"]) == "in time"
+        assert len(await store.names("", "task-result/", "", 10)) == 1
+
+
+class InterruptedStore(MemoryStore):
+    """A store whose next changes of tasks fail; each takes place, and its reply is lost."""
+
+    failures = 0
+    error: type[ChannelError] = ConnectionLost
+
+    async def swap_all(self, swaps: Sequence[Swap]) -> bool:
+        done = await super().swap_all(swaps)
+        if self.failures:
+            self.failures -= 1
+            raise self.error("the store was lost")
+        return done
+
+    async def swap(
+        self,
+        principal: str,
+        key: str,
+        before: bytes | None,
+        after: bytes | None,
+        ttl_s: float | None,
+    ) -> bool:
+        done = await super().swap(principal, key, before, after, ttl_s)
+        if self.failures and key.startswith("task"):
+            self.failures -= 1
+            raise self.error("the store was lost")
+        return done
+
+
+@live
+async def test_a_task_whose_store_is_lost_for_a_moment_is_run_again_and_does_not_fail() -> None:
+    store, effects = InterruptedStore(), Effects()
+    server = works(store, effects)
+    async with client_of(server) as client:
+        id = (await start(client, "build"))["taskId"]
+        await effects.begun.wait()
+        store.failures = 1
+        effects.go_on.set()
+        state = await ended(client, id)
+        assert text_content(state["result"]) == "first second"
+        assert effects.done == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(ConnectionLost, "whether the task was created is unknown"), (CannotConnect, "try again")],
+)
+@live
+async def test_a_call_that_cannot_become_a_task_gets_an_error(
+    error: type[ChannelError], words: str
+) -> None:
+    store = InterruptedStore()
+    server = works(store, Effects())
+    async with client_of(server) as client:
+        store.failures, store.error = 1, error
+        with pytest.raises(Rejected, match=words):
+            await start(client, "build")
+
+
+@live
+async def test_a_worker_that_was_stopped_goes_on_with_what_is_still_its_own() -> None:
+    store, effects = MemoryStore(), Effects()
+    server = works(store, effects, TaskOptions(lease_s=600.0))
+    async with client_of(server) as client:
+        id = (await start(client, "build"))["taskId"]
+        await effects.begun.wait()
+        assert server._tasks is not None
+        later = time.time() + 3600.0
+        server._tasks._storage.clock = lambda: later
+        effects.go_on.set()
+        state = await ended(client, id)
+        assert text_content(state["result"]) == "first second"
 
 
 @live

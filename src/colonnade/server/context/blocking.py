@@ -288,7 +288,9 @@ class BlockingContext(ContextMarker):
         saved_result = self._context.saved_result(key)
         if saved_result is not None:
             return cast("T", msgspec.json.decode(saved_result))
+        task = self._context.current_request.task_journal
+        if task is None:
+            return self._context.save_result(key, make())
+        self.wait(task.check_lease)
         value = make()
-        if self._context.current_request.task_journal is None:
-            return self._context.save_result(key, value)
         return self.wait(lambda: self._context.keep_result(key, value))

@@ -550,6 +550,8 @@ class Context(ContextMarker):
         if running is None:
             running = self._once_results[key] = self._loop.create_future()
             try:
+                if self._request.task_journal is not None:
+                    await self._request.task_journal.check_lease()
                 result = make()
                 value = await result if inspect.isawaitable(result) else result
                 running.set_result(await self.keep_result(key, value))

@@ -11,7 +11,7 @@ import secrets
 from msgspec import Raw
 from msgspec.structs import replace
 
-from colonnade.errors import Fault, FaultKind
+from colonnade.errors import CannotConnect, ChannelError, Fault, FaultKind
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import check_task_support
@@ -24,7 +24,7 @@ from colonnade.protocol.tasks.results import create_task_result, ext_create_task
 from colonnade.server.context.context import Context
 from colonnade.server.tasks.options import TaskOptions
 from colonnade.server.tasks.runner import RunOrigin, TaskRunner
-from colonnade.server.tasks.storage import TaskStorage
+from colonnade.server.tasks.storage import TaskStorage, store_lost
 from colonnade.server.tasks.tool import TaskTool
 
 log: logging.Logger = logging.getLogger("colonnade.tasks")
@@ -189,9 +189,17 @@ class TaskCalls:
             most = self._options.max_argument_bytes
             words = f"{params.name}: the arguments of a task have {most} bytes at most"
             raise Fault(FaultKind.INVALID_PARAMS, words)
-        places = await self._quota.take_place(exchange.principal)
+        try:
+            places = await self._quota.take_place(exchange.principal)
+        except ChannelError as error:
+            raise store_lost() from error
         try:
             return await self._store_task(tool, request, params, answered, Raw(arguments))
+        except CannotConnect as error:  # nothing was sent
+            raise store_lost() from error
+        except ChannelError as error:
+            words = "the store did not respond; whether the task was created is unknown"
+            raise Fault(FaultKind.INTERNAL, words, {"effectUnknown": True}) from error
         finally:
             places.release()
 

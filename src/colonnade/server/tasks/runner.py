@@ -17,13 +17,20 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Raw, Struct
 
-from colonnade.errors import ColonnadeError, Fault, FaultKind, LocalProtocolError, Refused
+from colonnade.errors import (
+    ChannelError,
+    ColonnadeError,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    Refused,
+)
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import encode_finite
 from colonnade.protocol.input_requests import InputRequest
@@ -61,6 +68,8 @@ from colonnade.server.tasks.storage import (
 
 log: logging.Logger = logging.getLogger("colonnade.tasks")
 
+T = TypeVar("T")
+
 # The longest pause between two looks at leases that may have lapsed.
 TICK_S = 1.0
 # A task that waits for input is looked at so often, should the notice of a response be lost: its
@@ -87,6 +96,7 @@ class Ending(Enum):
     LOST = "the task has ended, or another worker runs it"
     PARKED = "it waits for input, and is run again when there is a response"
     RELEASED = "this process stops; another one goes on"
+    INTERRUPTED = "the store did not respond; it is run again"
 
 
 class RunOrigin(Struct, frozen=True):
@@ -165,16 +175,33 @@ class TaskRun:
         """The results of `ctx.once` in earlier runs."""
         return self.record.journal
 
+    async def _stored(self, work: Awaitable[T]) -> T:
+        """The outcome of what the handler lets us do in the store. Without the store the run ends,
+        and the task is run again: its handler cannot tell what was recorded."""
+        try:
+            return await work
+        except ChannelError as error:
+            log.warning("task %s was interrupted: %s", self.record.id, error)
+            raise self.end(Ending.INTERRUPTED) from error
+
+    async def check_lease(self) -> None:
+        """Renew a lease that has lapsed, before a side effect: this process may have been stopped,
+        and another worker may have done it meanwhile. Ends the run if the lease was lost."""
+        until, now = self.record.lease_until, self._storage.clock()
+        if until is not None and now >= until:
+            renewed = LeaseRenewed(self.lease, now + self._runner.options.lease_s)
+            await self._stored(self.apply(renewed))
+
     async def record_effect(self, key: str, value: bytes) -> None:
         """Store the result of a side effect."""
-        await self.apply(EffectRecorded(self.lease, key, Raw(value)))
+        await self._stored(self.apply(EffectRecorded(self.lease, key, Raw(value))))
 
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
     ) -> None:
         """Set the status message; in 2025-11-25 also notify the sessions that follow the task."""
         event = ProgressReported(self.lease, progress, total, message)
-        change = await self.apply(event)
+        change = await self._stored(self.apply(event))
         if change.applied:
             params = task_progress(change.task.record, event)
             if params is not None:
@@ -187,11 +214,11 @@ class TaskRun:
         key = input_key(self.record, key, input_request)
         hold_until = asyncio.get_running_loop().time() + self._runner.options.hold_s
         with ChangeWaiter(self._storage.changes, self.record.id) as changed:
-            await self.apply(InputRequested(self.lease, key, input_request))
+            await self._stored(self.apply(InputRequested(self.lease, key, input_request)))
             self.waiting.add(key)
             try:
                 while True:
-                    record = await self.refresh()
+                    record = await self._stored(self.refresh())
                     if key in record.responses:
                         return record.responses[key]
                     if key in record.refusals:
@@ -540,7 +567,7 @@ class TaskRunner:
         record = run.record
         ended = apply(record, event, self.storage.clock()).record
         try:
-            await self.storage.put_result(record, data, ended)
+            await self.storage.put_result(ended, run.lease, data)
         except Refused as refused:
             words = f"the result cannot be kept: {refused}"
             return TaskFailed(run.lease, TaskError.of(Fault(FaultKind.INTERNAL, words)))
@@ -551,7 +578,7 @@ class TaskRunner:
             change = await run.apply(event)
         except asyncio.CancelledError:
             if isinstance(event, TaskCompleted):
-                await self.storage.delete_result(run.record)
+                await self.storage.delete_result(run.record, run.lease)
             raise
         await self.finished(change.task.record)
 

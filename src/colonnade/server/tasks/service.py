@@ -10,10 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from colonnade.errors import ChannelError
 from colonnade.ports import Handler, Middleware, RequestContext, Seal, Store, stack
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
-from colonnade.protocol.exchange import check_task_support
+from colonnade.protocol.exchange import CallerLost, check_task_support
 from colonnade.protocol.jsonrpc import is_bare_call
 from colonnade.protocol.negotiation import Callers
 from colonnade.protocol.revision import Tasks
@@ -25,7 +26,7 @@ from colonnade.server.tasks.methods import TaskMethods
 from colonnade.server.tasks.notifications import SessionFollowers, TaskFeed
 from colonnade.server.tasks.options import TaskOptions
 from colonnade.server.tasks.runner import TaskRunner
-from colonnade.server.tasks.storage import TaskStorage
+from colonnade.server.tasks.storage import TaskStorage, store_lost
 from colonnade.server.tasks.tool import TaskTool
 
 PROCESS_BYTES = 8
@@ -126,7 +127,7 @@ class ServerTasks:
             "tasks/list": methods.list,
         }
         for name, handler in handlers.items():
-            extension.handle(name, stack(handler, limits))
+            extension.handle(name, stack(handler, [*limits, _refuse_without_store]))
         return extension
 
     def _limits(self) -> list[Middleware]:
@@ -160,3 +161,13 @@ class ServerTasks:
         feed = TaskFeed(self._storage, self.methods, request, on_change)
         feed.open(ids)
         return feed.close
+
+
+async def _refuse_without_store(request: RequestContext, call_next: Handler) -> t.ProtocolType:
+    """Middleware of requests about tasks: 503 if the store does not respond."""
+    try:
+        return await call_next(request)
+    except CallerLost:
+        raise
+    except ChannelError as error:
+        raise store_lost() from error

@@ -21,6 +21,7 @@ from msgspec import Raw
 
 from colonnade.errors import ChannelError, ColonnadeError, Fault, FaultKind, InvalidArgument
 from colonnade.ports import SERVER_PRINCIPAL, Seal, Store, Swap
+from colonnade.protocol.http.security import HttpError
 from colonnade.protocol.tasks.lifecycle import (
     InputReceived,
     InputRefused,
@@ -114,6 +115,13 @@ class TaskChanges:
         """Any task may have changed."""
         for id in list(self._callbacks):
             self.notify(id)
+
+
+def store_lost() -> HttpError:
+    """503, with Retry-After: the store does not respond, and nothing was changed, or the same
+    request may be sent again."""
+    words = "the store of the tasks does not respond; try again later"
+    return HttpError(503, words, kind=FaultKind.INTERNAL, headers=(("Retry-After", "1"),))
 
 
 class ChangeWaiter:
@@ -310,16 +318,16 @@ class TaskStorage:
     def _result_key(self, record: TaskRecord, lease: int) -> str:
         return f"{self._results}{record.id}/{lease}"
 
-    async def put_result(self, record: TaskRecord, data: bytes, ended: TaskRecord) -> None:
-        """Store the result of the current lease, before the record names it."""
+    async def put_result(self, ended: TaskRecord, lease: int, data: bytes) -> None:
+        """Store the result of a lease, before the record names it."""
         ttl_s = retention_s(ended, self.clock()) + RESULT_EXTRA_S
-        key = self._result_key(record, record.lease_number)
-        data = self._encrypt(record.principal, key, data)
-        await self._store().put(record.principal, key, data, ttl_s)
+        key = self._result_key(ended, lease)
+        data = self._encrypt(ended.principal, key, data)
+        await self._store().put(ended.principal, key, data, ttl_s)
 
-    async def delete_result(self, record: TaskRecord) -> None:
-        """Delete the result of a lease that was lost."""
-        key = self._result_key(record, record.lease_number)
+    async def delete_result(self, record: TaskRecord, lease: int) -> None:
+        """Delete the result of a lease that was lost; the record may have that of another."""
+        key = self._result_key(record, lease)
         await self._store().delete(record.principal, key)
 
     async def result(self, record: TaskRecord) -> Raw | None:
