@@ -60,9 +60,9 @@ def check_url(url: str, what: str) -> str:
     except ValueError:
         host, port = "", None
         parts = urlsplit("")
-    plain = url.isascii() and url.isprintable() and set(url).isdisjoint(' "<>\\^`{|}#@')
+    plain = url.isascii() and url.isprintable() and set(url).isdisjoint(' "<>\\^`{|}#')
     secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback_host(host))
-    if not host or not plain or not secure or port == 0:
+    if not host or not plain or not secure or port == 0 or "@" in parts.netloc:
         raise InvalidArgument(
             f"{what} {url[:200]!r} is not a valid URL: it must begin with https:// (http:// only "
             "for a loopback host), and have no fragment and no password"

@@ -347,13 +347,11 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
     async def revoke(self, fetcher: Fetcher, now: float, tokens: UpstreamTokens) -> None:
         """Revoke the tokens, if the provider can end this login alone. Raises `ChannelError`.
 
-        Where that would end every login of the user (`revokes_every_login`), nothing is sent.
+        If it would end every login of the user (`revokes_every_login`), nothing is sent.
         """
-        endpoint = (
-            ""
-            if self.revokes_every_login
-            else await self._find_endpoint("revocation_endpoint", fetcher, now)
-        )
+        if self.revokes_every_login:
+            return
+        endpoint = await self._find_endpoint("revocation_endpoint", fetcher, now)
         if not endpoint:
             return
         if self.revocation_method == "DELETE":
