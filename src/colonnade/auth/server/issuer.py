@@ -5,7 +5,7 @@
 
 Authorization code with PKCE (S256), dynamic registration (RFC 7591), client ID metadata documents,
 resource indicators (RFC 8707), JWT access tokens (RFC 9068), refresh tokens that rotate, revocation
-(RFC 7009), `iss` in responses (RFC 9207). Whoever opens the login page signs in as any of the users.
+(RFC 7009), `iss` in responses (RFC 9207). The login page has a button for each user.
 
 Rules: never for production, so it serves a loopback host only, keeps everything in memory, and asks
 for no password. What a client sends is checked as a production server does, so that a client that

@@ -289,6 +289,11 @@ async def test_entra_signs_in_users_of_many_tenants_each_by_the_issuer_of_the_ow
             with pytest.raises(UpstreamRefused) as caught:
                 await login.log_in()
             assert caught.value.error == "invalid_id_token"
+        login.replica.claims = {}
+        for tenant in ("../x", "x/y", "{tenantid}"):
+            login.replica.tenant = tenant
+            with pytest.raises(UpstreamRefused):
+                await login.log_in()
 
 
 @live
