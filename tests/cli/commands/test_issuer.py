@@ -13,7 +13,9 @@ from cli.process import COMMAND, WAIT_S, command, environment
 
 def test_it_says_that_it_is_for_development_and_what_to_paste(tmp_path: Path) -> None:
     pipe = subprocess.PIPE
+    page = "http://localhost:6274"
     arguments = [*COMMAND, "issuer", "--port", "0", "--user", "ann", "--user", "bob"]
+    arguments += ["--allow-origin", page]
     with subprocess.Popen(
         arguments, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, env=environment()
     ) as process:
@@ -25,6 +27,12 @@ def test_it_says_that_it_is_for_development_and_what_to_paste(tmp_path: Path) ->
         place = f"{url}/.well-known/oauth-authorization-server"
         with urllib.request.urlopen(place, timeout=WAIT_S) as found:
             assert json.load(found)["issuer"] == url
+        # A client in a browser, if its origin is named.
+        headers = {"Origin": page, "Access-Control-Request-Method": "POST"}
+        for method, more in (("OPTIONS", headers), ("GET", {"Origin": page})):
+            asked = urllib.request.Request(place, headers=more, method=method)
+            with urllib.request.urlopen(asked, timeout=WAIT_S) as found:
+                assert found.headers["Access-Control-Allow-Origin"] == page
         # Pages of others cannot register, exchange or sign in.
         for origin in ("https://evil.example", "null"):
             for path in ("/register", "/token", "/authorize"):
@@ -56,6 +64,7 @@ def test_it_binds_a_loopback_address_and_no_other(host: str, tmp_path: Path) -> 
         (["--user", "a b"], "'a b' is not a user"),
         (["--ttl-s", "0"], "ttl_s is 0"),
         (["--port", "70000"], "70000"),
+        (["--allow-origin", "not an origin"], "not an origin"),
     ],
 )
 def test_unusable_options_are_told(arguments: list[str], words: str, tmp_path: Path) -> None:

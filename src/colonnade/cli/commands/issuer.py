@@ -65,17 +65,38 @@ Examples:
     help="Lifetime of access tokens.",
 )
 @click.option("--auto", is_flag=True, help="Sign in the first user without a page.")
-def issuer(host: str, port: int, users: tuple[str, ...], ttl_s: float, auto: bool) -> Action:
+@click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="Origin whose web pages may log in, as http://localhost:6274 (CORS). May be repeated.",
+)
+def issuer(
+    host: str,
+    port: int,
+    users: tuple[str, ...],
+    ttl_s: float,
+    auto: bool,
+    origins: tuple[str, ...],
+) -> Action:
     """Serve a login for development: an authorization server that asks for no password.
 
     Not for production: everything that can reach it signs in as any user, so it binds a loopback
     address only. Clients register themselves, or have a client ID metadata document. Everything is
     in memory, and forgotten when it ends.
     """
-    return partial(serve_issuer, host, port, users or ("ann",), ttl_s, auto)
+    return partial(serve_issuer, host, port, users or ("ann",), ttl_s, auto, origins)
 
 
-def serve_issuer(host: str, port: int, users: tuple[str, ...], ttl_s: float, auto: bool) -> int:
+def serve_issuer(
+    host: str,
+    port: int,
+    users: tuple[str, ...],
+    ttl_s: float,
+    auto: bool,
+    origins: tuple[str, ...],
+) -> int:
     """Serve until SIGTERM or Ctrl-C; return the exit code. Raises `CliError`."""
     from colonnade.auth.server.issuer import DevelopmentIssuer
     from colonnade.auth.ssrf import is_loopback_host
@@ -94,16 +115,16 @@ def serve_issuer(host: str, port: int, users: tuple[str, ...], ttl_s: float, aut
     with bound:
         name = f"[{host}]" if ":" in host else host
         url = f"http://{name}:{bound.getsockname()[1]}"
-        try:
-            development = DevelopmentIssuer(url, users, ttl_s=ttl_s, auto=auto)
-        except LocalProtocolError as error:
-            raise CliError(str(error)) from None
 
         def started(_: "HttpRunner") -> None:
             announce(development)
 
-        app = issuer_server(development, HttpPool()).asgi()
-        interrupted = run(app, host, port, bound=bound, started=started)
+        try:
+            development = DevelopmentIssuer(url, users, ttl_s=ttl_s, auto=auto)
+            app = issuer_server(development, HttpPool()).asgi()
+            interrupted = run(app, host, port, bound=bound, started=started, origins=origins)
+        except LocalProtocolError as error:
+            raise CliError(str(error)) from None
     return INTERRUPTED if interrupted else 0
 
 
