@@ -1,4 +1,5 @@
-"""Every check of an identity provider's responses is needed: without any one, its test fails."""
+"""Every check of an identity provider, and of the issuer for development, is needed: without any
+one, its test fails."""
 
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from auth.cutting import Cut, check_missed
 
 ROOT = Path(__file__).resolve().parents[2]
 PROVIDER, PRESETS = "auth/server/proxy/provider.py", "auth/server/proxy/presets.py"
+ISSUER, LOGIN = "auth/server/issuer.py", "server/test_issuer.py"
 WRONG, EACH = "server/proxy/test_provider.py", "server/proxy/test_presets.py"
 
 CUTS: dict[str, Cut] = {
@@ -139,6 +141,45 @@ CUTS: dict[str, Cut] = {
     "a consent for a refresh token": Cut(
         PRESETS, '            "prompt": "consent",\n', "", EACH, "google_issues"
     ),
+    "issuer: PKCE": Cut(
+        ISSUER,
+        'if not _is_verifier(form.get("code_verifier", ""), issued.challenge):',
+        "if False:",
+        LOGIN,
+        "bound_to_its_login",
+    ),
+    "issuer: a code is used once": Cut(
+        ISSUER,
+        'self._codes.pop(form.get("code", ""), None)',
+        'self._codes.get(form.get("code", ""))',
+        LOGIN,
+        "used_once_soon",
+    ),
+    "issuer: a redirect URI": Cut(
+        ISSUER,
+        "if not any(_is_same_redirect(redirect, one) for one in client.redirect_uris):",
+        "if False:",
+        LOGIN,
+        "not_registered",
+    ),
+    "issuer: a refresh token is used once": Cut(
+        ISSUER, "        known.used = True\n", "", LOGIN, "twice_ends"
+    ),
+    "issuer: the document of a client": Cut(
+        ISSUER,
+        'if document.get("client_id") != client_id:',
+        "if False:",
+        LOGIN,
+        "not_about_this_client",
+    ),
+    "issuer: this machine only": Cut(
+        ISSUER,
+        'not is_loopback_host(parts.hostname or "") or parts.path:',
+        "parts.path:",
+        LOGIN,
+        "another_host",
+    ),
+    "issuer: the users": Cut(ISSUER, "if user not in self.users:", "if False:", LOGIN, "button"),
 }
 
 
