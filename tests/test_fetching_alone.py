@@ -21,6 +21,7 @@ CLIENT_OF = {
     "transport.http_client.legacy_sse",  # a user's URL
     "client.transports",  # makes the pool for a user's URL
     "client.auth",  # gives a pool to the fetcher, for a login
+    "cli.commands.issuer",  # gives a pool to the fetcher, for client ID metadata documents
     "cli.doctor.network",  # a user's URL, and the path /mcp beside it; documents by the fetcher
     "cli.doctor.targets",  # makes the pool for both
     "host.agent.openai_model",  # a user's URL, of the endpoint of a model

@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "login": LazyCommand("commands.login", "Log in to a server and store the credentials."),
     "logout": LazyCommand("commands.login", "Revoke and delete stored credentials."),
     "whoami": LazyCommand("commands.login", "Show the credentials stored for a server."),
+    "issuer": LazyCommand("commands.issuer", "Serve a login for development, without passwords."),
     "chat": LazyCommand("commands.chat", "Chat with a model that can call tools."),
     "doctor": LazyCommand("doctor.report", "Find out what is wrong with a server."),
     "add": LazyCommand("commands.add", "Add a server to Claude, VS Code, Cursor or Codex."),

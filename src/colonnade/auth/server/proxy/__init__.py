@@ -1,0 +1,1 @@
+"""An authorization server of our own in front of an identity provider: clients register with us."""
