@@ -233,7 +233,7 @@ CUTS: dict[str, Cut] = {
         "return True", CROWD, "cl_31",
     ),
     "a header that would be two": Cut(
-        "auth/client/tokens.py", "if token is None or not _fits_header(token):", "if token is None:",
+        "auth/client/tokens.py", "if token is None or not fits_header(token):", "if token is None:",
         CODE, "could_be_shown",
     ),
     "a token that is bound": Cut(

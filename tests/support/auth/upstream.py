@@ -119,7 +119,7 @@ class UpstreamReplica:
             or asked["code_challenge"] != challenge
             or asked["nonce"] != nonce
         ):
-            raise UpstreamRefused("refused", "invalid_grant")
+            raise UpstreamRefused("refused", provider=self.name, error="invalid_grant")
         self.counts["codes"] += 1
         return self._give(asked["user"], now)
 
@@ -128,7 +128,7 @@ class UpstreamReplica:
         self.counts["identified"] += 1
         user = self.access.get(tokens.access_token)
         if user is None or user in self.ended:
-            raise UpstreamRefused("refused", "invalid_token")
+            raise UpstreamRefused("refused", provider=self.name, error="invalid_token")
         return UpstreamUser(user, user.title(), {"email": f"{user}@example.com"})
 
     async def refresh(self, fetcher: Fetcher, now: float, tokens: UpstreamTokens) -> UpstreamTokens:
@@ -138,7 +138,7 @@ class UpstreamReplica:
         self.counts["refreshes"] += 1
         user = self.refreshes.pop(tokens.refresh_token, None)
         if user is None or user in self.ended:
-            raise UpstreamRefused("refused", "invalid_grant")
+            raise UpstreamRefused("refused", provider=self.name, error="invalid_grant")
         return self._give(user, now)
 
     async def revoke(self, fetcher: Fetcher, now: float, tokens: UpstreamTokens) -> None:

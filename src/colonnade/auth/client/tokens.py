@@ -237,7 +237,7 @@ def read_tokens(
     """The tokens of a token response. Raises `AuthError` for unusable ones."""
     where = display_url(issuer.token_endpoint)
     token = string_member(response, "access_token")
-    if token is None or not _fits_header(token):
+    if token is None or not fits_header(token):
         raise AuthError(f"the response of {where} has no access token that fits a header")
     kind = (string_member(response, "token_type") or "").lower()
     if kind not in (BEARER, DPOP):
@@ -257,7 +257,7 @@ def read_tokens(
         refresh_token=string_member(response, "refresh_token")
         or (old.refresh_token if old else ""),
         issued_at=now,
-        expires_at=_expiry(response.get("expires_in"), now),
+        expires_at=expiry_time(response.get("expires_in"), now),
         requested=tuple(requested),
         granted=tuple(scope.split()) if scope is not None else tuple(requested),
         key=identity.dpop_key.pem() if identity.dpop_key is not None else "",
@@ -265,13 +265,14 @@ def read_tokens(
     )
 
 
-def _fits_header(token: str) -> bool:
+def fits_header(token: str) -> bool:
+    """Whether a token can be sent in a header."""
     fits = len(token) <= MAX_TOKEN_CHARACTERS and token.isascii() and token.isprintable()
     return fits and " " not in token
 
 
-def _expiry(life: object, now: float) -> float:
-    """When a token expires. Some issuers send `expires_in` as a string."""
+def expiry_time(life: object, now: float) -> float:
+    """When a token expires that lives for `expires_in`, which some issuers send as a string."""
     if isinstance(life, str) and life.isdecimal() and len(life) < 12:
         life = int(life)
     if isinstance(life, bool) or not isinstance(life, int | float) or not isfinite(life):

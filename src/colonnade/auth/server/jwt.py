@@ -6,7 +6,7 @@ Rules: a key is found by the configured issuer, never by a header of the token.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeGuard, cast
 
 from colonnade.auth.jose import (
@@ -165,15 +165,23 @@ class Jwt(IssuerVerifier):
             raise InvalidToken("this is not an access token")
         wider = self._fetcher_for_issuer(fetcher)
         keys = await self._keys.matching(signed.key_id, signed.algorithm, now, wider)
-        detail = f"kid {quote_claim(signed.header.get('kid'))}, issuer {self.issuer}"
-        problem = InvalidToken(
-            "the token is signed with a key that the issuer does not publish", detail
-        )
-        for key in keys[:MAX_KEYS_TRIED]:
-            try:
-                verify_signature(signed, key, self._algorithms)
-            except InvalidToken as error:
-                problem = error
-            else:
-                return self._check_claims(signed.claims, resource, now)
-        raise problem
+        verify_with_any(signed, keys, self._algorithms, self.issuer)
+        return self._check_claims(signed.claims, resource, now)
+
+
+def verify_with_any(
+    signed: UnverifiedJwt, keys: Sequence[JsonWebKey], algorithms: Iterable[str], issuer: str
+) -> None:
+    """Raise `InvalidToken` unless one of the keys of its issuer signed it."""
+    detail = f"kid {quote_claim(signed.header.get('kid'))}, issuer {issuer}"
+    problem = InvalidToken(
+        "the token is signed with a key that the issuer does not publish", detail
+    )
+    for key in keys[:MAX_KEYS_TRIED]:
+        try:
+            verify_signature(signed, key, algorithms)
+        except InvalidToken as error:
+            problem = error
+        else:
+            return
+    raise problem

@@ -61,9 +61,9 @@ def check_url(url: str, what: str) -> str:
     except ValueError:
         host, port = "", None
         parts = urlsplit("")
-    plain = url.isascii() and url.isprintable() and set(url).isdisjoint(' "<>\\^`{|}#@')
+    plain = url.isascii() and url.isprintable() and set(url).isdisjoint(' "<>\\^`{|}#')
     secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback_host(host))
-    if not host or not plain or not secure or port == 0:
+    if not host or not plain or not secure or port == 0 or "@" in parts.netloc:
         raise InvalidArgument(
             f"{what} {url[:200]!r} is not a valid URL: it must begin with https:// (http:// only "
             "for a loopback host), and have no fragment and no password"
@@ -74,8 +74,10 @@ def check_url(url: str, what: str) -> str:
 class IssuerMetadata:
     """The metadata document of one issuer, fetched on first use and cached."""
 
-    def __init__(self, issuer: str) -> None:
+    def __init__(self, issuer: str, url: str = "") -> None:
         self._issuer = issuer
+        # Where the document is; the well-known locations of the issuer if empty.
+        self._url = url
         self._document: dict[str, Any] = {}
         self._raw = b""
         self._fetched_at: float | None = None
@@ -111,7 +113,7 @@ class IssuerMetadata:
         return found
 
     async def _fetch(self, now: float, fetcher: Fetcher) -> None:
-        for url in issuer_metadata_urls(self._issuer):
+        for url in [self._url] if self._url else issuer_metadata_urls(self._issuer):
             try:
                 fetched = await fetcher.fetch("GET", url, [("accept", "application/json")])
                 if fetched.status != OK:
@@ -287,11 +289,11 @@ class IssuerVerifier:
             ours = " or ".join(sorted(self._audiences)) or resource
             detail = f"aud {quote_claim(audience)}, expected {ours}"
             raise InvalidToken("the token is not for this server", detail)
-        expires_at = _time(claims, "exp")
+        expires_at = time_claim(claims, "exp")
         if expires_at is None or now >= expires_at + self._skew_s:
             raise InvalidToken("the token has expired", _describe_time("exp", expires_at, now))
         for name in ("nbf", "iat"):
-            since = _time(claims, name)
+            since = time_claim(claims, name)
             if since is not None and since > now + self._skew_s:
                 raise InvalidToken("the token is not valid yet", _describe_time(name, since, now))
         _check_token_type(claims)
@@ -407,7 +409,7 @@ def _check_token_type(claims: Json) -> None:
         raise InvalidToken("this is not an access token")
 
 
-def _time(claims: Json, name: str) -> float | None:
+def time_claim(claims: Json, name: str) -> float | None:
     found = claims.get(name)
     if found is None:
         return None

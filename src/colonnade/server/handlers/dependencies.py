@@ -143,7 +143,7 @@ def _dependency_of(annotation: Any, default: Any) -> Dependency:
     return found[0]
 
 
-class Provider:
+class DependencyProvider:
     """A function that provides a value, and its own injected parameters."""
 
     def __init__(self, function: Provide) -> None:
@@ -188,15 +188,15 @@ class Providers:
     """The providers of a server, each inspected once."""
 
     def __init__(self) -> None:
-        self._read: dict[Provide, Provider] = {}
+        self._read: dict[Provide, DependencyProvider] = {}
         self.overrides: dict[Provide, Provide] = {}
 
-    def of(self, provide: Provide) -> Provider:
+    def of(self, provide: Provide) -> DependencyProvider:
         """The provider of a dependency, or its override."""
         function = self.overrides.get(provide, provide)
         found = self._read.get(function)
         if found is None:
-            found = self._read[function] = Provider(function)
+            found = self._read[function] = DependencyProvider(function)
         return found
 
     def check(
@@ -365,7 +365,7 @@ class Resolver:
         self._values[provider.function] = value
         return value
 
-    async def _make(self, provider: Provider, stack: contextlib.AsyncExitStack) -> Any:
+    async def _make(self, provider: DependencyProvider, stack: contextlib.AsyncExitStack) -> Any:
         given = await self.inject(
             provider.injections, provider.function, is_async=not provider.threaded
         )
@@ -386,7 +386,9 @@ class Resolver:
 class ThreadedGenerator:
     """A blocking generator as an async context manager: each step runs in a thread."""
 
-    def __init__(self, provider: Provider, given: Mapping[str, Any], workers: Workers) -> None:
+    def __init__(
+        self, provider: DependencyProvider, given: Mapping[str, Any], workers: Workers
+    ) -> None:
         self._manage = contextlib.contextmanager(provider.function)(**given)
         self._workers = workers
         self._name = provider.name

@@ -1,1 +1,1 @@
-"""OAuth proxy: a server's own authorization server in front of a provider with one fixed client."""
+"""An authorization server of our own in front of an identity provider: clients register with us."""

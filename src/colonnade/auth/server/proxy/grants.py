@@ -419,10 +419,16 @@ async def _renewed_tokens(
     if tokens.expires_at is None:
         user = await provider.identify(fetcher, now, tokens)
         if user.subject != grant.subject:
-            raise UpstreamRefused("the provider names another user", "invalid_grant")
+            raise UpstreamRefused(
+                "the provider names another user", provider=provider.name, error="other_user"
+            )
         return tokens
     if not tokens.refresh_token:
-        raise UpstreamRefused("the login has expired, and cannot be refreshed", "invalid_grant")
+        raise UpstreamRefused(
+            "the login has expired, and cannot be refreshed",
+            provider=provider.name,
+            error="login_required",
+        )
     return await provider.refresh(fetcher, now, tokens)
 
 
