@@ -450,7 +450,8 @@ async def test_a_code_is_good_once_for_its_client_redirect_and_verifier() -> Non
         ):
             good: dict[str, Any] = {"client": client, "verifier": "v" * 43}
             good["code"] = await setup.code(client, setup.browser())
-            reply = await setup.exchange(**{**good, **change})
+            sent: dict[str, Any] = {**good, **change}
+            reply = await setup.exchange(**sent)
             assert reply.status == 400, change
             assert "access_token" not in reply.json
         late = await setup.code(client, setup.browser())
