@@ -253,13 +253,15 @@ class ProxySetup:
         """Send a token request of a client."""
         return await self.post_form("token", client, **form)
 
-    async def post_form(self, endpoint: str, client: dict[str, Any], **form: str) -> HttpReply:
+    async def post_form(
+        self, endpoint: str, client: dict[str, Any], *, proof: str = "", **form: str
+    ) -> HttpReply:
         fields = {"client_id": client["client_id"], **form}
         if client.get("client_secret"):
             fields["client_secret"] = client["client_secret"]
         body = urlencode({name: value for name, value in fields.items() if value}).encode()
-        kind = {"content-type": FORM}
-        return await send(self.app, "POST", f"{ORIGIN}/oauth/{endpoint}", kind, body)
+        headers = {"content-type": FORM, **({"dpop": proof} if proof else {})}
+        return await send(self.app, "POST", f"{ORIGIN}/oauth/{endpoint}", headers, body)
 
     async def exchange(
         self, client: dict[str, Any], code: str, verifier: str = "v" * 43, **more: str
@@ -421,7 +423,9 @@ class LiveProxy:
 
 
 @asynccontextmanager
-async def live_proxy(*, clock: Clock | None = None, **proxy: Any) -> AsyncGenerator[LiveProxy]:
+async def live_proxy(
+    *, protection_options: dict[str, Any] | None = None, **proxy: Any
+) -> AsyncGenerator[LiveProxy]:
     """A server with a proxy, at its own URL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -430,7 +434,7 @@ async def live_proxy(*, clock: Clock | None = None, **proxy: Any) -> AsyncGenera
     replica = UpstreamReplica(f"http://127.0.0.1:{port}/oauth/callback")
     proxy.setdefault("scopes", [WRITE])
     made = OAuthProxy(replica.provider(), **proxy)
-    protection = Protection(url, made, scopes=[READ], clock=clock or time.time)
+    protection = Protection(url, made, scopes=[READ], **(protection_options or {}))
     site = HttpRunner(notes(protection).asgi(), port=port)
     await site.start()
     try:

@@ -33,6 +33,7 @@ class UpstreamReplica:
 
     name = "Example ID"
     issuer = ISSUER
+    token_issuers: tuple[str, ...] = ()
     client_id = "proxy-client"
     client_secret = "proxy-secret"
     scopes: tuple[str, ...] = ("openid", "profile")

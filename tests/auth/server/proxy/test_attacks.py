@@ -5,6 +5,7 @@ reused refresh tokens, codes and tokens of others, CSRF, framing, scripts in the
 """
 
 import itertools
+import secrets
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -12,6 +13,9 @@ import pytest
 
 from auth.proxied import ORIGIN, READ, REDIRECT, HttpReply, ProxySetup, proxied, send
 from auth.upstream import ISSUER, LOGIN_PAGE, query_of
+from colonnade.auth.client.steps import FlowContext
+from colonnade.auth.client.tokens import dpop_proof
+from colonnade.auth.jose import SigningKey, generate_key
 from live import live
 
 EVIL = "https://evil.example/callback"
@@ -509,6 +513,31 @@ async def test_tokens_of_another_client_or_with_more_scopes_are_refused() -> Non
             assert (await setup.refresh(client, token)).status == 400
         assert (await setup.refresh(client, tokens["refresh_token"])).status == 200
         assert (await setup.call(tokens["refresh_token"])).status == 401
+
+
+@live
+async def test_codes_and_tokens_that_are_bound_to_a_key_need_its_proof() -> None:
+    async with proxied() as setup:
+        client = await setup.register()
+        flow = FlowContext(setup.clock, lambda: secrets.token_urlsafe(32))
+        mine, other = generate_key(), generate_key()
+
+        def proof(key: SigningKey, url: str = f"{ORIGIN}/oauth/token") -> str:
+            return dpop_proof(key, flow, "POST", url)
+
+        for wrong in ("", proof(other), proof(mine, f"{ORIGIN}/oauth/revoke"), "x"):
+            code = await setup.code(client, setup.browser(), dpop_jkt=mine.thumbprint)
+            assert (await setup.exchange(client, code, proof=wrong)).status == 400
+        code = await setup.code(client, setup.browser(), dpop_jkt=mine.thumbprint)
+        used = proof(mine)
+        tokens = (await setup.exchange(client, code, proof=used)).json
+        assert tokens["token_type"] == "DPoP"
+        assert (await setup.call(tokens["access_token"])).status == 401  # as a bearer token
+        for wrong in ("", proof(other), used):
+            refused = await setup.refresh(client, tokens["refresh_token"], proof=wrong)
+            assert refused.status == 400
+        again = await setup.refresh(client, tokens["refresh_token"], proof=proof(mine))
+        assert again.status == 200
 
 
 @live

@@ -48,6 +48,17 @@ async def test_our_own_client_finds_registers_and_logs_in_over_sockets() -> None
         assert live_setup.logins == 2
 
 
+@live
+async def test_tokens_are_bound_to_a_key_if_the_server_requires_that() -> None:
+    required = {"dpop": "required", "nonces": True}
+    async with live_proxy(protection_options=required) as live_setup:
+        auth = live_setup.login()
+        for _ in range(2):
+            async with connect(live_setup.url, auth=auth) as client:
+                assert (await client.call_tool("whoami", {})).text == f"{ISSUER}#ann"
+        assert live_setup.logins == 1
+
+
 @pytest.mark.spec("R0304", "R0382", "R0718")
 @pytest.mark.parametrize("name", ["oauth-authorization-server", "openid-configuration"])
 @live

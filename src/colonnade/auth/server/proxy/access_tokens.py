@@ -45,6 +45,8 @@ async def issue(context: ProxyContext, grant: Grant, scopes: tuple[str, ...]) ->
         "grant": grant.id,
         "generation": grant.generation,
     }
+    if grant.dpop_key:
+        claims["cnf"] = {"jkt": grant.dpop_key}
     return key.sign({"typ": TOKEN_TYPE}, claims)
 
 
@@ -92,6 +94,7 @@ async def verify(context: ProxyContext, token: str, signed: UnverifiedJwt | None
         principal(context, grant.subject),
         frozenset(claims["scope"].split()),
         float(claims["exp"]),
+        grant.dpop_key,
         claims={**grant.claims, **named, **claims},
     )
 

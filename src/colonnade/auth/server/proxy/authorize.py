@@ -57,6 +57,8 @@ class AuthorizationDetails(Struct, frozen=True, kw_only=True):
     state: str
     challenge: str
     scopes: tuple[str, ...]
+    # The key that the code is bound to (RFC 9449, 10); empty for none.
+    dpop_key: str = ""
 
 
 class LoginState(ProxyRecord, frozen=True, kw_only=True):
@@ -118,6 +120,7 @@ async def check_request(context: ProxyContext, request: EndpointRequest) -> Veri
         state=state,
         challenge=challenge,
         scopes=scopes,
+        dpop_key=fields.get("dpop_jkt"),
     )
     return VerifiedRequest(details, client, frozenset(fields.get("prompt").split()))
 
@@ -154,6 +157,8 @@ def _check_parameters(context: ProxyContext, fields: Parameters) -> str:
     challenge = fields.get("code_challenge")
     if fields.get("code_challenge_method") != "S256" or not _CHALLENGE.fullmatch(challenge):
         raise OAuthFailure("invalid_request", "PKCE with S256 is required")
+    if fields.get("dpop_jkt") and not _CHALLENGE.fullmatch(fields.get("dpop_jkt")):
+        raise OAuthFailure("invalid_request", "dpop_jkt is not a thumbprint")
     check_resources(context, fields)
     return challenge
 

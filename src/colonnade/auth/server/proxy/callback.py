@@ -72,6 +72,7 @@ async def callback(context: ProxyContext, request: EndpointRequest) -> EndpointR
             client_id=details.client_id,
             redirect_uri=details.redirect_uri,
             challenge=details.challenge,
+            dpop_key=details.dpop_key,
             scopes=scopes,
             user=user,
             tokens=tokens,
@@ -104,7 +105,8 @@ async def _identify(
     """The user and the tokens of the provider's response. Raises `OAuthFailure`."""
     provider, fetcher, now = context.provider, context.fetcher, context.now
     named = fields.get("iss")
-    if named and not same_issuer(named, provider.issuer):
+    expected = (provider.issuer, *provider.token_issuers)
+    if named and not any(same_issuer(named, one) for one in expected):
         # RFC 9207: the response of another provider (mix-up).
         raise OAuthFailure("server_error", "the response is from another identity provider")
     if fields.get("error"):

@@ -62,6 +62,8 @@ class Grant(ProxyRecord, frozen=True, kw_only=True):
     generation: int = 0
     # Whether a token of this generation was used, so that the one before is no longer accepted.
     confirmed: bool = False
+    # The key that its tokens are bound to (RFC 9449); empty for none.
+    dpop_key: str = ""
 
 
 class UpstreamLogin(ProxyRecord, frozen=True, kw_only=True):
@@ -85,6 +87,7 @@ class IssuedCode(ProxyRecord, frozen=True, kw_only=True):
     challenge: str
     valid_until: float
     used: bool = False
+    dpop_key: str = ""
 
 
 class RefreshToken(Struct, frozen=True, array_like=True):
@@ -110,6 +113,7 @@ async def create_grant(
     client_id: str,
     redirect_uri: str,
     challenge: str,
+    dpop_key: str,
     scopes: tuple[str, ...],
     user: UpstreamUser,
     tokens: UpstreamTokens,
@@ -135,6 +139,7 @@ async def create_grant(
         client_id=client_id,
         redirect_uri=redirect_uri,
         challenge=challenge,
+        dpop_key=dpop_key,
         valid_until=now + CODE_S,
         expires_at=now + USED_CODE_S,
     )
@@ -156,7 +161,12 @@ def _bounded_claims(user: UpstreamUser) -> dict[str, Any]:
 
 
 async def use_code(
-    context: ProxyContext, code: str, client_id: str, redirect_uri: str, verifier: str
+    context: ProxyContext,
+    code: str,
+    client_id: str,
+    redirect_uri: str,
+    verifier: str,
+    dpop_key: str,
 ) -> Grant:
     """The grant of a code, which is used by this. Raises `OAuthFailure`."""
     storage, now = context.storage, context.now
@@ -178,13 +188,14 @@ async def use_code(
         or issued.redirect_uri != redirect_uri
         or not hmac.compare_digest(code_challenge(verifier), issued.challenge)
         or now >= issued.valid_until
+        or issued.dpop_key not in ("", dpop_key)
     ):
         await end_grant(context, issued.grant_id)
         raise invalid_grant()
-    return await _activate(context, issued.grant_id)
+    return await _activate(context, issued.grant_id, dpop_key)
 
 
-async def _activate(context: ProxyContext, grant_id: str) -> Grant:
+async def _activate(context: ProxyContext, grant_id: str, dpop_key: str) -> Grant:
     """Make a grant last, and its upstream tokens with it."""
     storage = context.storage
     found = await storage.load("grant", grant_id, Grant)
@@ -195,6 +206,7 @@ async def _activate(context: ProxyContext, grant_id: str) -> Grant:
         found.value,
         active=True,
         generation=1,
+        dpop_key=dpop_key,
         expires_at=_expiry(context, found.value.created_at),
     )
     lasting = replace(login.value, expires_at=grant.expires_at)

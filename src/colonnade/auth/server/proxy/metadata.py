@@ -6,6 +6,7 @@ Rules: URLs come from the configured issuer. What a document announces is what t
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from colonnade.auth.jose import ALGORITHMS
 from colonnade.auth.server.proxy.context import (
     AUTHORIZE,
     INTROSPECT,
@@ -40,6 +41,7 @@ def metadata_document(settings: ProxySettings) -> dict[str, Any]:
         "token_endpoint_auth_methods_supported": list(METHODS),
         "revocation_endpoint_auth_methods_supported": list(METHODS),
         "code_challenge_methods_supported": ["S256"],
+        "dpop_signing_alg_values_supported": list(ALGORITHMS),
         "authorization_response_iss_parameter_supported": True,
         "client_id_metadata_document_supported": settings.client_documents,
         "protected_resources": [settings.resource],

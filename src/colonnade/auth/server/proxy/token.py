@@ -10,9 +10,10 @@ import re
 from typing import Any, Final
 
 from colonnade.auth.jose import InvalidToken, is_jwt
+from colonnade.auth.server.dpop import MAX_PROOF_AGE_S, DpopProof, InvalidProof
 from colonnade.auth.server.proxy.access_tokens import check_claims, issue, principal, verify
 from colonnade.auth.server.proxy.authorize import check_resources
-from colonnade.auth.server.proxy.context import ProxyContext
+from colonnade.auth.server.proxy.context import TOKEN, ProxyContext
 from colonnade.auth.server.proxy.grants import (
     Grant,
     LoginEnded,
@@ -49,19 +50,20 @@ async def token(context: ProxyContext, request: EndpointRequest) -> EndpointResp
     fields = parse_form(request)
     client_id = await authenticate_client(context, request, fields)
     check_resources(context, fields)
+    dpop_key = await _proven_key(context, request)
     kind = fields.get("grant_type")
     if kind == "authorization_code":
-        grant = await _by_code(context, fields, client_id)
+        grant = await _by_code(context, fields, client_id, dpop_key)
         scopes = grant.scopes
     elif kind == "refresh_token":
-        grant, scopes = await _by_refresh_token(context, fields, client_id)
+        grant, scopes = await _by_refresh_token(context, fields, client_id, dpop_key)
     elif kind:
         raise OAuthFailure("unsupported_grant_type", "the grant type is not supported")
     else:
         raise OAuthFailure("invalid_request", "the request has no grant_type")
     answer: dict[str, Any] = {
         "access_token": await issue(context, grant, scopes),
-        "token_type": "Bearer",
+        "token_type": "DPoP" if grant.dpop_key else "Bearer",
         "expires_in": int(context.settings.access_token_s),
         "refresh_token": refresh_token(context, grant),
         "scope": " ".join(scopes),
@@ -69,17 +71,34 @@ async def token(context: ProxyContext, request: EndpointRequest) -> EndpointResp
     return json_response(OK, answer)
 
 
-async def _by_code(context: ProxyContext, fields: Parameters, client_id: str) -> Grant:
+async def _proven_key(context: ProxyContext, request: EndpointRequest) -> str:
+    """The thumbprint of the key that a request proves (RFC 9449); empty without a proof."""
+    text = request.headers.get(b"dpop", b"").decode("latin-1")
+    if not text:
+        return ""
+    try:
+        proof = DpopProof(text, "POST", context.settings.url(TOKEN), None, context.now)
+    except InvalidProof as error:
+        raise OAuthFailure("invalid_dpop_proof", str(error)) from None
+    name = f"{proof.thumbprint} {proof.id}"
+    if not await context.storage.use_once("dpop", name, 2 * MAX_PROOF_AGE_S):
+        raise OAuthFailure("invalid_dpop_proof", "the proof was used before")
+    return proof.thumbprint
+
+
+async def _by_code(
+    context: ProxyContext, fields: Parameters, client_id: str, dpop_key: str
+) -> Grant:
     verifier = fields.get("code_verifier")
     if not fields.get("code") or not _VERIFIER.fullmatch(verifier):
         raise OAuthFailure("invalid_request", "the request has no code, or no code_verifier")
     return await use_code(
-        context, fields.get("code"), client_id, fields.get("redirect_uri"), verifier
+        context, fields.get("code"), client_id, fields.get("redirect_uri"), verifier, dpop_key
     )
 
 
 async def _by_refresh_token(
-    context: ProxyContext, fields: Parameters, client_id: str
+    context: ProxyContext, fields: Parameters, client_id: str, dpop_key: str
 ) -> tuple[Grant, tuple[str, ...]]:
     if not fields.get("refresh_token"):
         raise OAuthFailure("invalid_request", "the request has no refresh_token")
@@ -87,6 +106,8 @@ async def _by_refresh_token(
     found = await load_grant(context, presented.grant_id) if presented is not None else None
     if found is None or found.value.client_id != client_id:
         raise invalid_grant()
+    if found.value.dpop_key != dpop_key:  # RFC 9449, 5
+        raise invalid_grant("the token is bound to another key")
     asked = fields.get("scope").split()
     if not found.value.scopes and asked:
         asked = []
@@ -154,7 +175,7 @@ async def introspect(context: ProxyContext, request: EndpointRequest) -> Endpoin
     names = ("iss", "aud", "sub", "client_id", "scope", "exp", "iat", "jti")
     answer = {name: claims[name] for name in names} | {
         "active": True,
-        "token_type": "Bearer",
+        "token_type": "DPoP" if verified.dpop_thumbprint else "Bearer",
         "username": principal(context, claims["sub"]),
     }
     return json_response(OK, answer, NO_STORE)
