@@ -71,8 +71,9 @@ class ProtectionGuard:
         """Authenticate a request. Raises `HttpError`."""
         protection = self._protection
         url = protection.url(place) if place else protection.resource
+        context = self._context()
         return await protection.authenticate(
-            ProtectedRequest(method, url, headers, self._metadata(root)), self._context()
+            ProtectedRequest(method, url, headers, self._metadata(root)), context
         )
 
     def _context(self) -> ProtectionContext:
