@@ -550,9 +550,28 @@ class Caller(Struct, frozen=True):
 Verify: TypeAlias = Callable[["Headers"], Awaitable[str | Caller]]
 
 
+class EndpointRequest(Struct, frozen=True):
+    """An HTTP request for an endpoint of an authorization server: `path` is below the mount point,
+    `query` is encoded."""
+
+    method: str
+    path: str
+    query: str
+    headers: "Headers"
+    body: bytes = b""
+
+
+class EndpointResponse(Struct, frozen=True):
+    """The response of an endpoint of an authorization server."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+
 class Guard(Protocol):
-    """Authentication and authorization of HTTP requests, and the metadata that clients need for
-    them.
+    """Authentication and authorization of HTTP requests, the metadata that clients need for them,
+    and the endpoints of the authorization server if that is a part of the server.
 
     `root` is the path where the application is mounted, empty at the top; `place` is the path of a
     request, empty for the MCP endpoint.
@@ -569,6 +588,15 @@ class Guard(Protocol):
 
     async def metadata(self, path: str, root: str) -> bytes | None:
         """The protected resource metadata (RFC 9728) at a path; None if there is none."""
+        ...
+
+    def endpoint_methods(self, path: str) -> tuple[str, ...]:
+        """The HTTP methods of the authorization server's endpoint at a path; empty if there is no
+        such endpoint."""
+        ...
+
+    async def respond(self, request: EndpointRequest) -> EndpointResponse:
+        """The response of that endpoint. It checks the origin of the request itself."""
         ...
 
 

@@ -94,12 +94,12 @@ CUTS: dict[str, Cut] = {
     ),
     "69 what a request says of a host": Cut(
         "server/auth.py",
-        "        context = ProtectionContext(",
+        "        context = self._context()",
         "        import contextlib\n"
         '        said = headers.get(b"x-forwarded-host", b"").decode()\n'
         "        with contextlib.suppress(Exception):\n"
         '            await self._fetcher().fetch("GET", f"https://{said}/")\n'
-        "        context = ProtectionContext(",
+        "        context = self._context()",
         APART,
         "no_header_of_a_request",
     ),

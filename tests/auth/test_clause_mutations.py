@@ -13,6 +13,7 @@ from auth import (
     test_client_mutations,
     test_elicitation_mutations,
     test_mutations,
+    test_proxy_mutations,
 )
 from auth.cutting import ROOT, Cut, check_missed
 
@@ -318,6 +319,7 @@ ALL_CUTS = (
     test_client_mutations.CUTS,
     test_elicitation_mutations.CUTS,
     test_advisory_mutations.CUTS,
+    test_proxy_mutations.CUTS,
     CUTS,
 )
 

@@ -13,10 +13,10 @@ from colonnade.auth.server.protection import (
     WELL_KNOWN,
     ProtectedRequest,
     Protection,
-    ProtectionContext,
 )
+from colonnade.auth.server.verifier import ProtectionContext
 from colonnade.auth.ssrf import Fetcher
-from colonnade.ports import Caller, Seal, Store
+from colonnade.ports import Caller, EndpointRequest, EndpointResponse, Seal, Store
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.jsonrpc import Batch, Request
 
@@ -71,10 +71,21 @@ class ProtectionGuard:
         """Authenticate a request. Raises `HttpError`."""
         protection = self._protection
         url = protection.url(place) if place else protection.resource
-        context = ProtectionContext(self._fetcher(), self._store(), self._seal())
+        context = self._context()
         return await protection.authenticate(
             ProtectedRequest(method, url, headers, self._metadata(root)), context
         )
+
+    def _context(self) -> ProtectionContext:
+        return ProtectionContext(self._fetcher(), self._store(), self._seal())
+
+    def endpoint_methods(self, path: str) -> tuple[str, ...]:
+        """The HTTP methods of the authorization server's endpoint at a path; empty without one."""
+        return self._protection.endpoint_methods(path)
+
+    async def respond(self, request: EndpointRequest) -> EndpointResponse:
+        """The response of that endpoint."""
+        return await self._protection.respond(request, self._context())
 
     def check(self, frame: Request | Batch, granted: frozenset[str], root: str) -> None:
         """Raise `HttpError` if a message needs more scopes; a batch needs those of all (D26)."""

@@ -17,6 +17,7 @@ from colonnade.protocol.http.security import (
     MAX_REMEMBERED,
     MAX_REMEMBERED_BYTES,
     AcceptedTypes,
+    AuthorizationChecks,
     EndpointChecks,
     Headers,
     HostPolicy,
@@ -808,3 +809,14 @@ def test_a_route_is_checked_for_its_name_its_pages_and_its_methods_and_nothing_e
     assert refused(check, "GET", {b"host": b"evil.example"}) == 403
     assert refused(check, "GET", GOOD | {b"origin": b"http://evil.example"}) == 403
     assert refused(check, "POST", GOOD) == 405
+
+
+def test_an_authorization_server_is_checked_for_its_name_and_method_and_not_for_its_pages() -> None:
+    check = AuthorizationChecks(LOCAL, ("POST", "OPTIONS"))
+    assert check.public
+    assert check.any_origin
+    assert not gate().any_origin
+    assert check.check("POST", GOOD | {b"origin": b"http://app.example"}).json
+    assert refused(check, "POST", {b"host": b"evil.example"}) == 403
+    assert refused(check, "POST", {}) == 400
+    assert refused(check, "GET", GOOD) == 405

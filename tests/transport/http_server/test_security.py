@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from colonnade.errors import LoginRequired, ScopeRequired
-from colonnade.ports import SERVER_PRINCIPAL, Caller
+from colonnade.ports import SERVER_PRINCIPAL, Caller, EndpointResponse
 from colonnade.protocol.http.security import Headers, HostPolicy
 from colonnade.protocol.revision import JULY_2026, Revisions
 from colonnade.transport.http_server.request import Limits
@@ -458,6 +458,12 @@ class BrokenGuard:
     async def metadata(self, *given: Any) -> bytes | None:
         raise RuntimeError("a secret of the guard")
 
+    def endpoint_methods(self, path: str) -> tuple[str, ...]:
+        return ("GET",) if path == "/oauth/authorize" else ()
+
+    async def respond(self, *given: Any) -> EndpointResponse:
+        raise RuntimeError("a secret of the guard")
+
 
 @live
 async def test_a_guard_that_breaks_is_503_and_its_words_are_told_to_none() -> None:
@@ -467,14 +473,16 @@ async def test_a_guard_that_breaks_is_503_and_its_words_are_told_to_none() -> No
             document = await s.caller.request(
                 "GET", path="/.well-known/oauth-protected-resource/mcp"
             )
-        for one in (answer, document):
+            login = await s.caller.request("GET", path="/oauth/authorize")
+        for one in (answer, document, login):
             assert one.status == 503
             assert one.headers["retry-after"] == "1"
             assert b"secret" not in one.body
-        first, second = records.lines
+        first, second, third = records.lines
         assert first.startswith("ERROR the guard raised OSError at ")
         assert second.startswith("ERROR the guard raised RuntimeError at ")
-        assert "secret" not in first + second
+        assert third.startswith("ERROR the authorization server raised RuntimeError at ")
+        assert "secret" not in first + second + third
         assert not s.service.turns
 
 

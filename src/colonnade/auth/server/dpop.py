@@ -46,8 +46,9 @@ class NonceRequired(InvalidProof):
 class DpopProof:
     """One DPoP proof, verified for one request except for replay and nonce."""
 
-    def __init__(self, text: str, method: str, url: str, token: str, now: float) -> None:
-        """Parse and verify. Raises `InvalidProof` if it is not valid for this request."""
+    def __init__(self, text: str, method: str, url: str, token: str | None, now: float) -> None:
+        """Parse and verify; `token` is None at a token endpoint. Raises `InvalidProof` if it is not
+        valid for this request."""
         if len(text) > MAX_PROOF_CHARACTERS:
             raise InvalidProof("the proof is too long")
         try:
@@ -75,6 +76,8 @@ class DpopProof:
         if not now - MAX_PROOF_AGE_S <= at <= now + MAX_PROOF_AGE_S:
             raise InvalidProof("the proof has expired, or its iat is in the future")
         self.at: float = at
+        if token is None:  # RFC 9449, 4.2: only proofs with an access token name one
+            return
         if claims.get("ath") != base64url_encode(hashlib.sha256(token.encode()).digest()):
             raise InvalidProof("the proof is for another token")
 

@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,7 +29,15 @@ from colonnade.auth.jose import (
     quote_claim,
 )
 from colonnade.auth.server.dpop import DpopNonces, DpopProof, InvalidProof, NonceRequired
-from colonnade.auth.server.verifier import TokenVerifier, VerifiedToken, check_url, parse_if_jwt
+from colonnade.auth.server.verifier import (
+    ProtectionContext,
+    TokenIssuer,
+    TokenVerifier,
+    VerifiedToken,
+    check_url,
+    is_authorization_server,
+    parse_if_jwt,
+)
 from colonnade.auth.ssrf import Fetcher, is_loopback_host
 from colonnade.errors import (
     CannotFetch,
@@ -39,7 +47,7 @@ from colonnade.errors import (
     InvalidArgument,
     InvalidArgumentType,
 )
-from colonnade.ports import SERVER_PRINCIPAL, Caller, Seal, Store
+from colonnade.ports import SERVER_PRINCIPAL, Caller, EndpointRequest, EndpointResponse, Store
 from colonnade.protocol.http.security import (
     BAD_REQUEST,
     FORBIDDEN,
@@ -66,14 +74,6 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 BEARER: Final = "Bearer"
 DPOP: Final = "DPoP"
-
-
-class ProtectionContext(Struct, frozen=True):
-    """What `Protection` needs of the server: fetcher, store and seal."""
-
-    fetcher: Fetcher
-    store: Store
-    seal: Seal
 
 
 class _PendingVerification(Struct):
@@ -110,7 +110,7 @@ class Protection:
     def __init__(
         self,
         resource: str,
-        *verifiers: TokenVerifier,
+        *verifiers: TokenVerifier | TokenIssuer,
         scopes: Iterable[str] = (),
         implies: Mapping[str, Iterable[str]] | None = None,
         documentation: str | None = None,
@@ -131,10 +131,12 @@ class Protection:
                 "Jwt('https://login.example.com')"
             )
         for one in verifiers:
-            if isinstance(one, type) or not hasattr(one, "verify"):
+            known = hasattr(one, "verify") or is_authorization_server(one)
+            if isinstance(one, type) or not known:
                 raise InvalidArgumentType(_not_a_verifier(one), argument="verifiers")
-        self.verifiers: tuple[TokenVerifier, ...] = verifiers
+        self.verifiers: tuple[TokenVerifier | TokenIssuer, ...] = verifiers
         self.scopes: tuple[str, ...] = _check_scopes(scopes)
+        self._authorization_server = self._bind_authorization_server()
         self._implies = {name: frozenset(more) for name, more in (implies or {}).items()}
         self._documentation = documentation
         if dpop not in ("accepted", "required"):
@@ -155,6 +157,28 @@ class Protection:
     def issuers(self) -> list[str]:
         """The authorization servers that issue tokens for this server."""
         return [one.issuer for one in self.verifiers if one.issuer is not None]
+
+    # ------------------------------------------------------------ authorization server
+
+    def _bind_authorization_server(self) -> TokenIssuer | None:
+        found = [one for one in self.verifiers if is_authorization_server(one)]
+        if len(found) > 1:
+            raise InvalidArgument("a server has one OAuthProxy at most; remove the others")
+        for one in found:
+            one.bind(self.resource, self.scopes)
+        return found[0] if found else None
+
+    def endpoint_methods(self, path: str) -> tuple[str, ...]:
+        """The HTTP methods of the authorization server's endpoint at a path; empty without one."""
+        server = self._authorization_server
+        return server.endpoint_methods(path) if server is not None else ()
+
+    async def respond(
+        self, request: EndpointRequest, context: ProtectionContext
+    ) -> EndpointResponse:
+        """The response of the authorization server's endpoint at the path of a request."""
+        assert self._authorization_server is not None
+        return await self._authorization_server.respond(request, self.clock(), context)
 
     # ------------------------------------------------------------ metadata
 
@@ -276,7 +300,7 @@ class Protection:
             if not verifier.accepts(token, signed):
                 continue
             try:
-                verified = await verifier.verify(token, signed, self.resource, now, context.fetcher)
+                verified = await self._verify_by(verifier, token, signed, now, context)
             except InvalidToken as error:
                 problem = error
             except ColonnadeError as error:
@@ -292,6 +316,20 @@ class Protection:
                 self._cache(digest, verified, now, verifier.cache_ttl_s)
                 return verified
         raise problem
+
+    async def _verify_by(
+        self,
+        verifier: TokenVerifier | TokenIssuer,
+        token: str,
+        signed: UnverifiedJwt | None,
+        now: float,
+        context: ProtectionContext,
+    ) -> VerifiedToken:
+        server = self._authorization_server
+        if server is not None and verifier is server:
+            return await server.verify_issued(token, signed, now, context)
+        other = cast("TokenVerifier", verifier)
+        return await other.verify(token, signed, self.resource, now, context.fetcher)
 
     def _untrusted(self, signed: UnverifiedJwt | None) -> InvalidToken:
         if len(self.issuers) < len(self.verifiers) and (signed is None or not self.issuers):

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeGuard, cast
 from urllib.parse import quote_plus, urlsplit
 
 from msgspec import Struct
@@ -29,6 +29,7 @@ from colonnade.auth.jose import (
 from colonnade.auth.ssrf import Fetcher, is_loopback_host, parse_networks
 from colonnade.auth.urls import issuer_metadata_urls, same_issuer
 from colonnade.errors import CannotFetch, ChannelError, InvalidArgument, InvalidArgumentType
+from colonnade.ports import EndpointRequest, EndpointResponse, Seal, Store
 
 log: logging.Logger = logging.getLogger("colonnade.auth")
 
@@ -184,6 +185,63 @@ class TokenVerifier(Protocol):
     async def metadata(self, now: float, fetcher: Fetcher) -> bytes | None:
         """The issuer's metadata document as published. Raises `ChannelError` if unavailable."""
         ...
+
+
+class ProtectionContext(Struct, frozen=True):
+    """What `Protection` needs of the server: fetcher, store and seal."""
+
+    fetcher: Fetcher
+    store: Store
+    seal: Seal
+
+
+class TokenIssuer(Protocol):
+    """An authorization server that is a part of the protected server: it issues the tokens that it
+    verifies, and has HTTP endpoints beside the one of MCP."""
+
+    @property
+    def issuer(self) -> str:
+        """The issuer URL. Raises `LocalProtocolError` before `bind`."""
+        ...
+
+    @property
+    def cache_ttl_s(self) -> float:
+        """How long a verified token may be cached."""
+        ...
+
+    def bind(self, resource: str, scopes: Sequence[str]) -> None:
+        """Issue tokens for this resource, which requires these scopes. Raises `LocalProtocolError`
+        if it issues tokens for another one."""
+        ...
+
+    def accepts(self, token: str, signed: UnverifiedJwt | None) -> bool:
+        """Whether this token looks like one of this issuer; nothing is verified yet."""
+        ...
+
+    async def verify_issued(
+        self, token: str, signed: UnverifiedJwt | None, now: float, context: ProtectionContext
+    ) -> VerifiedToken:
+        """Verify a token. Raises `InvalidToken`; `ChannelError` if that is not possible now."""
+        ...
+
+    async def metadata(self, now: float, fetcher: Fetcher) -> bytes | None:
+        """The metadata document of the issuer."""
+        ...
+
+    def endpoint_methods(self, path: str) -> tuple[str, ...]:
+        """The HTTP methods of the endpoint at a path; empty if there is none."""
+        ...
+
+    async def respond(
+        self, request: EndpointRequest, now: float, context: ProtectionContext
+    ) -> EndpointResponse:
+        """The response of the endpoint at the path of a request."""
+        ...
+
+
+def is_authorization_server(verifier: object) -> TypeGuard[TokenIssuer]:
+    """Whether a verifier is an authorization server, too."""
+    return hasattr(verifier, "verify_issued") and not isinstance(verifier, type)
 
 
 class IssuerVerifier:
@@ -379,13 +437,18 @@ def _subject(claims: Json) -> str:
     subject = claims.get(name)
     if subject is None and name == "client_id":
         raise InvalidToken("the token has no subject: neither the claim sub nor client_id")
+    return mark + check_subject(subject, name)
+
+
+def check_subject(subject: object, name: str = "sub") -> str:
+    """A subject that a principal can be named by. Raises `InvalidToken`."""
     if not isinstance(subject, str) or not subject.isprintable():
         raise InvalidToken(f"the token's claim {name} is not a string of printable characters")
     if not 0 < len(subject) <= MAX_SUBJECT_CHARACTERS:
         raise InvalidToken(
             f"the token's claim {name} must have 1 to {MAX_SUBJECT_CHARACTERS} characters"
         )
-    return mark + subject
+    return subject
 
 
 def _scopes(claims: Json) -> frozenset[str]:

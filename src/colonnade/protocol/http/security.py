@@ -300,6 +300,12 @@ def check_origin(headers: Headers, policy: HostPolicy) -> None:
     origin = headers.get(b"origin")
     if origin is not None and not is_origin_allowed(headers, policy):
         raise HttpError(FORBIDDEN, f"Origin {_shown(origin)} is not allowed; add it to origins")
+    check_host(headers, policy)
+
+
+def check_host(headers: Headers, policy: HostPolicy) -> None:
+    """Raise if a request was sent to a foreign host name: the part of `check_origin` for requests
+    that pages of every origin may send."""
     host = headers.get(b"host")
     parts = _host_parts(host)
     if not parts or parts[1] == "*":
@@ -458,6 +464,8 @@ class EndpointChecks:
 
     # Whether it is public: no authentication is required.
     public: bool = False
+    # Whether what is served checks the origin of requests, and allows it (CORS), itself.
+    any_origin: bool = False
 
     def __init__(self, policy: HostPolicy, methods: tuple[str, ...]) -> None:
         self.policy = policy
@@ -503,6 +511,22 @@ class RouteChecks(EndpointChecks):
     def check(self, method: str, headers: Headers) -> AcceptedTypes:
         """Raises `HttpError`: 403 or 400, 405."""
         check_origin(headers, self.policy)
+        if method not in self.methods:
+            allow = ", ".join(self.methods)
+            words = f"method {method[:20]!r} is not allowed here; use {allow}"
+            raise HttpError(METHOD_NOT_ALLOWED, words, headers=(("Allow", allow),))
+        return _EITHER
+
+
+class AuthorizationChecks(EndpointChecks):
+    """The checks before an endpoint of an authorization server: Host and method."""
+
+    public = True
+    any_origin = True
+
+    def check(self, method: str, headers: Headers) -> AcceptedTypes:
+        """Raises `HttpError`: 403 or 400, 405."""
+        check_host(headers, self.policy)
         if method not in self.methods:
             allow = ", ".join(self.methods)
             words = f"method {method[:20]!r} is not allowed here; use {allow}"

@@ -620,7 +620,8 @@ class TaskRunner:
         if self._task_queue is not None:
             await self._deliver(IndexedTask(record.principal, record.id))
             return False
-        self.storage.announce(record.id, runnable=True)
+        if run.ending is not Ending.INTERRUPTED:  # which the next sweep takes up: no busy loop
+            self.storage.announce(record.id, runnable=True)
         return parked
 
     # ------------------------------------------------------------ leases

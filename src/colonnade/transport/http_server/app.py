@@ -41,6 +41,7 @@ from colonnade.protocol.http.param_headers import check_params
 from colonnade.protocol.http.security import (
     CONTENT_TOO_LARGE,
     NOT_FOUND,
+    AuthorizationChecks,
     EndpointChecks,
     Headers,
     HostPolicy,
@@ -63,6 +64,7 @@ from colonnade.protocol.types import CallToolRequestParams
 from colonnade.transport.http_server.authentication import (
     RefusalLog,
     admit,
+    respond_endpoint,
     respond_metadata,
     unverified_words,
 )
@@ -267,6 +269,9 @@ class HttpApp:
             if self._has_sse and path == self._messages_path:
                 await self._serve(scope, receive, send, self._gate_post, self._sse_post)
                 return
+            if self._guard is not None and (methods := self._guard.endpoint_methods(path)):
+                await self._serve_authorization(methods, path, scope, receive, send)
+                return
             if path.startswith(WELL_KNOWN) and await self._serve_metadata(
                 path, scope, receive, send
             ):
@@ -339,6 +344,25 @@ class HttpApp:
             await self._not_found(receive, send, "this resource has no metadata document")
         return path == self._metadata
 
+    async def _serve_authorization(
+        self, methods: tuple[str, ...], path: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Serve an endpoint of the authorization server that is a part of this server."""
+
+        async def serve(request: HttpRequestContext, scope: Scope) -> None:
+            assert self._guard is not None
+            try:
+                await respond_endpoint(request, self._guard, path, scope, send)
+            except Fault as fault:
+                await self._refuse(request, fault)
+            except (ClientDisconnected, ConnectionLost):
+                raise
+            except Exception as error:
+                await self._refuse(request, _unverified("authorization server", error))
+
+        gate = AuthorizationChecks(self._gate.policy, methods)
+        await self._serve(scope, receive, send, gate, serve)
+
     async def _not_found(self, receive: Receive, send: Send, message: str) -> None:
         await self._refuse(
             IncomingRequest(receive, send, {}, self.limits), HttpError(NOT_FOUND, message)
@@ -359,7 +383,7 @@ class HttpApp:
         request.before_stream_end = self._shutdown_task
         request.scope = scope
         try:
-            if b"origin" in headers:  # which only browsers send
+            if b"origin" in headers and not gate.any_origin:  # which only browsers send
                 request.extra_headers = cors_headers(headers, gate.policy)
                 allowed = preflight_headers(scope["method"], headers, gate.policy, gate.methods)
                 if allowed is not None:

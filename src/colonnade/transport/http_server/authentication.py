@@ -10,11 +10,23 @@ import logging
 import time
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from colonnade.errors import AuthError, Fault
-from colonnade.ports import Guard
+from colonnade.ports import EndpointRequest, Guard
 from colonnade.protocol.http.challenges import read_challenges
 from colonnade.protocol.http.security import OK, HttpError
-from colonnade.transport.http_server.request import IncomingRequest, Pairs, Scope
+from colonnade.transport.http_server.request import (
+    ENDED,
+    RESPONDING,
+    IncomingRequest,
+    Pairs,
+    Scope,
+    Send,
+)
+
+# Of a request to an authorization server: a registration with all its redirect URIs has less.
+MAX_ENDPOINT_BODY_BYTES: Final = 64 * 1024
 
 # The documents are public, also for web pages, and change with the configuration.
 PUBLIC_HEADERS: Pairs = [
@@ -53,6 +65,27 @@ async def respond_metadata(
     if found is not None:
         await incoming.respond(OK, b"" if method == "OPTIONS" else found, PUBLIC_HEADERS)
     return found is not None
+
+
+async def respond_endpoint(
+    incoming: IncomingRequest, guard: Guard, path: str, scope: Scope, send: Send
+) -> None:
+    """Respond to a request for an endpoint of the authorization server. Raises `HttpError` if its
+    body is too large, and what the guard raises."""
+    limits = incoming.limits
+    if limits.max_body_bytes > MAX_ENDPOINT_BODY_BYTES:
+        incoming.limits = replace(limits, max_body_bytes=MAX_ENDPOINT_BODY_BYTES)
+    method: str = scope["method"]
+    body = await incoming.body() if method == "POST" else b""
+    query: str = scope.get("query_string", b"").decode("latin-1")
+    request = EndpointRequest(method, path, query, incoming.headers, body)
+    response = await guard.respond(request)
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
+    headers.append((b"content-length", b"%d" % len(response.body)))
+    incoming.state = RESPONDING
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
+    incoming.state = ENDED
 
 
 log: logging.Logger = logging.getLogger("colonnade.auth")

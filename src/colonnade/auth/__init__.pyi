@@ -1,0 +1,15 @@
+from colonnade.auth.server.jwt import Jwt as Jwt
+from colonnade.auth.server.protection import Protection as Protection
+from colonnade.auth.server.proxy.presets import auth0 as auth0
+from colonnade.auth.server.proxy.presets import cognito as cognito
+from colonnade.auth.server.proxy.presets import discord as discord
+from colonnade.auth.server.proxy.presets import entra as entra
+from colonnade.auth.server.proxy.presets import github as github
+from colonnade.auth.server.proxy.presets import google as google
+from colonnade.auth.server.proxy.presets import keycloak as keycloak
+from colonnade.auth.server.proxy.presets import okta as okta
+from colonnade.auth.server.proxy.presets import slack as slack
+from colonnade.auth.server.proxy.presets import workos as workos
+from colonnade.auth.server.proxy.provider import Provider as Provider
+from colonnade.auth.server.proxy.provider import UpstreamUser as UpstreamUser
+from colonnade.auth.server.proxy.proxy import OAuthProxy as OAuthProxy

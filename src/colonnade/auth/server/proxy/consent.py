@@ -1,0 +1,251 @@
+"""The consent page: which client, where to, which scopes; and the user's decision.
+
+Rules: the page is shown before the provider is asked. It runs no script, loads nothing, and cannot
+be framed. The form has the request in it, sealed for this browser and used once: without it, with
+that of another browser, or from another origin, no decision is accepted. A decision leads on by a
+page and not by a redirect: browsers apply `form-action` to every redirect after a form, and a
+provider may redirect to hosts that are unknown here.
+"""
+
+import base64
+import hashlib
+import secrets
+from html import escape
+from typing import Final
+
+from msgspec import Struct
+
+from colonnade.auth.jose import InvalidToken, base64url_decode
+from colonnade.auth.server.proxy.authorize import (
+    AuthorizationDetails,
+    RedirectFailure,
+    check_request,
+    find_approval,
+    read_session,
+    session_cookie,
+    start_login,
+)
+from colonnade.auth.server.proxy.context import CONSENT, ProxyContext
+from colonnade.auth.server.proxy.records import digest
+from colonnade.auth.server.proxy.registration import (
+    ProxyClient,
+    find_client,
+    is_loopback_redirect,
+)
+from colonnade.auth.server.proxy.responses import (
+    NO_STORE,
+    OAuthFailure,
+    PageFailure,
+    Pairs,
+    host_of,
+    parse_form,
+    redirect,
+)
+from colonnade.ports import EndpointRequest, EndpointResponse
+from colonnade.protocol.http.security import FORBIDDEN, OK
+
+APPROVE, DENY = "approve", "deny"
+# A form is used once: its mark outlives it, by more than the clocks of replicas differ.
+FORM_S: Final = 540.0
+MARK_S: Final = 600.0
+
+_STYLE: Final = (
+    "body{font:16px/1.5 system-ui,sans-serif;margin:0;background:#f4f5f7;color:#16181d}"
+    "main{max-width:34rem;margin:8vh auto;padding:2rem;background:#fff;border-radius:12px;"
+    "box-shadow:0 1px 4px #0002}h1{font-size:1.35rem;margin:0 0 1rem}dt{color:#5b6270;"
+    "font-size:.85rem;margin-top:.9rem}dd{margin:0;overflow-wrap:anywhere}code{font-size:.9rem}"
+    ".warning{background:#fff4d6;border-left:4px solid #d99a00;padding:.6rem .9rem;margin:1rem 0}"
+    ".buttons{display:flex;gap:.75rem;margin-top:1.6rem}button{font:inherit;padding:.55rem 1.3rem;"
+    "border-radius:8px;border:1px solid #c3c8d2;background:#fff;cursor:pointer}"
+    "button.approve{background:#1f5fd0;border-color:#1f5fd0;color:#fff}"
+    "bdi{unicode-bidi:isolate}"
+)
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+
+_POLICY: Final = "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+PAGE_HEADERS: Final[Pairs] = (
+    ("content-type", "text/html; charset=utf-8"),
+    (
+        "content-security-policy",
+        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; {_POLICY}",
+    ),
+    ("x-frame-options", "DENY"),
+    ("x-content-type-options", "nosniff"),
+    # Not no-referrer: with that a browser sends `Origin: null` with the form.
+    ("referrer-policy", "same-origin"),
+    *NO_STORE,
+)
+
+
+class ConsentRequest(Struct, frozen=True, array_like=True):
+    """What the form has in it, sealed: the request, the browser that it was shown to, its id."""
+
+    details: AuthorizationDetails
+    session: str
+    id: str
+    expires_at: float
+
+
+# ---------------------------------------------------------------- endpoints
+
+
+async def authorize(context: ProxyContext, request: EndpointRequest) -> EndpointResponse:
+    """The authorization endpoint. Raises `PageFailure`, `RedirectFailure`."""
+    verified = await check_request(context, request)
+    session = read_session(context, request)
+    approved_for = await find_approval(context, session, verified)
+    if "none" in verified.prompt:
+        # The provider cannot be asked without the user, either.
+        failure = OAuthFailure("interaction_required", "the user has to log in")
+        raise RedirectFailure(verified.details.redirect_uri, verified.details.state, failure)
+    if approved_for and "consent" not in verified.prompt:
+        url, cookie = await start_login(context, verified.details, session, approved_for)
+        return redirect(url, cookie)
+    return show_consent(context, verified.details, verified.client, session)
+
+
+def show_consent(
+    context: ProxyContext,
+    details: AuthorizationDetails,
+    client: ProxyClient,
+    session: str,
+    notice: str = "",
+) -> EndpointResponse:
+    """The consent page, for one browser. Nothing is stored."""
+    session = session or secrets.token_urlsafe(32)
+    asked = ConsentRequest(
+        details, digest(session), secrets.token_urlsafe(16), context.now + FORM_S
+    )
+    sealed = context.storage.seal_token("consent", asked)
+    body = _consent_html(context, details, client, sealed, notice)
+    return EndpointResponse(OK, (*PAGE_HEADERS, session_cookie(context, session)), body)
+
+
+async def decide(context: ProxyContext, request: EndpointRequest) -> EndpointResponse:
+    """The user's decision. Raises `PageFailure`, `RedirectFailure`."""
+    _check_origin(context, request)
+    try:
+        fields = parse_form(request)
+    except OAuthFailure as failure:
+        raise PageFailure(f"The form is invalid: {failure.description}.") from None
+    session = read_session(context, request)
+    asked = _unseal(context, fields.get("request"))
+    if asked is None or not session or asked.session != digest(session):
+        raise PageFailure(
+            "This form was not made for this browser, or cookies are blocked. Start the login"
+            " again from the application.",
+            FORBIDDEN,
+        )
+    if context.now >= asked.expires_at:
+        raise PageFailure("The form has expired. Start the login again from the application.")
+    decision = fields.get("decision")
+    if decision not in (APPROVE, DENY):
+        raise PageFailure("The form has no decision.")
+    if not await context.storage.use_once("consent", asked.id, MARK_S):
+        raise PageFailure("The form was used before. Start the login again from the application.")
+    details = asked.details
+    # The registration may have changed, or expired, since the page was shown.
+    client = await find_client(context, details.client_id)
+    if client.redirect_for(details.redirect_uri) is None:
+        raise PageFailure("The application has changed its redirect URIs. Start the login again.")
+    if decision == DENY:
+        failure = OAuthFailure("access_denied", "the user denied the request")
+        url = RedirectFailure(details.redirect_uri, details.state, failure).url(
+            context.settings.issuer
+        )
+        return lead_on(url, "Back to the application")
+    url, cookie = await start_login(context, details, session)
+    return lead_on(url, f"Continue to {context.provider.name}", cookie)
+
+
+def _check_origin(context: ProxyContext, request: EndpointRequest) -> None:
+    """Raise `PageFailure` for a form that a page of another origin has sent."""
+    origin = request.headers.get(b"origin", b"").decode("latin-1")
+    site = request.headers.get(b"sec-fetch-site", b"same-origin")
+    if (origin and origin != context.settings.origin) or site != b"same-origin":
+        raise PageFailure("The form was sent by another page.", FORBIDDEN)
+
+
+def _unseal(context: ProxyContext, sealed: str) -> ConsentRequest | None:
+    try:
+        data = base64url_decode(sealed)
+    except InvalidToken:
+        return None
+    return context.storage.unseal_token("consent", data, ConsentRequest)
+
+
+# ---------------------------------------------------------------- pages
+
+
+def page(title: str, content: str, *, head: str = "") -> bytes:
+    """A whole page; `content` and `head` are HTML."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(title)}</title>{head}<style>{_STYLE}</style></head>"
+        f"<body><main><h1>{escape(title)}</h1>{content}</main></body></html>"
+    ).encode()
+
+
+def error_page(failure: PageFailure) -> EndpointResponse:
+    """A page with an error for the user."""
+    body = page("The login cannot continue", f"<p>{escape(failure.message)}</p>")
+    return EndpointResponse(failure.status, PAGE_HEADERS, body)
+
+
+def lead_on(url: str, words: str, *cookies: tuple[str, str]) -> EndpointResponse:
+    """A page that goes on to a verified URL at once."""
+    target = escape(url, quote=True)
+    head = f'<meta http-equiv="refresh" content="0;url={target}">'
+    content = f'<p><a href="{target}">{escape(words)}</a></p>'
+    return EndpointResponse(OK, (*PAGE_HEADERS, *cookies), page("One moment", content, head=head))
+
+
+def _consent_html(
+    context: ProxyContext,
+    details: AuthorizationDetails,
+    client: ProxyClient,
+    sealed: str,
+    notice: str,
+) -> bytes:
+    provider, title = context.provider, context.settings.title
+    name = client.name or client.host or "An application without a name"
+    rows = [("Application", f"<bdi>{escape(name)}</bdi>")]
+    if client.host:
+        rows.append(("Published by", f"<code>{escape(client.host)}</code>"))
+    host = host_of(details.redirect_uri)
+    rows += [
+        ("Sends you back to", f"<strong>{escape(host)}</strong>"),
+        ("Redirect URI", f"<code>{escape(details.redirect_uri)}</code>"),
+        ("Permissions on this server", _words(details.scopes) or "basic access"),
+        (
+            f"Permissions that this server gets at {escape(provider.name)}",
+            _words(provider.scopes) or "your identity",
+        ),
+    ]
+    listed = "".join(f"<dt>{term}</dt><dd>{value}</dd>" for term, value in rows)
+    warnings = [notice] if notice else []
+    if is_loopback_redirect(details.redirect_uri):
+        warnings.append(
+            "The application runs on this computer. Any program on it can use this name: continue"
+            " only if you have just started the login yourself."
+        )
+    if not client.host:
+        warnings.append("The name is what the application says of itself; it is not verified.")
+    boxes = "".join(f'<p class="warning">{escape(one)}</p>' for one in warnings)
+    action = escape(context.settings.url(CONSENT), quote=True)
+    content = (
+        f"<p><bdi>{escape(name)}</bdi> asks for access to <strong>{escape(title)}</strong>"
+        f" as you. You will log in with {escape(provider.name)}.</p><dl>{listed}</dl>{boxes}"
+        f'<form method="post" action="{action}">'
+        f'<input type="hidden" name="request" value="{escape(sealed, quote=True)}">'
+        '<div class="buttons">'
+        f'<button class="approve" name="decision" value="{APPROVE}">Allow</button>'
+        f'<button name="decision" value="{DENY}">Deny</button></div></form>'
+    )
+    return page(f"Allow access to {title}?", content)
+
+
+def _words(scopes: tuple[str, ...]) -> str:
+    return ", ".join(f"<code>{escape(scope)}</code>" for scope in scopes)

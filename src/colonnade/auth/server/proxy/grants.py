@@ -1,0 +1,448 @@
+"""Grants: one login of one user with one client, its codes, refresh tokens and upstream tokens.
+
+    code      used once; a second use ends its grant
+    grant     who, which client, which scopes; the generation of its refresh token
+    upstream  the tokens of the provider, refreshed by one process for all
+
+A refresh token is sealed, and names its grant and generation. Each use makes the next generation.
+The one before stays valid until its successor, or an access token of it, was used once: a response
+that was lost does not end the login. Any older one ends the grant: it was stolen, or its thief has
+the newer one (OAuth 2.1, 4.3.1).
+
+Rules: one compare and swap for each transition, so that of two replicas one succeeds. A grant that
+has ended is deleted, with the provider's tokens; what is left of it is its id, in tokens that are
+no longer accepted.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from colonnade.auth.jose import InvalidToken, base64url_decode, base64url_encode
+from colonnade.auth.server.proxy.context import ProxyContext
+from colonnade.auth.server.proxy.provider import UpstreamRefused, UpstreamTokens, UpstreamUser
+from colonnade.auth.server.proxy.records import ProxyRecord, StoredRecord
+from colonnade.auth.server.proxy.responses import OAuthFailure
+from colonnade.errors import ChannelError, ColonnadeError
+
+log: logging.Logger = logging.getLogger("colonnade.auth")
+
+# OAuth 2.1, 4.1.2: at most ten minutes; a client exchanges it at once.
+CODE_S: Final = 60.0
+# A used code is remembered for as long as a stolen one may turn up.
+USED_CODE_S: Final = 3600.0
+# Changes of one grant by several requests at once.
+ATTEMPTS: Final = 8
+# Claims of the provider that are kept with a grant.
+MAX_CLAIMS_BYTES: Final = 8 * 1024
+# Logins of one user that are counted when one of them ends.
+MAX_LISTED_GRANTS: Final = 100
+
+
+class Grant(ProxyRecord, frozen=True, kw_only=True):
+    """One login of one user with one client. Not `active` before its code was used."""
+
+    id: str
+    client_id: str
+    subject: str
+    scopes: tuple[str, ...]
+    created_at: float
+    name: str = ""
+    claims: Mapping[str, Any] = {}
+    active: bool = False
+    generation: int = 0
+    # Whether a token of this generation was used, so that the one before is no longer accepted.
+    confirmed: bool = False
+    # The key that its tokens are bound to (RFC 9449); empty for none.
+    dpop_key: str = ""
+
+
+class UpstreamLogin(ProxyRecord, frozen=True, kw_only=True):
+    """The provider's tokens of a grant, and when they were last known to be good."""
+
+    tokens: UpstreamTokens
+    checked_at: float
+    # Of the access token, to refresh it ahead of its expiry.
+    issued_at: float
+
+    def __repr__(self) -> str:
+        return "UpstreamLogin(...)"
+
+
+class IssuedCode(ProxyRecord, frozen=True, kw_only=True):
+    """An authorization code: whose it is, and what it is bound to."""
+
+    grant_id: str
+    client_id: str
+    redirect_uri: str
+    challenge: str
+    valid_until: float
+    used: bool = False
+    dpop_key: str = ""
+
+
+class RefreshToken(Struct, frozen=True, array_like=True):
+    """The content of a refresh token."""
+
+    grant_id: str
+    generation: int
+
+
+def invalid_grant(
+    description: str = "the grant is invalid, has ended, or was used before",
+) -> OAuthFailure:
+    """400 `invalid_grant` (RFC 6749, 5.2): the client has to log in again."""
+    return OAuthFailure("invalid_grant", description)
+
+
+# ---------------------------------------------------------------- creation
+
+
+async def create_grant(
+    context: ProxyContext,
+    *,
+    client_id: str,
+    redirect_uri: str,
+    challenge: str,
+    dpop_key: str,
+    scopes: tuple[str, ...],
+    user: UpstreamUser,
+    tokens: UpstreamTokens,
+) -> str:
+    """Store a grant that waits for its code to be used; the code."""
+    storage, now = context.storage, context.now
+    grant_id = secrets.token_urlsafe(18)
+    expires_at = now + 2 * CODE_S
+    grant = Grant(
+        id=grant_id,
+        client_id=client_id,
+        subject=user.subject,
+        scopes=scopes,
+        name=user.name,
+        claims=_bounded_claims(user),
+        created_at=now,
+        expires_at=expires_at,
+    )
+    login = UpstreamLogin(tokens=tokens, checked_at=now, issued_at=now, expires_at=expires_at)
+    code = secrets.token_urlsafe(32)
+    issued = IssuedCode(
+        grant_id=grant_id,
+        client_id=client_id,
+        redirect_uri=redirect_uri,
+        challenge=challenge,
+        dpop_key=dpop_key,
+        valid_until=now + CODE_S,
+        expires_at=now + USED_CODE_S,
+    )
+    await storage.add("upstream", grant_id, login)
+    await storage.add("grant", grant_id, grant)
+    await storage.add("code", code, issued)
+    return code
+
+
+def _bounded_claims(user: UpstreamUser) -> dict[str, Any]:
+    claims = dict(user.claims)
+    try:
+        if len(msgspec.json.encode(claims)) <= MAX_CLAIMS_BYTES:
+            return claims
+    except TypeError:
+        pass
+    log.warning("the claims of a user are too large, or not JSON; they are left out")
+    return {}
+
+
+async def use_code(
+    context: ProxyContext,
+    code: str,
+    client_id: str,
+    redirect_uri: str,
+    verifier: str,
+    dpop_key: str,
+) -> Grant:
+    """The grant of a code, which is used by this. Raises `OAuthFailure`."""
+    storage, now = context.storage, context.now
+    found = await storage.load("code", code, IssuedCode)
+    if found is None:
+        raise invalid_grant()
+    issued = found.value
+    # One swap: of two requests with one code, in any replica, one comes first.
+    first = not issued.used and await storage.swap(
+        "code", code, found.raw, replace(issued, used=True)
+    )
+    if not first:
+        # RFC 6749, 4.1.2: one of them has stolen it, so what it gave is taken back.
+        log.warning("an authorization code was used twice; its grant has ended")
+        await end_grant(context, issued.grant_id)
+        raise invalid_grant()
+    if (
+        issued.client_id != client_id
+        or issued.redirect_uri != redirect_uri
+        or not hmac.compare_digest(code_challenge(verifier), issued.challenge)
+        or now >= issued.valid_until
+        or issued.dpop_key not in ("", dpop_key)
+    ):
+        await end_grant(context, issued.grant_id)
+        raise invalid_grant()
+    return await _activate(context, issued.grant_id, dpop_key)
+
+
+async def _activate(context: ProxyContext, grant_id: str, dpop_key: str) -> Grant:
+    """Make a grant last, and its upstream tokens with it."""
+    storage = context.storage
+    found = await storage.load("grant", grant_id, Grant)
+    login = await storage.load("upstream", grant_id, UpstreamLogin)
+    if found is None or login is None:
+        raise invalid_grant()
+    grant = replace(
+        found.value,
+        active=True,
+        generation=1,
+        dpop_key=dpop_key,
+        expires_at=_expiry(context, found.value.created_at),
+    )
+    lasting = replace(login.value, expires_at=grant.expires_at)
+    if not (
+        await storage.swap("upstream", grant_id, login.raw, lasting)
+        and await storage.swap("grant", grant_id, found.raw, grant)
+    ):
+        raise invalid_grant()
+    await storage.add_member("user", grant.subject, grant_id, grant.expires_at)
+    return grant
+
+
+def _expiry(context: ProxyContext, created_at: float) -> float:
+    settings = context.settings
+    return min(context.now + settings.login_idle_s, created_at + settings.login_max_s)
+
+
+def code_challenge(verifier: str) -> str:
+    """The PKCE challenge of a verifier (S256)."""
+    return base64url_encode(hashlib.sha256(verifier.encode()).digest())
+
+
+# ---------------------------------------------------------------- refresh tokens
+
+
+def refresh_token(context: ProxyContext, grant: Grant) -> str:
+    """The refresh token of the grant's current generation."""
+    return context.storage.seal_token("refresh", RefreshToken(grant.id, grant.generation))
+
+
+def read_refresh_token(context: ProxyContext, token: str) -> RefreshToken | None:
+    """The content of a refresh token of this issuer; None for anything else."""
+    try:
+        data = base64url_decode(token)
+    except InvalidToken:
+        return None
+    return context.storage.unseal_token("refresh", data, RefreshToken)
+
+
+async def rotate(context: ProxyContext, token: str, client_id: str) -> Grant:
+    """The grant with its next generation. Raises `OAuthFailure`; ends the grant of a token that was
+    replaced before."""
+    presented = read_refresh_token(context, token)
+    if presented is None:
+        raise invalid_grant()
+    for _ in range(ATTEMPTS):
+        found = await load_grant(context, presented.grant_id)
+        if found is None or found.value.client_id != client_id:
+            raise invalid_grant()
+        grant = found.value
+        if presented.generation == grant.generation:
+            later = replace(
+                grant,
+                generation=grant.generation + 1,
+                confirmed=False,
+                expires_at=_expiry(context, grant.created_at),
+            )
+            if await context.storage.swap("grant", grant.id, found.raw, later):
+                await _extend(context, later)
+                return later
+        elif presented.generation == grant.generation - 1 and not grant.confirmed:
+            return grant  # the response with the current one was lost
+        else:
+            log.warning("a refresh token was used again after it was replaced; its grant has ended")
+            await end_grant(context, grant.id)
+            raise invalid_grant()
+    raise ChannelError("the grant in the store keeps changing")
+
+
+async def _extend(context: ProxyContext, grant: Grant) -> None:
+    """Keep what belongs to a grant for as long as the grant."""
+    storage = context.storage
+    for _ in range(ATTEMPTS):
+        login = await storage.load("upstream", grant.id, UpstreamLogin)
+        if login is None:
+            return
+        lasting = replace(login.value, expires_at=grant.expires_at)
+        if await storage.swap("upstream", grant.id, login.raw, lasting):
+            break
+    await storage.add_member("user", grant.subject, grant.id, grant.expires_at)
+
+
+async def confirm(context: ProxyContext, found: StoredRecord[Grant], generation: int) -> None:
+    """Note that a token of the current generation has arrived at its client."""
+    grant = found.value
+    if generation == grant.generation and not grant.confirmed:
+        # If it fails, another request has confirmed it, or has rotated.
+        confirmed = replace(grant, confirmed=True)
+        await context.storage.swap("grant", grant.id, found.raw, confirmed)
+
+
+# ---------------------------------------------------------------- the life of a grant
+
+
+async def load_grant(context: ProxyContext, grant_id: str) -> StoredRecord[Grant] | None:
+    """A grant that is active and has not expired; None if there is none."""
+    found = await context.storage.load("grant", grant_id, Grant)
+    return found if found is not None and found.value.active else None
+
+
+async def end_grant(context: ProxyContext, grant_id: str, *, revoke: bool = False) -> None:
+    """End a grant: its tokens are no longer accepted. With `revoke` the provider's are revoked,
+    unless the user has other logins here: some providers end all of them at once."""
+    storage = context.storage
+    found = await storage.load("grant", grant_id, Grant)
+    login = await storage.load("upstream", grant_id, UpstreamLogin)
+    await storage.delete("grant", grant_id)
+    await storage.delete("upstream", grant_id)
+    if found is None:
+        return
+    await storage.remove_member("user", found.value.subject, grant_id)
+    if revoke and login is not None:
+        others = await storage.members("user", found.value.subject, MAX_LISTED_GRANTS)
+        if not others:
+            # The grant has ended, whatever the provider does.
+            with contextlib.suppress(UpstreamRefused, ChannelError):
+                await context.provider.revoke(context.fetcher, context.now, login.value.tokens)
+
+
+# ---------------------------------------------------------------- upstream tokens
+
+
+# A process that dies during a refresh keeps the others waiting for this long.
+LEASE_S: Final = 20.0
+# An access token is refreshed this share of its lifetime before it expires, and this long at most.
+REFRESH_SHARE, MAX_REFRESH_AHEAD_S = 0.1, 60.0
+# If the provider does not respond, a login whose token has no expiry is accepted for this long.
+MAX_UNCHECKED_S: Final = 24 * 3600.0
+
+Due = Literal["no", "soon", "now"]
+
+
+class LoginEnded(Exception):
+    """The provider no longer accepts the login of a grant, which has ended."""
+
+
+async def ensure_upstream(context: ProxyContext, grant: Grant) -> UpstreamLogin:
+    """The login at the provider, known to be good, and refreshed if it is due.
+
+    Raises `LoginEnded` if the provider refuses it for good, `ChannelError` if it does not respond.
+    """
+    found = await context.storage.load("upstream", grant.id, UpstreamLogin)
+    if found is None:
+        await end_grant(context, grant.id)
+        raise LoginEnded
+    due = _due(context, found.value)
+    if due == "no":
+        return found.value
+    return await _refresh_once(context, grant, wait=due == "now")
+
+
+def _due(context: ProxyContext, login: UpstreamLogin) -> Due:
+    now, expires_at = context.now, login.tokens.expires_at
+    if expires_at is None:
+        return "soon" if now - login.checked_at >= context.settings.upstream_check_s else "no"
+    if now >= expires_at:
+        return "now"
+    ahead_s = min((expires_at - login.issued_at) * REFRESH_SHARE, MAX_REFRESH_AHEAD_S)
+    return "soon" if now >= expires_at - ahead_s and login.tokens.refresh_token else "no"
+
+
+async def _refresh_once(context: ProxyContext, grant: Grant, *, wait: bool) -> UpstreamLogin:
+    """Refresh in one process; the others use what it stores, and wait for it if they have to."""
+    storage, owner = context.storage, secrets.token_bytes(16)
+    mine = await storage.claim("lease", grant.id, owner, LEASE_S)
+    if not mine and wait:
+        async with storage.released("lease", grant.id) as released:
+            mine = await storage.claim("lease", grant.id, owner, LEASE_S)  # returned meanwhile
+            if not mine:
+                with contextlib.suppress(TimeoutError, StopAsyncIteration):
+                    async with asyncio.timeout(LEASE_S):
+                        await anext(released)
+    try:
+        found = await storage.load("upstream", grant.id, UpstreamLogin)
+        if found is None:
+            await end_grant(context, grant.id)
+            raise LoginEnded
+        due = _due(context, found.value)
+        if due == "no" or (due == "soon" and not mine):
+            return found.value
+        if not mine:
+            raise ChannelError("another process could not refresh the login at the provider")
+        return await _refresh(context, grant, found)
+    finally:
+        if mine:
+            with contextlib.suppress(ColonnadeError):  # then it expires
+                await storage.release("lease", grant.id, owner)
+
+
+async def _refresh(
+    context: ProxyContext, grant: Grant, found: StoredRecord[UpstreamLogin]
+) -> UpstreamLogin:
+    login = found.value
+    try:
+        tokens = await _renewed_tokens(context, grant, login)
+    except UpstreamRefused as refused:
+        log.info("the provider ended a login: %s", refused.error or "no reason given")
+        await end_grant(context, grant.id)
+        raise LoginEnded from None
+    except ChannelError:
+        if _due(context, login) == "now" or not _may_stay_unchecked(context, login):
+            raise
+        return login
+    issued_at = login.issued_at if tokens == login.tokens else context.now
+    later = replace(login, tokens=tokens, checked_at=context.now, issued_at=issued_at)
+    for _ in range(ATTEMPTS):
+        if await context.storage.swap("upstream", grant.id, found.raw, later):
+            return later
+        # The grant was extended, or has ended, meanwhile.
+        again = await context.storage.load("upstream", grant.id, UpstreamLogin)
+        if again is None:
+            raise LoginEnded
+        found, later = again, replace(later, expires_at=again.value.expires_at)
+    raise ChannelError("the login in the store keeps changing")
+
+
+async def _renewed_tokens(
+    context: ProxyContext, grant: Grant, login: UpstreamLogin
+) -> UpstreamTokens:
+    """The tokens that are good now: refreshed, or checked if they do not expire."""
+    provider, fetcher, now, tokens = context.provider, context.fetcher, context.now, login.tokens
+    if tokens.expires_at is None:
+        user = await provider.identify(fetcher, now, tokens)
+        if user.subject != grant.subject:
+            raise UpstreamRefused(
+                "the provider names another user", provider=provider.name, error="other_user"
+            )
+        return tokens
+    if not tokens.refresh_token:
+        raise UpstreamRefused(
+            "the login has expired, and cannot be refreshed",
+            provider=provider.name,
+            error="login_required",
+        )
+    return await provider.refresh(fetcher, now, tokens)
+
+
+def _may_stay_unchecked(context: ProxyContext, login: UpstreamLogin) -> bool:
+    return context.now - login.checked_at < context.settings.upstream_check_s + MAX_UNCHECKED_S
