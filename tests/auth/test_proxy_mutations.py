@@ -11,7 +11,44 @@ ATTACKS = "server/proxy/test_attacks.py"
 DOCUMENTS = "server/proxy/test_documents.py"
 FLOW = "server/proxy/test_flow.py"
 
+REFRESH = "server/proxy/test_refresh.py"
+
 CUTS: dict[str, Cut] = {
+    "refresh is completed": Cut(
+        f"{PROXY}/grants.py",
+        "return await _complete(_refresh_with_lease(context, grant, owner))",
+        "return await _refresh_with_lease(context, grant, owner)",
+        REFRESH,
+        "disconnects",
+    ),
+    "tokens of a later refresh": Cut(
+        f"{PROXY}/grants.py",
+        "if newer is not None and newer.value.tokens != login.tokens:",
+        "if False:",
+        REFRESH,
+        "slow_refresh",
+    ),
+    "user of a refresh": Cut(
+        f"{PROXY}/provider.py",
+        "claims, verified = parse_jwt(new).claims, False",
+        "return False",
+        REFRESH,
+        "keys_that_cannot_be_fetched",
+    ),
+    "user of a login that does not expire": Cut(
+        f"{PROXY}/provider.py",
+        "        if found != expected:\n",
+        "        if False:\n",
+        REFRESH,
+        "does_not_expire",
+    ),
+    "key in introspection": Cut(
+        f"{PROXY}/token.py",
+        "    if verified.dpop_thumbprint:  # RFC 9449, 6.2\n",
+        "    if False:\n",
+        ATTACKS,
+        "bound_to_a_key",
+    ),
     "consent for each client": Cut(
         f"{PROXY}/authorize.py",
         "        details.client_id,\n        details.redirect_uri,\n        *details.scopes,",

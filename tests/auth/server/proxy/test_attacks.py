@@ -4,6 +4,7 @@ Consent that is skipped, redirect tricks, fixation of state, injected and replay
 reused refresh tokens, codes and tokens of others, CSRF, framing, scripts in the names of clients.
 """
 
+import base64
 import itertools
 import secrets
 from typing import Any
@@ -517,7 +518,7 @@ async def test_tokens_of_another_client_or_with_more_scopes_are_refused() -> Non
 
 @live
 async def test_codes_and_tokens_that_are_bound_to_a_key_need_its_proof() -> None:
-    async with proxied() as setup:
+    async with proxied(introspection=("notes", "secret")) as setup:
         client = await setup.register()
         flow = FlowContext(setup.clock, lambda: secrets.token_urlsafe(32))
         mine, other = generate_key(), generate_key()
@@ -538,6 +539,13 @@ async def test_codes_and_tokens_that_are_bound_to_a_key_need_its_proof() -> None
             assert refused.status == 400
         again = await setup.refresh(client, tokens["refresh_token"], proof=proof(mine))
         assert again.status == 200
+        headers = {
+            "authorization": "Basic " + base64.b64encode(b"notes:secret").decode(),
+            "content-type": "application/x-www-form-urlencoded",
+        }
+        body = f"token={tokens['access_token']}".encode()
+        known = await send(setup.app, "POST", f"{ORIGIN}/oauth/introspect", headers, body)
+        assert known.json["cnf"] == {"jkt": mine.thumbprint}  # RFC 9449, 6.2
 
 
 @live

@@ -6,6 +6,7 @@ client what to do, and nothing of a grant that is not its own.
 """
 
 import hmac
+import logging
 import re
 from typing import Any, Final
 
@@ -37,8 +38,11 @@ from colonnade.auth.server.proxy.responses import (
     json_response,
     parse_form,
 )
+from colonnade.errors import ChannelError
 from colonnade.ports import EndpointRequest, EndpointResponse
 from colonnade.protocol.http.security import OK
+
+log: logging.Logger = logging.getLogger("colonnade.auth")
 
 # RFC 7636, 4.1.
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
@@ -114,10 +118,13 @@ async def _by_refresh_token(
     if not set(asked) <= set(found.value.scopes):
         raise OAuthFailure("invalid_scope", "the scope is larger than that of the grant")
     try:
-        # Before the rotation: if the provider does not respond, the client tries again.
         await ensure_upstream(context, found.value)
     except LoginEnded:
         raise invalid_grant("the login at the identity provider has ended") from None
+    except ChannelError as error:
+        # Many clients begin a login if a refresh fails, which is not possible now either. The new
+        # access token is not accepted before the provider responds.
+        log.warning("a login is extended without its provider: %s", error)
     grant = await rotate(context, fields.get("refresh_token"), client_id)
     await keep_client(context, client_id)
     return grant, tuple(dict.fromkeys(asked)) or grant.scopes
@@ -178,4 +185,6 @@ async def introspect(context: ProxyContext, request: EndpointRequest) -> Endpoin
         "token_type": "DPoP" if verified.dpop_thumbprint else "Bearer",
         "username": principal(context, claims["sub"]),
     }
+    if verified.dpop_thumbprint:  # RFC 9449, 6.2
+        answer["cnf"] = {"jkt": verified.dpop_thumbprint}
     return json_response(OK, answer, NO_STORE)
