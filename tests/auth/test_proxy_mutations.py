@@ -42,6 +42,27 @@ CUTS: dict[str, Cut] = {
         REFRESH,
         "does_not_expire",
     ),
+    "error at a strange redirect": Cut(
+        f"{PROXY}/proxy.py",
+        "if not failure.approved and not is_local_redirect(failure.uri):",
+        "if False:",
+        ATTACKS,
+        "verified_redirect",
+    ),
+    "name after a private-use scheme": Cut(
+        f"{PROXY}/responses.py",
+        'return parts.netloc if parts.scheme in ("http", "https") else',
+        "return parts.netloc or",
+        ATTACKS,
+        "page_warns",
+    ),
+    "private-use scheme": Cut(
+        f"{PROXY}/registration.py",
+        'return parts.scheme != "https" or is_loopback_host(parts.hostname or "")',
+        'return parts.scheme == "http" or is_loopback_host(parts.hostname or "")',
+        DOCUMENTS,
+        "asked_for_each_time",
+    ),
     "key in introspection": Cut(
         f"{PROXY}/token.py",
         "    if verified.dpop_thumbprint:  # RFC 9449, 6.2\n",
@@ -86,7 +107,7 @@ CUTS: dict[str, Cut] = {
     ),
     "approval on a loopback port": Cut(
         f"{PROXY}/authorize.py",
-        "return not (client.document and is_loopback_redirect(redirect_uri))",
+        "return not (client.document and is_local_redirect(redirect_uri))",
         "return True",
         DOCUMENTS,
         "asked_for_each_time",
@@ -145,7 +166,7 @@ CUTS: dict[str, Cut] = {
     ),
     "loopback warning": Cut(
         f"{PROXY}/consent.py",
-        "    if is_loopback_redirect(details.redirect_uri):",
+        "    if is_local_redirect(details.redirect_uri):",
         "    if False:",
         ATTACKS,
         "page_warns",

@@ -30,7 +30,7 @@ from colonnade.auth.server.proxy.records import digest
 from colonnade.auth.server.proxy.registration import (
     ProxyClient,
     find_client,
-    is_loopback_redirect,
+    is_local_redirect,
 )
 from colonnade.auth.server.proxy.responses import (
     NO_STORE,
@@ -42,7 +42,7 @@ from colonnade.auth.server.proxy.responses import (
     redirect,
 )
 from colonnade.ports import EndpointRequest, EndpointResponse
-from colonnade.protocol.http.security import FORBIDDEN, OK
+from colonnade.protocol.http.security import BAD_REQUEST, FORBIDDEN, OK
 
 APPROVE, DENY = "approve", "deny"
 # A form is used once: its mark outlives it, by more than the clocks of replicas differ.
@@ -98,7 +98,8 @@ async def authorize(context: ProxyContext, request: EndpointRequest) -> Endpoint
     if "none" in verified.prompt:
         # The provider cannot be asked without the user, either.
         failure = OAuthFailure("interaction_required", "the user has to log in")
-        raise RedirectFailure(verified.details.redirect_uri, verified.details.state, failure)
+        uri, state = verified.details.redirect_uri, verified.details.state
+        raise RedirectFailure(uri, state, failure, approved=bool(approved_for))
     if approved_for and "consent" not in verified.prompt:
         url, cookie = await start_login(context, verified.details, session, approved_for)
         return redirect(url, cookie)
@@ -194,6 +195,17 @@ def error_page(failure: PageFailure) -> EndpointResponse:
     return EndpointResponse(failure.status, PAGE_HEADERS, body)
 
 
+def way_back(failure: RedirectFailure, issuer: str) -> EndpointResponse:
+    """A page with an error, and a link to a redirect URI that the user has not approved (R0340)."""
+    target = escape(failure.url(issuer), quote=True)
+    host = escape(host_of(failure.uri))
+    content = (
+        f"<p>The request of the application is invalid: {escape(failure.failure.description)}.</p>"
+        f'<p><a href="{target}">Back to the application at {host}</a></p>'
+    )
+    return EndpointResponse(BAD_REQUEST, PAGE_HEADERS, page("The login cannot continue", content))
+
+
 def lead_on(url: str, words: str, *cookies: tuple[str, str]) -> EndpointResponse:
     """A page that goes on to a verified URL at once."""
     target = escape(url, quote=True)
@@ -226,7 +238,7 @@ def _consent_html(
     ]
     listed = "".join(f"<dt>{term}</dt><dd>{value}</dd>" for term, value in rows)
     warnings = [notice] if notice else []
-    if is_loopback_redirect(details.redirect_uri):
+    if is_local_redirect(details.redirect_uri):
         warnings.append(
             "The application runs on this computer. Any program on it can use this name: continue"
             " only if you have just started the login yourself."

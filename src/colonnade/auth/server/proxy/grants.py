@@ -74,9 +74,6 @@ class UpstreamLogin(ProxyRecord, frozen=True, kw_only=True):
     # Of the access token, to refresh it ahead of its expiry.
     issued_at: float
 
-    def __repr__(self) -> str:
-        return "UpstreamLogin(...)"
-
 
 class IssuedCode(ProxyRecord, frozen=True, kw_only=True):
     """An authorization code: whose it is, and what it is bound to."""

@@ -132,12 +132,11 @@ def same_redirect(registered: str, uri: str) -> bool:
     return (one[1], one[3]) == (other[1], other[3])
 
 
-def is_loopback_redirect(uri: str) -> bool:
-    """Whether a redirect stays on the user's machine."""
+def is_local_redirect(uri: str) -> bool:
+    """Whether a redirect stays on the user's machine: a loopback host, or a private-use scheme. Any
+    program there can receive it (RFC 8252, 8.6)."""
     parts = urlsplit(uri)
-    return parts.scheme == "http" or (
-        parts.scheme == "https" and is_loopback_host(parts.hostname or "")
-    )
+    return parts.scheme != "https" or is_loopback_host(parts.hostname or "")
 
 
 def check_redirect_schemes(schemes: frozenset[str]) -> str:

@@ -30,6 +30,16 @@ NO_CONTENT: Final = 204
 MAX_FIELDS: Final = 64
 MAX_QUERY_CHARACTERS: Final = 16 * 1024
 FORM: Final = "application/x-www-form-urlencoded"
+# All that an endpoint reads. Others are ignored, whatever they contain (RFC 6749, 3.1): Microsoft
+# describes errors with line breaks, and a login hint may have any letters.
+PARAMETERS: Final = frozenset(
+    {
+        *("client_id", "client_secret", "redirect_uri", "response_type", "response_mode", "scope"),
+        *("state", "code_challenge", "code_challenge_method", "dpop_jkt", "prompt", "request"),
+        *("request_uri", "resource", "code", "error", "iss", "decision", "grant_type"),
+        *("code_verifier", "refresh_token", "token"),
+    }
+)
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -82,13 +92,13 @@ def parse_fields(text: str) -> Parameters:
     if len(text) > MAX_QUERY_CHARACTERS:
         raise OAuthFailure("invalid_request", "the request is too long")
     try:
-        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+        pairs = parse_qsl(text, keep_blank_values=True, errors="replace", max_num_fields=MAX_FIELDS)
     except ValueError:
         raise OAuthFailure("invalid_request", "the parameters are malformed") from None
     values: dict[str, str] = {}
     resources: list[str] = []
     for name, value in pairs:
-        if not value.isascii() or not value.isprintable():
+        if name in PARAMETERS and not (value.isascii() and value.isprintable()):
             raise OAuthFailure("invalid_request", "a parameter has invalid characters")
         if name == "resource":
             resources += [value] if value else []
@@ -207,6 +217,7 @@ def client_redirect(uri: str, issuer: str, state: str, **parameters: str) -> str
 
 
 def host_of(url: str) -> str:
-    """The host and port of a URL, for a page; the scheme if it has no host."""
+    """The host and port of a URL, for a page; the scheme if that is a private-use one, after which
+    anything may stand."""
     parts = urlsplit(url)
-    return parts.netloc or f"{parts.scheme}:"
+    return parts.netloc if parts.scheme in ("http", "https") else f"{parts.scheme}:"
