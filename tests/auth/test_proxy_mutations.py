@@ -12,6 +12,7 @@ DOCUMENTS = "server/proxy/test_documents.py"
 FLOW = "server/proxy/test_flow.py"
 
 REFRESH = "server/proxy/test_refresh.py"
+LIMITS = "server/proxy/test_limits.py"
 
 CUTS: dict[str, Cut] = {
     "refresh is completed": Cut(
@@ -309,8 +310,8 @@ CUTS: dict[str, Cut] = {
     ),
     "client of a refresh token": Cut(
         f"{PROXY}/token.py",
-        "    if found is None or found.value.client_id != client_id:\n        raise invalid_grant()\n    if found.value.dpop",
-        "    if found is None:\n        raise invalid_grant()\n    client_id = found.value.client_id\n    if found.value.dpop",
+        "    if found is None or found.value.client_id != client_id:\n        raise invalid_grant()\n    dpop_key",
+        "    if found is None:\n        raise invalid_grant()\n    client_id = found.value.client_id\n    dpop_key",
         ATTACKS,
         "another_client",
     ),
@@ -434,11 +435,46 @@ CUTS: dict[str, Cut] = {
         "cached_as",
     ),
     "registrations are bounded": Cut(
-        f"{PROXY}/registration.py",
-        "if count > context.settings.max_registrations_per_hour:",
-        "if False:",
+        f"{PROXY}/responses.py",
+        "    if await storage.count(what, window_s) > most:",
+        "    if False:",
         ATTACKS,
         "bounded",
+    ),
+    "registrations of one stranger": Cut(
+        f"{PROXY}/responses.py",
+        "    source = _network(client)",
+        '    source = ""',
+        LIMITS,
+        "one_stranger",
+    ),
+    "documents of one host": Cut(
+        f"{PROXY}/registration.py",
+        "    await _count_fetch(context, client_id)\n",
+        "",
+        LIMITS,
+        "fetch_documents",
+    ),
+    "limit before a decision": Cut(
+        f"{PROXY}/consent.py",
+        "    await count_login(context, details, request)\n    if not",
+        "    if not",
+        LIMITS,
+        "beyond_the_limit",
+    ),
+    "proof for a known code": Cut(
+        f"{PROXY}/token.py",
+        'if not await is_issued(context, fields.get("code")):',
+        "if False:",
+        LIMITS,
+        "made_up",
+    ),
+    "pause between attempts": Cut(
+        f"{PROXY}/grants.py",
+        'if due == "soon" and not await context.storage.claim(',
+        'if due == "soon" and not True and not await context.storage.claim(',
+        LIMITS,
+        "hangs",
     ),
     "foreign host": Cut(
         "protocol/http/security.py",

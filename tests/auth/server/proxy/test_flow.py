@@ -10,6 +10,7 @@ import pytest
 from auth.proxied import ORIGIN, READ, RESOURCE, WRITE, live_proxy, proxied, send
 from auth.upstream import CANARY, ISSUER, query_of
 from colonnade import connect
+from colonnade.auth.server.proxy.grants import RETRY_S
 from colonnade.auth.server.proxy.signing_keys import PUBLISHED_AFTER_S, PUBLISHED_AHEAD_S, rotate
 from colonnade.ports import SERVER_PRINCIPAL
 from live import live
@@ -191,6 +192,7 @@ async def test_a_provider_token_without_expiry_is_checked_every_hour() -> None:
         assert (await setup.refresh(client, tokens["refresh_token"])).status == 200
         setup.replica.reachable = True
         setup.replica.end_logins("ann")
+        setup.clock.forward(RETRY_S)
         refused = await setup.refresh(client, tokens["refresh_token"])
         assert refused.json["error"] == "invalid_grant"
 

@@ -25,6 +25,7 @@ from colonnade.auth.server.proxy.responses import (
     OAuthFailure,
     PageFailure,
     Parameters,
+    check_quota,
     client_redirect,
     parse_fields,
     read_cookie,
@@ -232,18 +233,26 @@ async def find_approval(context: ProxyContext, session: str, verified: VerifiedR
 # ---------------------------------------------------------------- the way to the provider
 
 
+async def count_login(
+    context: ProxyContext, details: AuthorizationDetails, request: EndpointRequest
+) -> None:
+    """Count a login, before anything is stored for it. Raises `RedirectFailure` for too many."""
+    most = context.settings.max_logins_per_10_min
+    try:
+        await check_quota(context.storage, "logins", WINDOW_S, most, request.client)
+    except OAuthFailure as failure:
+        raise RedirectFailure(details.redirect_uri, details.state, failure) from None
+
+
 async def start_login(
     context: ProxyContext, details: AuthorizationDetails, session: str, approved_for: str = ""
 ) -> tuple[str, tuple[str, str]]:
     """Store the state of a login, after the user's approval; the URL of the provider's page, and
     the cookie that binds the state to this browser.
 
-    Raises `RedirectFailure` if the provider does not respond, or there are too many logins.
+    Raises `RedirectFailure` if the provider does not respond.
     """
     try:
-        count = await context.storage.count("logins", WINDOW_S)
-        if count > context.settings.max_logins_per_10_min:
-            raise unavailable("too many logins are under way; try again later")
         state, browser = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         verifier, nonce = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         try:

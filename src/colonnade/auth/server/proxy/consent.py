@@ -20,6 +20,7 @@ from colonnade.auth.server.proxy.authorize import (
     AuthorizationDetails,
     RedirectFailure,
     check_request,
+    count_login,
     find_approval,
     read_session,
     session_cookie,
@@ -101,6 +102,7 @@ async def authorize(context: ProxyContext, request: EndpointRequest) -> Endpoint
         uri, state = verified.details.redirect_uri, verified.details.state
         raise RedirectFailure(uri, state, failure, approved=bool(approved_for))
     if approved_for and "consent" not in verified.prompt:
+        await count_login(context, verified.details, request)
         url, cookie = await start_login(context, verified.details, session, approved_for)
         return redirect(url, cookie)
     return show_consent(context, verified.details, verified.client, session)
@@ -143,9 +145,10 @@ async def decide(context: ProxyContext, request: EndpointRequest) -> EndpointRes
     decision = fields.get("decision")
     if decision not in (APPROVE, DENY):
         raise PageFailure("The form has no decision.")
+    details = asked.details
+    await count_login(context, details, request)
     if not await context.storage.use_once("consent", asked.id, MARK_S):
         raise PageFailure("The form was used before. Start the login again from the application.")
-    details = asked.details
     # The registration may have changed, or expired, since the page was shown.
     client = await find_client(context, details.client_id)
     if client.redirect_for(details.redirect_uri) is None:

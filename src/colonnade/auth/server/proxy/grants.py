@@ -157,6 +157,11 @@ def _bounded_claims(user: UpstreamUser) -> dict[str, Any]:
     return {}
 
 
+async def is_issued(context: ProxyContext, code: str) -> bool:
+    """Whether a code was issued here, used or not."""
+    return await context.storage.load("code", code, IssuedCode) is not None
+
+
 async def use_code(
     context: ProxyContext,
     code: str,
@@ -331,6 +336,8 @@ async def end_grant(context: ProxyContext, grant_id: str, *, revoke: bool = Fals
 LEASE_S: Final = 60.0
 # A request waits this long for the refresh of another process, which may have died.
 WAIT_S: Final = 20.0
+# A refresh that is not urgent is tried this often, by all processes together.
+RETRY_S: Final = 30.0
 # An access token is refreshed this share of its lifetime before it expires, and this long at most.
 REFRESH_SHARE, MAX_REFRESH_AHEAD_S = 0.1, 60.0
 # If the provider does not respond, a login whose token has no expiry is accepted for this long.
@@ -351,6 +358,9 @@ async def ensure_upstream(context: ProxyContext, grant: Grant) -> UpstreamLogin:
     found = await _load_upstream(context, grant)
     due = _due(context, found.value)
     if due == "no":
+        return found.value
+    # A provider that hangs must not make every request wait for it, while the login is good.
+    if due == "soon" and not await context.storage.claim("attempt", grant.id, b"1", RETRY_S):
         return found.value
     return await _refresh_once(context, grant, wait=due == "now")
 

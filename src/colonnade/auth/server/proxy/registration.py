@@ -22,9 +22,9 @@ from colonnade.auth.server.proxy.responses import (
     PageFailure,
     Parameters,
     basic_credentials,
+    check_quota,
     invalid_client,
     json_response,
-    unavailable,
 )
 from colonnade.auth.ssrf import FetchedResponse, is_loopback_host
 from colonnade.errors import CannotFetch
@@ -55,7 +55,12 @@ MAX_DOCUMENT_BYTES: Final = 16 * 1024
 DOCUMENT_S: Final = 300.0
 MAX_DOCUMENT_S: Final = DAY_S
 # Documents that are cached in an hour; others are fetched each time.
-MAX_DOCUMENTS_PER_HOUR: Final = 1000
+MAX_DOCUMENTS_PER_HOUR: Final = 500
+# Documents that are fetched in ten minutes, in all and from one host: a stranger names the URL, and
+# must not make this server send many requests to another, or wait for many.
+FETCHES_S: Final = 600.0
+MAX_FETCHES: Final = 3000
+MAX_FETCHES_PER_HOST: Final = 300
 
 # Schemes that no redirect may have, even if they are configured: browsers run or read them.
 FORBIDDEN_SCHEMES: Final = frozenset(
@@ -165,9 +170,8 @@ async def register(context: ProxyContext, request: EndpointRequest) -> EndpointR
         )
     uris = _redirect_uris(stated, context.settings)
     _check_grants(stated)
-    count = await context.storage.count("registrations", HOUR_S)
-    if count > context.settings.max_registrations_per_hour:
-        raise unavailable("too many registrations; try again later")
+    most = context.settings.max_registrations_per_hour
+    await check_quota(context.storage, "registrations", HOUR_S, most, request.client)
     secret = "" if method == NONE else secrets.token_urlsafe(32)
     client = ProxyClient(
         client_id=secrets.token_urlsafe(24),
@@ -295,6 +299,7 @@ async def _find_document(context: ProxyContext, client_id: str) -> ProxyClient:
     found = await context.storage.load_raw("document", client_id, ProxyClient)
     if found is not None and found.value is not None and found.value.expires_at > context.now:
         return found.value
+    await _count_fetch(context, client_id)
     fetcher = context.fetcher.with_access(loopback=context.settings.is_loopback, networks=())
     try:
         fetched = await fetcher.fetch(
@@ -311,6 +316,16 @@ async def _find_document(context: ProxyContext, client_id: str) -> ProxyClient:
             before = found.raw if found is not None else None
             await context.storage.swap("document", client_id, before, client)
     return client
+
+
+async def _count_fetch(context: ProxyContext, client_id: str) -> None:
+    """Raise `PageFailure` if too many documents were fetched, in all or from this host."""
+    count, host = context.storage.count, urlsplit(client_id).hostname or ""
+    if (
+        await count("fetches", FETCHES_S) > MAX_FETCHES
+        or await count(f"fetches {digest(host)}", FETCHES_S) > MAX_FETCHES_PER_HOST
+    ):
+        raise PageFailure("Too many applications ask for a login. Try again later.", UNAVAILABLE)
 
 
 def check_document_url(url: str, *, local: bool) -> None:

@@ -8,6 +8,7 @@ may be cached; those with a token or a code may not.
 import base64
 import binascii
 from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Network
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote_plus, urlsplit
 
@@ -15,6 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from colonnade.auth.server.proxy.context import ProxySettings
+from colonnade.auth.server.proxy.records import ProxyStorage, digest
+from colonnade.auth.ssrf import blocked_reason, ip_literal
 from colonnade.auth.urls import with_query
 from colonnade.ports import EndpointRequest, EndpointResponse
 from colonnade.protocol.http.security import (
@@ -29,6 +32,8 @@ NO_CONTENT: Final = 204
 # An authorization request has a dozen parameters; a redirect URI and a state are the long ones.
 MAX_FIELDS: Final = 64
 MAX_QUERY_CHARACTERS: Final = 16 * 1024
+# Of what strangers may do in all, one of them may do one of so many shares.
+SHARES: Final = 10
 FORM: Final = "application/x-www-form-urlencoded"
 # All that an endpoint reads. Others are ignored, whatever they contain (RFC 6749, 3.1): Microsoft
 # describes errors with line breaks, and a login hint may have any letters.
@@ -152,6 +157,31 @@ def unavailable(description: str) -> OAuthFailure:
     """503: what is needed does not respond, or there is too much of it."""
     retry = (("retry-after", "5"),)
     return OAuthFailure("temporarily_unavailable", description, UNAVAILABLE, retry)
+
+
+async def check_quota(
+    storage: ProxyStorage, what: str, window_s: float, most: int, client: str
+) -> None:
+    """Count an event that a stranger causes. Raises `OAuthFailure` (503) if there were too many: in
+    all, or from the network of one client, so that one stranger does not use up what others need.
+
+    Of an address that is not public only the whole is counted: it may be that of a proxy server.
+    """
+    source = _network(client)
+    if source and await storage.count(f"{what} {digest(source)}", window_s) > most // SHARES + 1:
+        raise unavailable(f"too many {what} from one address; try again later")
+    if await storage.count(what, window_s) > most:
+        raise unavailable(f"too many {what}; try again later")
+
+
+def _network(client: str) -> str:
+    """The network of a public address, that one subscriber has; empty for any other address."""
+    address = ip_literal(client)
+    if address is None or blocked_reason(address):
+        return ""
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return str(IPv6Network((int(address), 56), strict=False))
 
 
 # ---------------------------------------------------------------- cookies
