@@ -169,7 +169,6 @@ class OAuthProxy:
             client_documents=client_documents,
             max_registrations_per_hour=max_registrations_per_hour,
             max_logins_per_10_min=max_logins_per_10_min,
-            key_rotation_s=key_rotation_s,
             introspection=introspection,
             allow=allow,
         )
