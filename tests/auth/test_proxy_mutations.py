@@ -434,6 +434,20 @@ CUTS: dict[str, Cut] = {
         DOCUMENTS,
         "cached_as",
     ),
+    "response in a redirect": Cut(
+        f"{PROXY}/registration.py",
+        "if not _RESPONSE.isdisjoint(name for name, _ in parse_qsl(parts.query, True)):",
+        "if False:",
+        ATTACKS,
+        "neither_https",
+    ),
+    "denial of what was approved": Cut(
+        f"{PROXY}/consent.py",
+        '        await context.storage.delete("approval", approval_name(context, session, details))\n',
+        "",
+        ATTACKS,
+        "denied_request",
+    ),
     "registrations are bounded": Cut(
         f"{PROXY}/responses.py",
         "    if await storage.count(what, window_s) > most:",

@@ -87,6 +87,10 @@ async def test_a_denied_request_goes_back_to_the_client_and_not_to_the_provider(
         assert answer["error"] == "access_denied"
         assert (answer["state"], answer["iss"]) == ("client-state", ORIGIN)
         assert setup.replica.counts["logins"] == 0
+        browser = setup.browser()
+        await setup.log_in(client, browser)
+        await browser.decide(await browser.get(f"{url}&prompt=consent"), "deny")
+        assert (await browser.get(url)).form  # what was approved before is not any more
 
 
 @pytest.mark.spec("R1269")
@@ -286,6 +290,9 @@ async def test_only_the_port_of_a_loopback_redirect_may_differ() -> None:
         "/cb",
         "https://ex\u00e4mple.example/",
         "https://app.example/" + "x" * 2048,
+        "https://app.example/cb?code=x",
+        "https://app.example/cb?a=b&%69ss=https://evil.example",
+        "https://app.example/cb?state",
         7,
     ],
 )

@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 
 from auth.proxied import ORIGIN, REDIRECT, HttpReply, ProxySetup, proxied, send
-from auth.upstream import query_of
+from auth.upstream import UpstreamReplica, query_of
+from colonnade import Protection
 from colonnade.auth.client.steps import FlowContext
 from colonnade.auth.client.tokens import dpop_proof
 from colonnade.auth.jose import generate_key
 from colonnade.auth.server.proxy import registration
+from colonnade.auth.server.proxy.authorize import MAX_STATE_CHARACTERS
 from colonnade.auth.server.proxy.grants import RETRY_S
+from colonnade.auth.server.proxy.proxy import OAuthProxy
 from colonnade.errors import ChannelError
+from colonnade.store.limits import OVERHEAD_BYTES, StoreLimits
 from colonnade.store.memory import MemoryStore
 from live import live
 
@@ -79,6 +83,17 @@ async def test_strangers_do_not_make_the_server_fetch_documents_without_end(
         client = {"client_id": "https://victim.example/x", "redirect_uris": [REDIRECT]}
         await setup.browser().get(setup.authorization_url(client))
         assert fetched[-1] == "https://victim.example/x"
+
+
+def test_all_that_strangers_can_store_leaves_room_in_the_smallest_store() -> None:
+    proxy = OAuthProxy(UpstreamReplica(f"{ORIGIN}/oauth/callback").provider())
+    Protection(f"{ORIGIN}/mcp", proxy)
+    uri, record = registration.MAX_URI_CHARACTERS, OVERHEAD_BYTES + 1024
+    clients = 24 * (proxy.settings.max_registrations_per_hour + registration.MAX_DOCUMENTS_PER_HOUR)
+    logins = 2 * proxy.settings.max_logins_per_10_min  # two windows of ten minutes overlap
+    stored = clients * (registration.MAX_URIS_CHARACTERS + record)
+    stored += logins * (2 * uri + MAX_STATE_CHARACTERS + record)
+    assert stored < StoreLimits().total_bytes
 
 
 @live

@@ -19,6 +19,7 @@ from colonnade.auth.jose import InvalidToken, base64url_decode
 from colonnade.auth.server.proxy.authorize import (
     AuthorizationDetails,
     RedirectFailure,
+    approval_name,
     check_request,
     count_login,
     find_approval,
@@ -154,6 +155,8 @@ async def decide(context: ProxyContext, request: EndpointRequest) -> EndpointRes
     if client.redirect_for(details.redirect_uri) is None:
         raise PageFailure("The application has changed its redirect URIs. Start the login again.")
     if decision == DENY:
+        # Also what was approved before in this browser.
+        await context.storage.delete("approval", approval_name(context, session, details))
         failure = OAuthFailure("access_denied", "the user denied the request")
         url = RedirectFailure(details.redirect_uri, details.state, failure).url(
             context.settings.issuer

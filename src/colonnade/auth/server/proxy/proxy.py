@@ -151,6 +151,8 @@ class OAuthProxy:
             raise InvalidArgument(
                 "introspection= is a name and a secret, both not empty", argument="introspection"
             )
+        if issuer and "?" in issuer:  # RFC 8414, 2
+            raise InvalidArgument("issuer= has no query", argument="issuer")
         self._given_issuer = check_url(issuer, "issuer=").rstrip("/") if issuer else None
         self._provider = provider
         self._keys = SigningKeys(key_rotation_s)

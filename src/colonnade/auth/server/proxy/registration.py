@@ -10,7 +10,7 @@ import hmac
 import re
 import secrets
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -40,7 +40,7 @@ MAX_REDIRECT_URIS: Final = 10
 MAX_URI_CHARACTERS: Final = 2048
 MAX_NAME_CHARACTERS: Final = 200
 # Of all redirect URIs of one client together: what is stored of strangers.
-MAX_URIS_CHARACTERS: Final = 8 * 1024
+MAX_URIS_CHARACTERS: Final = 4 * 1024
 # A registration that no user has used to log in; and one, after its last login or refresh.
 UNUSED_S: Final = DAY_S
 USED_S: Final = 400 * DAY_S
@@ -55,7 +55,7 @@ MAX_DOCUMENT_BYTES: Final = 16 * 1024
 DOCUMENT_S: Final = 300.0
 MAX_DOCUMENT_S: Final = DAY_S
 # Documents that are cached in an hour; others are fetched each time.
-MAX_DOCUMENTS_PER_HOUR: Final = 500
+MAX_DOCUMENTS_PER_HOUR: Final = 200
 # Documents that are fetched in ten minutes, in all and from one host: a stranger names the URL, and
 # must not make this server send many requests to another, or wait for many.
 FETCHES_S: Final = 600.0
@@ -70,6 +70,8 @@ FORBIDDEN_SCHEMES: Final = frozenset(
         *("ws", "wss"),
     }
 )
+# Parameters of an authorization response.
+_RESPONSE = frozenset({"code", "state", "iss", "error", "error_description", "error_uri"})
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{1,39}")
 # RFC 3986, without the fragment; no character that browsers rewrite.
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+")
@@ -112,6 +114,9 @@ def check_redirect_uri(uri: object, settings: ProxySettings) -> str:
     except ValueError:
         raise problem from None
     if parts.netloc.endswith(":") or port == 0 or "@" in parts.netloc or uri.endswith("?"):
+        raise problem
+    if not _RESPONSE.isdisjoint(name for name, _ in parse_qsl(parts.query, True)):
+        # A second `code` or `iss` would be injected into each response.
         raise problem
     if parts.scheme in settings.redirect_schemes:
         return uri
