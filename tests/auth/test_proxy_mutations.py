@@ -434,6 +434,13 @@ CUTS: dict[str, Cut] = {
         DOCUMENTS,
         "cached_as",
     ),
+    "provider of a grant": Cut(
+        f"{PROXY}/grants.py",
+        "if found is None or found.value.provider != context.provider.issuer:",
+        "if found is None:",
+        ATTACKS,
+        "configured_later",
+    ),
     "response in a redirect": Cut(
         f"{PROXY}/registration.py",
         "if not _RESPONSE.isdisjoint(name for name, _ in parse_qsl(parts.query, True)):",

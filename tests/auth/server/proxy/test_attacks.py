@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from auth.proxied import ORIGIN, READ, REDIRECT, HttpReply, ProxySetup, proxied, send
+from auth.proxied import ORIGIN, READ, REDIRECT, Browser, HttpReply, ProxySetup, proxied, send
 from auth.upstream import ISSUER, LOGIN_PAGE, UpstreamReplica, query_of
 from colonnade import Protection
 from colonnade.auth.client.steps import FlowContext
@@ -649,6 +649,30 @@ async def test_a_token_of_another_server_on_the_same_store_and_keys_is_refused()
             reply = await send(two.app, "POST", url, headers, b"{}")
             assert reply.status == 401
             assert "not for this server" in reply.header("www-authenticate")
+
+
+def browser_at(setup: ProxySetup, browser: Browser) -> Browser:
+    """The same browser, at another replica of the server."""
+    same = setup.browser()
+    same.cookies = browser.cookies
+    return same
+
+
+@live
+async def test_a_login_at_one_provider_is_none_at_another_that_is_configured_later() -> None:
+    async with proxied() as one:
+        client, browser = await one.register(), one.browser()
+        tokens = await one.log_in(client, browser)
+        other = UpstreamReplica(f"{ORIGIN}/oauth/callback")
+        other.issuer = "https://other.example"  # which has a user of the same name
+        async with proxied(store=one.store, clock=one.clock, replica=other) as two:
+            assert (await two.call(tokens["access_token"])).status == 401
+            refused = await two.refresh(client, tokens["refresh_token"])
+            assert refused.json["error"] == "invalid_grant"
+            page = await browser_at(two, browser).get(two.authorization_url(client))
+            assert page.form  # the approval was for a login at the first
+            assert not other.counts  # no token of the first was sent there
+        assert await one.whoami(tokens["access_token"]) == f"{ISSUER}#ann"
 
 
 @live

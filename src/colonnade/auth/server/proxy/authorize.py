@@ -209,6 +209,7 @@ def approval_name(context: ProxyContext, session: str, details: AuthorizationDet
         details.redirect_uri,
         *details.scopes,
         "",
+        context.provider.issuer,
         *context.provider.scopes,
     )
 

@@ -53,6 +53,8 @@ class Grant(ProxyRecord, frozen=True, kw_only=True):
 
     id: str
     client_id: str
+    # The issuer that the subject belongs to: with another provider it would be another user.
+    provider: str
     subject: str
     scopes: tuple[str, ...]
     created_at: float
@@ -122,6 +124,7 @@ async def create_grant(
     grant = Grant(
         id=grant_id,
         client_id=client_id,
+        provider=context.provider.issuer,
         subject=user.subject,
         scopes=scopes,
         name=user.name,
@@ -304,9 +307,12 @@ async def confirm(context: ProxyContext, found: StoredRecord[Grant], generation:
 
 
 async def load_grant(context: ProxyContext, grant_id: str) -> StoredRecord[Grant] | None:
-    """A grant that is active and has not expired; None if there is none."""
+    """A grant that is active and has not expired; None if there is none, or if it is of a provider
+    that was configured before: neither its user nor its tokens are known to this one."""
     found = await context.storage.load("grant", grant_id, Grant)
-    return found if found is not None and found.value.active else None
+    if found is None or found.value.provider != context.provider.issuer:
+        return None
+    return found if found.value.active else None
 
 
 async def end_grant(context: ProxyContext, grant_id: str, *, revoke: bool = False) -> None:
