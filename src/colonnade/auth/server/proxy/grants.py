@@ -407,8 +407,8 @@ async def _complete(work: Coroutine[Any, Any, UpstreamLogin]) -> UpstreamLogin:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if not task.cancelled():
+        await asyncio.wait([task], timeout=LEASE_S)
+        if task.done() and not task.cancelled():
             task.exception()  # of interest to no request
         raise
 
