@@ -30,6 +30,7 @@ from colonnade.auth.jose import InvalidToken, SigningKey, decode_json_object, ge
 from colonnade.auth.ssrf import Fetcher, is_loopback_host
 from colonnade.auth.urls import ISSUER_DOCUMENT, OPENID_DOCUMENT, with_query
 from colonnade.errors import CannotFetch, InvalidArgument
+from colonnade.protocol.elicitation import UNSAFE_SCHEMES
 
 T = TypeVar("T")
 
@@ -68,8 +69,6 @@ _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 _SCOPES = re.compile(r"[\x20\x21\x23-\x5b\x5d-\x7e]{0,1000}")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
-# Of URLs that a browser runs or reads instead of opening a program.
-_UNSAFE_SCHEMES = frozenset({"about", "blob", "data", "file", "javascript", "vbscript"})
 # What is asked for, and passes through the login page.
 _AUTHORIZATION_FIELDS = (
     "response_type",
@@ -528,7 +527,7 @@ def _is_redirect_uri(uri: str) -> bool:
         return False
     if parts.scheme == "http":
         return is_loopback_host(host)
-    return bool(host) if parts.scheme == "https" else parts.scheme not in _UNSAFE_SCHEMES
+    return bool(host) if parts.scheme == "https" else parts.scheme not in UNSAFE_SCHEMES
 
 
 def _is_same_redirect(given: str, registered: str) -> bool:
