@@ -98,7 +98,12 @@ class HttpReply:
 
 
 async def send(
-    app: HttpApp, method: str, url: str, headers: dict[str, str] | None = None, body: bytes = b""
+    app: HttpApp,
+    method: str,
+    url: str,
+    headers: dict[str, str] | None = None,
+    body: bytes = b"",
+    client: str = "192.0.2.1",
 ) -> HttpReply:
     """The response of an application to one request."""
     parts = urlsplit(url)
@@ -112,7 +117,7 @@ async def send(
         "path": parts.path or "/",
         "query_string": parts.query.encode(),
         "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
-        "client": ("192.0.2.1", 1),
+        "client": (client, 1),
     }
     messages: list[dict[str, Any]] = []
 

@@ -79,7 +79,9 @@ async def respond_endpoint(
     method: str = scope["method"]
     body = await incoming.body() if method == "POST" else b""
     query: str = scope.get("query_string", b"").decode("latin-1")
-    request = EndpointRequest(method, path, query, incoming.headers, body)
+    client = scope.get("client")
+    address = str(client[0]) if client else ""
+    request = EndpointRequest(method, path, query, incoming.headers, body, address)
     response = await guard.respond(request)
     headers = [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
     if response.status != NO_CONTENT:  # RFC 9110, 8.6

@@ -27,6 +27,7 @@ URL = "https://notes.example/mcp"
         {"redirect_schemes": ["*"]},
         {"introspection": ("notes", "")},
         {"issuer": "http://notes.example"},
+        {"issuer": "https://notes.example/?a=1"},
     ],
     ids=str,
 )

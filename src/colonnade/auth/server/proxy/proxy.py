@@ -21,7 +21,7 @@ from colonnade.auth.jose import UnverifiedJwt
 from colonnade.auth.server.proxy import access_tokens
 from colonnade.auth.server.proxy.authorize import RedirectFailure
 from colonnade.auth.server.proxy.callback import callback
-from colonnade.auth.server.proxy.consent import authorize, decide, error_page, lead_on
+from colonnade.auth.server.proxy.consent import authorize, decide, error_page, lead_on, way_back
 from colonnade.auth.server.proxy.context import (
     AUTHORIZE,
     CALLBACK,
@@ -44,7 +44,11 @@ from colonnade.auth.server.proxy.metadata import (
 )
 from colonnade.auth.server.proxy.provider import Provider
 from colonnade.auth.server.proxy.records import ProxyStorage
-from colonnade.auth.server.proxy.registration import check_redirect_schemes, register
+from colonnade.auth.server.proxy.registration import (
+    check_redirect_schemes,
+    is_local_redirect,
+    register,
+)
 from colonnade.auth.server.proxy.responses import (
     OAuthFailure,
     PageFailure,
@@ -147,6 +151,8 @@ class OAuthProxy:
             raise InvalidArgument(
                 "introspection= is a name and a secret, both not empty", argument="introspection"
             )
+        if issuer and "?" in issuer:  # RFC 8414, 2
+            raise InvalidArgument("issuer= has no query", argument="issuer")
         self._given_issuer = check_url(issuer, "issuer=").rstrip("/") if issuer else None
         self._provider = provider
         self._keys = SigningKeys(key_rotation_s)
@@ -270,6 +276,8 @@ class OAuthProxy:
         try:
             return await endpoint(context, request)
         except RedirectFailure as failure:
+            if not failure.approved and not is_local_redirect(failure.uri):
+                return way_back(failure, self.issuer)
             url = failure.url(self.issuer)
             # After a form, a page: see `consent`.
             return lead_on(url, "Back to the application") if request.body else redirect(url)
