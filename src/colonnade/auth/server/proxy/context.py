@@ -53,7 +53,6 @@ class ProxySettings(Struct, frozen=True, kw_only=True):
     client_documents: bool
     max_registrations_per_hour: int
     max_logins_per_10_min: int
-    key_rotation_s: float
     introspection: tuple[str, str] | None
     allow: Allow | None
 

@@ -58,7 +58,7 @@ from colonnade.auth.server.proxy.token import introspect, revoke, token
 from colonnade.auth.server.verifier import ProtectionContext, VerifiedToken, check_url
 from colonnade.auth.ssrf import Fetcher
 from colonnade.auth.urls import origin
-from colonnade.errors import ChannelError, InvalidArgument, Refused
+from colonnade.errors import ChannelError, InvalidArgument, InvalidArgumentType, Refused
 from colonnade.ports import EndpointRequest, EndpointResponse
 from colonnade.protocol.http.security import UNAVAILABLE
 
@@ -120,6 +120,13 @@ class OAuthProxy:
         max_registrations_per_hour: int = 500,
         max_logins_per_10_min: int = 10_000,
     ) -> None:
+        if isinstance(provider, type) or not hasattr(provider, "authorization_url"):
+            # Without its value, which may be a secret.
+            raise InvalidArgumentType(
+                "the first argument of OAuthProxy is a provider: write "
+                f"OAuthProxy(github(client_id, client_secret)), not {type(provider).__name__}",
+                argument="provider",
+            )
         if not MIN_ACCESS_TOKEN_S <= access_token_s <= MAX_ACCESS_TOKEN_S:
             raise InvalidArgument(
                 f"access_token_s is {access_token_s:g}; give {MIN_ACCESS_TOKEN_S:g} to "
@@ -162,7 +169,6 @@ class OAuthProxy:
             client_documents=client_documents,
             max_registrations_per_hour=max_registrations_per_hour,
             max_logins_per_10_min=max_logins_per_10_min,
-            key_rotation_s=key_rotation_s,
             introspection=introspection,
             allow=allow,
         )

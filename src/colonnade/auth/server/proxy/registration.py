@@ -78,7 +78,6 @@ class ProxyClient(ProxyRecord, frozen=True, kw_only=True, omit_defaults=True):
     client_id: str
     redirect_uris: tuple[str, ...]
     name: str = ""
-    uri: str = ""
     method: str = NONE
     secret_digest: str = ""
     document: bool = False
