@@ -26,6 +26,7 @@ from urllib.parse import urlencode, urlsplit
 
 from auth.upstream import LOGIN_PAGE, UpstreamReplica, query_of
 from colonnade import Context, Login, Protection, Server
+from colonnade.auth.server.proxy.provider import Provider
 from colonnade.auth.server.proxy.proxy import OAuthProxy
 from colonnade.ports import Store
 from colonnade.store.memory import MemoryStore
@@ -121,7 +122,13 @@ async def send(
     }
     messages: list[dict[str, Any]] = []
 
+    received = False
+
     async def receive() -> dict[str, Any]:
+        nonlocal received
+        if received:  # the client waits for the response
+            await asyncio.get_running_loop().create_future()
+        received = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def keep(message: Any) -> None:
@@ -429,16 +436,19 @@ class LiveProxy:
 
 @asynccontextmanager
 async def live_proxy(
-    *, protection_options: dict[str, Any] | None = None, **proxy: Any
+    *,
+    provider: Provider | None = None,
+    protection_options: dict[str, Any] | None = None,
+    **proxy: Any,
 ) -> AsyncGenerator[LiveProxy]:
-    """A server with a proxy, at its own URL."""
+    """A server with a proxy, at its own URL; `provider` takes the place of the replica."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}/mcp"
     replica = UpstreamReplica(f"http://127.0.0.1:{port}/oauth/callback")
     proxy.setdefault("scopes", [WRITE])
-    made = OAuthProxy(replica.provider(), **proxy)
+    made = OAuthProxy(provider or replica.provider(), **proxy)
     protection = Protection(url, made, scopes=[READ], **(protection_options or {}))
     site = HttpRunner(notes(protection).asgi(), port=port)
     await site.start()

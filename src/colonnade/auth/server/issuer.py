@@ -121,7 +121,7 @@ class IssuerClient(Struct, frozen=True):
     name: str = ""
 
 
-class UnusedCode(Struct, frozen=True):
+class IssuerCode(Struct, frozen=True):
     """An authorization code that was not used yet."""
 
     client_id: str
@@ -195,7 +195,7 @@ class DevelopmentIssuer:
         self._key: SigningKey = generate_key()
         self._key.key_id = self._key.thumbprint[:16]
         self._clients: dict[str, IssuerClient] = {}
-        self._codes: dict[str, UnusedCode] = {}
+        self._codes: dict[str, IssuerCode] = {}
         self._refresh_tokens: dict[str, IssuedRefreshToken] = {}
         self._ended_families: dict[str, None] = {}
 
@@ -342,7 +342,7 @@ class DevelopmentIssuer:
         if user not in self.users:
             raise IssuerError("access_denied", "the user did not sign in", redirect, state)
         code = secrets.token_urlsafe(32)
-        issued = UnusedCode(
+        issued = IssuerCode(
             asked["client_id"],
             redirect,
             asked["code_challenge"],
