@@ -30,6 +30,7 @@ from colonnade.auth.jose import InvalidToken, SigningKey, decode_json_object, ge
 from colonnade.auth.ssrf import Fetcher, is_loopback_host
 from colonnade.auth.urls import ISSUER_DOCUMENT, OPENID_DOCUMENT, with_query
 from colonnade.errors import CannotFetch, InvalidArgument
+from colonnade.protocol.elicitation import UNSAFE_SCHEMES
 
 T = TypeVar("T")
 
@@ -68,8 +69,6 @@ _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 _SCOPES = re.compile(r"[\x20\x21\x23-\x5b\x5d-\x7e]{0,1000}")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
-# Of URLs that a browser runs or reads instead of opening a program.
-_UNSAFE_SCHEMES = frozenset({"about", "blob", "data", "file", "javascript", "vbscript"})
 # What is asked for, and passes through the login page.
 _AUTHORIZATION_FIELDS = (
     "response_type",
@@ -122,7 +121,7 @@ class IssuerClient(Struct, frozen=True):
     name: str = ""
 
 
-class UnusedCode(Struct, frozen=True):
+class IssuerCode(Struct, frozen=True):
     """An authorization code that was not used yet."""
 
     client_id: str
@@ -196,7 +195,7 @@ class DevelopmentIssuer:
         self._key: SigningKey = generate_key()
         self._key.key_id = self._key.thumbprint[:16]
         self._clients: dict[str, IssuerClient] = {}
-        self._codes: dict[str, UnusedCode] = {}
+        self._codes: dict[str, IssuerCode] = {}
         self._refresh_tokens: dict[str, IssuedRefreshToken] = {}
         self._ended_families: dict[str, None] = {}
 
@@ -343,7 +342,7 @@ class DevelopmentIssuer:
         if user not in self.users:
             raise IssuerError("access_denied", "the user did not sign in", redirect, state)
         code = secrets.token_urlsafe(32)
-        issued = UnusedCode(
+        issued = IssuerCode(
             asked["client_id"],
             redirect,
             asked["code_challenge"],
@@ -528,7 +527,7 @@ def _is_redirect_uri(uri: str) -> bool:
         return False
     if parts.scheme == "http":
         return is_loopback_host(host)
-    return bool(host) if parts.scheme == "https" else parts.scheme not in _UNSAFE_SCHEMES
+    return bool(host) if parts.scheme == "https" else parts.scheme not in UNSAFE_SCHEMES
 
 
 def _is_same_redirect(given: str, registered: str) -> bool:

@@ -29,6 +29,7 @@ from colonnade.auth.server.proxy.responses import (
 from colonnade.auth.ssrf import FetchedResponse, is_loopback_host
 from colonnade.errors import CannotFetch
 from colonnade.ports import EndpointRequest, EndpointResponse
+from colonnade.protocol.elicitation import UNSAFE_SCHEMES
 from colonnade.protocol.http.security import FORBIDDEN, OK, UNAVAILABLE
 from colonnade.text import clean, cut
 
@@ -65,9 +66,9 @@ MAX_FETCHES_PER_HOST: Final = 300
 # Schemes that no redirect may have, even if they are configured: browsers run or read them.
 FORBIDDEN_SCHEMES: Final = frozenset(
     {
-        *("about", "blob", "chrome", "data", "feed", "file", "filesystem", "ftp", "intent", "jar"),
-        *("javascript", "mailto", "mhtml", "res", "sms", "tel", "vbscript", "view-source"),
-        *("ws", "wss"),
+        *UNSAFE_SCHEMES,
+        *("chrome", "feed", "filesystem", "ftp", "intent", "jar", "mailto", "mhtml", "res", "sms"),
+        *("tel", "view-source", "ws", "wss"),
     }
 )
 # Parameters of an authorization response.
