@@ -31,7 +31,12 @@ from auth.proxied import (
 )
 from auth.upstream import LOGIN_PAGE, query_of
 from certificates import Authority
+from colonnade.auth.server.issuer import PROXY_CLIENT, DevelopmentIssuer
 from colonnade.auth.server.proxy.consent import PAGE_HEADERS
+from colonnade.auth.server.proxy.provider import Provider
+from colonnade.cli.commands.issuer import issuer_server
+from colonnade.transport.http_client.pool import HttpPool
+from colonnade.transport.http_server.runner import HttpRunner, bind
 from devtools import Chromium, Page, chromium
 from live import live
 from scripted_http_server import (
@@ -179,14 +184,11 @@ async def user_application() -> AsyncGenerator[UserApplication]:
         yield made[0]
 
 
-class Setup:
-    """A server with a proxy, the replica of its provider, an application, and a browser."""
+class BrowserSetup:
+    """A server with a proxy, an application, and a browser."""
 
-    def __init__(
-        self, live: LiveProxy, replica: ProviderReplica, app: UserApplication, browser: Chromium
-    ) -> None:
+    def __init__(self, live: LiveProxy, app: UserApplication, browser: Chromium) -> None:
         self.live = live
-        self.replica = replica
         self.app = app
         self.browser = browser
 
@@ -236,17 +238,23 @@ class Setup:
         assert reply.status == 200, reply.text
         return reply.json
 
-    @property
-    def provider_logins(self) -> int:
-        return self.replica.paths.count(urlsplit(self.replica_page).path)
+
+class ReplicaSetup(BrowserSetup):
+    """The same, with the replica of a provider, which logs a user in without a page."""
+
+    def __init__(
+        self, live: LiveProxy, app: UserApplication, browser: Chromium, replica: ProviderReplica
+    ) -> None:
+        super().__init__(live, app, browser)
+        self.replica = replica
 
     @property
-    def replica_page(self) -> str:
-        return self.replica.url + self.replica.base_path + self.replica.authorize_path
+    def provider_logins(self) -> int:
+        return self.replica.paths.count(self.replica.base_path + self.replica.authorize_path)
 
 
 @asynccontextmanager
-async def set_up(**proxy: Any) -> AsyncGenerator[Setup]:
+async def set_up(**proxy: Any) -> AsyncGenerator[ReplicaSetup]:
     async with (
         replicated("okta") as replica,
         live_proxy(provider=replica.provider, **proxy) as live,
@@ -254,7 +262,7 @@ async def set_up(**proxy: Any) -> AsyncGenerator[Setup]:
         chromium() as browser,
     ):
         replica.now = time.time()
-        yield Setup(live, replica, app, browser)
+        yield ReplicaSetup(live, app, browser, replica)
 
 
 def policy_for(style: str) -> str:
@@ -353,6 +361,41 @@ async def test_a_form_is_used_once_also_with_the_back_button() -> None:
         await page.reach(f"{setup.live.origin}/oauth/consent")
         assert "used before" in await page.evaluate("document.body.textContent")
         assert setup.provider_logins == 1
+
+
+@live
+async def test_a_login_form_with_a_policy_that_names_only_the_proxy_leads_to_the_client() -> None:
+    """Browsers apply `form-action` of the provider's page to every redirect after its form."""
+    bound = bind("127.0.0.1", 0)
+    port: int = bound.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    server = issuer_server(DevelopmentIssuer(url, ["ann", "bob"]), HttpPool())
+    site = HttpRunner(server.asgi(), port=port, bound=bound)
+    await site.start()
+    provider = Provider(name="Test", issuer=url, client_id=PROXY_CLIENT, scopes=("openid",))
+    try:
+        async with (
+            live_proxy(provider=provider) as proxy,
+            user_application() as app,
+            chromium() as browser,
+        ):
+            setup = BrowserSetup(proxy, app, browser)
+            page = await browser.new_page()
+            asked = setup.authorization_url(await setup.register())
+            await page.open(asked)
+            await page.click(ALLOW)
+            await page.reach(f"{url}/authorize")
+            await page.click('button[value="bob"]')
+            await page.reach(app.redirect_uri)
+            assert "code" in query_of(page.url)
+            # The client is approved now, and the user does not sign in at the provider.
+            await page.open(asked, f"{url}/authorize")
+            await page.click(DENY)
+            await page.reach(app.redirect_uri)
+            assert query_of(page.url)["error"] == "access_denied"
+            assert page.problems == []
+    finally:
+        await site.stop()
 
 
 @live

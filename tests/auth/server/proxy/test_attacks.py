@@ -402,7 +402,7 @@ async def test_parameters_that_are_not_known_are_ignored_whatever_they_contain()
         told = "AADSTS65004: User declined to consent.\r\nTrace ID: 1\r\nTimestamp: 2"
         fields = {"error": "access_denied", "error_description": told, "state": asked["state"]}
         reply = await browser.get(f"{ORIGIN}/oauth/callback?{urlencode(fields)}")
-        answer = query_of(reply.header("location"))
+        answer = query_of(reply.next_url)
         assert answer["error"] == "access_denied"
         assert "AADSTS" not in str(answer)
 

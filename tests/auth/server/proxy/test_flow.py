@@ -329,3 +329,19 @@ async def test_tokens_stay_valid_while_keys_rotate() -> None:
             assert len(keys) <= 2
             seen |= {one["kid"] for one in keys}
         assert len(seen) == 3
+
+
+@live
+async def test_a_login_at_the_provider_leads_to_the_client_by_a_page_and_not_by_a_redirect() -> (
+    None
+):
+    """A provider's form may allow redirects to this server only, and browsers apply that to all
+    redirects that follow."""
+    async with proxied() as setup:
+        for more in ({}, {"error": "access_denied", "code": ""}):
+            client, browser = await setup.register(), setup.browser()
+            page = await browser.decide(await browser.get(setup.authorization_url(client)))
+            reply = await browser.get(setup.replica.log_in(page.next_url, **more))
+            assert (reply.status, reply.header("location")) == (200, "")
+            assert reply.next_url.startswith(f"{client['redirect_uris'][0]}?")
+            assert ("error" in query_of(reply.next_url)) is bool(more)

@@ -2,9 +2,10 @@
 
 Rules: the page is shown before the provider is asked. It runs no script, loads nothing, and cannot
 be framed. The form has the request in it, sealed for this browser and used once: without it, with
-that of another browser, or from another origin, no decision is accepted. A decision leads on by a
-page and not by a redirect: browsers apply `form-action` to every redirect after a form, and a
-provider may redirect to hosts that are unknown here.
+that of another browser, or from another origin, no decision is accepted. A decision, and a login
+at the provider, lead on by a page and not by a redirect: browsers apply `form-action` to every
+redirect after a form. A provider may redirect to hosts that are unknown here, and the policy of a
+provider's own form does not know the redirect URI of a client.
 """
 
 import base64
@@ -47,6 +48,7 @@ from colonnade.ports import EndpointRequest, EndpointResponse
 from colonnade.protocol.http.security import BAD_REQUEST, FORBIDDEN, OK
 
 APPROVE, DENY = "approve", "deny"
+BACK: Final = "Back to the application"
 # A form is used once: its mark outlives it, by more than the clocks of replicas differ.
 FORM_S: Final = 540.0
 MARK_S: Final = 600.0
@@ -161,7 +163,7 @@ async def decide(context: ProxyContext, request: EndpointRequest) -> EndpointRes
         url = RedirectFailure(details.redirect_uri, details.state, failure).url(
             context.settings.issuer
         )
-        return lead_on(url, "Back to the application")
+        return lead_on(url, BACK)
     url, cookie = await start_login(context, details, session)
     return lead_on(url, f"Continue to {context.provider.name}", cookie)
 

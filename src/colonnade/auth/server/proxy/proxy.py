@@ -21,7 +21,14 @@ from colonnade.auth.jose import UnverifiedJwt
 from colonnade.auth.server.proxy import access_tokens
 from colonnade.auth.server.proxy.authorize import RedirectFailure
 from colonnade.auth.server.proxy.callback import callback
-from colonnade.auth.server.proxy.consent import authorize, decide, error_page, lead_on, way_back
+from colonnade.auth.server.proxy.consent import (
+    BACK,
+    authorize,
+    decide,
+    error_page,
+    lead_on,
+    way_back,
+)
 from colonnade.auth.server.proxy.context import (
     AUTHORIZE,
     CALLBACK,
@@ -279,8 +286,8 @@ class OAuthProxy:
             if not failure.approved and not is_local_redirect(failure.uri):
                 return way_back(failure, self.issuer)
             url = failure.url(self.issuer)
-            # After a form, a page: see `consent`.
-            return lead_on(url, "Back to the application") if request.body else redirect(url)
+            # After a form, also one of the provider, a page: see `consent`.
+            return redirect(url) if endpoint is authorize else lead_on(url, BACK)
         except PageFailure as failure:
             return error_page(failure)
         except (ChannelError, Refused) as error:
