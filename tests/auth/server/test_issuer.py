@@ -356,7 +356,7 @@ def test_an_authorization_proxy_on_this_machine_is_a_known_client_and_gets_id_to
     setup = IssuerSetup(ttl_s=60)
     redirect = "http://127.0.0.1:8000/oauth/callback"
     proxy: dict[str, Any] = {"client_id": "proxy", "redirect_uri": redirect}
-    more = proxy | {"resource": None, "scope": "openid", "nonce": "n"}
+    more: dict[str, Any] = proxy | {"resource": None, "scope": "openid", "nonce": "n"}
     page = setup.send("GET", "/authorize", urlencode(setup.asked(**more))).body.decode()
     assert 'name="nonce" value="n"' in page
     code = setup.code("bob", **more)
