@@ -173,8 +173,10 @@ class ProviderCache:
     """The metadata and the keys of a provider, fetched on first use."""
 
     def __init__(self, provider: "Provider") -> None:
-        self.metadata = IssuerMetadata(provider.documented_issuer, provider.metadata_url)
-        self.keys = KeySet(provider.find_keys)
+        self.metadata: IssuerMetadata = IssuerMetadata(
+            provider.documented_issuer, provider.metadata_url
+        )
+        self.keys: KeySet = KeySet(provider.find_keys)
 
 
 class Provider(Struct, frozen=True, kw_only=True, eq=False):
