@@ -442,15 +442,15 @@ async def live_proxy(
     **proxy: Any,
 ) -> AsyncGenerator[LiveProxy]:
     """A server with a proxy, at its own URL; `provider` takes the place of the replica."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    port = bound.getsockname()[1]
     url = f"http://127.0.0.1:{port}/mcp"
     replica = UpstreamReplica(f"http://127.0.0.1:{port}/oauth/callback")
     proxy.setdefault("scopes", [WRITE])
     made = OAuthProxy(provider or replica.provider(), **proxy)
     protection = Protection(url, made, scopes=[READ], **(protection_options or {}))
-    site = HttpRunner(notes(protection).asgi(), port=port)
+    site = HttpRunner(notes(protection).asgi(), port=port, bound=bound)
     await site.start()
     try:
         yield LiveProxy(url, replica)
