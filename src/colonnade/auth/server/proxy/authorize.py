@@ -47,7 +47,8 @@ SESSION: Final = "session"
 LOGIN: Final = "login"
 
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
-_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
+# A cookie of ours: `secrets.token_urlsafe(32)`.
+_SECRET = _CHALLENGE
 
 
 class AuthorizationDetails(Struct, frozen=True, kw_only=True):

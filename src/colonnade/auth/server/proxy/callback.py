@@ -21,7 +21,7 @@ from colonnade.auth.server.proxy.authorize import (
     may_remember,
     read_session,
 )
-from colonnade.auth.server.proxy.consent import BACK, lead_on, show_consent
+from colonnade.auth.server.proxy.consent import BACK, continue_page, show_consent
 from colonnade.auth.server.proxy.context import CALLBACK, ProxyContext
 from colonnade.auth.server.proxy.grants import create_grant
 from colonnade.auth.server.proxy.provider import UpstreamRefused, UpstreamTokens, UpstreamUser
@@ -82,7 +82,7 @@ async def callback(context: ProxyContext, request: EndpointRequest) -> EndpointR
     await keep_client(context, details.client_id)
     url = client_redirect(details.redirect_uri, context.settings.issuer, details.state, code=code)
     forget = set_cookie(context.settings, login_cookie(state), "", 0)
-    return lead_on(url, BACK, forget)
+    return continue_page(url, BACK, forget)
 
 
 async def take_state(context: ProxyContext, request: EndpointRequest, state: str) -> LoginState:

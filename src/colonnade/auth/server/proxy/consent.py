@@ -163,9 +163,9 @@ async def decide(context: ProxyContext, request: EndpointRequest) -> EndpointRes
         url = RedirectFailure(details.redirect_uri, details.state, failure).url(
             context.settings.issuer
         )
-        return lead_on(url, BACK)
+        return continue_page(url, BACK)
     url, cookie = await start_login(context, details, session)
-    return lead_on(url, f"Continue to {context.provider.name}", cookie)
+    return continue_page(url, f"Continue to {context.provider.name}", cookie)
 
 
 def _check_origin(context: ProxyContext, request: EndpointRequest) -> None:
@@ -203,7 +203,7 @@ def error_page(failure: PageFailure) -> EndpointResponse:
     return EndpointResponse(failure.status, PAGE_HEADERS, body)
 
 
-def way_back(failure: RedirectFailure, issuer: str) -> EndpointResponse:
+def return_page(failure: RedirectFailure, issuer: str) -> EndpointResponse:
     """A page with an error, and a link to a redirect URI that the user has not approved (R0340)."""
     target = escape(failure.url(issuer), quote=True)
     host = escape(host_of(failure.uri))
@@ -214,7 +214,7 @@ def way_back(failure: RedirectFailure, issuer: str) -> EndpointResponse:
     return EndpointResponse(BAD_REQUEST, PAGE_HEADERS, page("The login cannot continue", content))
 
 
-def lead_on(url: str, words: str, *cookies: tuple[str, str]) -> EndpointResponse:
+def continue_page(url: str, words: str, *cookies: tuple[str, str]) -> EndpointResponse:
     """A page that goes on to a verified URL at once."""
     target = escape(url, quote=True)
     head = f'<meta http-equiv="refresh" content="0;url={target}">'

@@ -24,10 +24,10 @@ from colonnade.auth.server.proxy.callback import callback
 from colonnade.auth.server.proxy.consent import (
     BACK,
     authorize,
+    continue_page,
     decide,
     error_page,
-    lead_on,
-    way_back,
+    return_page,
 )
 from colonnade.auth.server.proxy.context import (
     AUTHORIZE,
@@ -284,10 +284,10 @@ class OAuthProxy:
             return await endpoint(context, request)
         except RedirectFailure as failure:
             if not failure.approved and not is_local_redirect(failure.uri):
-                return way_back(failure, self.issuer)
+                return return_page(failure, self.issuer)
             url = failure.url(self.issuer)
             # After a form, also one of the provider, a page: see `consent`.
-            return redirect(url) if endpoint is authorize else lead_on(url, BACK)
+            return redirect(url) if endpoint is authorize else continue_page(url, BACK)
         except PageFailure as failure:
             return error_page(failure)
         except (ChannelError, Refused) as error:
