@@ -15,15 +15,19 @@ import pytest
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 WAIT_S = 60.0
-LANES = ("checks", "core", "pages", "slow", "fast", "pythons")
-# Each stand-in notes its lane when it starts, prints pytest's closing line, and ends as it is told.
+# In the order of the queue.
+LANES = ("slow", "rest", "transport", "server", "pages", "pythons", "core", "checks")
+# Each stand-in notes its lane when it starts, prints pytest's closing line, and ends as it is told:
+# it hangs, waits for the end of another lane, lets one go on that waits, or fails.
 STAND_IN = """#!/usr/bin/env bash
 case "$*" in
     *"coverage report"*) lane=coverage ;;
     *"coverage run"*) lane=core ;;
     *"slow and not battery"*) lane=slow ;;
     *"not slow tests/docs"*) lane=pages ;;
-    *"-m pytest"*) lane=fast ;;
+    *"not slow tests/transport"*) lane=transport ;;
+    *"not slow tests/server"*) lane=server ;;
+    *"-m pytest"*) lane=rest ;;
     *"scripts/check ") lane=checks ;;
     *"scripts/versions others") lane=pythons ;;
     *"scripts/redis ") [ ! -e no-redis ] || { echo "no redis-server here" >&2; exit 1; }; echo /redis && exit 0 ;;
@@ -31,10 +35,13 @@ case "$*" in
     *) exit 0 ;;
 esac
 echo "$lane" >> started
+echo "$*" > "arguments-$lane"
 echo "this is what $lane has to say"
 [ "$lane" != pythons ] || printf '%s\\n' "3.12     passed  Python 3.12.1: 12 passed in 4s" "3.13     not found, not run"
 [ "$lane" = checks ] || echo "== 12 passed, 3 deselected in 4.56s =="
 if [ -e "hang-$lane" ]; then echo "$$" > "sleeps-$lane"; exec sleep 3600; fi
+[ ! -p "waits-$lane" ] || read -r _ < "waits-$lane"
+[ ! -e "releases-$lane" ] || echo > "$(cat "releases-$lane")"
 [ ! -e "fail-$lane" ] || exit "$(cat "fail-$lane")"
 """
 
@@ -72,14 +79,50 @@ def test_every_lane_reports_and_the_last_lines_are_a_table(clone: Path) -> None:
     assert code == 0
     assert summary(lines) == dict.fromkeys(LANES, "passed")
     assert all(f"this is what {lane} has to say" in lines for lane in LANES)
-    (fast,) = (line for line in lines[lines.index("== summary") :] if line.startswith("fast"))
-    assert fast.endswith(" s  12 passed, 3 deselected in 4.56s")
+    (rest,) = (line for line in lines[lines.index("== summary") :] if line.startswith("rest"))
+    assert rest.endswith(" s  12 passed, 3 deselected in 4.56s")
+
+
+def test_what_a_lane_prints_is_shown_whole(clone: Path) -> None:
+    _, lines = run(clone)
+    for lane in LANES:
+        after = lines.index(f"== {lane}") + 1
+        assert lines[after] == f"this is what {lane} has to say"
+
+
+def test_every_lane_runs_once(clone: Path) -> None:
+    run(clone)
+    assert sorted((clone / "started").read_text().split()) == sorted((*LANES, "coverage"))
+
+
+def test_while_one_lane_runs_the_other_runner_takes_all_that_are_left(clone: Path) -> None:
+    os.mkfifo(clone / f"waits-{LANES[0]}")
+    (clone / f"releases-{LANES[-1]}").write_text(f"waits-{LANES[0]}")
+    code, lines = run(clone)
+    assert (code, summary(lines)) == (0, dict.fromkeys(LANES, "passed"))
+    begun = [lane for lane in (clone / "started").read_text().split() if lane != "coverage"]
+    # The two that come first start at once.
+    assert (sorted(begun[:2]), begun[2:]) == (sorted(LANES[:2]), list(LANES[2:]))
+
+
+def test_the_rest_is_what_no_other_lane_runs(clone: Path) -> None:
+    run(clone)
+    paths = [
+        word
+        for lane in ("core", "pages", "transport", "server")
+        for word in (clone / f"arguments-{lane}").read_text().split()
+        if word.startswith("tests/")
+    ]
+    assert len(paths) == len(set(paths))
+    assert [path for path in paths if not (SCRIPTS.parent / path).exists()] == []
+    rest = (clone / "arguments-rest").read_text().split()
+    assert [word for word in rest if "tests/" in word] == [f"--ignore={path}" for path in paths]
 
 
 def test_the_last_line_says_which_pythons_were_run(clone: Path) -> None:
     _, lines = run(clone)
     assert lines[-1] == (
-        "Python   3.11.9 ran all of this; the short set on others: 3.12 passed, 3.13 not found"
+        "Python    3.11.9 ran all of this; the short set on others: 3.12 passed, 3.13 not found"
     )
 
 
@@ -87,7 +130,7 @@ def test_the_last_line_says_that_the_tests_of_redis_did_not_run(clone: Path) -> 
     (clone / "no-redis").touch()
     code, lines = run(clone)
     assert code == 0
-    assert lines[-1] == "Redis    its tests did NOT run: no redis-server here"
+    assert lines[-1] == "Redis     its tests did NOT run: no redis-server here"
 
 
 @pytest.mark.parametrize("failing", LANES)
@@ -133,17 +176,18 @@ def started(clone: Path) -> Generator[subprocess.Popen[str]]:
 def test_an_interrupt_ends_every_lane_that_runs_and_starts_no_other(
     number: signal.Signals, clone: Path
 ) -> None:
-    for lane in ("core", "fast"):
+    for lane in ("transport", "server"):
         (clone / f"hang-{lane}").touch()
         os.mkfifo(clone / f"sleeps-{lane}")
     with started(clone) as process:
         # Reading waits until both lanes hang.
-        sleepers = [int((clone / f"sleeps-{lane}").read_text()) for lane in ("core", "fast")]
+        sleepers = [int((clone / f"sleeps-{lane}").read_text()) for lane in ("transport", "server")]
         process.send_signal(number)
         printed, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 128 + number
     assert "== summary" not in printed
-    assert sorted((clone / "started").read_text().split()) == ["checks", "core", "fast"]
+    begun = (clone / "started").read_text().split()
+    assert sorted(begun) == ["rest", "server", "slow", "transport"]
     for pid in sleepers:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
