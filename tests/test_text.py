@@ -13,12 +13,12 @@ from colonnade.text import clean, first_line, has_hidden, one_line, visible
 from colonnade.transport.process.output import plain
 
 # Default_Ignorable_Code_Point of Unicode 16 (DerivedCoreProperties.txt), and the blank of Braille.
-IGNORABLE = [
+IGNORABLE = {
     *(0x00AD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810)),
     *(*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x3164),
     *(*range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0, *range(0xFFF0, 0xFFF9)),
     *(*range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000), 0x2800),
-]
+}
 
 SANITISERS: dict[str, Callable[[str], str]] = {
     "clean": clean,

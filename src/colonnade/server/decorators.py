@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.server.handlers.completion import CompletionFunction
     from colonnade.server.options import PromptOptions, ResourceOptions, ToolOptions
-    from colonnade.server.tasks.tool import TaskTool
+    from colonnade.server.tasks.options import TaskTool
 
 log: logging.Logger = logging.getLogger("colonnade.server")
 
@@ -151,7 +151,7 @@ class Decorators:
         self._add(self.tools, name, entry, function, "tool")
 
     def _make_task_tool(self, entry: ToolEntry, bound: BoundTool, options: "ToolOptions") -> None:
-        from colonnade.server.tasks.tool import task_tool
+        from colonnade.server.tasks.options import task_tool
 
         tool = task_tool(bound, options)
         execution = t.ToolExecution(task_support=tool.support)

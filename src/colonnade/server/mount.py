@@ -26,7 +26,7 @@ from colonnade.server.registry import (
 
 if TYPE_CHECKING:
     from colonnade.server.handlers.completion import CompletionFunction
-    from colonnade.server.tasks.tool import TaskTool
+    from colonnade.server.tasks.options import TaskTool
 
 log: logging.Logger = logging.getLogger("colonnade.server")
 

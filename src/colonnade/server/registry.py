@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from colonnade.protocol.uritemplate import UriTemplate
     from colonnade.server.context.context import Context
     from colonnade.server.handlers.completion import CompletionFunction
-    from colonnade.server.tasks.tool import TaskTool
+    from colonnade.server.tasks.options import TaskTool
 
 # The default page size; longer lists are continued by a cursor.
 PAGE_SIZE = 1000

@@ -54,9 +54,8 @@ if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
     from colonnade.server.extensions import Extension, ExtensionRegistry
     from colonnade.server.handlers.input_rounds import InputRoundsRunner, Keys
     from colonnade.server.options import AsgiOptions, HttpOptions, HttpRunOptions
-    from colonnade.server.tasks.options import TaskOptions
+    from colonnade.server.tasks.options import TaskOptions, TaskTool
     from colonnade.server.tasks.service import ServerTasks
-    from colonnade.server.tasks.tool import TaskTool
     from colonnade.telemetry.server import ServerRecorder
     from colonnade.telemetry.telemetry import Telemetry
     from colonnade.transport.http_server.app import HttpApp

@@ -22,10 +22,9 @@ from colonnade.protocol.tasks.lifecycle import apply
 from colonnade.protocol.tasks.record import RANDOM_BYTES, TaskRecord, make_task_id, new_task
 from colonnade.protocol.tasks.results import create_task_result, ext_create_task_result
 from colonnade.server.context.context import Context
-from colonnade.server.tasks.options import TaskOptions
+from colonnade.server.tasks.options import TaskOptions, TaskTool
 from colonnade.server.tasks.runner import RunOrigin, TaskRunner
 from colonnade.server.tasks.storage import TaskStorage, store_lost
-from colonnade.server.tasks.tool import TaskTool
 
 log: logging.Logger = logging.getLogger("colonnade.tasks")
 

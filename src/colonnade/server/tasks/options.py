@@ -1,14 +1,23 @@
-"""The options of the tasks of a server: limits of each caller, and how tasks are run.
+"""The options of tasks: of a server, the limits of each caller and how tasks are run; of a tool,
+those that its decorator takes.
 
-Rules: numbers and their reasons only, and the queue.
+Rules: data, and the reasons for the numbers; nothing here runs a tool.
 """
 
 from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType
+from colonnade.protocol.tasks.record import TaskLimits
+from colonnade.server.handlers.tools import BoundTool
 from colonnade.server.tasks.queue import TaskQueue
+
+if TYPE_CHECKING:
+    from colonnade.server.options import ToolOptions
+
+Support = Literal["optional", "required"]
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True):
@@ -59,3 +68,29 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
                 raise InvalidArgumentType(words, argument=name)
             if not (isfinite(value) and (value > 0 or (value == 0 and may_be_zero))):
                 raise InvalidArgument(words, argument=name)
+
+
+class TaskTool(Struct, frozen=True, eq=False):
+    """A function that is registered as a tool with `task=`."""
+
+    bound: BoundTool
+    support: Support
+    limits: TaskLimits
+
+
+def task_tool(bound: BoundTool, options: "ToolOptions") -> TaskTool:
+    """The task options of a tool. Raises `InvalidArgument`."""
+    task: Any = options.get("task", False)
+    if task not in (True, *get_args(Support)) or not task:
+        words = f'{bound.name}: task is {task!r}; write task=True or task="required"'
+        if not task:
+            words = f"{bound.name}: keep_s and max_run_s are for tasks; add task=True"
+        raise InvalidArgument(words, argument="task")
+    given: dict[str, Any] = {
+        name: value for name, value in options.items() if name in ("max_run_s", "keep_s")
+    }
+    try:
+        limits = TaskLimits(**given)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{bound.name}: {error}", argument=error.argument) from None
+    return TaskTool(bound, "optional" if task is True else task, limits)

@@ -24,10 +24,9 @@ from colonnade.server.registry import Registry, RunTool, ToolEntry
 from colonnade.server.tasks.calls import TaskCalls
 from colonnade.server.tasks.methods import TaskMethods
 from colonnade.server.tasks.notifications import SessionFollowers, TaskFeed
-from colonnade.server.tasks.options import TaskOptions
+from colonnade.server.tasks.options import TaskOptions, TaskTool
 from colonnade.server.tasks.runner import TaskRunner
 from colonnade.server.tasks.storage import TaskStorage, store_lost
-from colonnade.server.tasks.tool import TaskTool
 
 PROCESS_BYTES = 8
 
