@@ -52,6 +52,9 @@ def clone(tmp_path: Path) -> Path:
     (tmp_path / "scripts").mkdir()
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "tests").mkdir()
+    for name, text in (("slow", "@pytest.mark.slow"), ("loops", "@on_both_loops"), ("fast", "")):
+        (tmp_path / "tests" / f"test_{name}.py").write_text(text, "utf-8")
     for name in ("test", "_env"):
         shutil.copy(SCRIPTS / name, tmp_path / "scripts" / name)
     for name in (".venv/bin/python", "scripts/check", "scripts/versions", "scripts/redis"):
@@ -153,6 +156,23 @@ def test_a_clone_without_slow_tests_passes(clone: Path) -> None:
     (clone / "fail-slow").write_text("5")
     code, lines = run(clone)
     assert (code, summary(lines)["slow"]) == (0, "passed")
+
+
+def test_of_the_slow_tests_only_the_files_are_collected(clone: Path) -> None:
+    run(clone)
+    words = (clone / "arguments-slow").read_text().split()
+    files = {word for word in words if word.startswith("tests/")}
+    assert files == {"tests/test_slow.py", "tests/test_loops.py"}
+
+
+def test_no_helper_marks_a_test_as_slow_but_the_one_that_scripts_test_looks_for() -> None:
+    tests = SCRIPTS.parent / "tests"
+    marking = {
+        path.relative_to(tests).as_posix()
+        for path in tests.rglob("*.py")
+        if not path.name.startswith("test_") and "mark.slow" in path.read_text("utf-8")
+    }
+    assert marking == {"support/transport/child_processes.py"}
 
 
 @contextmanager
