@@ -359,7 +359,9 @@ def readable(revision: Revision) -> list[tuple[str, type[t.ProtocolType]]]:
         if row.params.__name__ in table:
             found[row.params.__name__] = row.params
         title = TITLES[row.name]
-        if "params" in table[title].get("properties", {}):
+        params = table[title].get("properties", {}).get("params")
+        # Newer schemas refer to the definition of the params, which is read above.
+        if params is not None and not params.get("$ref", "").endswith(f"/{row.params.__name__}"):
             found[f"{title}.params"] = row.params
     for kind in (
         t.Tool,

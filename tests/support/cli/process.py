@@ -14,10 +14,13 @@ import threading
 from pathlib import Path
 from typing import IO, Any, Self
 
+from cli.fork_server import fork_server
+
 WAIT_S = 60.0
 COMMAND = [sys.executable, "-m", "colonnade"]
 # The same as it is installed; `python -m` would find what is called colonnade in its own folder.
 SCRIPT = [sys.executable, str(Path(sys.executable).with_name("colonnade"))]
+AT_START = ("PYTHON", "LANG", "LC_")
 NEWEST = "2026-07-28"
 META = {
     "io.modelcontextprotocol/protocolVersion": NEWEST,
@@ -45,6 +48,9 @@ def command(
     folder: Path, *arguments: str, input: str = "", **more: str
 ) -> "subprocess.CompletedProcess[str]":
     """Run it to its end."""
+    # What Python reads when it starts needs one that starts.
+    if not any(name.startswith(AT_START) for name in more):
+        return fork_server().run(folder, arguments, input=input, env=environment(**more))
     return subprocess.run(
         [*COMMAND, *arguments],
         cwd=folder,
