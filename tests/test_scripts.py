@@ -16,7 +16,7 @@ import pytest
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 WAIT_S = 60.0
 # In the order of the queue.
-LANES = ("slow", "rest", "transport", "server", "pages", "pythons", "core", "checks")
+LANES = ("slow", "rest", "cli", "transport", "server", "pages", "pythons", "core", "checks")
 # Each stand-in notes its lane when it starts, prints pytest's closing line, and ends as it is told:
 # it hangs, waits for the end of another lane, lets one go on that waits, or fails.
 STAND_IN = """#!/usr/bin/env bash
@@ -27,6 +27,7 @@ case "$*" in
     *"not slow tests/docs"*) lane=pages ;;
     *"not slow tests/transport"*) lane=transport ;;
     *"not slow tests/server"*) lane=server ;;
+    *"not slow tests/cli"*) lane=cli ;;
     *"-m pytest"*) lane=rest ;;
     *"scripts/check ") lane=checks ;;
     *"scripts/versions others") lane=pythons ;;
@@ -112,7 +113,7 @@ def test_the_rest_is_what_no_other_lane_runs(clone: Path) -> None:
     run(clone)
     paths = [
         word
-        for lane in ("core", "pages", "transport", "server")
+        for lane in ("core", "pages", "transport", "server", "cli")
         for word in (clone / f"arguments-{lane}").read_text().split()
         if word.startswith("tests/")
     ]
@@ -196,18 +197,18 @@ def started(clone: Path) -> Generator[subprocess.Popen[str]]:
 def test_an_interrupt_ends_every_lane_that_runs_and_starts_no_other(
     number: signal.Signals, clone: Path
 ) -> None:
-    for lane in ("transport", "server"):
+    for lane in ("cli", "transport"):
         (clone / f"hang-{lane}").touch()
         os.mkfifo(clone / f"sleeps-{lane}")
     with started(clone) as process:
         # Reading waits until both lanes hang.
-        sleepers = [int((clone / f"sleeps-{lane}").read_text()) for lane in ("transport", "server")]
+        sleepers = [int((clone / f"sleeps-{lane}").read_text()) for lane in ("cli", "transport")]
         process.send_signal(number)
         printed, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 128 + number
     assert "== summary" not in printed
     begun = (clone / "started").read_text().split()
-    assert sorted(begun) == ["rest", "server", "slow", "transport"]
+    assert sorted(begun) == ["cli", "rest", "slow", "transport"]
     for pid in sleepers:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
