@@ -179,8 +179,7 @@ class Encoder:
             return None
         plain = self._plain_blocks
         for block in result.content:
-            kind = type(block)
-            if not plain[kind] or (kind is TextContent and len(block.text) > LARGE):
+            if not plain[type(block)] or (type(block) is TextContent and len(block.text) > LARGE):
                 return None
         value = result.structured_content
         if type(value) is Raw and len(value) > LARGE:

@@ -203,9 +203,13 @@ class BoundTool(Bound):
             return error_result(f"{name} did not finish within {self._timeout_s:g} s; try less")
 
     def _result(self, value: Any, name: str) -> t.CallToolResult:
-        codec, kind = self._codec, type(value)
+        codec = self._codec
         # Fast path for scalars; a long string goes through `_make_result`, which encodes it once.
-        if codec is not None and kind in _SCALARS and (kind is not str or len(value) <= LARGE):
+        if (
+            codec is not None
+            and type(value) in _SCALARS
+            and (type(value) is not str or len(value) <= LARGE)
+        ):
             try:
                 data = codec.encode(value)
             except LocalProtocolError:
