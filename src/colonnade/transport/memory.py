@@ -257,6 +257,8 @@ class MemoryConversation(ClientDuplex):
     this a call takes twice as long.
     """
 
+    shares_loop = True
+
     def __init__(self, link: DuplexLink, end: End, events: ConnectionEvents) -> None:
         super().__init__(link, end, events, loop_time)
         self._end = end
