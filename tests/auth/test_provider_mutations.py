@@ -143,21 +143,21 @@ CUTS: dict[str, Cut] = {
     ),
     "issuer: PKCE": Cut(
         ISSUER,
-        'if not _is_verifier(form.get("code_verifier", ""), issued.challenge):',
+        'if not fits_challenge(form.get("code_verifier"), issued.challenge):',
         "if False:",
         LOGIN,
         "bound_to_its_login",
     ),
     "issuer: a code is used once": Cut(
         ISSUER,
-        'self._codes.pop(form.get("code", ""), None)',
-        'self._codes.get(form.get("code", ""))',
+        'self._codes.pop(form.get("code"), None)',
+        'self._codes.get(form.get("code"))',
         LOGIN,
         "used_once_soon",
     ),
     "issuer: a redirect URI": Cut(
         ISSUER,
-        "if not any(_is_same_redirect(redirect, one) for one in client.redirect_uris):",
+        "if not any(same_redirect(one, redirect) for one in client.redirect_uris):",
         "if False:",
         LOGIN,
         "not_registered",
@@ -166,8 +166,8 @@ CUTS: dict[str, Cut] = {
         ISSUER, "        known.used = True\n", "", LOGIN, "twice_ends"
     ),
     "issuer: the document of a client": Cut(
-        ISSUER,
-        'if document.get("client_id") != client_id:',
+        "auth/server/client_metadata.py",
+        'if stated.get("client_id") != client_id:',
         "if False:",
         LOGIN,
         "not_about_this_client",

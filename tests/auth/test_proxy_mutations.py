@@ -7,6 +7,9 @@ import pytest
 from auth.cutting import Cut, check_missed
 
 PROXY = "auth/server/proxy"
+METADATA = "auth/server/client_metadata.py"
+FORMS = "auth/server/oauth_forms.py"
+PAGES = "auth/server/pages.py"
 ATTACKS = "server/proxy/test_attacks.py"
 DOCUMENTS = "server/proxy/test_documents.py"
 FLOW = "server/proxy/test_flow.py"
@@ -58,14 +61,14 @@ CUTS: dict[str, Cut] = {
         "page_warns",
     ),
     "private-use scheme": Cut(
-        f"{PROXY}/registration.py",
+        METADATA,
         'return parts.scheme != "https" or is_loopback_host(parts.hostname or "")',
         'return parts.scheme == "http" or is_loopback_host(parts.hostname or "")',
         DOCUMENTS,
         "asked_for_each_time",
     ),
     "key in introspection": Cut(
-        f"{PROXY}/token.py",
+        f"{PROXY}/tokens.py",
         "    if verified.dpop_thumbprint:  # RFC 9449, 6.2\n",
         "    if False:\n",
         ATTACKS,
@@ -148,9 +151,7 @@ CUTS: dict[str, Cut] = {
         ATTACKS,
         "decision_needs_the_form",
     ),
-    "framing": Cut(
-        f"{PROXY}/consent.py", "frame-ancestors 'none'; ", "", ATTACKS, "cannot_be_framed"
-    ),
+    "framing": Cut(PAGES, "frame-ancestors 'none'; ", "", ATTACKS, "cannot_be_framed"),
     "names are escaped": Cut(
         f"{PROXY}/consent.py",
         'rows = [("Application", f"<bdi>{escape(name)}</bdi>")]',
@@ -159,7 +160,7 @@ CUTS: dict[str, Cut] = {
         "never_runs_it",
     ),
     "invisible characters": Cut(
-        f"{PROXY}/registration.py",
+        METADATA,
         "cut(clean(name[:MAX_NAME_CHARACTERS]), MAX_NAME_CHARACTERS)",
         "cut(name[:MAX_NAME_CHARACTERS], MAX_NAME_CHARACTERS)",
         ATTACKS,
@@ -190,36 +191,36 @@ CUTS: dict[str, Cut] = {
         "registered_one",
     ),
     "whole redirect": Cut(
-        f"{PROXY}/registration.py",
+        METADATA,
         "    if registered == uri:\n",
         "    if uri.startswith(registered):\n",
         ATTACKS,
         "registered_one",
     ),
     "loopback path": Cut(
-        f"{PROXY}/registration.py",
+        METADATA,
         "return (one[1], one[3]) == (other[1], other[3])",
         "return one[1] == other[1]",
         ATTACKS,
         "port_of_a_loopback",
     ),
     "redirect at registration": Cut(
-        f"{PROXY}/registration.py",
+        METADATA,
         'if parts.scheme == "http" and is_loopback_host(host):',
         "if True:",
         ATTACKS,
         "neither_https",
     ),
     "PKCE required": Cut(
-        f"{PROXY}/authorize.py",
-        'if fields.get("code_challenge_method") != "S256" or not _CHALLENGE.fullmatch(challenge):',
+        FORMS,
+        'if fields.get("code_challenge_method") != "S256" or not is_digest(challenge):',
         "if False:",
         ATTACKS,
         "verified_redirect",
     ),
     "PKCE checked": Cut(
         f"{PROXY}/grants.py",
-        "        or not hmac.compare_digest(code_challenge(verifier), issued.challenge)\n",
+        "        or not fits_challenge(verifier, issued.challenge)\n",
         "",
         ATTACKS,
         "good_once_for_its_client",
@@ -309,21 +310,21 @@ CUTS: dict[str, Cut] = {
         "was_replaced",
     ),
     "client of a refresh token": Cut(
-        f"{PROXY}/token.py",
+        f"{PROXY}/tokens.py",
         "    if found is None or found.value.client_id != client_id:\n        raise invalid_grant()\n    dpop_key",
         "    if found is None:\n        raise invalid_grant()\n    client_id = found.value.client_id\n    dpop_key",
         ATTACKS,
         "another_client",
     ),
     "client of a revoked token": Cut(
-        f"{PROXY}/token.py",
+        f"{PROXY}/tokens.py",
         "        if found.value.client_id != client_id:\n",
         "        if False:\n",
         ATTACKS,
         "another_client",
     ),
     "scope of a refresh": Cut(
-        f"{PROXY}/token.py",
+        f"{PROXY}/tokens.py",
         "if not set(asked) <= set(found.value.scopes):",
         "if False:",
         ATTACKS,
@@ -337,21 +338,21 @@ CUTS: dict[str, Cut] = {
         "bound_to_a_key",
     ),
     "key of a refresh token": Cut(
-        f"{PROXY}/token.py",
+        f"{PROXY}/tokens.py",
         "    if found.value.dpop_key != dpop_key:",
         "    if False:",
         ATTACKS,
         "bound_to_a_key",
     ),
     "key of an access token": Cut(
-        f"{PROXY}/access_tokens.py",
+        f"{PROXY}/tokens.py",
         "        grant.dpop_key,\n",
         "",
         ATTACKS,
         "bound_to_a_key",
     ),
     "proof once": Cut(
-        f"{PROXY}/token.py",
+        f"{PROXY}/tokens.py",
         'if not await context.storage.use_once("dpop", name, 2 * MAX_PROOF_AGE_S):',
         "if False:",
         ATTACKS,
@@ -365,21 +366,21 @@ CUTS: dict[str, Cut] = {
         "proves_its_secret",
     ),
     "audience": Cut(
-        f"{PROXY}/access_tokens.py",
+        f"{PROXY}/tokens.py",
         'if claims.get("aud") != settings.resource:',
         "if False:",
         ATTACKS,
         "token_of_another_server",
     ),
     "expiry": Cut(
-        f"{PROXY}/access_tokens.py",
+        f"{PROXY}/tokens.py",
         'if context.now >= cast("int", claims["exp"]):',
         "if False:",
         FLOW,
         "for_minutes",
     ),
     "login at the provider": Cut(
-        f"{PROXY}/access_tokens.py",
+        f"{PROXY}/tokens.py",
         "        await ensure_upstream(context, grant)\n",
         "        pass\n",
         FLOW,
@@ -400,21 +401,21 @@ CUTS: dict[str, Cut] = {
         "sealed_in_the_store",
     ),
     "introspection credentials": Cut(
-        f"{PROXY}/token.py",
+        f"{PROXY}/tokens.py",
         "if not hmac.compare_digest(digest(*given), digest(*expected)):",
         "if False:",
         FLOW,
         "introspection",
     ),
     "document of this client": Cut(
-        f"{PROXY}/registration.py",
-        'if not problem and stated.get("client_id") != client_id:',
+        METADATA,
+        'if stated.get("client_id") != client_id:',
         "if False:",
         DOCUMENTS,
         "not_right",
     ),
     "document without redirect": Cut(
-        f"{PROXY}/registration.py",
+        METADATA,
         "if fetched.status != OK or fetched.url != client_id:",
         "if fetched.status >= 300:",
         DOCUMENTS,
@@ -422,8 +423,8 @@ CUTS: dict[str, Cut] = {
     ),
     "document URL": Cut(
         f"{PROXY}/registration.py",
-        "    check_document_url(client_id, local=context.settings.is_loopback)\n",
-        "",
+        "    if not is_document_url(client_id, local=context.settings.is_loopback):\n",
+        "    if False:\n",
         DOCUMENTS,
         "private_place",
     ),
@@ -442,7 +443,7 @@ CUTS: dict[str, Cut] = {
         "configured_later",
     ),
     "response in a redirect": Cut(
-        f"{PROXY}/registration.py",
+        METADATA,
         "if not _RESPONSE.isdisjoint(name for name, _ in parse_qsl(parts.query, True)):",
         "if False:",
         ATTACKS,
@@ -484,7 +485,7 @@ CUTS: dict[str, Cut] = {
         "beyond_the_limit",
     ),
     "proof for a known code": Cut(
-        f"{PROXY}/token.py",
+        f"{PROXY}/tokens.py",
         'if not await is_issued(context, fields.get("code")):',
         "if False:",
         LIMITS,
