@@ -30,6 +30,34 @@ CUTS: dict[str, Cut] = {
         EACH,
         "many_tenants",
     ),
+    "the tenant of a key": Cut(
+        PROVIDER,
+        "usable = [key for key in keys if not key.issuer or _names(key.issuer, signed.claims)]",
+        "usable = keys",
+        WRONG,
+        "key_of_one_tenant",
+    ),
+    "the issuer of a response": Cut(
+        PROVIDER,
+        "if issuer and not any(same_issuer(issuer, one) for one in expected):",
+        "if False:",
+        WRONG,
+        "names_its_issuer",
+    ),
+    "a response without an issuer": Cut(
+        PROVIDER,
+        'if document.get("authorization_response_iss_parameter_supported") is True:',
+        "if False:",
+        WRONG,
+        "names_its_issuer",
+    ),
+    "issuer: the redirect of a document": Cut(
+        ISSUER,
+        "max_bytes=MAX_DOCUMENT_BYTES, redirects=False",
+        "max_bytes=MAX_DOCUMENT_BYTES",
+        LOGIN,
+        "document_about_it",
+    ),
     "the audience of an ID token": Cut(
         PROVIDER,
         "if self.client_id not in named or party != self.client_id:",
@@ -56,7 +84,7 @@ CUTS: dict[str, Cut] = {
     ),
     "the signature of an ID token": Cut(
         PROVIDER,
-        "            verify_with_any(signed, keys, self.algorithms, self.issuer)\n",
+        "            verify_with_any(signed, usable, self.algorithms, self.issuer)\n",
         "",
         WRONG,
         "signed or signature",

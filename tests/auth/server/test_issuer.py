@@ -38,7 +38,10 @@ class DocumentFetcher:
         self.documents: dict[str, Any] = {}
         self.fetched: list[str] = []
 
-    async def fetch(self, method: str, url: str, *_: Any, **__: Any) -> FetchedResponse:
+    async def fetch(
+        self, method: str, url: str, *_: Any, redirects: bool = True, **__: Any
+    ) -> FetchedResponse:
+        assert not redirects  # the URL is the identity of the client
         self.fetched.append(url)
         if url not in self.documents:
             raise CannotFetch(f"{url} cannot be fetched", "there is none")
