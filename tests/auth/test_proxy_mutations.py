@@ -541,6 +541,13 @@ CUTS: dict[str, Cut] = {
         ABANDONED,
         "cannot_be_stored",
     ),
+    "code while the store fails": Cut(
+        f"{PROXY}/grants.py",
+        "if not first and not await _is_waiting(context, issued.grant_id):",
+        "if not first:",
+        ABANDONED,
+        "store_failed_before",
+    ),
     "approval that cannot be stored": Cut(
         f"{PROXY}/callback.py",
         'except (ChannelError, Refused) as error:\n        log.warning("an approval',

@@ -31,6 +31,25 @@ async def test_a_login_that_cannot_be_stored_is_an_error_for_the_client(failing:
         assert await setup.log_in(client, browser)  # and trying again helps
 
 
+@pytest.mark.parametrize("failing", [" upstream ", " grant "])
+@live
+async def test_a_code_can_be_used_again_if_the_store_failed_before_a_token_was_issued(
+    failing: str,
+) -> None:
+    clock = Clock()
+    store = FailingStore(clock)
+    async with proxied(clock=clock, store=store) as setup:
+        client = await setup.register()
+        code = await setup.code(client, setup.browser())
+        store.failing = failing
+        assert (await setup.exchange(client, code)).status == 503
+        store.failing = ""
+        reply = await setup.exchange(client, code)
+        assert await setup.whoami(reply.json["access_token"]) == f"{ISSUER}#ann"
+        assert (await setup.exchange(client, code)).status == 400  # now it was used
+        assert (await setup.refresh(client, reply.json["refresh_token"])).status == 400
+
+
 @live
 async def test_an_approval_that_cannot_be_remembered_does_not_end_a_login() -> None:
     clock = Clock()

@@ -194,7 +194,7 @@ async def use_code(
     first = not issued.used and await storage.swap(
         "code", code, found.raw, replace(issued, used=True)
     )
-    if not first:
+    if not first and not await _is_waiting(context, issued.grant_id):
         # RFC 6749, 4.1.2: one of them has stolen it, so what it gave is taken back.
         log.warning("an authorization code was used twice; its grant has ended")
         await end_grant(context, issued.grant_id, revoke=True)
@@ -209,6 +209,12 @@ async def use_code(
         await end_grant(context, issued.grant_id, revoke=True)
         raise invalid_grant()
     return await _activate(context, issued.grant_id, dpop_key)
+
+
+async def _is_waiting(context: ProxyContext, grant_id: str) -> bool:
+    """Whether a grant has given no token yet: the store has failed while its code was used."""
+    found = await context.storage.load("grant", grant_id, Grant)
+    return found is not None and not found.value.active
 
 
 async def _activate(context: ProxyContext, grant_id: str, dpop_key: str) -> Grant:
@@ -231,6 +237,8 @@ async def _activate(context: ProxyContext, grant_id: str, dpop_key: str) -> Gran
         await storage.swap("upstream", grant_id, login.raw, lasting)
         and await storage.swap("grant", grant_id, found.raw, grant)
     ):
+        # Another request uses the code at this moment; what it gets is taken back.
+        await end_grant(context, grant_id, revoke=True)
         raise invalid_grant()
     await storage.remove_member("pending", "", _pending_name(grant))
     await storage.add_member("user", grant.subject, grant_id, grant.expires_at)
