@@ -249,7 +249,7 @@ CUTS: dict[str, Cut] = {
     ),
     "code once": Cut(
         f"{PROXY}/grants.py",
-        "    if not first:\n",
+        "    if not first and not await _is_waiting(context, issued.grant_id):\n",
         "    if False:\n",
         ATTACKS,
         "used_twice",
