@@ -52,7 +52,7 @@ CUTS: dict[str, Cut] = {
     "a client that is logged out": Cut(
         "auth/client/credentials.py",
         "registered = await self._drive(delete_clients(self._server))", "registered = False",
-        "client/test_login_commands.py", "led_to_no_login",
+        LOGIN, "given_back",
     ),
     "CL-02 the order": Cut(
         "auth/urls.py", "return [root + path, root] if path", "return [root, root + path] if path",
