@@ -678,7 +678,13 @@ class Credentials(Protocol):
 
 
 class Seal(Protocol):
-    """Encrypts and authenticates state that is kept by the client, and values in a store."""
+    """Encrypts and authenticates state that is kept by the client, and values in a store.
+
+    `private` is set if its key is random: after a restart, and in other replicas, nothing of it can
+    be decrypted.
+    """
+
+    private: bool
 
     def seal(self, secret: bytes) -> str:
         """Raises `Fault` if it is too large to be sent."""

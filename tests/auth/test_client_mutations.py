@@ -35,6 +35,25 @@ CUTS: dict[str, Cut] = {
     "CL-01 the place that is named": Cut(
         "auth/client/discovery.py", "if named is not None:", "if False:", FOUND, "cl_01"
     ),
+    "a client that a refresh shows to be forgotten": Cut(
+        "auth/client/credentials.py",
+        "if refused.error in FORGOTTEN_CLIENT_ERRORS and login.client.dynamic:", "if False:",
+        KNOWN, "shows_to_be_forgotten",
+    ),
+    "a client that the authorization endpoint refuses": Cut(
+        "auth/client/login.py",
+        "except (GrantRefused, AuthorizationRefused) as refused:", "except GrantRefused as refused:",
+        KNOWN, "authorization_endpoint_refuses",
+    ),
+    "a client whose login did not come back": Cut(
+        "auth/client/login.py", "                if not fresh:\n", "                if False:\n",
+        KNOWN, "did_not_come_back",
+    ),
+    "a client that is logged out": Cut(
+        "auth/client/credentials.py",
+        "registered = await self._drive(delete_clients(self._server))", "registered = False",
+        LOGIN, "given_back",
+    ),
     "CL-02 the order": Cut(
         "auth/urls.py", "return [root + path, root] if path", "return [root, root + path] if path",
         FOUND, "cl_02",

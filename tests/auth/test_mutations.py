@@ -75,8 +75,8 @@ CUTS: dict[str, Cut] = {
     ),
     "SF-05 what is sent": Cut(
         "auth/ssrf.py",
-        "if method not in _SAFE_METHODS:",
-        "if False:",
+        "if method not in _SAFE_METHODS or not redirects:",
+        "if not redirects:",
         FETCH,
         "redirects_within",
     ),

@@ -128,6 +128,8 @@ class JsonWebKey(Struct, frozen=True):
     algorithm: str
     thumbprint: str
     public: Any
+    # Of a key that signs for one of the issuers that share a key set; empty if it names none.
+    issuer: str = ""
 
     def __repr__(self) -> str:
         return f"Key({self.id!r}, {self.type})"
@@ -224,14 +226,15 @@ def parse_jwk(jwk: object) -> JsonWebKey | None:
     if members.get("use", "sig") != "sig" or (isinstance(uses, list) and "verify" not in uses):
         return None
     id, algorithm = members.get("kid", ""), members.get("alg", "")
-    if not isinstance(id, str) or not isinstance(algorithm, str):
+    issuer = members.get("issuer", "")
+    if not all(isinstance(one, str) for one in (id, algorithm, issuer)):
         return None
     try:
         public, curve = _public_key(members)
         thumb = thumbprint(members)
     except (InvalidToken, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return JsonWebKey(id, str(members["kty"]), curve, algorithm, thumb, public)
+    return JsonWebKey(id, str(members["kty"]), curve, algorithm, thumb, public, issuer)
 
 
 def _public_key(jwk: Json) -> tuple[Any, str]:

@@ -191,16 +191,18 @@ class Fetcher:
         body: bytes = b"",
         *,
         max_bytes: int | None = None,
+        redirects: bool = True,
     ) -> FetchedResponse:
         """The response, whatever its status. Raises `CannotFetch` and nothing else.
 
-        Redirects are followed for GET and HEAD only, within the origin, with the same headers.
+        Redirects are followed for GET and HEAD only, within the origin, with the same headers; with
+        `redirects=False` not at all.
         """
         limit = self._max_bytes if max_bytes is None else max_bytes
         pairs = tuple(headers)
         try:
             async with asyncio.timeout(self._total_s):
-                return await self._followed(method, url, pairs, body, limit)
+                return await self._followed(method, url, pairs, body, limit, redirects)
         except _Blocked as error:
             why = str(error)
         except TimeoutError:
@@ -210,7 +212,13 @@ class Fetcher:
         raise CannotFetch(f"{_display_origin(url)} cannot be fetched", why)
 
     async def _followed(
-        self, method: str, url: str, headers: tuple[tuple[str, str], ...], body: bytes, limit: int
+        self,
+        method: str,
+        url: str,
+        headers: tuple[tuple[str, str], ...],
+        body: bytes,
+        limit: int,
+        redirects: bool,
     ) -> FetchedResponse:
         first = self._checked(url)
         parts = first
@@ -224,8 +232,8 @@ class Fetcher:
                     return FetchedResponse(parts.geturl(), answer.status, answer.headers, data)
             finally:
                 answer.close()
-            if method not in _SAFE_METHODS:
-                raise _Blocked("it responds with a redirect, which is not followed for this method")
+            if method not in _SAFE_METHODS or not redirects:
+                raise _Blocked("it responds with a redirect, which is not followed here")
             parts = self._checked(urljoin(parts.geturl(), place))
             if _origin(parts) != _origin(first):
                 raise _Blocked("it redirects to another origin")

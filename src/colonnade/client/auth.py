@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from colonnade.auth.client.credentials import ServerCredentials
+from colonnade.auth.client.credentials import LogoutResult, ServerCredentials
 from colonnade.auth.client.login import Auth
 from colonnade.auth.client.storage import StoredLogin, TokenStorage, keyring_key
 from colonnade.auth.seal import KEY_BYTES
@@ -54,9 +54,8 @@ async def stored_login(auth: Auth, url: str) -> StoredLogin | None:
         await pool.close()
 
 
-async def log_out(auth: Auth, url: str) -> bool | None:
-    """Revoke and delete the stored login of a server: whether the issuer revoked it, None if there
-    is none."""
+async def log_out(auth: Auth, url: str) -> LogoutResult:
+    """Revoke and delete the stored login of a server, and the client that was registered for it."""
     pool = HttpPool()
     credentials = credentials_factory(auth, url)(pool.send)
     try:

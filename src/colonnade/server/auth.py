@@ -54,6 +54,10 @@ class ProtectionGuard:
             self._pool = (loop, HttpPool())
         return Fetcher(self._pool[1].send)
 
+    async def start(self) -> None:
+        """Check the state of the authorization server. Raises `ChannelError`."""
+        await self._protection.start(self._context())
+
     async def close(self) -> None:
         """Close connections to issuers."""
         pool, self._pool = self._pool, None

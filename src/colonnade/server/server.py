@@ -598,6 +598,8 @@ class Server(Decorators):
             self.state = await exit_stack.enter_async_context(
                 call_lifespan(self._lifespan_function, self)
             )
+        for guard in self._guards:
+            await guard.start()
         self._registry.changes.start(asyncio.get_running_loop())
         store = self.shared_store
         if store is not None:

@@ -29,7 +29,8 @@ from colonnade import (
     Server,
     connect,
 )
-from colonnade.auth.client.credentials import ServerCredentials
+from colonnade.auth.client.authorization_code import AuthorizationRefused
+from colonnade.auth.client.credentials import LogoutResult, ServerCredentials
 from colonnade.auth.client.login import Auth
 from colonnade.auth.client.storage import TokenStorage
 from colonnade.client.auth import log_out, stored_login
@@ -241,10 +242,15 @@ async def test_a_login_is_kept_for_the_next_program_and_given_back(
             data = file.read_bytes()
             for secret in (held.tokens.access_token, held.tokens.refresh_token, issuer.url, url):
                 assert secret.encode() not in data
-        assert await log_out(Login(keep=True), url) is True
+        assert await log_out(Login(keep=True), url) == LogoutResult(True, True, True)
         assert issuer.count("revoked") == 2
         assert await stored_login(Login(keep=True), url) is None
-        assert await log_out(Login(keep=True), url) is None
+        assert await log_out(Login(keep=True), url) == LogoutResult()
+        async with connect(url, auth=person(browser, keep=True)) as client:
+            assert (await client.call_tool("whoami", {})).text.endswith("ann")
+        again = await stored_login(Login(keep=True), url)
+        assert again is not None
+        assert again.client.client_id != held.client.client_id  # it was forgotten, too
 
 
 @pytest.mark.slow
@@ -280,7 +286,7 @@ async def test_a_login_that_nobody_makes_is_asked_for_once_by_all(issuer: Issuer
         nothing = await shown.obtain("POST", url)
         tries = [shown.handle_rejection([nothing], 401, [challenge(url)], "") for _ in range(100)]
         ends = await asyncio.gather(*tries, return_exceptions=True)
-        assert {type(one) for one in ends} == {LoginRequired}
+        assert {type(one) for one in ends} == {AuthorizationRefused}
         with pytest.raises(LoginRequired, match="access_denied"):  # and a moment later
             await shown.handle_rejection([nothing], 401, [challenge(url)], "")
     assert len(asked) == 1

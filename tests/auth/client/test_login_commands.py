@@ -4,6 +4,7 @@ Each is a process; a person is a thread that opens the page which was shown.
 """
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections.abc import Generator
@@ -14,6 +15,11 @@ import pytest
 from auth.client.test_login import Browser, serving
 from auth.issuer import Issuer, issuing
 from cli.process import COMMAND, environment
+from colonnade import Login
+from colonnade.auth.client.registration import RegisteredClient
+from colonnade.auth.client.steps import LoadRecord, SaveRecord
+from colonnade.auth.client.storage import client_key, save_client
+from colonnade.client.auth import storage_for
 from live import live_for
 
 pytestmark = pytest.mark.slow
@@ -88,6 +94,33 @@ async def test_a_login_is_for_every_command_until_it_is_given_back(
         assert (await shell.colonnade("logout", url))[0] == 3
     assert len(shell.browser.opened) == 1
     assert issuer.count("revoked") == 2
+
+
+@live_for(TEST_S)
+async def test_logout_deletes_a_registration_that_led_to_no_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a server that has forgotten the client: its page leads nowhere, and no login is stored."""
+    shell = Shell(tmp_path / "home")
+    monkeypatch.setenv("COLONNADE_HOME", str(shell.home))
+    server, issuer = "https://notes.example/mcp", "https://notes.example"
+    storage = storage_for(Login(keep=True))
+    flow = save_client(server, RegisteredClient(issuer, "forgotten", dynamic=True))
+    outcome = None
+    with contextlib.suppress(StopIteration):
+        while True:
+            step = flow.send(outcome)
+            outcome = None
+            if isinstance(step, SaveRecord):
+                await storage.save(step.name, step.value)
+            elif isinstance(step, LoadRecord):
+                outcome = await storage.load(step.name)
+    code, out, told = await shell.colonnade("logout", server)
+    assert (code, told) == (0, "")
+    assert out == f"not logged in to {server}; deleted the client registration\n"
+    assert await storage.load(client_key(server, issuer)) is None
+    await storage.close()
+    assert (await shell.colonnade("logout", server))[0] == 3
 
 
 @live_for(TEST_S)

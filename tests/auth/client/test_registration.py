@@ -8,7 +8,7 @@ from auth.fake_network import ISSUER, NONE, REDIRECT_URI, SERVER, FakeNetwork, a
 from colonnade.auth.client.credentials import RejectedRequest, authorize, renew
 from colonnade.auth.client.login import ClientCredentials, EnterpriseLogin, Login, WorkloadIdentity
 from colonnade.auth.client.registration import RegisteredClient
-from colonnade.auth.client.steps import FlowResponse
+from colonnade.auth.client.steps import FlowResponse, LoginTimedOut
 from colonnade.auth.client.storage import (
     StoredLogin,
     client_key,
@@ -193,6 +193,63 @@ def test_a_client_that_the_issuer_forgot_is_registered_anew_once() -> None:
     with pytest.raises(AuthError, match="invalid_client"):
         log_in(other)
     assert len(other.pages) == 1
+
+
+@pytest.mark.parametrize("error", ["unauthorized_client", "invalid_client"])
+def test_a_client_that_the_authorization_endpoint_refuses_is_registered_anew_once(
+    error: str,
+) -> None:
+    network = FakeNetwork()
+    old = RegisteredClient(ISSUER, "forgotten", redirect_uri=REDIRECT_URI, dynamic=True)
+    network.records[client_key(SERVER, ISSUER)] = encode_record(old)
+
+    def respond(page: dict[str, str]) -> dict[str, str]:
+        if page["client_id"] == "forgotten":
+            return {"error": error, "state": page["state"]}
+        return network.approve(page)
+
+    network.answer = respond
+    assert log_in(network).client.client_id == f"of {ISSUER}"
+    assert len(network.pages) == 2
+    other = FakeNetwork()
+    other.answer = lambda page: {"error": error, "state": page["state"]}
+    with pytest.raises(LoginRequired, match=error):
+        log_in(other)
+    assert len(other.pages) == 1  # it was registered a moment ago
+    denied = FakeNetwork()
+    denied.records[client_key(SERVER, ISSUER)] = encode_record(old)
+    denied.answer = lambda page: {"error": "access_denied", "state": page["state"]}
+    with pytest.raises(LoginRequired, match="access_denied"):
+        log_in(denied)
+    assert len(denied.pages) == 1
+
+
+def test_a_login_that_did_not_come_back_is_the_last_one_with_an_older_client() -> None:
+    """An issuer that has forgotten a client shows a page, and redirects nowhere."""
+    network = FakeNetwork()
+    old = RegisteredClient(ISSUER, "forgotten", redirect_uri=REDIRECT_URI, dynamic=True)
+    network.records[client_key(SERVER, ISSUER)] = encode_record(old)
+
+    def wait(page: dict[str, str]) -> dict[str, str]:
+        raise LoginTimedOut("the login was not completed")
+
+    network.answer = wait
+    with pytest.raises(LoginTimedOut):
+        log_in(network)
+    network.answer = network.approve
+    assert log_in(network).client.client_id == f"of {ISSUER}"
+
+
+def test_a_client_that_a_refresh_shows_to_be_forgotten_is_registered_anew() -> None:
+    network = FakeNetwork()
+    names = iter(["first", "second"])
+    network.responses[f"{ISSUER}/register"] = lambda asked: json({"client_id": next(names)}, 201)
+    network.grants = [{"refresh_token": "r"}, {"error": "invalid_client"}]
+    held = log_in(network)
+    assert held.client.client_id == "first"
+    again = log_in(network, generation=held.tokens.generation)
+    assert again.client.client_id == "second"
+    assert [page["client_id"] for page in network.pages] == ["first", "second"]
 
 
 # ---------------------------------------------------------------- and whose

@@ -38,11 +38,15 @@ class DocumentFetcher:
         self.documents: dict[str, Any] = {}
         self.fetched: list[str] = []
 
-    async def fetch(self, method: str, url: str, *_: Any, **__: Any) -> FetchedResponse:
+    async def fetch(
+        self, method: str, url: str, *_: Any, redirects: bool = True, **__: Any
+    ) -> FetchedResponse:
+        assert not redirects  # the URL is the identity of the client
         self.fetched.append(url)
         if url not in self.documents:
             raise CannotFetch(f"{url} cannot be fetched", "there is none")
-        return FetchedResponse(url, 200, {}, json.dumps(self.documents[url]).encode())
+        kind = {"content-type": "application/json"}
+        return FetchedResponse(url, 200, kind, json.dumps(self.documents[url]).encode())
 
 
 class IssuerSetup:
@@ -175,7 +179,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "no resource": ({"resource": None}, "invalid_target"),
     "a resource that is no URL": ({"resource": "notes"}, "invalid_target"),
     "a resource with a fragment": ({"resource": f"{RESOURCE}#x"}, "invalid_target"),
-    "a scope with a line break": ({"scope": "a\nb"}, "invalid_scope"),
+    "a scope with a quotation mark": ({"scope": 'a"b'}, "invalid_scope"),
 }
 
 

@@ -100,6 +100,10 @@ class UpstreamReplica:
         }
         return f"{LOGIN_PAGE}?{urlencode(asked)}"
 
+    async def check_response(self, fetcher: Fetcher, now: float, issuer: str) -> None:
+        if issuer not in ("", ISSUER, f"{ISSUER}/"):
+            raise UpstreamRefused("refused", provider=self.name, error="other_issuer")
+
     async def exchange_code(
         self,
         fetcher: Fetcher,

@@ -41,6 +41,14 @@ class AuthorizationRequest(Struct, frozen=True):
         return f"AuthorizationRequest({display_url(self.issuer)})"
 
 
+class AuthorizationRefused(LoginRequired):
+    """An authorization response with an error: `access_denied`, `unauthorized_client`."""
+
+    def __init__(self, message: str, error: str) -> None:
+        super().__init__(message)
+        self.error = error
+
+
 def check_pkce(issuer: AuthorizationServer) -> None:
     """CL-21: refuse an authorization server that does not announce PKCE with S256."""
     if issuer.legacy and issuer.pkce is None:
@@ -121,7 +129,8 @@ def code_challenge(verifier: str) -> str:
 
 
 def read_authorization_response(query: str, request: AuthorizationRequest) -> str:
-    """The code of an authorization response. Raises `AuthError`, `LoginRequired` for an error."""
+    """The code of an authorization response. Raises `AuthError`, `AuthorizationRefused` for an
+    error."""
     parts = _parse_query(query)
     state = parts.get("state", "")
     if not hmac.compare_digest(state.encode(), request.state.encode()):  # CL-20
@@ -133,7 +142,8 @@ def read_authorization_response(query: str, request: AuthorizationRequest) -> st
     if error:
         description = printable_text(parts.get("error_description"))
         reason = f"{error}: {description}" if description else error
-        raise LoginRequired(f"{display_url(request.issuer)} refused the login ({reason})")
+        message = f"{display_url(request.issuer)} refused the login ({reason})"
+        raise AuthorizationRefused(message, error)
     code = parts.get("code", "")
     if not code:
         raise AuthError(f"the authorization response of {display_url(request.issuer)} has no code")

@@ -39,12 +39,15 @@ from colonnade.auth.client.steps import (
 from colonnade.auth.client.storage import (
     StoredLogin,
     TokenStorage,
+    delete_client,
+    delete_clients,
     delete_login,
     lease_key,
     load_login,
     save_login,
 )
 from colonnade.auth.client.tokens import (
+    FORGOTTEN_CLIENT_ERRORS,
     ClientIdentity,
     GrantRefused,
     Tokens,
@@ -69,9 +72,7 @@ from colonnade.ports import HttpSend, RequestCredentials
 from colonnade.protocol.http.challenges import DPOP, Challenges, read_challenges
 
 # Errors of a token endpoint that end a grant: the refresh token or the client is no longer valid.
-ENDED_GRANT_ERRORS = frozenset(
-    {"invalid_grant", "invalid_client", "unauthorized_client", "invalid_scope"}
-)
+ENDED_GRANT_ERRORS = FORGOTTEN_CLIENT_ERRORS | {"invalid_grant", "invalid_scope"}
 
 
 class RejectedRequest(Struct, frozen=True):
@@ -84,6 +85,14 @@ class RejectedRequest(Struct, frozen=True):
     generation: str = ""
     needs_scope: bool = False
     fresh: bool = False
+
+
+class LogoutResult(Struct, frozen=True):
+    """What a logout deleted: a login, which the issuer has revoked or not, and a registration."""
+
+    logged_in: bool = False
+    revoked: bool = False
+    registered: bool = False
 
 
 def authorize(
@@ -153,6 +162,9 @@ def _refreshed(
         if refused.error not in ENDED_GRANT_ERRORS:
             raise
         yield from delete_login(login)
+        if refused.error in FORGOTTEN_CLIENT_ERRORS and login.client.dynamic:
+            # A login with it would end at a page of the issuer, which leads nowhere.
+            yield from delete_client(login.discovery.server, login.client)
         return None
     new = StoredLogin(discovery, login.client, tokens)
     yield from save_login(new, auth.account)
@@ -163,6 +175,8 @@ def revoke_login(auth: Auth, login: StoredLogin, context: FlowContext) -> Flow[b
     """Delete a login and revoke its tokens; whether the issuer revoked them. The login is deleted
     even if the issuer does not respond."""
     yield from delete_login(login)
+    if login.client.dynamic:
+        yield from delete_client(login.discovery.server, login.client)
     bound = read_private_key(login.tokens.key) if login.tokens.key else None
     identity = ClientIdentity(login.client, context, auth.signer, bound)
     try:
@@ -325,13 +339,15 @@ class ServerCredentials:
         """The login in the storage, without a refresh."""
         return await self._drive(load_login(self._server, self._auth.account))
 
-    async def log_out(self) -> bool | None:
-        """Revoke and delete the stored login; None if there is none."""
+    async def log_out(self) -> "LogoutResult":
+        """Revoke and delete the stored login, and delete the clients that were registered for it:
+        the next login registers another one."""
         login = await self.login()
+        registered = await self._drive(delete_clients(self._server))
         if login is None:
-            return None
-        flow = revoke_login(self._auth, login, self._context)
-        return await self._drive(flow)
+            return LogoutResult(registered=registered)
+        revoked = await self._drive(revoke_login(self._auth, login, self._context))
+        return LogoutResult(logged_in=True, revoked=revoked, registered=registered)
 
     # ------------------------------------------------------------ rejected requests (401, 403)
 

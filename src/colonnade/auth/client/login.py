@@ -14,7 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
 from urllib.parse import urlsplit
 
-from colonnade.auth.client.authorization_code import choose_scopes, log_in
+from colonnade.auth.client.authorization_code import (
+    AuthorizationRefused,
+    choose_scopes,
+    log_in,
+)
 from colonnade.auth.client.discovery import DiscoveryResult
 from colonnade.auth.client.machine_grants import (
     ID_TOKEN,
@@ -38,15 +42,19 @@ from colonnade.auth.client.registration import (
     register,
 )
 from colonnade.auth.client.steps import (
-    DeleteRecord,
     Flow,
     FlowContext,
     LoadRecord,
+    LoginTimedOut,
     OpenRedirectListener,
-    SaveRecord,
 )
-from colonnade.auth.client.storage import client_key, decode_record, encode_record
-from colonnade.auth.client.tokens import ClientIdentity, GrantRefused, Tokens
+from colonnade.auth.client.storage import client_key, decode_record, delete_client, save_client
+from colonnade.auth.client.tokens import (
+    FORGOTTEN_CLIENT_ERRORS,
+    ClientIdentity,
+    GrantRefused,
+    Tokens,
+)
 from colonnade.auth.jose import SigningKey, read_private_key
 from colonnade.auth.ssrf import is_loopback_host
 from colonnade.auth.urls import require_https
@@ -250,20 +258,21 @@ class Login(Auth):
             fresh = client is None
             if client is None:
                 client = yield from register(self._settings, discovery.issuer, uri)
-                yield SaveRecord(name, encode_record(client))
+                yield from save_client(discovery.server, client)
             identity = ClientIdentity(client, context, None, dpop_key)
             try:
                 return client, (yield from log_in(discovery, identity, uri, scopes))
-            except GrantRefused as refused:
-                # The issuer no longer knows a client that was registered before.
-                if (
-                    fresh
-                    or attempt
-                    or refused.error not in ("invalid_client", "unauthorized_client")
-                ):
+            except (GrantRefused, AuthorizationRefused) as refused:
+                if fresh or attempt or refused.error not in FORGOTTEN_CLIENT_ERRORS:
                     raise
                 kept = None
-                yield DeleteRecord(name)
+                yield from delete_client(discovery.server, client)
+            except LoginTimedOut:
+                # An issuer that no longer knows a client shows a page that leads nowhere (RFC 6749,
+                # 4.1.2.1), so the next login is with another one.
+                if not fresh:
+                    yield from delete_client(discovery.server, client)
+                raise
         raise AssertionError("the second attempt is with a fresh client")
 
 

@@ -11,7 +11,8 @@ import hmac
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from colonnade.errors import AuthError, InvalidArgument, LoginRequired
+from colonnade.auth.client.steps import LoginTimedOut
+from colonnade.errors import AuthError, InvalidArgument
 
 HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"
@@ -78,7 +79,7 @@ class RedirectListener:
         return self._server.sockets[0].getsockname()[1]
 
     async def wait(self, state: str, timeout_s: float) -> str:
-        """The query of the redirect. Raises `LoginRequired` after the timeout."""
+        """The query of the redirect. Raises `LoginTimedOut` after the timeout."""
         self._state = state
         self._answer = asyncio.get_running_loop().create_future()
         try:
@@ -86,7 +87,7 @@ class RedirectListener:
                 return await self._answer
         except TimeoutError:
             message = f"the login was not completed within {timeout_s:g} s; try again"
-            raise LoginRequired(message) from None
+            raise LoginTimedOut(message) from None
 
     async def close(self) -> None:
         """Stop listening."""

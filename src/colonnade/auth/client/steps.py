@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from colonnade.auth.urls import display_url
-from colonnade.errors import AuthError
+from colonnade.errors import AuthError, LoginRequired
 from colonnade.text import has_hidden, visible
 
 T = TypeVar("T")
@@ -72,6 +72,10 @@ class OpenAuthorizationPage(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"OpenAuthorizationPage({display_url(self.url)})"
+
+
+class LoginTimedOut(LoginRequired):
+    """The browser was not redirected back in time."""
 
 
 class LoadRecord(Struct, frozen=True):

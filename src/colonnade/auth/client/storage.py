@@ -31,6 +31,9 @@ from colonnade.ports import Store
 
 T = TypeVar("T")
 
+# A server has one issuer, and moves to another now and then.
+MAX_ISSUERS: Final = 16
+
 
 class StoredLogin(Struct, frozen=True):
     """A login for one server: its authorization server, the registered client, the tokens."""
@@ -53,6 +56,12 @@ class CurrentLogin(Struct, frozen=True):
     client_id: str
 
 
+class RegisteredIssuers(Struct, frozen=True):
+    """The issuers at which clients were registered dynamically for one server."""
+
+    issuers: tuple[str, ...] = ()
+
+
 def current_login_key(server: str, account: str) -> str:
     """The key of the `CurrentLogin` of a server."""
     return _key("login", server, account)
@@ -66,6 +75,11 @@ def login_key(server: str, issuer: str, client_id: str) -> str:
 def client_key(server: str, issuer: str) -> str:
     """The key of the client that was registered dynamically at an issuer."""
     return _key("client", server, issuer)
+
+
+def issuers_key(server: str) -> str:
+    """The key of the issuers at which clients were registered for a server."""
+    return _key("issuers", server)
 
 
 def lease_key(server: str, account: str) -> str:
@@ -112,6 +126,36 @@ def save_login(login: StoredLogin, account: str) -> Flow[None]:
     yield SaveRecord(
         current_login_key(server, account), encode_record(CurrentLogin(issuer, client_id))
     )
+
+
+def save_client(server: str, client: RegisteredClient) -> Flow[None]:
+    """Store a client that was registered dynamically."""
+    yield SaveRecord(client_key(server, client.issuer), encode_record(client))
+    known = decode_record(RegisteredIssuers, (yield LoadRecord(issuers_key(server))))
+    before = known.issuers if known is not None else ()
+    issuers = tuple(dict.fromkeys([*before, client.issuer]))[-MAX_ISSUERS:]
+    if issuers != before:
+        yield SaveRecord(issuers_key(server), encode_record(RegisteredIssuers(issuers)))
+
+
+def delete_client(server: str, client: RegisteredClient) -> Flow[None]:
+    """Delete a client that its issuer has forgotten, unless it was registered again meanwhile."""
+    name = client_key(server, client.issuer)
+    kept = decode_record(RegisteredClient, (yield LoadRecord(name)))
+    if kept is not None and kept.client_id == client.client_id:
+        yield DeleteRecord(name)
+
+
+def delete_clients(server: str) -> Flow[bool]:
+    """Delete all clients that were registered dynamically for a server; whether there were any."""
+    name = issuers_key(server)
+    known = decode_record(RegisteredIssuers, (yield LoadRecord(name)))
+    if known is None:
+        return False
+    for issuer in known.issuers:
+        yield DeleteRecord(client_key(server, issuer))
+    yield DeleteRecord(name)
+    return True
 
 
 def delete_login(login: StoredLogin) -> Flow[None]:

@@ -57,6 +57,10 @@ class GrantRefused(AuthError):
         self.error = error
 
 
+# The issuer no longer knows a client, or not as it was registered.
+FORGOTTEN_CLIENT_ERRORS = frozenset({"invalid_client", "unauthorized_client"})
+
+
 class Tokens(Struct, frozen=True, omit_defaults=True):
     """The tokens of one issuer for one resource. Each new set has another `generation`."""
 

@@ -13,25 +13,42 @@ for no password. What a client sends is checked as a production server does, so 
 works here works there. All clients are public. No socket and no clock of its own.
 """
 
-import base64
-import hashlib
-import hmac
 import html
 import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar, cast
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from colonnade.auth.jose import InvalidToken, SigningKey, decode_json_object, generate_key
+from colonnade.auth.server.client_metadata import (
+    MAX_DOCUMENT_BYTES,
+    MAX_URI_CHARACTERS,
+    ClientMetadata,
+    is_document_url,
+    read_document,
+    read_metadata,
+    same_redirect,
+)
+from colonnade.auth.server.oauth_forms import (
+    OAuthFailure,
+    Parameters,
+    RedirectFailure,
+    check_challenge,
+    client_redirect,
+    error_body,
+    fits_challenge,
+    parse_body,
+    parse_fields,
+)
+from colonnade.auth.server.pages import page, page_headers
 from colonnade.auth.ssrf import Fetcher, is_loopback_host
-from colonnade.auth.urls import ISSUER_DOCUMENT, OPENID_DOCUMENT, with_query
+from colonnade.auth.urls import ISSUER_DOCUMENT, OPENID_DOCUMENT
 from colonnade.errors import CannotFetch, InvalidArgument
-from colonnade.protocol.elicitation import UNSAFE_SCHEMES
 
 T = TypeVar("T")
 
@@ -40,16 +57,10 @@ CODE_TTL_S: Final = 60.0
 MAX_CLIENTS: Final = 1000
 MAX_CODES: Final = 1000
 MAX_REFRESH_TOKENS: Final = 10_000
-MAX_BODY_BYTES: Final = 64 * 1024
-MAX_FIELDS: Final = 64
-MAX_REDIRECT_URIS: Final = 10
-MAX_URL_CHARACTERS: Final = 2048
-MAX_NAME_CHARACTERS: Final = 200
 MAX_USERS: Final = 50
 
 OK, CREATED, SEE_OTHER, BAD_REQUEST, NOT_FOUND = 200, 201, 303, 400, 404
 JSON: Final = "application/json"
-HTML: Final = "text/html; charset=utf-8"
 # The client of an `OAuthProxy` on any port of this machine.
 PROXY_CLIENT: Final = "proxy"
 _PROXY_REDIRECTS = ("http://127.0.0.1/oauth/callback", "http://localhost/oauth/callback")
@@ -68,11 +79,7 @@ ENDPOINTS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 _USER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
-# RFC 7636, 4.1 and 4.2.
-_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
-_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 _SCOPES = re.compile(r"[\x20\x21\x23-\x5b\x5d-\x7e]{0,1000}")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 # What is asked for, and passes through the login page.
 _AUTHORIZATION_FIELDS = (
     "response_type",
@@ -82,22 +89,8 @@ _AUTHORIZATION_FIELDS = (
     "state",
     "code_challenge",
     "code_challenge_method",
-    "resource",
     "nonce",
 )
-
-_STYLE = (
-    "body{font:16px/1.5 sans-serif;max-width:32em;margin:3em auto;padding:0 1em}"
-    "button{font:inherit;display:block;width:100%;margin:.5em 0;padding:.5em}"
-    "dt{font-weight:bold}dd{margin:0 0 .5em;overflow-wrap:anywhere}"
-)
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_PAGE_HEADERS = {
-    "cache-control": "no-store",
-    "referrer-policy": "same-origin",  # `no-referrer` would make the origin of the form `null`
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-}
 
 
 class IssuerRequest(Struct, frozen=True):
@@ -126,6 +119,15 @@ class IssuerClient(Struct, frozen=True):
     name: str = ""
 
 
+class IssuerLogin(Struct, frozen=True):
+    """A verified authorization request."""
+
+    client: IssuerClient
+    redirect_uri: str
+    challenge: str
+    resource: str
+
+
 class IssuerCode(Struct, frozen=True):
     """An authorization code that was not used yet."""
 
@@ -148,17 +150,6 @@ class IssuedRefreshToken(Struct):
     resource: str
     family: str
     used: bool = False
-
-
-class IssuerError(Exception):
-    """An OAuth error response. `redirect` is where it is sent, once client and URI are verified."""
-
-    def __init__(self, error: str, description: str, redirect: str = "", state: str = "") -> None:
-        super().__init__(description)
-        self.error = error
-        self.description = description
-        self.redirect = redirect
-        self.state = state
 
 
 class DevelopmentIssuer:
@@ -210,17 +201,13 @@ class DevelopmentIssuer:
         """The response to a request; `fetcher` fetches client ID metadata documents."""
         try:
             return await self._respond(request, fetcher)
-        except IssuerError as error:
-            if error.redirect:
-                found = {"error": error.error, "error_description": error.description}
-                return self._redirect(error.redirect, found, error.state)
+        except RedirectFailure as failure:
+            return _redirect(failure.url(self.url))
+        except OAuthFailure as failure:
             if request.path == "/authorize":
-                return _page(
-                    "Not signed in", f"<p>{html.escape(error.description)}</p>", status=BAD_REQUEST
-                )
-            return _json(
-                {"error": error.error, "error_description": error.description}, BAD_REQUEST
-            )
+                content = f"<p>{html.escape(failure.description)}</p>"
+                return _page("Not signed in", content, status=BAD_REQUEST)
+            return _json(error_body(failure), BAD_REQUEST)
 
     async def _respond(self, request: IssuerRequest, fetcher: Fetcher) -> IssuerResponse:
         match request.method, request.path:
@@ -229,21 +216,21 @@ class DevelopmentIssuer:
             case "GET", path if path.startswith("/.well-known/") and path in ENDPOINTS:
                 return _json(self._metadata())
             case "GET", "/authorize":
-                asked = _fields(request.query)
-                client = await self._check_authorization(asked, fetcher)
+                asked = parse_fields(request.query)
+                login = await self._check_authorization(asked, fetcher)
                 if self._auto:
-                    return self._sign_in(asked, self.users[0])
-                return self._login_page(asked, client)
+                    return self._sign_in(asked, login, self.users[0])
+                return self._login_page(asked, login)
             case "POST", "/authorize":
-                asked = _fields(_text(request.body))
-                await self._check_authorization(asked, fetcher)
-                return self._sign_in(asked, asked.get("user", ""))
+                asked = parse_body(request.body)
+                login = await self._check_authorization(asked, fetcher)
+                return self._sign_in(asked, login, asked.get("user"))
             case "POST", "/register":
                 return self._register(request.body)
             case "POST", "/token":
-                return self._token(_fields(_text(request.body)))
+                return self._token(parse_body(request.body))
             case "POST", "/revoke":
-                return self._revoke(_fields(_text(request.body)))
+                return self._revoke(parse_body(request.body))
             case _:
                 return _json({"error": "not_found"}, NOT_FOUND)
 
@@ -277,8 +264,9 @@ class DevelopmentIssuer:
         try:
             wanted = decode_json_object(body)
         except InvalidToken:
-            raise IssuerError("invalid_client_metadata", "the body is not a JSON object") from None
-        client = _client(secrets.token_urlsafe(16), wanted)
+            message = "the body is not a JSON object"
+            raise OAuthFailure("invalid_client_metadata", message) from None
+        client = _client(secrets.token_urlsafe(16), read_metadata(wanted, None))
         _remember(self._clients, client.client_id, client, MAX_CLIENTS)
         return _json(
             {
@@ -300,92 +288,72 @@ class DevelopmentIssuer:
         known = self._known_client(client_id)
         if known is not None:
             return known
-        if not client_id.startswith("https://"):
-            raise IssuerError(
-                "invalid_client",
-                "the client is not registered here; this issuer forgets on restart",
-            )
+        if not is_document_url(client_id, local=False):
+            raise _unknown_client()
         try:
             fetched = await fetcher.fetch(
-                "GET", client_id, [("accept", JSON)], max_bytes=MAX_BODY_BYTES
+                "GET", client_id, [("accept", JSON)], max_bytes=MAX_DOCUMENT_BYTES, redirects=False
             )
-            document = decode_json_object(fetched.body) if fetched.status == OK else {}
         except CannotFetch as error:
-            raise IssuerError("invalid_client", f"{error}: {error.why}") from None
-        except InvalidToken:
-            document = {}
-        # The document must be that of this very id.
-        if document.get("client_id") != client_id:
-            raise IssuerError(
-                "invalid_client", "the client_id is not the URL of a document about it"
-            )
-        client = _client(client_id, document)
+            raise OAuthFailure("invalid_client", f"{error}: {error.why}") from None
+        client = _client(client_id, read_document(fetched, client_id, None))
         _remember(self._clients, client_id, client, MAX_CLIENTS)
         return client
 
     # ------------------------------------------------------------ authorization
 
-    async def _check_authorization(self, asked: dict[str, str], fetcher: Fetcher) -> IssuerClient:
-        """Check an authorization request. Raises `IssuerError`; by redirect, once that is safe."""
-        client = await self._find_client(asked.get("client_id", ""), fetcher)
-        redirect, state = asked.get("redirect_uri", ""), asked.get("state", "")
-        if not any(_is_same_redirect(redirect, one) for one in client.redirect_uris):
-            raise IssuerError(
-                "invalid_request", "the redirect_uri is not registered for this client"
-            )
+    async def _check_authorization(self, asked: Parameters, fetcher: Fetcher) -> "IssuerLogin":
+        """Check an authorization request. Raises `OAuthFailure`, and `RedirectFailure` once client
+        and redirect URI are verified."""
+        client = await self._find_client(asked.get("client_id"), fetcher)
+        redirect = asked.get("redirect_uri")
+        if not any(same_redirect(one, redirect) for one in client.redirect_uris):
+            message = "the redirect_uri is not registered for this client"
+            raise OAuthFailure("invalid_request", message)
+        try:
+            if asked.get("response_type") != "code":
+                raise OAuthFailure("unsupported_response_type", "response_type must be code")
+            challenge = check_challenge(asked)
+            if not _SCOPES.fullmatch(asked.get("scope")):
+                raise OAuthFailure("invalid_scope", "scope is a list of words")
+            # A proxy has tokens of its own; those that it gets here are for no server.
+            default = (self.url,) if client is self._proxy else ()
+            resource = _resource(asked.resources or default)
+        except OAuthFailure as failure:
+            raise RedirectFailure(redirect, asked.get("state"), failure) from None
+        return IssuerLogin(client, redirect, challenge, resource)
 
-        def refuse(error: str, description: str) -> IssuerError:
-            return IssuerError(error, description, redirect, state)
-
-        if asked.get("response_type") != "code":
-            raise refuse("unsupported_response_type", "response_type must be code")
-        if asked.get("code_challenge_method") != "S256":
-            raise refuse("invalid_request", "PKCE is required: code_challenge_method must be S256")
-        if not _CHALLENGE.fullmatch(asked.get("code_challenge", "")):
-            raise refuse("invalid_request", "code_challenge must have 43 characters of base64url")
-        if not _SCOPES.fullmatch(asked.get("scope", "")):
-            raise refuse("invalid_scope", "scope is a list of words")
-        # A proxy has tokens of its own; those that it gets here are for no server.
-        default = self.url if client is self._proxy else ""
-        if not _is_resource(asked.setdefault("resource", default)):
-            raise refuse("invalid_target", "resource must be the URL of the MCP server (RFC 8707)")
-        return client
-
-    def _sign_in(self, asked: dict[str, str], user: str) -> IssuerResponse:
-        redirect, state = asked["redirect_uri"], asked.get("state", "")
+    def _sign_in(self, asked: Parameters, login: "IssuerLogin", user: str) -> IssuerResponse:
+        state = asked.get("state")
         if user not in self.users:
-            raise IssuerError("access_denied", "the user did not sign in", redirect, state)
+            failure = OAuthFailure("access_denied", "the user did not sign in")
+            raise RedirectFailure(login.redirect_uri, state, failure)
         code = secrets.token_urlsafe(32)
         issued = IssuerCode(
-            asked["client_id"],
-            redirect,
-            asked["code_challenge"],
+            login.client.client_id,
+            login.redirect_uri,
+            login.challenge,
             user,
-            asked.get("scope", ""),
-            asked["resource"],
-            asked.get("nonce", ""),
+            asked.get("scope"),
+            login.resource,
+            asked.get("nonce"),
             self._clock() + CODE_TTL_S,
         )
         _remember(self._codes, code, issued, MAX_CODES)
-        return self._redirect(redirect, {"code": code}, state)
+        return _redirect(client_redirect(login.redirect_uri, self.url, state, code=code))
 
-    def _redirect(self, uri: str, found: dict[str, str], state: str) -> IssuerResponse:
-        pairs = {**found, **({"state": state} if state else {}), "iss": self.url}
-        headers = {"location": with_query(uri, list(pairs.items())), "cache-control": "no-store"}
-        return IssuerResponse(SEE_OTHER, headers=headers)
-
-    def _login_page(self, asked: dict[str, str], client: IssuerClient) -> IssuerResponse:
+    def _login_page(self, asked: Parameters, login: "IssuerLogin") -> IssuerResponse:
         escape = html.escape
         facts = {
-            "Client": client.name or client.client_id,
-            "Redirects to": asked["redirect_uri"],
-            "For the server": asked["resource"],
-            "Scopes": asked.get("scope", "") or "none",
+            "Client": login.client.name or login.client.client_id,
+            "Redirects to": login.redirect_uri,
+            "For the server": login.resource,
+            "Scopes": asked.get("scope") or "none",
         }
+        passed = {name: asked.get(name) for name in _AUTHORIZATION_FIELDS if asked.get(name)}
         hidden = "".join(
-            f'<input type="hidden" name="{name}" value="{escape(asked[name])}">'
-            for name in _AUTHORIZATION_FIELDS
-            if name in asked
+            f'<input type="hidden" name="{name}" value="{escape(value)}">'
+            for name, value in {**passed, "resource": login.resource}.items()
         )
         listed = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in facts.items())
         buttons = "".join(
@@ -393,60 +361,57 @@ class DevelopmentIssuer:
             for user in self.users
         )
         deny = f'<button name="user" value="{DENY}">Do not sign in</button>'
-        form = f'<form method="post" action="/authorize">{hidden}{buttons}{deny}</form>'
+        form = (
+            f'<form method="post" action="/authorize">{hidden}'
+            f'<div class="buttons">{buttons}{deny}</div></form>'
+        )
         words = "<p>This login is for development: it asks for no password.</p>"
-        return _page("Sign in", f"{words}<dl>{listed}</dl>{form}", asked["redirect_uri"])
+        return _page("Sign in", f"{words}<dl>{listed}</dl>{form}", login.redirect_uri)
 
     # ------------------------------------------------------------ tokens
 
-    def _token(self, form: dict[str, str]) -> IssuerResponse:
-        client_id = form.get("client_id", "")
+    def _token(self, form: Parameters) -> IssuerResponse:
+        client_id = form.get("client_id")
         if self._known_client(client_id) is None:
-            raise IssuerError(
-                "invalid_client",
-                "the client is not registered here; this issuer forgets on restart",
-            )
+            raise _unknown_client()
         match form.get("grant_type"):
             case "authorization_code":
                 return self._exchange_code(form, client_id)
             case "refresh_token":
                 return self._refresh(form, client_id)
             case _:
-                raise IssuerError(
+                raise OAuthFailure(
                     "unsupported_grant_type", "grant_type is authorization_code or refresh_token"
                 )
 
-    def _exchange_code(self, form: dict[str, str], client_id: str) -> IssuerResponse:
-        issued = self._codes.pop(form.get("code", ""), None)
+    def _exchange_code(self, form: Parameters, client_id: str) -> IssuerResponse:
+        issued = self._codes.pop(form.get("code"), None)
         if issued is None or issued.client_id != client_id or self._clock() >= issued.expires_at:
-            raise IssuerError("invalid_grant", "the code is unknown, used or expired")
+            raise OAuthFailure("invalid_grant", "the code is unknown, used or expired")
         if form.get("redirect_uri") != issued.redirect_uri:
-            raise IssuerError("invalid_grant", "redirect_uri is not the one of the login")
-        if not _is_verifier(form.get("code_verifier", ""), issued.challenge):
-            raise IssuerError("invalid_grant", "code_verifier does not fit the code_challenge")
-        if form.get("resource", issued.resource) != issued.resource:
-            raise IssuerError("invalid_target", "resource is not the one of the login")
+            raise OAuthFailure("invalid_grant", "redirect_uri is not the one of the login")
+        if not fits_challenge(form.get("code_verifier"), issued.challenge):
+            raise OAuthFailure("invalid_grant", "code_verifier does not fit the code_challenge")
+        _check_resource(form, issued.resource)
         family = secrets.token_hex(16)
         tokens = self._issue(issued.user, client_id, issued.scope, issued.resource, family)
         if "openid" in issued.scope.split():
             tokens["id_token"] = self._id_token(issued)
         return _json(tokens)
 
-    def _refresh(self, form: dict[str, str], client_id: str) -> IssuerResponse:
-        known = self._refresh_tokens.get(form.get("refresh_token", ""))
+    def _refresh(self, form: Parameters, client_id: str) -> IssuerResponse:
+        known = self._refresh_tokens.get(form.get("refresh_token"))
         if known is None or known.client_id != client_id or known.family in self._ended_families:
-            raise IssuerError("invalid_grant", "the refresh token is unknown or revoked")
+            raise OAuthFailure("invalid_grant", "the refresh token is unknown or revoked")
         if known.used:
             # OAuth 2.1, 4.3.1: one of the two who have it has stolen it, so the login ends.
             self._end_family(known.family)
-            raise IssuerError(
-                "invalid_grant", "the refresh token was used twice; the login has ended"
-            )
-        if form.get("resource", known.resource) != known.resource:
-            raise IssuerError("invalid_target", "resource is not the one of the login")
-        scope = form.get("scope", known.scope)
+            message = "the refresh token was used twice; the login has ended"
+            raise OAuthFailure("invalid_grant", message)
+        _check_resource(form, known.resource)
+        scope = form.get("scope") or known.scope
         if not set(scope.split()) <= set(known.scope.split()):
-            raise IssuerError("invalid_scope", "more scopes than the login has")
+            raise OAuthFailure("invalid_scope", "more scopes than the login has")
         known.used = True
         return _json(self._issue(known.user, client_id, scope, known.resource, known.family))
 
@@ -488,8 +453,8 @@ class DevelopmentIssuer:
         }
         return self._key.sign({"typ": "JWT"}, claims)
 
-    def _revoke(self, form: dict[str, str]) -> IssuerResponse:
-        known = self._refresh_tokens.get(form.get("token", ""))
+    def _revoke(self, form: Parameters) -> IssuerResponse:
+        known = self._refresh_tokens.get(form.get("token"))
         if known is not None and known.client_id == form.get("client_id"):
             self._end_family(known.family)
         return IssuerResponse(OK)
@@ -504,89 +469,34 @@ def _remember(known: dict[str, T], name: str, value: T, limit: int) -> None:
     known[name] = value
 
 
-def _text(body: bytes) -> str:
-    if len(body) > MAX_BODY_BYTES:
-        raise IssuerError("invalid_request", "the body is too large")
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        raise IssuerError("invalid_request", "the body is not a form") from None
+def _client(client_id: str, metadata: ClientMetadata) -> IssuerClient:
+    return IssuerClient(client_id, metadata.redirect_uris, metadata.name)
 
 
-def _fields(text: str) -> dict[str, str]:
-    """The fields of a form or a query. Raises `IssuerError` if one is repeated (RFC 6749, 3.1)."""
+def _unknown_client() -> OAuthFailure:
+    message = "the client is not registered here; this issuer forgets on restart"
+    return OAuthFailure("invalid_client", message)
+
+
+def _check_resource(form: Parameters, resource: str) -> None:
+    if form.resources not in ((), (resource,)):
+        raise OAuthFailure("invalid_target", "resource is not the one of the login")
+
+
+def _resource(named: tuple[str, ...]) -> str:
+    """The resource that a token is requested for. Raises `OAuthFailure` unless it is one URL."""
+    failure = OAuthFailure(
+        "invalid_target", "resource must be the URL of the MCP server (RFC 8707)"
+    )
+    if len(named) != 1 or len(named[0]) > MAX_URI_CHARACTERS:
+        raise failure
     try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+        parts = urlsplit(named[0])
     except ValueError:
-        raise IssuerError("invalid_request", "the parameters cannot be read") from None
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise IssuerError("invalid_request", "a parameter was sent twice")
-    return found
-
-
-def _client(client_id: str, wanted: Mapping[str, Any]) -> IssuerClient:
-    """A client of its metadata (RFC 7591). Raises `IssuerError`."""
-    listed = wanted.get("redirect_uris")
-    uris = cast("list[object]", listed) if isinstance(listed, list) else []
-    if not 0 < len(uris) <= MAX_REDIRECT_URIS:
-        words = f"redirect_uris must have 1 to {MAX_REDIRECT_URIS} URIs"
-        raise IssuerError("invalid_redirect_uri", words)
-    good = [uri for uri in uris if isinstance(uri, str) and _is_redirect_uri(uri)]
-    if len(good) != len(uris):
-        words = "a redirect URI is https, a loopback http URL, or of a program's own scheme"
-        raise IssuerError("invalid_redirect_uri", words)
-    name = wanted.get("client_name")
-    shown = name[:MAX_NAME_CHARACTERS] if isinstance(name, str) else ""
-    return IssuerClient(client_id, tuple(good), shown)
-
-
-def _is_redirect_uri(uri: str) -> bool:
-    if not 0 < len(uri) <= MAX_URL_CHARACTERS or not uri.isascii() or not uri.isprintable():
-        return False
-    if not set(uri).isdisjoint(' "<>\\^`{|}#;'):  # among them what would end a directive of the CSP
-        return False
-    try:
-        parts = urlsplit(uri)
-        host = parts.hostname or ""
-        _ = parts.port
-    except ValueError:
-        return False
-    if "@" in parts.netloc or not _SCHEME.fullmatch(parts.scheme):
-        return False
-    if parts.scheme == "http":
-        return is_loopback_host(host)
-    return bool(host) if parts.scheme == "https" else parts.scheme not in UNSAFE_SCHEMES
-
-
-def _is_same_redirect(given: str, registered: str) -> bool:
-    """Whether they are equal; on a loopback address any port is (RFC 8252, 7.3)."""
-    if given == registered:
-        return True
-    if not _is_redirect_uri(given):
-        return False
-    one, other = urlsplit(given), urlsplit(registered)
-    if one.scheme != "http" or not is_loopback_host(one.hostname or ""):
-        return False
-    return one._replace(netloc=one.hostname or "") == other._replace(netloc=other.hostname or "")
-
-
-def _is_resource(resource: str) -> bool:
-    if len(resource) > MAX_URL_CHARACTERS or not resource.isascii() or not resource.isprintable():
-        return False
-    try:
-        parts = urlsplit(resource)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and "#" not in resource
-
-
-def _is_verifier(verifier: str, challenge: str) -> bool:
-    if not _VERIFIER.fullmatch(verifier):
-        return False
-    digest = hashlib.sha256(verifier.encode()).digest()
-    found = base64.urlsafe_b64encode(digest).decode().rstrip("=")
-    return hmac.compare_digest(found, challenge)
+        raise failure from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or "#" in named[0]:
+        raise failure
+    return named[0]
 
 
 def _json(found: object, status: int = OK) -> IssuerResponse:
@@ -594,18 +504,12 @@ def _json(found: object, status: int = OK) -> IssuerResponse:
     return IssuerResponse(status, msgspec.json.encode(found), headers=headers)
 
 
-def _page(title: str, body: str, redirect: str = "", status: int = OK) -> IssuerResponse:
-    """A page without a script. `redirect` is where its form leads to in the end: browsers apply
-    `form-action` to redirects, too."""
-    parts = urlsplit(redirect)
-    there = f"{parts.scheme}://{parts.netloc}" if parts.netloc else f"{parts.scheme}:"
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; frame-ancestors 'none'; "
-        f"base-uri 'none'; form-action 'self'{f' {there}' if redirect else ''}"
-    )
-    text = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>{body}</body></html>"
-    )
-    headers = {**_PAGE_HEADERS, "content-security-policy": policy}
-    return IssuerResponse(status, text.encode(), HTML, headers)
+def _redirect(url: str) -> IssuerResponse:
+    headers = {"location": url, "cache-control": "no-store"}
+    return IssuerResponse(SEE_OTHER, headers=headers)
+
+
+def _page(title: str, content: str, redirect: str = "", status: int = OK) -> IssuerResponse:
+    headers = dict(page_headers(redirect))
+    media_type = headers.pop("content-type")
+    return IssuerResponse(status, page(title, content), media_type, headers)

@@ -168,6 +168,11 @@ class Protection:
             one.bind(self.resource, self.scopes)
         return found[0] if found else None
 
+    async def start(self, context: ProtectionContext) -> None:
+        """Check what the authorization server has in a shared store, before requests arrive."""
+        if self._authorization_server is not None and context.store.is_shared:
+            await self._authorization_server.start(self.clock(), context)
+
     def endpoint_methods(self, path: str) -> tuple[str, ...]:
         """The HTTP methods of the authorization server's endpoint at a path; empty without one."""
         server = self._authorization_server

@@ -218,6 +218,11 @@ class TokenIssuer(Protocol):
         """Whether this token looks like one of this issuer; nothing is verified yet."""
         ...
 
+    async def start(self, now: float, context: ProtectionContext) -> None:
+        """Check the state in a store that is shared. Raises `ChannelError` if the server must not
+        start with it."""
+        ...
+
     async def verify_issued(
         self, token: str, signed: UnverifiedJwt | None, now: float, context: ProtectionContext
     ) -> VerifiedToken:

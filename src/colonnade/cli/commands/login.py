@@ -97,6 +97,8 @@ def login(
 def logout(**options: Any) -> Action:
     """Revoke the tokens that are stored for a server, and delete them.
 
+    The client that was registered for the login is deleted, too: the next login registers another.
+
     TARGET is a URL, or a configuration file and --server.
     """
     return partial(logout_target, take_connection_options(options))
@@ -241,11 +243,13 @@ def logout_target(options: ConnectionOptions) -> int:
     options = _with_url(options, "logout")
     where = one_line(resolve_target(options).shown)
     with cli_errors(options):
-        revoked = asyncio.run(
-            log_out(NonInteractiveLogin(keep=True), resolve_target(options).target)
-        )
-    if revoked is None:
-        raise CliError(f"not logged in to {where}", AUTHORIZATION)
+        found = asyncio.run(log_out(NonInteractiveLogin(keep=True), resolve_target(options).target))
+    if not found.logged_in:
+        if not found.registered:
+            raise CliError(f"not logged in to {where}", AUTHORIZATION)
+        Terminal().show(f"not logged in to {where}; deleted the client registration")
+        return 0
+    revoked = found.revoked
     note = "" if revoked else "; the token could not be revoked, and is valid until it expires"
     Terminal().show(f"logged out of {where}{note}")
     return 0

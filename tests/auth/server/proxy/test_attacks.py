@@ -20,7 +20,7 @@ from colonnade.auth.client.steps import FlowContext
 from colonnade.auth.client.tokens import dpop_proof
 from colonnade.auth.jose import SigningKey, generate_key
 from colonnade.auth.server.proxy.authorize import AuthorizationDetails, LoginState
-from colonnade.auth.server.proxy.grants import UpstreamLogin
+from colonnade.auth.server.proxy.grants import OVERLAP_S, UpstreamLogin
 from colonnade.auth.server.proxy.provider import UpstreamTokens
 from colonnade.auth.server.proxy.proxy import OAuthProxy
 from colonnade.auth.server.proxy.signing_keys import SigningKeyRecord, SigningKeyRecords
@@ -574,6 +574,11 @@ async def test_a_refresh_token_that_was_replaced_ends_the_grant_once_its_success
         # The response was lost: the client tries again, and goes on.
         again = (await setup.refresh(client, first["refresh_token"])).json
         assert await setup.whoami(again["access_token"])
+        # A second process of the client has used it at almost the same time.
+        setup.clock.forward(OVERLAP_S - 1)
+        assert (await setup.refresh(client, first["refresh_token"])).status == 200
+        assert await setup.whoami(again["access_token"])
+        setup.clock.forward(1)
         stolen = await setup.refresh(client, first["refresh_token"])
         assert stolen.json["error"] == "invalid_grant"
         setup.clock.forward(11)  # replicas cache a verified token for ten seconds

@@ -1,64 +1,15 @@
 """Client ID metadata documents: fetched safely, checked, cached as HTTP says."""
 
-import json
 from typing import Any
 
 import pytest
 
-from auth.proxied import ORIGIN, ProxySetup, proxied
+from auth.documents import CLIENT, DocumentHost
+from auth.proxied import ORIGIN, proxied
 from auth.upstream import ISSUER
 from colonnade.auth.server.proxy.registration import fresh_seconds
-from colonnade.auth.ssrf import FetchedResponse, Fetcher
+from colonnade.auth.ssrf import FetchedResponse
 from live import live
-
-# A public address, so that nothing is resolved.
-CLIENT = "https://93.184.216.34/app/client.json"
-REDIRECT = "https://app.example/callback"
-
-
-class DocumentReply:
-    """The response of a document's host."""
-
-    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.status = status
-        self.headers = headers
-        self._body = body
-
-    async def read_all(self, limit: int) -> bytes:
-        if len(self._body) > limit:
-            raise ValueError("too large")
-        return self._body
-
-    def close(self) -> None: ...
-
-
-class DocumentHost:
-    """Hosts one document, and counts how often it is fetched."""
-
-    def __init__(self, **stated: Any) -> None:
-        self.document: dict[str, Any] = {
-            "client_id": CLIENT,
-            "client_name": "Documented",
-            "redirect_uris": [REDIRECT],
-            **stated,
-        }
-        self.status = 200
-        self.headers = {"content-type": "application/json"}
-        self.body: bytes | None = None
-        self.fetched: list[str] = []
-
-    async def send(
-        self, method: str, url: str, headers: Any, body: bytes = b"", *, address: str
-    ) -> DocumentReply:
-        self.fetched.append(url)
-        content = json.dumps(self.document).encode() if self.body is None else self.body
-        return DocumentReply(self.status, self.headers, content)
-
-    def serve(self, setup: ProxySetup) -> dict[str, Any]:
-        """Make the proxy fetch from here; the client."""
-        guard: Any = setup.app._guard
-        guard._fetcher = lambda: Fetcher(self.send)
-        return {"client_id": CLIENT, "redirect_uris": [REDIRECT]}
 
 
 @pytest.mark.spec("R0412", "R0415", "R0444")
@@ -112,6 +63,16 @@ async def test_a_document_that_is_not_right_is_not_used_or_cached(change: dict[s
             assert reply.status in (400, 503)
             assert not reply.form
             assert len(host.fetched) >= times
+
+
+@live
+async def test_a_redirect_of_a_document_is_not_followed() -> None:
+    async with proxied() as setup:
+        host = DocumentHost()
+        host.status, host.headers = 302, {"location": "https://93.184.216.34/else.json"}
+        reply = await setup.browser().get(setup.authorization_url(host.serve(setup)))
+        assert reply.status == 503
+        assert host.fetched == [CLIENT]
 
 
 @pytest.mark.spec("R0445")

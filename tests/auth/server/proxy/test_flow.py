@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 
-from auth.proxied import ORIGIN, READ, RESOURCE, WRITE, live_proxy, proxied, send
+from auth.proxied import KEY, ORIGIN, READ, RESOURCE, WRITE, live_proxy, proxied, send
 from auth.upstream import CANARY, ISSUER, query_of
 from colonnade import connect
 from colonnade.auth.server.proxy.grants import RETRY_S
-from colonnade.auth.server.proxy.signing_keys import PUBLISHED_AFTER_S, PUBLISHED_AHEAD_S, rotate
+from colonnade.auth.server.proxy.signing_keys import (
+    PUBLISHED_AFTER_S,
+    PUBLISHED_AHEAD_S,
+    RELOAD_S,
+    OtherKeys,
+    rotate,
+)
 from colonnade.ports import SERVER_PRINCIPAL
 from live import live
 
@@ -239,10 +245,31 @@ async def test_another_process_with_the_same_store_and_keys_goes_on_after_a_rest
     async with proxied(**same) as two:
         tokens = (await two.exchange(client, code)).json
         assert await two.whoami(tokens["access_token"]) == f"{ISSUER}#ann"
-    async with proxied(**same, keys=(b"x" * 32,)) as other:  # the keys were lost
-        assert (await other.call(tokens["access_token"])).status == 401
-        refused = await other.refresh(client, tokens["refresh_token"])
-        assert refused.json["error"] == "invalid_client"
+    async with proxied(**same, keys=(b"n" * 32, KEY)) as three:  # the keys were changed
+        assert await three.whoami(tokens["access_token"]) == f"{ISSUER}#ann"
+        tokens = (await three.refresh(client, tokens["refresh_token"])).json
+        assert await three.whoami(tokens["access_token"]) == f"{ISSUER}#ann"
+
+
+@live
+async def test_a_replica_with_other_keys_does_not_start_and_ends_no_login() -> None:
+    async with proxied() as one:
+        client = await one.register()
+        tokens = await one.log_in(client, one.browser())
+        same: Any = {"clock": one.clock, "store": one.store, "replica": one.replica}
+        with pytest.raises(OtherKeys) as refused:
+            async with proxied(**same, keys=(b"x" * 32,)):
+                pass
+        assert "keys=" in str(refused.value)
+        async with proxied(**same, keys=()) as random:  # without keys it is on its own
+            assert (await random.call(tokens["access_token"])).status == 401
+            other = await random.register()
+            assert await random.whoami(
+                (await random.log_in(other, random.browser()))["access_token"]
+            )
+        one.clock.forward(RELOAD_S + 1)
+        assert await one.whoami(tokens["access_token"]) == f"{ISSUER}#ann"
+        assert (await one.refresh(client, tokens["refresh_token"])).status == 200
 
 
 @live

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from auth.documents import DocumentHost
 from auth.proxied import ORIGIN, REDIRECT, HttpReply, ProxySetup, proxied, send
 from auth.upstream import UpstreamReplica, query_of
 from colonnade import Protection
 from colonnade.auth.client.steps import FlowContext
 from colonnade.auth.client.tokens import dpop_proof
 from colonnade.auth.jose import generate_key
+from colonnade.auth.server.client_metadata import MAX_URI_CHARACTERS, MAX_URIS_CHARACTERS
 from colonnade.auth.server.proxy import registration
 from colonnade.auth.server.proxy.authorize import MAX_STATE_CHARACTERS
 from colonnade.auth.server.proxy.grants import RETRY_S
@@ -85,13 +87,59 @@ async def test_strangers_do_not_make_the_server_fetch_documents_without_end(
         assert fetched[-1] == "https://victim.example/x"
 
 
+@live
+async def test_requests_for_bad_documents_do_not_keep_the_users_of_a_good_one_from_a_login() -> (
+    None
+):
+    async with proxied() as setup:
+        host = DocumentHost()
+        client, url = host.serve(setup), host.document["client_id"]
+        host.headers["cache-control"] = "no-store"  # so that it is fetched for each request
+        assert (await setup.browser().get(setup.authorization_url(client))).form
+        for number in range(registration.MAX_FETCHES_PER_HOST + 20):
+            bad = {**client, "client_id": f"{url}/{number}"}
+            await setup.browser().get(setup.authorization_url(bad))
+        assert len(host.fetched) == registration.MAX_FETCHES_PER_HOST
+        assert (await setup.browser().get(setup.authorization_url(client))).form
+        assert host.fetched[-1] == url
+
+
+@live
+async def test_a_bad_document_is_not_fetched_for_every_request_that_names_it() -> None:
+    async with proxied() as setup:
+        host = DocumentHost(redirect_uris=[])
+        client = host.serve(setup)
+        for _ in range(registration.MAX_FETCHES_PER_URL + 5):
+            await setup.browser().get(setup.authorization_url(client))
+        assert len(host.fetched) == registration.MAX_FETCHES_PER_URL
+        other = DocumentHost(client_id=f"{client['client_id']}/2")
+        other.fetched = host.fetched
+        found = other.serve(setup)  # the host has more of its own
+        reply = await setup.browser().get(
+            setup.authorization_url({**found, "client_id": f"{client['client_id']}/2"})
+        )
+        assert reply.form
+
+
+@live
+async def test_one_stranger_does_not_use_up_the_fetches_from_a_host() -> None:
+    async with proxied() as setup:
+        host = DocumentHost()
+        client = host.serve(setup)
+        for number in range(registration.MAX_FETCHES_PER_HOST):
+            bad = {**client, "client_id": f"{client['client_id']}/{number}"}
+            await send(setup.app, "GET", setup.authorization_url(bad), client="8.8.8.8")
+        assert len(host.fetched) == registration.MAX_FETCHES_PER_HOST // 10 + 1
+        assert (await setup.browser().get(setup.authorization_url(client))).form
+
+
 def test_all_that_strangers_can_store_leaves_room_in_the_smallest_store() -> None:
     proxy = OAuthProxy(UpstreamReplica(f"{ORIGIN}/oauth/callback").provider())
     Protection(f"{ORIGIN}/mcp", proxy)
-    uri, record = registration.MAX_URI_CHARACTERS, OVERHEAD_BYTES + 1024
+    uri, record = MAX_URI_CHARACTERS, OVERHEAD_BYTES + 1024
     clients = 24 * (proxy.settings.max_registrations_per_hour + registration.MAX_DOCUMENTS_PER_HOUR)
     logins = 2 * proxy.settings.max_logins_per_10_min  # two windows of ten minutes overlap
-    stored = clients * (registration.MAX_URIS_CHARACTERS + record)
+    stored = clients * (MAX_URIS_CHARACTERS + record)
     stored += logins * (2 * uri + MAX_STATE_CHARACTERS + record)
     assert stored < StoreLimits().total_bytes
 

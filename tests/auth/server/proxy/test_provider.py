@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from auth.provider_login import NONCE, VERIFIER, ProviderLogin, provider_login
-from auth.provider_replicas import CLIENT_SECRET, sent
+from auth.provider_replicas import CLIENT_SECRET, TENANT, sent
 from auth.token_issuer import SigningKey, packed
 from colonnade.auth.server.proxy.provider import (
     MAX_RESPONSE_BYTES,
@@ -407,6 +407,50 @@ async def test_metadata_cannot_lead_a_public_provider_to_the_inside() -> None:
                 Fetcher(pool.send), login.now, UpstreamTokens("access", None, "refresh")
             )
         assert login.replica.paths == []
+
+
+@pytest.mark.parametrize("always", [True, False])
+@live
+async def test_a_response_names_its_issuer_if_the_provider_always_does(always: bool) -> None:
+    """RFC 9207, 2.4."""
+    async with provider_login("okta") as login:
+        found = login.replica.metadata() | {
+            "authorization_response_iss_parameter_supported": always
+        }
+        login.replica.answers[METADATA_PATH] = sent(found)
+        provider = login.provider
+        await provider.check_response(login.fetcher, login.now, provider.issuer)
+        with pytest.raises(UpstreamRefused):
+            await provider.check_response(login.fetcher, login.now, "https://evil.example")
+        if always:
+            with pytest.raises(UpstreamRefused, match="does not name its issuer"):
+                await provider.check_response(login.fetcher, login.now, "")
+        else:
+            await provider.check_response(login.fetcher, login.now, "")
+
+
+@live
+async def test_a_key_of_one_tenant_signs_for_that_tenant_alone() -> None:
+    """The keys of many tenants of Entra have a member `issuer`."""
+    async with provider_login("entra for many tenants") as login:
+        base = login.replica.issuer.partition("/v2.0")[0].rpartition("/")[0]
+        keys_path = login.replica.base_path + login.replica.keys_path
+        jwk = login.replica.key.jwk | {"alg": login.replica.key.algorithm}
+        other = "99999999-2222-3333-4444-555555555555"
+        for issuer, good in (
+            (f"{base}/{{tenantid}}/v2.0", True),
+            (f"{base}/{TENANT}/v2.0", True),
+            (f"{base}/{other}/v2.0", False),
+            ("https://evil.example/{tenantid}/v2.0", False),
+            (7, False),
+        ):
+            login.replica.answers[keys_path] = sent({"keys": [jwk | {"issuer": issuer}]})
+            login.change()
+            if good:
+                await login.log_in()
+            else:
+                with pytest.raises(UpstreamRefused):
+                    await login.log_in()
 
 
 @live

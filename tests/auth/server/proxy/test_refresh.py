@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from auth.failing_store import FailingStore
 from auth.provider_login import provider_login
-from auth.proxied import ProxySetup, proxied
+from auth.proxied import Clock, ProxySetup, proxied
 from auth.token_issuer import SigningKey
 from auth.upstream import ISSUER
 from colonnade.auth.server.proxy.grants import LEASE_S
@@ -78,6 +79,49 @@ async def test_a_slow_refresh_does_not_replace_the_tokens_of_a_later_one() -> No
             assert await call == f"{ISSUER}#ann"
             one.clock.forward(61)
             assert await two.whoami(tokens["access_token"]) == f"{ISSUER}#ann"
+
+
+@live
+async def test_new_tokens_that_cannot_be_stored_are_kept_until_they_can() -> None:
+    clock = Clock()
+    store = FailingStore(clock)
+    async with proxied(clock=clock, store=store, life_s=60.0) as setup:
+        client = await setup.register()
+        tokens = await setup.log_in(client, setup.browser())
+        token = tokens["access_token"]
+        for _ in range(2):  # the second refresh is made with tokens that were never stored
+            store.failing = " upstream "
+            clock.forward(61)
+            assert await setup.whoami(token) == f"{ISSUER}#ann"
+            clock.forward(setup.proxy.cache_ttl_s + 1)
+            assert await setup.whoami(token) == f"{ISSUER}#ann"
+        assert setup.replica.counts["refreshes"] == 2
+        store.failing = ""
+        same: Any = {"clock": clock, "store": store, "replica": setup.replica}
+        clock.forward(setup.proxy.cache_ttl_s + 1)
+        assert await setup.whoami(token) == f"{ISSUER}#ann"  # and they are stored by this
+        async with proxied(**same) as other:
+            clock.forward(61)
+            assert await other.whoami(token) == f"{ISSUER}#ann"
+        assert setup.replica.counts["refreshes"] == 3
+
+
+@live
+async def test_new_tokens_in_memory_do_not_replace_later_ones_and_end_with_their_grant() -> None:
+    clock = Clock()
+    store = FailingStore(clock)
+    async with proxied(clock=clock, store=store, life_s=60.0) as setup:
+        client = await setup.register()
+        tokens = await setup.log_in(client, setup.browser())
+        store.failing = " upstream "
+        clock.forward(61)
+        await setup.whoami(tokens["access_token"])
+        store.failing = ""
+        reply = await setup.post_form("revoke", client, token=tokens["refresh_token"])
+        assert reply.status == 200
+        assert not setup.proxy._unsaved
+        assert not setup.replica.refreshes  # the new one was revoked, not the one before
+        assert (await setup.refresh(client, tokens["refresh_token"])).status == 400
 
 
 @live

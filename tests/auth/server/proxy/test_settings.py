@@ -9,6 +9,7 @@ from auth.proxied import live_proxy, proxied, send_http
 from auth.upstream import CANARY, UpstreamReplica
 from colonnade import InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.auth import OAuthProxy, Protection, github
+from colonnade.auth.server.proxy.grants import OVERLAP_S
 from live import live
 
 URL = "https://notes.example/mcp"
@@ -90,6 +91,7 @@ async def test_no_token_code_or_secret_is_ever_logged(caplog: pytest.LogCaptureF
         setup.clock.forward(61)
         again = (await setup.refresh(client, tokens["refresh_token"])).json
         await setup.call(again["access_token"])
+        setup.clock.forward(OVERLAP_S)
         await setup.refresh(client, tokens["refresh_token"])  # ends the grant, which is logged
         setup.replica.reachable = False
         await setup.browser().authorize(setup.authorization_url(client))

@@ -6,28 +6,28 @@ with this redirect URI and these scopes, in this browser. State for the provider
 approval, is used once, and is bound to the browser by a cookie that is set with the redirect.
 """
 
-import re
 import secrets
 from typing import Final
 
 from msgspec import Struct
 
+from colonnade.auth.client.authorization_code import code_challenge
+from colonnade.auth.server.client_metadata import is_local_redirect
+from colonnade.auth.server.oauth_forms import (
+    OAuthFailure,
+    Parameters,
+    RedirectFailure,
+    check_challenge,
+    is_digest,
+    parse_fields,
+)
 from colonnade.auth.server.proxy.context import CALLBACK, ProxyContext
-from colonnade.auth.server.proxy.grants import code_challenge
 from colonnade.auth.server.proxy.provider import UpstreamRefused
 from colonnade.auth.server.proxy.records import ProxyRecord, digest
-from colonnade.auth.server.proxy.registration import (
-    ProxyClient,
-    find_client,
-    is_local_redirect,
-)
+from colonnade.auth.server.proxy.registration import ProxyClient, find_client
 from colonnade.auth.server.proxy.responses import (
-    OAuthFailure,
     PageFailure,
-    Parameters,
     check_quota,
-    client_redirect,
-    parse_fields,
     read_cookie,
     set_cookie,
     unavailable,
@@ -45,10 +45,6 @@ MAX_STATE_CHARACTERS: Final = 2048
 MAX_SCOPES: Final = 100
 SESSION: Final = "session"
 LOGIN: Final = "login"
-
-_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
-# A cookie of ours: `secrets.token_urlsafe(32)`.
-_SECRET = _CHALLENGE
 
 
 class AuthorizationDetails(Struct, frozen=True, kw_only=True):
@@ -97,7 +93,7 @@ async def check_request(context: ProxyContext, request: EndpointRequest) -> Veri
         fields = parse_fields(request.query)
     except OAuthFailure as failure:
         raise PageFailure(f"The request is invalid: {failure.description}.") from None
-    client = await find_client(context, fields.get("client_id"))
+    client = await find_client(context, fields.get("client_id"), request.client)
     uri = client.redirect_for(fields.get("redirect_uri"))
     if uri is None:
         # R0338: never to a URI that is not registered.
@@ -124,30 +120,6 @@ async def check_request(context: ProxyContext, request: EndpointRequest) -> Veri
     return VerifiedRequest(details, client, frozenset(fields.get("prompt").split()))
 
 
-class RedirectFailure(Exception):
-    """An OAuth error for a verified redirect URI.
-
-    Anyone can register a URI, and anyone can send a user to it by a request that fails. So the
-    browser is sent there by itself only if the user has `approved` the client (R0339).
-    """
-
-    def __init__(
-        self, uri: str, state: str, failure: OAuthFailure, *, approved: bool = True
-    ) -> None:
-        super().__init__(failure.error)
-        self.uri = uri
-        self.state = state
-        self.failure = failure
-        self.approved = approved
-
-    def url(self, issuer: str) -> str:
-        """The authorization response with the error."""
-        error, description = self.failure.error, self.failure.description
-        return client_redirect(
-            self.uri, issuer, self.state, error=error, error_description=description
-        )
-
-
 def _check_parameters(context: ProxyContext, fields: Parameters) -> str:
     """The PKCE challenge of a request whose parameters are right. Raises `OAuthFailure`."""
     for name, error in (
@@ -160,10 +132,8 @@ def _check_parameters(context: ProxyContext, fields: Parameters) -> str:
         raise OAuthFailure("unsupported_response_type", "response_type must be code")
     if fields.get("response_mode") not in ("", "query"):
         raise OAuthFailure("invalid_request", "response_mode must be query")
-    challenge = fields.get("code_challenge")
-    if fields.get("code_challenge_method") != "S256" or not _CHALLENGE.fullmatch(challenge):
-        raise OAuthFailure("invalid_request", "PKCE with S256 is required")
-    if fields.get("dpop_jkt") and not _CHALLENGE.fullmatch(fields.get("dpop_jkt")):
+    challenge = check_challenge(fields)
+    if fields.get("dpop_jkt") and not is_digest(fields.get("dpop_jkt")):
         raise OAuthFailure("invalid_request", "dpop_jkt is not a thumbprint")
     check_resources(context, fields)
     return challenge
@@ -194,7 +164,7 @@ def choose_scopes(context: ProxyContext, asked: str) -> tuple[str, ...]:
 def read_session(context: ProxyContext, request: EndpointRequest) -> str:
     """The session of a browser; empty if it has none."""
     value = read_cookie(request, context.settings.cookie_name(SESSION))
-    return value if _SECRET.fullmatch(value) else ""
+    return value if is_digest(value) else ""  # of the same form: 32 random bytes
 
 
 def session_cookie(context: ProxyContext, session: str) -> tuple[str, str]:

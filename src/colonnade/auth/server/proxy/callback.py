@@ -5,17 +5,26 @@ remembered counts only for the user who gave it: another user is asked again. Th
 of ours; nothing of the provider's response goes to it.
 """
 
+import contextlib
 import hmac
 import inspect
 import logging
+from collections.abc import Generator
 from typing import Final
 
 from colonnade.auth.jose import InvalidToken
+from colonnade.auth.server.oauth_forms import (
+    OAuthFailure,
+    Parameters,
+    RedirectFailure,
+    client_redirect,
+    parse_fields,
+)
 from colonnade.auth.server.proxy.authorize import (
+    WINDOW_S,
     Approval,
     AuthorizationDetails,
     LoginState,
-    RedirectFailure,
     approval_name,
     login_cookie,
     may_remember,
@@ -23,26 +32,24 @@ from colonnade.auth.server.proxy.authorize import (
 )
 from colonnade.auth.server.proxy.consent import BACK, continue_page, show_consent
 from colonnade.auth.server.proxy.context import CALLBACK, ProxyContext
-from colonnade.auth.server.proxy.grants import create_grant
+from colonnade.auth.server.proxy.grants import create_grant, revoke_tokens
 from colonnade.auth.server.proxy.provider import UpstreamRefused, UpstreamTokens, UpstreamUser
 from colonnade.auth.server.proxy.records import digest
 from colonnade.auth.server.proxy.registration import ProxyClient, find_client, keep_client
 from colonnade.auth.server.proxy.responses import (
-    OAuthFailure,
     PageFailure,
-    Parameters,
-    client_redirect,
-    parse_fields,
     read_cookie,
     set_cookie,
     unavailable,
 )
 from colonnade.auth.server.verifier import check_subject
-from colonnade.auth.urls import same_issuer
-from colonnade.errors import ChannelError
+from colonnade.errors import ChannelError, Refused
 from colonnade.ports import EndpointRequest, EndpointResponse
 
 log: logging.Logger = logging.getLogger("colonnade.auth")
+
+# A user logs in with a few clients; a loop that logs in again and again must not fill the store.
+MAX_LOGINS_OF_USER: Final = 100
 
 _NOT_STARTED_HERE: Final = (
     "This login was not started in this browser, has expired, or is complete already. Start it"
@@ -61,25 +68,25 @@ async def callback(context: ProxyContext, request: EndpointRequest) -> EndpointR
     details = login.details
     session = read_session(context, request)
     try:
-        client = await find_client(context, details.client_id)
-        user, tokens = await _identify(context, fields, login)
-        scopes = await allowed_scopes(context, user, details.scopes)
-        if login.approved_for and login.approved_for != user.subject:
-            return await _ask_again(context, details, client, session)
-        code = await create_grant(
-            context,
-            client_id=details.client_id,
-            redirect_uri=details.redirect_uri,
-            challenge=details.challenge,
-            dpop_key=details.dpop_key,
-            scopes=scopes,
-            user=user,
-            tokens=tokens,
-        )
+        client = await find_client(context, details.client_id, request.client)
+        tokens = await _exchange_code(context, fields, login)
+        user, code = UpstreamUser(""), ""
+        try:
+            user = await _identify(context, tokens)
+            scopes = await allowed_scopes(context, user, details.scopes)
+            if login.approved_for and login.approved_for != user.subject:
+                return await _ask_again(context, details, client, session)
+            code = await _create_code(context, details, scopes, user, tokens)
+        finally:
+            if not code:  # no grant holds them
+                await revoke_tokens(context, tokens, user.subject)
     except OAuthFailure as failure:
         raise RedirectFailure(details.redirect_uri, details.state, failure) from None
-    await remember(context, login, client, session, user)
-    await keep_client(context, details.client_id)
+    try:
+        await remember(context, login, client, session, user)
+        await keep_client(context, details.client_id)
+    except (ChannelError, Refused) as error:
+        log.warning("an approval is not remembered: %s", error)  # the login is complete
     url = client_redirect(details.redirect_uri, context.settings.issuer, details.state, code=code)
     forget = set_cookie(context.settings, login_cookie(state), "", 0)
     return continue_page(url, BACK, forget)
@@ -99,33 +106,12 @@ async def take_state(context: ProxyContext, request: EndpointRequest, state: str
     return found.value
 
 
-async def _identify(
-    context: ProxyContext, fields: Parameters, login: LoginState
-) -> tuple[UpstreamUser, UpstreamTokens]:
-    """The user and the tokens of the provider's response. Raises `OAuthFailure`."""
-    provider, fetcher, now = context.provider, context.fetcher, context.now
-    named = fields.get("iss")
-    expected = (provider.issuer, *provider.token_issuers)
-    if named and not any(same_issuer(named, one) for one in expected):
-        # RFC 9207: the response of another provider (mix-up).
-        raise OAuthFailure("server_error", "the response is from another identity provider")
-    if fields.get("error"):
-        denied = fields.get("error") == "access_denied"
-        error = "access_denied" if denied else "server_error"
-        raise OAuthFailure(error, "the identity provider refused the login")
-    if not fields.get("code"):
-        raise OAuthFailure("server_error", "the identity provider sent no code")
+@contextlib.contextmanager
+def _provider_errors(context: ProxyContext) -> Generator[None]:
+    """Errors of the provider as OAuth errors for the client."""
+    provider = context.provider
     try:
-        tokens = await provider.exchange_code(
-            fetcher,
-            now,
-            code=fields.get("code"),
-            redirect_uri=context.settings.url(CALLBACK),
-            code_verifier=login.verifier,
-            nonce=login.nonce,
-        )
-        user = await provider.identify(fetcher, now, tokens)
-        check_subject(user.subject)
+        yield
     except UpstreamRefused as refused:
         log.warning("%s refused a login: %s", provider.name, refused.error or "no reason given")
         raise OAuthFailure("access_denied", "the identity provider refused the login") from None
@@ -135,7 +121,71 @@ async def _identify(
     except ChannelError as error:
         log.warning("%s does not respond: %s", provider.name, error)
         raise unavailable("the identity provider does not respond; try again later") from None
-    return user, tokens
+
+
+async def _exchange_code(
+    context: ProxyContext, fields: Parameters, login: LoginState
+) -> UpstreamTokens:
+    """The tokens for the code of the provider's response. Raises `OAuthFailure`."""
+    provider, fetcher, now = context.provider, context.fetcher, context.now
+    with _provider_errors(context):
+        try:
+            await provider.check_response(fetcher, now, fields.get("iss"))
+        except UpstreamRefused as refused:  # the response of another provider (mix-up)
+            log.warning("a response is not used: %s", refused)
+            message = "the response is from another identity provider"
+            raise OAuthFailure("server_error", message) from None
+    if fields.get("error"):
+        denied = fields.get("error") == "access_denied"
+        error = "access_denied" if denied else "server_error"
+        raise OAuthFailure(error, "the identity provider refused the login")
+    if not fields.get("code"):
+        raise OAuthFailure("server_error", "the identity provider sent no code")
+    with _provider_errors(context):
+        return await provider.exchange_code(
+            fetcher,
+            now,
+            code=fields.get("code"),
+            redirect_uri=context.settings.url(CALLBACK),
+            code_verifier=login.verifier,
+            nonce=login.nonce,
+        )
+
+
+async def _identify(context: ProxyContext, tokens: UpstreamTokens) -> UpstreamUser:
+    """The user of the tokens. Raises `OAuthFailure`."""
+    with _provider_errors(context):
+        user = await context.provider.identify(context.fetcher, context.now, tokens)
+        check_subject(user.subject)
+    return user
+
+
+async def _create_code(
+    context: ProxyContext,
+    details: AuthorizationDetails,
+    scopes: tuple[str, ...],
+    user: UpstreamUser,
+    tokens: UpstreamTokens,
+) -> str:
+    """A code for the client. Raises `OAuthFailure`, also if the store does not respond: the client
+    waits for a response, and its user can try again."""
+    try:
+        count = await context.storage.count(f"logins of {digest(user.subject)}", WINDOW_S)
+        if count > MAX_LOGINS_OF_USER:
+            raise unavailable("too many logins of one user; try again later")
+        return await create_grant(
+            context,
+            client_id=details.client_id,
+            redirect_uri=details.redirect_uri,
+            challenge=details.challenge,
+            dpop_key=details.dpop_key,
+            scopes=scopes,
+            user=user,
+            tokens=tokens,
+        )
+    except (ChannelError, Refused) as error:
+        log.error("a login cannot be stored: %s", error)
+        raise unavailable("the login cannot be stored; try again later") from None
 
 
 async def allowed_scopes(

@@ -8,8 +8,6 @@ redirect after a form. A provider may redirect to hosts that are unknown here, a
 provider's own form does not know the redirect URI of a client.
 """
 
-import base64
-import hashlib
 import secrets
 from html import escape
 from typing import Final
@@ -17,9 +15,11 @@ from typing import Final
 from msgspec import Struct
 
 from colonnade.auth.jose import InvalidToken, base64url_decode
+from colonnade.auth.server.client_metadata import is_local_redirect
+from colonnade.auth.server.oauth_forms import OAuthFailure, RedirectFailure
+from colonnade.auth.server.pages import PAGE_HEADERS, page
 from colonnade.auth.server.proxy.authorize import (
     AuthorizationDetails,
-    RedirectFailure,
     approval_name,
     check_request,
     count_login,
@@ -30,16 +30,9 @@ from colonnade.auth.server.proxy.authorize import (
 )
 from colonnade.auth.server.proxy.context import CONSENT, ProxyContext
 from colonnade.auth.server.proxy.records import digest
-from colonnade.auth.server.proxy.registration import (
-    ProxyClient,
-    find_client,
-    is_local_redirect,
-)
+from colonnade.auth.server.proxy.registration import ProxyClient, find_client
 from colonnade.auth.server.proxy.responses import (
-    NO_STORE,
-    OAuthFailure,
     PageFailure,
-    Pairs,
     host_of,
     parse_form,
     redirect,
@@ -52,34 +45,6 @@ BACK: Final = "Back to the application"
 # A form is used once: its mark outlives it, by more than the clocks of replicas differ.
 FORM_S: Final = 540.0
 MARK_S: Final = 600.0
-
-_STYLE: Final = (
-    "body{font:16px/1.5 system-ui,sans-serif;margin:0;background:#f4f5f7;color:#16181d}"
-    "main{max-width:34rem;margin:8vh auto;padding:2rem;background:#fff;border-radius:12px;"
-    "box-shadow:0 1px 4px #0002}h1{font-size:1.35rem;margin:0 0 1rem}dt{color:#5b6270;"
-    "font-size:.85rem;margin-top:.9rem}dd{margin:0;overflow-wrap:anywhere}code{font-size:.9rem}"
-    ".warning{background:#fff4d6;border-left:4px solid #d99a00;padding:.6rem .9rem;margin:1rem 0}"
-    ".buttons{display:flex;gap:.75rem;margin-top:1.6rem}button{font:inherit;padding:.55rem 1.3rem;"
-    "border-radius:8px;border:1px solid #c3c8d2;background:#fff;cursor:pointer}"
-    "button.approve{background:#1f5fd0;border-color:#1f5fd0;color:#fff}"
-    "bdi{unicode-bidi:isolate}"
-)
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-
-_POLICY: Final = "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-
-PAGE_HEADERS: Final[Pairs] = (
-    ("content-type", "text/html; charset=utf-8"),
-    (
-        "content-security-policy",
-        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; {_POLICY}",
-    ),
-    ("x-frame-options", "DENY"),
-    ("x-content-type-options", "nosniff"),
-    # Not no-referrer: with that a browser sends `Origin: null` with the form.
-    ("referrer-policy", "same-origin"),
-    *NO_STORE,
-)
 
 
 class ConsentRequest(Struct, frozen=True, array_like=True):
@@ -153,7 +118,7 @@ async def decide(context: ProxyContext, request: EndpointRequest) -> EndpointRes
     if not await context.storage.use_once("consent", asked.id, MARK_S):
         raise PageFailure("The form was used before. Start the login again from the application.")
     # The registration may have changed, or expired, since the page was shown.
-    client = await find_client(context, details.client_id)
+    client = await find_client(context, details.client_id, request.client)
     if client.redirect_for(details.redirect_uri) is None:
         raise PageFailure("The application has changed its redirect URIs. Start the login again.")
     if decision == DENY:
@@ -185,16 +150,6 @@ def _unseal(context: ProxyContext, sealed: str) -> ConsentRequest | None:
 
 
 # ---------------------------------------------------------------- pages
-
-
-def page(title: str, content: str, *, head: str = "") -> bytes:
-    """A whole page; `content` and `head` are HTML."""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title>{head}<style>{_STYLE}</style></head>"
-        f"<body><main><h1>{escape(title)}</h1>{content}</main></body></html>"
-    ).encode()
 
 
 def error_page(failure: PageFailure) -> EndpointResponse:

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from colonnade.auth.server.proxy.provider import Provider, UpstreamUser
-from colonnade.auth.server.proxy.records import ProxyStorage, digest
+from colonnade.auth.server.proxy.provider import Provider, UpstreamTokens, UpstreamUser
+from colonnade.auth.server.proxy.records import ProxyRecord, ProxyStorage, digest
 from colonnade.auth.server.proxy.signing_keys import SigningKeys
 from colonnade.auth.ssrf import Fetcher, is_loopback_host
 from colonnade.auth.urls import origin
@@ -88,6 +88,30 @@ class ProxySettings(Struct, frozen=True, kw_only=True):
         return name if self.is_local else f"__Host-{name}"
 
 
+class UpstreamLogin(ProxyRecord, frozen=True, kw_only=True):
+    """The provider's tokens of a grant, and when they were last known to be good."""
+
+    tokens: UpstreamTokens
+    checked_at: float
+    # Of the access token, to refresh it ahead of its expiry.
+    issued_at: float
+
+
+class UnsavedLogin(Struct, frozen=True):
+    """A login with tokens that could not be stored, those that they replace in the store, and the
+    owner of the lease of their refresh."""
+
+    login: UpstreamLogin
+    replaced: UpstreamTokens
+    owner: bytes
+
+    def __repr__(self) -> str:
+        return "UnsavedLogin(...)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
+
+
 class ProxyContext(Struct, frozen=True):
     """What an endpoint needs to handle one request."""
 
@@ -97,3 +121,5 @@ class ProxyContext(Struct, frozen=True):
     keys: SigningKeys
     fetcher: Fetcher
     now: float
+    # By grant; of this process, for all requests.
+    unsaved: dict[str, UnsavedLogin]

@@ -6,18 +6,18 @@
 
 A refresh token is sealed, and names its grant and generation. Each use makes the next generation.
 The one before stays valid until its successor, or an access token of it, was used once: a response
-that was lost does not end the login. Any older one ends the grant: it was stolen, or its thief has
-the newer one (OAuth 2.1, 4.3.1).
+that was lost does not end the login. It is also accepted for half a minute, for a second process of
+the same client. Any older one ends the grant: it was stolen, or its thief has the newer one
+(OAuth 2.1, 4.3.1).
 
 Rules: one compare and swap for each transition, so that of two replicas one succeeds. A grant that
 has ended is deleted, with the provider's tokens; what is left of it is its id, in tokens that are
-no longer accepted.
+no longer accepted. Tokens of the provider that no grant holds any more are revoked there. Those of
+a refresh that cannot be stored are kept in memory, until they can.
 """
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
 import logging
 import secrets
 from collections.abc import Coroutine, Mapping
@@ -27,12 +27,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from colonnade.auth.jose import InvalidToken, base64url_decode, base64url_encode
-from colonnade.auth.server.proxy.context import ProxyContext
+from colonnade.auth.jose import InvalidToken, base64url_decode
+from colonnade.auth.server.oauth_forms import OAuthFailure, fits_challenge
+from colonnade.auth.server.proxy.context import ProxyContext, UnsavedLogin, UpstreamLogin
 from colonnade.auth.server.proxy.provider import UpstreamRefused, UpstreamTokens, UpstreamUser
 from colonnade.auth.server.proxy.records import ProxyRecord, StoredRecord
-from colonnade.auth.server.proxy.responses import OAuthFailure
-from colonnade.errors import ChannelError, ColonnadeError
+from colonnade.errors import ChannelError, ColonnadeError, Refused
 
 log: logging.Logger = logging.getLogger("colonnade.auth")
 
@@ -44,8 +44,19 @@ USED_CODE_S: Final = 3600.0
 ATTEMPTS: Final = 8
 # Claims of the provider that are kept with a grant.
 MAX_CLAIMS_BYTES: Final = 8 * 1024
-# Logins of one user that are counted when one of them ends.
-MAX_LISTED_GRANTS: Final = 100
+# Logins of one user, of all clients; with one more the one that was not used for longest ends.
+MAX_LOGINS_PER_USER: Final = 100
+# Processes of one client that share a refresh token use it at almost the same time.
+OVERLAP_S: Final = 30.0
+# After this long a code can no longer be used, by the clock of any replica, and its login counts as
+# abandoned; its tokens are in the store for this long, to be revoked.
+ABANDONED_S: Final = 2 * CODE_S
+KEPT_ABANDONED_S: Final = 600.0
+# Abandoned logins are looked for this often, by all processes together; so many are revoked.
+SWEEP_S: Final = 60.0
+MAX_SWEPT: Final = 20
+# A request waits this long for a revocation at the provider, which is of no concern to its client.
+REVOKE_S: Final = 5.0
 
 
 class Grant(ProxyRecord, frozen=True, kw_only=True):
@@ -64,17 +75,10 @@ class Grant(ProxyRecord, frozen=True, kw_only=True):
     generation: int = 0
     # Whether a token of this generation was used, so that the one before is no longer accepted.
     confirmed: bool = False
+    # When the current generation began.
+    rotated_at: float = 0.0
     # The key that its tokens are bound to (RFC 9449); empty for none.
     dpop_key: str = ""
-
-
-class UpstreamLogin(ProxyRecord, frozen=True, kw_only=True):
-    """The provider's tokens of a grant, and when they were last known to be good."""
-
-    tokens: UpstreamTokens
-    checked_at: float
-    # Of the access token, to refresh it ahead of its expiry.
-    issued_at: float
 
 
 class IssuedCode(ProxyRecord, frozen=True, kw_only=True):
@@ -120,7 +124,7 @@ async def create_grant(
     """Store a grant that waits for its code to be used; the code."""
     storage, now = context.storage, context.now
     grant_id = secrets.token_urlsafe(18)
-    expires_at = now + 2 * CODE_S
+    expires_at = now + KEPT_ABANDONED_S
     grant = Grant(
         id=grant_id,
         client_id=client_id,
@@ -145,8 +149,15 @@ async def create_grant(
     )
     await storage.add("upstream", grant_id, login)
     await storage.add("grant", grant_id, grant)
+    await storage.add_member("pending", "", _pending_name(grant), expires_at)
     await storage.add("code", code, issued)
+    await storage.add_member("user", user.subject, grant_id, now + ABANDONED_S)
     return code
+
+
+def _pending_name(grant: Grant) -> str:
+    """The name of a login whose code was not used yet; names are in the order of their times."""
+    return f"{int(grant.created_at + ABANDONED_S):012d} {grant.id}"
 
 
 def _bounded_claims(user: UpstreamUser) -> dict[str, Any]:
@@ -183,21 +194,27 @@ async def use_code(
     first = not issued.used and await storage.swap(
         "code", code, found.raw, replace(issued, used=True)
     )
-    if not first:
+    if not first and not await _is_waiting(context, issued.grant_id):
         # RFC 6749, 4.1.2: one of them has stolen it, so what it gave is taken back.
         log.warning("an authorization code was used twice; its grant has ended")
-        await end_grant(context, issued.grant_id)
+        await end_grant(context, issued.grant_id, revoke=True)
         raise invalid_grant()
     if (
         issued.client_id != client_id
         or issued.redirect_uri != redirect_uri
-        or not hmac.compare_digest(code_challenge(verifier), issued.challenge)
+        or not fits_challenge(verifier, issued.challenge)
         or now >= issued.valid_until
         or issued.dpop_key not in ("", dpop_key)
     ):
-        await end_grant(context, issued.grant_id)
+        await end_grant(context, issued.grant_id, revoke=True)
         raise invalid_grant()
     return await _activate(context, issued.grant_id, dpop_key)
+
+
+async def _is_waiting(context: ProxyContext, grant_id: str) -> bool:
+    """Whether a grant has given no token yet: the store has failed while its code was used."""
+    found = await context.storage.load("grant", grant_id, Grant)
+    return found is not None and not found.value.active
 
 
 async def _activate(context: ProxyContext, grant_id: str, dpop_key: str) -> Grant:
@@ -212,6 +229,7 @@ async def _activate(context: ProxyContext, grant_id: str, dpop_key: str) -> Gran
         active=True,
         generation=1,
         dpop_key=dpop_key,
+        rotated_at=context.now,
         expires_at=_expiry(context, found.value.created_at),
     )
     lasting = replace(login.value, expires_at=grant.expires_at)
@@ -219,19 +237,35 @@ async def _activate(context: ProxyContext, grant_id: str, dpop_key: str) -> Gran
         await storage.swap("upstream", grant_id, login.raw, lasting)
         and await storage.swap("grant", grant_id, found.raw, grant)
     ):
+        # Another request uses the code at this moment; what it gets is taken back.
+        await end_grant(context, grant_id, revoke=True)
         raise invalid_grant()
+    await storage.remove_member("pending", "", _pending_name(grant))
     await storage.add_member("user", grant.subject, grant_id, grant.expires_at)
+    await _limit_logins(context, grant)
     return grant
+
+
+async def _limit_logins(context: ProxyContext, new: Grant) -> None:
+    """End the login of a user that was not used for longest, if there are too many."""
+    storage = context.storage
+    listed = await storage.members("user", new.subject, MAX_LOGINS_PER_USER + 1)
+    if len(listed) <= MAX_LOGINS_PER_USER:
+        return
+    others: list[Grant] = []
+    for grant_id in listed:
+        found = await storage.load("grant", grant_id, Grant)
+        if found is None:
+            await storage.remove_member("user", new.subject, grant_id)
+        elif found.value.active and grant_id != new.id:
+            others.append(found.value)
+    if len(others) >= MAX_LOGINS_PER_USER:
+        await end_grant(context, min(others, key=lambda one: one.expires_at).id)
 
 
 def _expiry(context: ProxyContext, created_at: float) -> float:
     settings = context.settings
     return min(context.now + settings.login_idle_s, created_at + settings.login_max_s)
-
-
-def code_challenge(verifier: str) -> str:
-    """The PKCE challenge of a verifier (S256)."""
-    return base64url_encode(hashlib.sha256(verifier.encode()).digest())
 
 
 # ---------------------------------------------------------------- refresh tokens
@@ -267,18 +301,24 @@ async def rotate(context: ProxyContext, token: str, client_id: str) -> Grant:
                 grant,
                 generation=grant.generation + 1,
                 confirmed=False,
+                rotated_at=context.now,
                 expires_at=_expiry(context, grant.created_at),
             )
             if await context.storage.swap("grant", grant.id, found.raw, later):
                 await _extend(context, later)
                 return later
-        elif presented.generation == grant.generation - 1 and not grant.confirmed:
-            return grant  # the response with the current one was lost
+        elif presented.generation == grant.generation - 1 and _may_repeat(context, grant):
+            return grant  # the response with the current one was lost, or is under way
         else:
             log.warning("a refresh token was used again after it was replaced; its grant has ended")
-            await end_grant(context, grant.id)
+            await end_grant(context, grant.id, revoke=True)
             raise invalid_grant()
     raise ChannelError("the grant in the store keeps changing")
+
+
+def _may_repeat(context: ProxyContext, grant: Grant) -> bool:
+    """Whether the refresh token before the current one is accepted."""
+    return not grant.confirmed or context.now < grant.rotated_at + OVERLAP_S
 
 
 async def _extend(context: ProxyContext, grant: Grant) -> None:
@@ -316,22 +356,48 @@ async def load_grant(context: ProxyContext, grant_id: str) -> StoredRecord[Grant
 
 
 async def end_grant(context: ProxyContext, grant_id: str, *, revoke: bool = False) -> None:
-    """End a grant: its tokens are no longer accepted. With `revoke` the provider's are revoked,
-    unless the user has other logins here: some providers end all of them at once."""
+    """End a grant: its tokens are no longer accepted. With `revoke` the provider's are revoked."""
     storage = context.storage
     found = await storage.load("grant", grant_id, Grant)
     login = await storage.load("upstream", grant_id, UpstreamLogin)
     await storage.delete("grant", grant_id)
     await storage.delete("upstream", grant_id)
+    unsaved = context.unsaved.pop(grant_id, None)
     if found is None:
         return
     await storage.remove_member("user", found.value.subject, grant_id)
     if revoke and login is not None:
-        others = await storage.members("user", found.value.subject, MAX_LISTED_GRANTS)
-        if not others:
-            # The grant has ended, whatever the provider does.
-            with contextlib.suppress(UpstreamRefused, ChannelError):
-                await context.provider.revoke(context.fetcher, context.now, login.value.tokens)
+        tokens = unsaved.login.tokens if unsaved is not None else login.value.tokens
+        await revoke_tokens(context, tokens, found.value.subject)
+
+
+async def revoke_tokens(context: ProxyContext, tokens: UpstreamTokens, subject: str) -> None:
+    """Revoke tokens at the provider, which no grant holds. Raises nothing if that fails.
+
+    Not if the user has other logins here, or if that is not known: some providers end all of them.
+    """
+    with contextlib.suppress(UpstreamRefused, ChannelError, Refused, TimeoutError):
+        if subject and await context.storage.members("user", subject, 1):
+            return
+        async with asyncio.timeout(REVOKE_S):
+            await context.provider.revoke(context.fetcher, context.now, tokens)
+
+
+async def revoke_abandoned(context: ProxyContext) -> None:
+    """End logins whose codes were never used, and revoke their tokens; now and then, by one process
+    for all. Raises nothing if the store does not respond."""
+    storage = context.storage
+    with contextlib.suppress(ChannelError, Refused):
+        if not await storage.claim("sweep", "", b"1", SWEEP_S):
+            return
+        for name in await storage.members("pending", "", MAX_SWEPT):
+            due, _, grant_id = name.partition(" ")
+            if int(due) > context.now:
+                return
+            await storage.remove_member("pending", "", name)
+            found = await storage.load("grant", grant_id, Grant)
+            if found is not None and not found.value.active:
+                await end_grant(context, grant_id, revoke=True)
 
 
 # ---------------------------------------------------------------- upstream tokens
@@ -346,6 +412,8 @@ WAIT_S: Final = 20.0
 RETRY_S: Final = 30.0
 # An access token is refreshed this share of its lifetime before it expires, and this long at most.
 REFRESH_SHARE, MAX_REFRESH_AHEAD_S = 0.1, 60.0
+# Logins whose new tokens wait in memory for a store that fails.
+MAX_UNSAVED: Final = 1000
 # If the provider does not respond, a login whose token has no expiry is accepted for this long.
 MAX_UNCHECKED_S: Final = 24 * 3600.0
 
@@ -361,6 +429,7 @@ async def ensure_upstream(context: ProxyContext, grant: Grant) -> UpstreamLogin:
 
     Raises `LoginEnded` if the provider refuses it for good, `ChannelError` if it does not respond.
     """
+    await _store_unsaved(context)
     found = await _load_upstream(context, grant)
     due = _due(context, found.value)
     if due == "no":
@@ -418,23 +487,29 @@ async def _refresh_with_lease(context: ProxyContext, grant: Grant, owner: bytes)
         found = await _load_upstream(context, grant)
         if _due(context, found.value) == "no":
             return found.value
-        return await _refresh(context, grant, found)
+        return await _refresh(context, grant, found, owner)
     finally:
-        with contextlib.suppress(ColonnadeError):  # then it expires
-            await context.storage.release("lease", grant.id, owner)
+        # While new tokens are not stored, no other process may use the refresh token before.
+        if grant.id not in context.unsaved:
+            with contextlib.suppress(ColonnadeError):  # then it expires
+                await context.storage.release("lease", grant.id, owner)
 
 
 async def _load_upstream(context: ProxyContext, grant: Grant) -> StoredRecord[UpstreamLogin]:
-    """The stored login. Raises `LoginEnded`, and ends the grant, without one."""
+    """The stored login, or the one that replaces it and is not stored yet. Raises `LoginEnded`, and
+    ends the grant, without one."""
     found = await context.storage.load("upstream", grant.id, UpstreamLogin)
     if found is None:
         await end_grant(context, grant.id)
         raise LoginEnded
+    unsaved = context.unsaved.get(grant.id)
+    if unsaved is not None and unsaved.replaced == found.value.tokens:
+        return StoredRecord(unsaved.login, found.raw)
     return found
 
 
 async def _refresh(
-    context: ProxyContext, grant: Grant, found: StoredRecord[UpstreamLogin]
+    context: ProxyContext, grant: Grant, found: StoredRecord[UpstreamLogin], owner: bytes
 ) -> UpstreamLogin:
     login = found.value
     try:
@@ -452,17 +527,64 @@ async def _refresh(
         return login
     issued_at = login.issued_at if tokens == login.tokens else context.now
     later = replace(login, tokens=tokens, checked_at=context.now, issued_at=issued_at)
+    unsaved = context.unsaved.get(grant.id)
+    replaced = unsaved.replaced if unsaved is not None else login.tokens
+    if tokens == login.tokens:
+        return await _replace(context, grant.id, found.raw, replaced, later)
+    # From here on the refresh token before may be worthless, and the new one is only here.
+    _keep_unsaved(context, grant.id, UnsavedLogin(later, replaced, owner))
+    try:
+        stored = await _replace(context, grant.id, found.raw, replaced, later)
+    except (ChannelError, Refused) as error:
+        log.error("new tokens of a login cannot be stored, and are kept in memory: %s", error)
+        return later
+    except LoginEnded:
+        context.unsaved.pop(grant.id, None)
+        raise
+    context.unsaved.pop(grant.id, None)
+    return stored
+
+
+async def _replace(
+    context: ProxyContext, grant_id: str, raw: bytes, replaced: UpstreamTokens, later: UpstreamLogin
+) -> UpstreamLogin:
+    """Store a login in the place of the one with the tokens before; the one that is stored in the
+    end. Raises `LoginEnded`, and what the store raises."""
     for _ in range(ATTEMPTS):
-        if await context.storage.swap("upstream", grant.id, found.raw, later):
+        if await context.storage.swap("upstream", grant_id, raw, later):
             return later
         # The grant was extended, or has ended, meanwhile.
-        again = await context.storage.load("upstream", grant.id, UpstreamLogin)
+        again = await context.storage.load("upstream", grant_id, UpstreamLogin)
         if again is None:
             raise LoginEnded
-        if again.value.tokens != login.tokens:
+        if again.value.tokens != replaced:
             return again.value  # of a later refresh, by a process that took the expired lease
-        found, later = again, replace(later, expires_at=again.value.expires_at)
+        raw, later = again.raw, replace(later, expires_at=again.value.expires_at)
     raise ChannelError("the login in the store keeps changing")
+
+
+def _keep_unsaved(context: ProxyContext, grant_id: str, unsaved: UnsavedLogin) -> None:
+    while len(context.unsaved) >= MAX_UNSAVED and grant_id not in context.unsaved:
+        context.unsaved.pop(next(iter(context.unsaved)))
+    context.unsaved[grant_id] = unsaved
+
+
+async def _store_unsaved(context: ProxyContext) -> None:
+    """Store the tokens of refreshes that could not be stored, of any login."""
+    for grant_id, unsaved in list(context.unsaved.items()):
+        try:
+            found = await context.storage.load("upstream", grant_id, UpstreamLogin)
+            if found is not None and found.value.tokens == unsaved.replaced:
+                later = replace(unsaved.login, expires_at=found.value.expires_at)
+                await _replace(context, grant_id, found.raw, unsaved.replaced, later)
+        except (ChannelError, Refused):
+            return  # the store fails still
+        except LoginEnded:
+            pass
+        if context.unsaved.get(grant_id) is unsaved:
+            del context.unsaved[grant_id]
+            with contextlib.suppress(ColonnadeError):
+                await context.storage.release("lease", grant_id, unsaved.owner)
 
 
 async def _renewed_tokens(

@@ -132,7 +132,8 @@ def entra(
         # https://learn.microsoft.com/en-us/entra/identity-platform/v2-protocols-oidc
         metadata_url=f"{base}/{tenant}/v2.0/.well-known/openid-configuration",
         # https://learn.microsoft.com/en-us/entra/identity-platform/access-tokens#validate-the-issuer:
-        # for many tenants the metadata has a template, and ID tokens the issuer of their tenant.
+        # for many tenants the metadata has a template, ID tokens the issuer of their tenant, and a
+        # key the issuer that it may be used for.
         metadata_issuer=f"{base}/{TENANT}/v2.0" if many else "",
         # https://learn.microsoft.com/en-us/entra/identity-platform/id-token-claims-reference: `sub`
         # belongs to one application, `tid` to the tenant that signed the user in.

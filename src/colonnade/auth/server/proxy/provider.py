@@ -67,6 +67,7 @@ LOGIN_REQUIRED: Final = "login_required"
 INVALID_ID_TOKEN: Final = "invalid_id_token"
 INVALID_TOKEN: Final = "invalid_token"
 OTHER_USER: Final = "other_user"
+OTHER_ISSUER: Final = "other_issuer"
 
 # The operator must correct these; a login is not to blame, and is not ended by them.
 _CONFIGURATION_ERRORS = frozenset(
@@ -108,7 +109,8 @@ class UpstreamRefused(AuthError):
     """The provider refused for good: a new login is needed.
 
     `error` is its error code (`invalid_grant`), or one of ours: `login_required` if there is no
-    refresh token, `invalid_id_token`, `invalid_token` for an access token, `other_user`.
+    refresh token, `invalid_id_token`, `invalid_token` for an access token, `other_user`,
+    `other_issuer`.
     """
 
     def __init__(self, message: str, *, provider: str, error: str) -> None:
@@ -296,6 +298,18 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
             pairs.append(("nonce", nonce))
         return with_query(endpoint, [*pairs, *self.authorization_parameters.items()])
 
+    async def check_response(self, fetcher: Fetcher, now: float, issuer: str) -> None:
+        """Check the `iss` of an authorization response; empty without one (RFC 9207, 2.4). Raises
+        `UpstreamRefused` if it is of another provider, or of none although this one always sends
+        it; `ChannelError` if that is not known."""
+        expected = (self.issuer, *self.token_issuers)
+        if issuer and not any(same_issuer(issuer, one) for one in expected):
+            raise self._refused(OTHER_ISSUER, "the response is from another identity provider")
+        if not issuer and self.discovers:
+            document = await self._caches.metadata.read(now, self._with_access(fetcher))
+            if document.get("authorization_response_iss_parameter_supported") is True:
+                raise self._refused(OTHER_ISSUER, "the response does not name its issuer")
+
     async def exchange_code(
         self,
         fetcher: Fetcher,
@@ -462,7 +476,9 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
             keys = await self._caches.keys.matching(
                 signed.key_id, signed.algorithm, now, self._with_access(fetcher)
             )
-            verify_with_any(signed, keys, self.algorithms, self.issuer)
+            # A key set of many tenants says which key is of which of them (see `entra`).
+            usable = [key for key in keys if not key.issuer or _names(key.issuer, signed.claims)]
+            verify_with_any(signed, usable, self.algorithms, self.issuer)
             self._check_audience(signed.claims)
             _check_times(signed.claims, now)
             if nonce is not None:
@@ -475,17 +491,10 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
         return signed.claims
 
     def _check_issuer(self, claims: Json) -> None:
-        found = claims.get("iss")
         expected = self.token_issuers or (self.documented_issuer,)
-        tenant = claims.get("tid")
-        for one in expected:
-            if TENANT in one:
-                if not isinstance(tenant, str) or not _TENANT_ID.fullmatch(tenant):
-                    continue
-                one = one.replace(TENANT, tenant)
-            if same_issuer(found, one):
-                return
-        detail = f"iss {quote_claim(found)}, expected {' or '.join(expected)}"
+        if any(_names(one, claims) for one in expected):
+            return
+        detail = f"iss {quote_claim(claims.get('iss'))}, expected {' or '.join(expected)}"
         raise InvalidToken("it is from another issuer", detail)
 
     def _check_audience(self, claims: Json) -> None:
@@ -691,6 +700,16 @@ def _oauth_error(document: Json | None, secrets: Sequence[str]) -> tuple[str, st
 def _reason(error: str, description: str) -> str:
     reason = ": ".join(one for one in (error, description) if one)
     return f" ({reason})" if reason else ""
+
+
+def _names(issuer: str, claims: Json) -> bool:
+    """Whether claims are of an issuer, which may be that of many tenants."""
+    if TENANT in issuer:
+        tenant = claims.get("tid")
+        if not isinstance(tenant, str) or not _TENANT_ID.fullmatch(tenant):
+            return False
+        issuer = issuer.replace(TENANT, tenant)
+    return same_issuer(claims.get("iss"), issuer)
 
 
 def _check_times(claims: Json, now: float) -> None:

@@ -12,14 +12,14 @@ provider.
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from colonnade.auth.jose import UnverifiedJwt
-from colonnade.auth.server.proxy import access_tokens
-from colonnade.auth.server.proxy.authorize import RedirectFailure
+from colonnade.auth.jose import ALGORITHMS, UnverifiedJwt
+from colonnade.auth.server.client_metadata import check_redirect_schemes, is_local_redirect
+from colonnade.auth.server.oauth_forms import OAuthFailure, RedirectFailure
 from colonnade.auth.server.proxy.callback import callback
 from colonnade.auth.server.proxy.consent import (
     BACK,
@@ -42,39 +42,32 @@ from colonnade.auth.server.proxy.context import (
     Allow,
     ProxyContext,
     ProxySettings,
-)
-from colonnade.auth.server.proxy.metadata import (
-    document_paths,
-    metadata_document,
-    respond_document,
-    respond_jwks,
+    UnsavedLogin,
 )
 from colonnade.auth.server.proxy.provider import Provider
 from colonnade.auth.server.proxy.records import ProxyStorage
-from colonnade.auth.server.proxy.registration import (
-    check_redirect_schemes,
-    is_local_redirect,
-    register,
-)
+from colonnade.auth.server.proxy.registration import METHODS, register
 from colonnade.auth.server.proxy.responses import (
-    OAuthFailure,
     PageFailure,
     error_response,
+    json_response,
     preflight,
     redirect,
     unavailable,
 )
-from colonnade.auth.server.proxy.signing_keys import SigningKeys
-from colonnade.auth.server.proxy.token import introspect, revoke, token
+from colonnade.auth.server.proxy.signing_keys import OtherKeys, SigningKeys
+from colonnade.auth.server.proxy.tokens import introspect, revoke, token, verify
 from colonnade.auth.server.verifier import ProtectionContext, VerifiedToken, check_url
 from colonnade.auth.ssrf import Fetcher
-from colonnade.auth.urls import origin
+from colonnade.auth.urls import ISSUER_DOCUMENT, OPENID_DOCUMENT, origin
 from colonnade.errors import ChannelError, InvalidArgument, InvalidArgumentType, Refused
 from colonnade.ports import EndpointRequest, EndpointResponse
-from colonnade.protocol.http.security import UNAVAILABLE
+from colonnade.protocol.http.security import OK, UNAVAILABLE
 
 log: logging.Logger = logging.getLogger("colonnade.auth")
 
+# Documents change with the configuration, and keys are published a day before they sign.
+CACHED: Final = (("cache-control", "max-age=300"),)
 MAX_ACCESS_TOKEN_S: Final = 3600.0
 MIN_ACCESS_TOKEN_S: Final = 30.0
 
@@ -163,6 +156,7 @@ class OAuthProxy:
         self._given_issuer = check_url(issuer, "issuer=").rstrip("/") if issuer else None
         self._provider = provider
         self._keys = SigningKeys(key_rotation_s)
+        self._unsaved: dict[str, UnsavedLogin] = {}
         self._settings: ProxySettings | None = None
         self._documents: dict[str, str] = {}
         self._scopes = tuple(scopes)
@@ -233,7 +227,18 @@ class OAuthProxy:
         self, token: str, signed: UnverifiedJwt | None, now: float, context: ProtectionContext
     ) -> VerifiedToken:
         """Verify a token, its grant, and the login at the provider."""
-        return await access_tokens.verify(self._context(now, context), token, signed)
+        return await verify(self._context(now, context), token, signed)
+
+    async def start(self, now: float, context: ProtectionContext) -> None:
+        """Load the signing keys of all replicas. Raises `OtherKeys` if they were encrypted with
+        other keys; a store that does not respond is asked again later."""
+        inner = self._context(now, context)
+        try:
+            await self._keys.current(inner.storage, now)
+        except OtherKeys:
+            raise
+        except (ChannelError, Refused) as error:
+            log.warning("the signing keys cannot be loaded yet: %s", error)
 
     async def metadata(self, now: float, fetcher: Fetcher) -> bytes | None:
         """The metadata document."""
@@ -308,4 +313,74 @@ class OAuthProxy:
     def _context(self, now: float, context: ProtectionContext) -> ProxyContext:
         settings = self.settings
         storage = ProxyStorage(context.store, context.seal, settings.issuer, now)
-        return ProxyContext(settings, self._provider, storage, self._keys, context.fetcher, now)
+        return ProxyContext(
+            settings, self._provider, storage, self._keys, context.fetcher, now, self._unsaved
+        )
+
+
+# ---------------------------------------------------------------- metadata documents
+
+
+def metadata_document(settings: ProxySettings) -> dict[str, Any]:
+    """The authorization server metadata (RFC 8414)."""
+    document: dict[str, Any] = {
+        "issuer": settings.issuer,
+        "authorization_endpoint": settings.url(AUTHORIZE),
+        "token_endpoint": settings.url(TOKEN),
+        "revocation_endpoint": settings.url(REVOKE),
+        "jwks_uri": settings.url(JWKS),
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": ["authorization_code", "refresh_token"],
+        "token_endpoint_auth_methods_supported": list(METHODS),
+        "revocation_endpoint_auth_methods_supported": list(METHODS),
+        "code_challenge_methods_supported": ["S256"],
+        "dpop_signing_alg_values_supported": list(ALGORITHMS),
+        "authorization_response_iss_parameter_supported": True,
+        "client_id_metadata_document_supported": settings.client_documents,
+        "protected_resources": [settings.resource],
+    }
+    if settings.scopes:
+        document["scopes_supported"] = list(settings.scopes)
+    if settings.registration:
+        document["registration_endpoint"] = settings.url(REGISTER)
+    if settings.introspection is not None:
+        document["introspection_endpoint"] = settings.url(INTROSPECT)
+        document["introspection_endpoint_auth_methods_supported"] = ["client_secret_basic"]
+    return document
+
+
+def openid_document(settings: ProxySettings) -> dict[str, Any]:
+    """The same as OpenID Connect Discovery has it. No ID tokens are issued, but clients that read
+    this document expect these members."""
+    return metadata_document(settings) | {
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["ES256"],
+    }
+
+
+def document_paths(settings: ProxySettings) -> dict[str, str]:
+    """The well-known paths of the documents, by path: with the issuer's path after the well-known
+    part (RFC 8414), before it (OpenID), and without it for a proxy server that removes it."""
+    prefix = urlsplit(settings.issuer).path
+    return {
+        path: name
+        for name in (ISSUER_DOCUMENT, OPENID_DOCUMENT)
+        for path in (
+            f"/.well-known/{name}{prefix}",
+            f"{prefix}/.well-known/{name}",
+            f"/.well-known/{name}",
+        )
+    }
+
+
+def respond_document(settings: ProxySettings, name: str) -> EndpointResponse:
+    """A metadata document."""
+    make = metadata_document if name == ISSUER_DOCUMENT else openid_document
+    return json_response(OK, make(settings), CACHED)
+
+
+async def respond_jwks(context: ProxyContext) -> EndpointResponse:
+    """The JSON Web Key Set."""
+    keys = await context.keys.jwks(context.storage, context.now)
+    return json_response(OK, {"keys": keys}, CACHED)

@@ -109,6 +109,14 @@ class ProxyStorage:
         mark = hashlib.sha256(self.key(what, name).encode()).digest()
         return await self._store.use_once(SERVER_PRINCIPAL, mark, ttl_s)
 
+    async def mark(self, what: str, name: str, ttl_s: float) -> None:
+        """Remember a name for a time."""
+        await self._store.put(SERVER_PRINCIPAL, self.key(what, name), b"", ttl_s)
+
+    async def is_marked(self, what: str, name: str) -> bool:
+        """Whether a name is remembered."""
+        return await self._store.get(SERVER_PRINCIPAL, self.key(what, name)) is not None
+
     async def claim(self, what: str, name: str, owner: bytes, ttl_s: float) -> bool:
         """Take a lease; False if it is taken."""
         return await self._store.add(SERVER_PRINCIPAL, self.key(what, name), owner, ttl_s)
@@ -139,6 +147,11 @@ class ProxyStorage:
         prefix = f"{self.key(kind, owner)} "
         found = await self._store.names(SERVER_PRINCIPAL, prefix, "", limit)
         return [name.removeprefix(prefix) for name in found]
+
+    @property
+    def has_random_key(self) -> bool:
+        """Whether no keys were given: what others have stored cannot be decrypted."""
+        return self._seal.private
 
     # ------------------------------------------------------------ values that clients hold
 

@@ -1,24 +1,29 @@
-"""Requests and responses of the proxy's endpoints: parameters, cookies, JSON, redirects, errors.
+"""HTTP of the proxy's endpoints: credentials, cookies, quotas, JSON, redirects, errors.
 
-Rules: a parameter that is there twice is refused (RFC 6749, 3.1), one without a value counts as
-absent. Nothing of a request is in a response but escaped or as JSON. Every response says whether it
+Rules: nothing of a request is in a response but escaped or as JSON. Every response says whether it
 may be cached; those with a token or a code may not.
 """
 
 import base64
 import binascii
-from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv6Network
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote_plus, urlsplit
+from urllib.parse import unquote_plus, urlsplit
 
 import msgspec
-from msgspec import Struct
 
+from colonnade.auth.server.oauth_forms import (
+    FORM,
+    OAuthFailure,
+    Pairs,
+    Parameters,
+    error_body,
+    parse_body,
+)
+from colonnade.auth.server.pages import NO_STORE
 from colonnade.auth.server.proxy.context import ProxySettings
 from colonnade.auth.server.proxy.records import ProxyStorage, digest
 from colonnade.auth.ssrf import blocked_reason, ip_literal
-from colonnade.auth.urls import with_query
 from colonnade.ports import EndpointRequest, EndpointResponse
 from colonnade.protocol.http.security import (
     BAD_REQUEST,
@@ -29,26 +34,8 @@ from colonnade.protocol.http.security import (
 
 SEE_OTHER: Final = 303
 NO_CONTENT: Final = 204
-# An authorization request has a dozen parameters; a redirect URI and a state are the long ones.
-MAX_FIELDS: Final = 64
-MAX_QUERY_CHARACTERS: Final = 16 * 1024
 # Of what strangers may do in all, one of them may do one of so many shares.
 SHARES: Final = 10
-FORM: Final = "application/x-www-form-urlencoded"
-# All that an endpoint reads. Others are ignored, whatever they contain (RFC 6749, 3.1): Microsoft
-# describes errors with line breaks, and a login hint may have any letters.
-PARAMETERS: Final = frozenset(
-    {
-        *("client_id", "client_secret", "redirect_uri", "response_type", "response_mode", "scope"),
-        *("state", "code_challenge", "code_challenge_method", "dpop_jkt", "prompt", "request"),
-        *("request_uri", "resource", "code", "error", "iss", "decision", "grant_type"),
-        *("code_verifier", "refresh_token", "token"),
-    }
-)
-
-Pairs = tuple[tuple[str, str], ...]
-
-NO_STORE: Final[Pairs] = (("cache-control", "no-store"), ("pragma", "no-cache"))
 # For endpoints that browser clients call (CORS): they use no cookies, so every page may call them.
 ANY_ORIGIN: Final[Pairs] = (("access-control-allow-origin", "*"),)
 PREFLIGHT: Final[Pairs] = (
@@ -57,19 +44,6 @@ PREFLIGHT: Final[Pairs] = (
     ("access-control-allow-headers", "authorization, content-type, dpop, mcp-protocol-version"),
     ("access-control-max-age", "600"),
 )
-
-
-class OAuthFailure(Exception):
-    """An OAuth error: to the client as JSON, or by the redirect URI once that is verified."""
-
-    def __init__(
-        self, error: str, description: str, status: int = BAD_REQUEST, headers: Pairs = ()
-    ) -> None:
-        super().__init__(description)
-        self.error = error
-        self.description = description
-        self.status = status
-        self.headers = headers
 
 
 class PageFailure(Exception):
@@ -81,51 +55,13 @@ class PageFailure(Exception):
         self.status = status
 
 
-class Parameters(Struct, frozen=True):
-    """The parameters of a request; `resources` are all that it names (RFC 8707)."""
-
-    values: Mapping[str, str]
-    resources: tuple[str, ...] = ()
-
-    def get(self, name: str) -> str:
-        """A parameter; empty if absent."""
-        return self.values.get(name, "")
-
-
-def parse_fields(text: str) -> Parameters:
-    """Parse a query or a form. Raises `OAuthFailure`."""
-    if len(text) > MAX_QUERY_CHARACTERS:
-        raise OAuthFailure("invalid_request", "the request is too long")
-    try:
-        pairs = parse_qsl(text, keep_blank_values=True, errors="replace", max_num_fields=MAX_FIELDS)
-    except ValueError:
-        raise OAuthFailure("invalid_request", "the parameters are malformed") from None
-    values: dict[str, str] = {}
-    resources: list[str] = []
-    for name, value in pairs:
-        if name in PARAMETERS and not (value.isascii() and value.isprintable()):
-            raise OAuthFailure("invalid_request", "a parameter has invalid characters")
-        if name == "resource":
-            resources += [value] if value else []
-        elif name in values:
-            raise OAuthFailure("invalid_request", "a parameter is there twice")
-        else:
-            values[name] = value
-    given = {name: value for name, value in values.items() if value}
-    return Parameters(given, tuple(resources))
-
-
 def parse_form(request: EndpointRequest) -> Parameters:
     """The form of a POST request. Raises `OAuthFailure`."""
     kind = request.headers.get(b"content-type", b"").decode("latin-1")
     if kind.partition(";")[0].strip().lower() != FORM:
         message = f"the body must be {FORM}"
         raise OAuthFailure("invalid_request", message, UNSUPPORTED_MEDIA_TYPE)
-    try:
-        text = request.body.decode("ascii")
-    except UnicodeDecodeError:
-        raise OAuthFailure("invalid_request", "the form is malformed") from None
-    return parse_fields(text)
+    return parse_body(request.body)
 
 
 def basic_credentials(request: EndpointRequest) -> tuple[str, str] | None:
@@ -221,8 +157,7 @@ def json_response(status: int, value: Any, headers: Pairs = NO_STORE) -> Endpoin
 
 def error_response(failure: OAuthFailure) -> EndpointResponse:
     """The error response of an endpoint that a client calls (RFC 6749, 5.2)."""
-    body = {"error": failure.error, "error_description": failure.description}
-    return json_response(failure.status, body, (*NO_STORE, *failure.headers))
+    return json_response(failure.status, error_body(failure), (*NO_STORE, *failure.headers))
 
 
 def redirect(url: str, *cookies: tuple[str, str]) -> EndpointResponse:
@@ -234,16 +169,6 @@ def redirect(url: str, *cookies: tuple[str, str]) -> EndpointResponse:
 def preflight() -> EndpointResponse:
     """The response to a CORS preflight."""
     return EndpointResponse(NO_CONTENT, PREFLIGHT)
-
-
-def client_redirect(uri: str, issuer: str, state: str, **parameters: str) -> str:
-    """An authorization response: the redirect URI with parameters, `state` and `iss` (RFC 9207)."""
-    pairs = list(parameters.items())
-    if state:
-        pairs.append(("state", state))
-    pairs.append(("iss", issuer))
-    # RFC 6749, 3.1.2: the query of a redirect URI is kept.
-    return with_query(uri, pairs)
 
 
 def host_of(url: str) -> str:

@@ -4,9 +4,11 @@ A new key is published a day before it signs, and an old one until the last toke
 expired, so that verifiers with a cached key set always know the key of a valid token.
 
 Rules: a private key is in memory and, sealed, in the store; nowhere else. Replicas that find
-different keys agree by compare and swap.
+different keys agree by compare and swap. Keys that cannot be decrypted belong to replicas with
+other `keys=`, and are not replaced: that would end all logins.
 """
 
+import logging
 import secrets
 from typing import Any, Final
 
@@ -16,6 +18,8 @@ from colonnade.auth.jose import SigningKey, generate_key, read_private_key
 from colonnade.auth.server.proxy.records import ProxyRecord, ProxyStorage
 from colonnade.auth.server.verifier import LoopLock
 from colonnade.errors import ChannelError
+
+log: logging.Logger = logging.getLogger("colonnade.auth")
 
 # How long before its first signature a key is published.
 PUBLISHED_AHEAD_S: Final = 24 * 3600.0
@@ -29,6 +33,14 @@ UNKNOWN_KEY_RELOAD_S: Final = 5.0
 KEPT_S: Final = 10 * 365 * 24 * 3600.0
 # Replicas that make keys at the same time.
 ATTEMPTS: Final = 8
+
+
+# The keys of servers without `keys=`, apart from those of all others.
+RANDOM: Final = "random"
+
+
+class OtherKeys(ChannelError):
+    """The store has signing keys that were encrypted with other `keys=` than this server has."""
 
 
 class SigningKeyRecord(Struct, frozen=True):
@@ -109,16 +121,32 @@ class SigningKeys:
 
     async def _load(self, storage: ProxyStorage, now: float) -> tuple[SigningKeyRecord, ...]:
         """The stored keys, after the rotation that is due."""
+        name = RANDOM if storage.has_random_key else ""
         for _ in range(ATTEMPTS):
-            found = await storage.load_raw("keys", "", SigningKeyRecords)
+            found = await storage.load_raw("keys", name, SigningKeyRecords)
+            if found is not None and found.value is None:
+                _check_replacement(storage)
             before = found.value.keys if found is not None and found.value is not None else ()
             after = rotate(before, now, self._rotation_s)
             if after == before:
                 return before
             record = SigningKeyRecords(keys=after, expires_at=now + KEPT_S)
-            if await storage.swap("keys", "", found.raw if found is not None else None, record):
+            if await storage.swap("keys", name, found.raw if found is not None else None, record):
                 return after
         raise ChannelError("the signing keys in the store keep changing")
+
+
+def _check_replacement(storage: ProxyStorage) -> None:
+    """Raise `OtherKeys` unless the stored keys are those of a process that had a random key."""
+    if not storage.has_random_key:
+        raise OtherKeys(
+            "the signing keys in the store were encrypted with other keys than this server has, so "
+            "it cannot be a replica of those that use them",
+            hint="give all replicas the same Server(keys=[...]), and keep the old key after the "
+            "new one when you change it; if the old one is lost, delete the entry "
+            f"{storage.key('keys', '')!r} of the store, and all users log in again",
+        )
+    log.warning("logins of another process have ended: pass Server(keys=[...]) to keep them")
 
 
 def rotate(

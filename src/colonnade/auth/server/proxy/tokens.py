@@ -1,5 +1,8 @@
-"""The token endpoint: authorization code and refresh token; revocation (RFC 7009), introspection
-(RFC 7662).
+"""Access tokens of the proxy, and the endpoints for tokens: token, revocation (RFC 7009),
+introspection (RFC 7662).
+
+An access token is a JWT (RFC 9068) for one resource. It is valid while its grant is, and the login
+at the provider. It names no token of the provider, and nothing of the user but the subject.
 
 Rules: a client is authenticated before anything of its request is looked at. An error tells a
 client what to do, and nothing of a grant that is not its own.
@@ -7,17 +10,28 @@ client what to do, and nothing of a grant that is not its own.
 
 import hmac
 import logging
-import re
-from typing import Any, Final
+import secrets
+from typing import Any, Final, cast
 
-from colonnade.auth.jose import InvalidToken, is_jwt
+from colonnade.auth.jose import (
+    ES256,
+    InvalidToken,
+    UnverifiedJwt,
+    is_jwt,
+    parse_jwk,
+    parse_jwt,
+    quote_claim,
+    verify_signature,
+)
 from colonnade.auth.server.dpop import MAX_PROOF_AGE_S, DpopProof, InvalidProof
-from colonnade.auth.server.proxy.access_tokens import check_claims, issue, principal, verify
+from colonnade.auth.server.oauth_forms import OAuthFailure, Parameters, is_verifier
+from colonnade.auth.server.pages import NO_STORE
 from colonnade.auth.server.proxy.authorize import check_resources
 from colonnade.auth.server.proxy.context import TOKEN, ProxyContext
 from colonnade.auth.server.proxy.grants import (
     Grant,
     LoginEnded,
+    confirm,
     end_grant,
     ensure_upstream,
     invalid_grant,
@@ -25,29 +39,30 @@ from colonnade.auth.server.proxy.grants import (
     load_grant,
     read_refresh_token,
     refresh_token,
+    revoke_abandoned,
     rotate,
     use_code,
 )
 from colonnade.auth.server.proxy.records import digest
 from colonnade.auth.server.proxy.registration import authenticate_client, keep_client
 from colonnade.auth.server.proxy.responses import (
-    NO_STORE,
-    OAuthFailure,
-    Parameters,
     basic_credentials,
     invalid_client,
     json_response,
     parse_form,
 )
+from colonnade.auth.server.verifier import VerifiedToken
 from colonnade.errors import ChannelError
 from colonnade.ports import EndpointRequest, EndpointResponse
 from colonnade.protocol.http.security import OK
 
 log: logging.Logger = logging.getLogger("colonnade.auth")
 
-# RFC 7636, 4.1.
-_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
+TOKEN_TYPE: Final = "at+jwt"
 INACTIVE: Final = {"active": False}
+
+
+# ---------------------------------------------------------------- the token endpoint
 
 
 async def token(context: ProxyContext, request: EndpointRequest) -> EndpointResponse:
@@ -73,6 +88,7 @@ async def token(context: ProxyContext, request: EndpointRequest) -> EndpointResp
         "refresh_token": refresh_token(context, grant),
         "scope": " ".join(scopes),
     }
+    await revoke_abandoned(context)
     return json_response(OK, answer)
 
 
@@ -104,7 +120,7 @@ async def _by_code(
     context: ProxyContext, fields: Parameters, client_id: str, proof: DpopProof | None
 ) -> Grant:
     verifier = fields.get("code_verifier")
-    if not fields.get("code") or not _VERIFIER.fullmatch(verifier):
+    if not fields.get("code") or not is_verifier(verifier):
         raise OAuthFailure("invalid_request", "the request has no code, or no code_verifier")
     if not await is_issued(context, fields.get("code")):
         raise invalid_grant()
@@ -202,3 +218,81 @@ async def introspect(context: ProxyContext, request: EndpointRequest) -> Endpoin
     if verified.dpop_thumbprint:  # RFC 9449, 6.2
         answer["cnf"] = {"jkt": verified.dpop_thumbprint}
     return json_response(OK, answer, NO_STORE)
+
+
+# ---------------------------------------------------------------- access tokens
+
+
+async def issue(context: ProxyContext, grant: Grant, scopes: tuple[str, ...]) -> str:
+    """A new access token for a grant."""
+    settings, now = context.settings, context.now
+    key = await context.keys.current(context.storage, now)
+    claims: dict[str, Any] = {
+        "iss": settings.issuer,
+        "aud": settings.resource,
+        "sub": grant.subject,
+        "client_id": grant.client_id,
+        "scope": " ".join(scopes),
+        "jti": secrets.token_urlsafe(12),
+        "iat": int(now),
+        "exp": int(now + settings.access_token_s),
+        "grant": grant.id,
+        "generation": grant.generation,
+    }
+    if grant.dpop_key:
+        claims["cnf"] = {"jkt": grant.dpop_key}
+    return key.sign({"typ": TOKEN_TYPE}, claims)
+
+
+async def check_claims(
+    context: ProxyContext, token: str, signed: UnverifiedJwt | None
+) -> dict[str, Any]:
+    """The claims of a token of this issuer that has not expired. Raises `InvalidToken`."""
+    signed = signed or parse_jwt(token)
+    claims, settings = signed.claims, context.settings
+    if signed.header.get("typ") != TOKEN_TYPE:
+        raise InvalidToken("this is not an access token")
+    key = await context.keys.find(signed.key_id, context.storage, context.now)
+    public = parse_jwk({**key.public_jwk, "kid": key.key_id}) if key is not None else None
+    if public is None:
+        detail = f"kid {quote_claim(signed.header.get('kid'))}"
+        raise InvalidToken("the token is signed with an unknown key", detail)
+    verify_signature(signed, public, (ES256,))
+    if claims.get("iss") != settings.issuer:
+        raise InvalidToken("the token is from another issuer")
+    if claims.get("aud") != settings.resource:
+        detail = f"aud {quote_claim(claims.get('aud'))}, expected {settings.resource}"
+        raise InvalidToken("the token is not for this server", detail)
+    if context.now >= cast("int", claims["exp"]):
+        raise InvalidToken("the token has expired")
+    return claims
+
+
+async def verify(context: ProxyContext, token: str, signed: UnverifiedJwt | None) -> VerifiedToken:
+    """The user of a token whose grant and upstream login are good.
+
+    Raises `InvalidToken`, and `ChannelError` if the provider or the store does not respond.
+    """
+    claims = await check_claims(context, token, signed)
+    found = await load_grant(context, claims["grant"])
+    if found is None or found.value.client_id != claims["client_id"]:
+        raise InvalidToken("the login of the token has ended")
+    grant = found.value
+    await confirm(context, found, claims["generation"])
+    try:
+        await ensure_upstream(context, grant)
+    except LoginEnded:
+        raise InvalidToken("the login of the token has ended") from None
+    named = {"name": grant.name} if grant.name else {}
+    return VerifiedToken(
+        principal(context, grant.subject),
+        frozenset(claims["scope"].split()),
+        float(claims["exp"]),
+        grant.dpop_key,
+        claims={**grant.claims, **named, **claims},
+    )
+
+
+def principal(context: ProxyContext, subject: str) -> str:
+    """The principal of a user: the provider's issuer and subject, in the form that `Jwt` has."""
+    return f"{context.provider.issuer}#{subject}"
