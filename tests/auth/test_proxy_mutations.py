@@ -115,7 +115,14 @@ CUTS: dict[str, Cut] = {
     ),
     "form of this browser": Cut(
         f"{PROXY}/consent.py",
-        "if asked is None or not session or asked.session != digest(session):",
+        "if asked.session != digest(session):",
+        "if False:",
+        ATTACKS,
+        "decision_needs_the_form",
+    ),
+    "form of a browser with a cookie": Cut(
+        f"{PROXY}/consent.py",
+        "if asked is None or not session:",
         "if asked is None:",
         ATTACKS,
         "decision_needs_the_form",

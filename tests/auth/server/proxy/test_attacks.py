@@ -4,6 +4,7 @@ Consent that is skipped, redirect tricks, fixation of state, injected and replay
 reused refresh tokens, codes and tokens of others, CSRF, framing, scripts in the names of clients.
 """
 
+import asyncio
 import base64
 import html
 import itertools
@@ -101,8 +102,9 @@ async def test_a_decision_needs_the_form_of_this_browser_from_this_origin_once()
         url = setup.authorization_url(client)
         mine, theirs = setup.browser(), setup.browser()
         page, other = await mine.get(url), await theirs.get(url)
-        assert is_page(await mine.decide(other))  # the form of another browser
-        assert is_page(await theirs.decide(page))
+        for browser, form in ((mine, other), (theirs, page)):  # the form of another browser
+            again = await browser.decide(form)
+            assert (again.next_url, "decide once more" in again.text) == ("", True)
         for headers in (
             {"origin": "https://evil.example"},
             {"origin": "null"},
@@ -121,6 +123,24 @@ async def test_a_decision_needs_the_form_of_this_browser_from_this_origin_once()
         setup.clock.forward(541)
         assert is_page(await mine.decide(late))
         assert setup.replica.counts["logins"] == 0
+
+
+@live
+async def test_pages_that_a_new_browser_loads_at_once_can_all_be_approved() -> None:
+    async with proxied() as setup:
+        clients = [await setup.register() for _ in range(2)]
+        browser = setup.browser()
+        pages = await asyncio.gather(
+            *(browser.get(setup.authorization_url(client)) for client in clients)
+        )
+        for page in pages:  # the cookie of one of them has replaced that of the other
+            reply = await browser.decide(page)
+            if reply.form:
+                reply = await browser.decide(reply)
+            assert reply.next_url.startswith(LOGIN_PAGE)
+            assert (await browser.get(setup.replica.log_in(reply.next_url))).status == 200
+        for client in clients:
+            assert (await browser.get(setup.authorization_url(client))).status == 303
 
 
 @pytest.mark.spec("R1270", "R1271", "R1272", "R1273")
