@@ -57,13 +57,6 @@ def test_a_proxy_belongs_to_one_server_and_a_server_has_one() -> None:
 
 
 @live
-async def test_a_scheme_that_is_configured_may_be_registered() -> None:
-    async with proxied(redirect_schemes=["cursor"]) as setup:
-        client = await setup.register("cursor://app/callback")
-        assert (await setup.browser().get(setup.authorization_url(client))).form
-
-
-@live
 async def test_cookies_on_a_loopback_host_without_tls_are_not_marked_secure() -> None:
     async with live_proxy() as site:
         body = b'{"redirect_uris": ["http://127.0.0.1/cb"], "token_endpoint_auth_method": "none"}'

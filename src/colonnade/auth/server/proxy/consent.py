@@ -224,6 +224,9 @@ def continue_page(url: str, words: str, *cookies: tuple[str, str]) -> EndpointRe
     target = escape(url, quote=True)
     head = f'<meta http-equiv="refresh" content="0;url={target}">'
     content = f'<p><a href="{target}">{escape(words)}</a></p>'
+    if not url.startswith(("https://", "http://")):
+        # A program of the user's computer opens, and the page stays.
+        content += "<p>If the application has opened, you can close this page.</p>"
     return EndpointResponse(OK, (*PAGE_HEADERS, *cookies), page("One moment", content, head=head))
 
 
