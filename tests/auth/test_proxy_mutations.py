@@ -310,8 +310,8 @@ CUTS: dict[str, Cut] = {
     ),
     "refresh confirmation": Cut(
         f"{PROXY}/grants.py",
-        "== grant.generation - 1 and not grant.confirmed:",
-        "== grant.generation - 1:",
+        "not grant.confirmed or context.now < grant.rotated_at + REUSE_S",
+        "True",
         ATTACKS,
         "was_replaced",
     ),

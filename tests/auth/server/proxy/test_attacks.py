@@ -21,7 +21,7 @@ from colonnade.auth.client.steps import FlowContext
 from colonnade.auth.client.tokens import dpop_proof
 from colonnade.auth.jose import SigningKey, generate_key
 from colonnade.auth.server.proxy.authorize import AuthorizationDetails, LoginState
-from colonnade.auth.server.proxy.grants import UpstreamLogin
+from colonnade.auth.server.proxy.grants import REUSE_S, UpstreamLogin
 from colonnade.auth.server.proxy.provider import UpstreamTokens
 from colonnade.auth.server.proxy.proxy import OAuthProxy
 from colonnade.auth.server.proxy.signing_keys import SigningKeyRecord, SigningKeyRecords
@@ -594,6 +594,7 @@ async def test_a_refresh_token_that_was_replaced_ends_the_grant_once_its_success
         # The response was lost: the client tries again, and goes on.
         again = (await setup.refresh(client, first["refresh_token"])).json
         assert await setup.whoami(again["access_token"])
+        setup.clock.forward(REUSE_S)
         stolen = await setup.refresh(client, first["refresh_token"])
         assert stolen.json["error"] == "invalid_grant"
         setup.clock.forward(11)  # replicas cache a verified token for ten seconds
@@ -601,6 +602,31 @@ async def test_a_refresh_token_that_was_replaced_ends_the_grant_once_its_success
             assert (await setup.call(tokens["access_token"])).status == 401
             refused = await setup.refresh(client, tokens["refresh_token"])
             assert refused.json["error"] == "invalid_grant"
+
+
+@live
+async def test_a_client_that_refreshes_for_each_of_several_calls_at_once_stays_logged_in() -> None:
+    """The TypeScript SDK does; what the first of them got is used before the last of them begins."""
+    async with proxied() as setup:
+        client = await setup.register()
+        tokens = await setup.log_in(client, setup.browser())
+        used, found = "", list[dict[str, Any]]()
+        for _ in range(3):
+            setup.clock.forward(901)
+            assert (await setup.call(tokens["access_token"])).status == 401
+            used, found = tokens["refresh_token"], []
+            for _ in range(5):
+                reply = await setup.refresh(client, used)
+                assert reply.status == 200, reply.text
+                found.append(reply.json)
+                assert await setup.whoami(found[-1]["access_token"]) == f"{ISSUER}#ann"
+            tokens = found[0]
+        # One that is two generations old is refused at once.
+        assert (await setup.refresh(client, found[1]["refresh_token"])).status == 200
+        later = (await setup.refresh(client, found[1]["refresh_token"])).json["refresh_token"]
+        assert (await setup.refresh(client, later)).status == 200
+        assert (await setup.refresh(client, used)).json["error"] == "invalid_grant"
+        assert (await setup.refresh(client, later)).json["error"] == "invalid_grant"
 
 
 @live

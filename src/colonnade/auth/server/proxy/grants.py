@@ -6,8 +6,9 @@
 
 A refresh token is sealed, and names its grant and generation. Each use makes the next generation.
 The one before stays valid until its successor, or an access token of it, was used once: a response
-that was lost does not end the login. Any older one ends the grant: it was stolen, or its thief has
-the newer one (OAuth 2.1, 4.3.1).
+that was lost does not end the login. It stays valid for a minute in any case: of several calls at
+once that find an expired token, some clients refresh for each. Any older one ends the grant: it was
+stolen, or its thief has the newer one (OAuth 2.1, 4.3.1).
 
 Rules: one compare and swap for each transition, so that of two replicas one succeeds. A grant that
 has ended is deleted, with the provider's tokens; what is left of it is its id, in tokens that are
@@ -40,6 +41,8 @@ log: logging.Logger = logging.getLogger("colonnade.auth")
 CODE_S: Final = 60.0
 # A used code is remembered for as long as a stolen one may turn up.
 USED_CODE_S: Final = 3600.0
+# A refresh token is accepted for so long after it was replaced.
+REUSE_S: Final = 60.0
 # Changes of one grant by several requests at once.
 ATTEMPTS: Final = 8
 # Claims of the provider that are kept with a grant.
@@ -64,6 +67,7 @@ class Grant(ProxyRecord, frozen=True, kw_only=True):
     generation: int = 0
     # Whether a token of this generation was used, so that the one before is no longer accepted.
     confirmed: bool = False
+    rotated_at: float = 0.0
     # The key that its tokens are bound to (RFC 9449); empty for none.
     dpop_key: str = ""
 
@@ -267,13 +271,16 @@ async def rotate(context: ProxyContext, token: str, client_id: str) -> Grant:
                 grant,
                 generation=grant.generation + 1,
                 confirmed=False,
+                rotated_at=context.now,
                 expires_at=_expiry(context, grant.created_at),
             )
             if await context.storage.swap("grant", grant.id, found.raw, later):
                 await _extend(context, later)
                 return later
-        elif presented.generation == grant.generation - 1 and not grant.confirmed:
-            return grant  # the response with the current one was lost
+        elif presented.generation == grant.generation - 1 and (
+            not grant.confirmed or context.now < grant.rotated_at + REUSE_S
+        ):
+            return grant  # the response with the current one was lost, or is on its way
         else:
             log.warning("a refresh token was used again after it was replaced; its grant has ended")
             await end_grant(context, grant.id)
