@@ -310,10 +310,32 @@ CUTS: dict[str, Cut] = {
     ),
     "refresh confirmation": Cut(
         f"{PROXY}/grants.py",
-        "not grant.confirmed or context.now < grant.rotated_at + REUSE_S",
-        "True",
+        "if generation == grant.generation - 1 and not grant.confirmed:",
+        "if generation == grant.generation - 1:",
         ATTACKS,
         "was_replaced",
+    ),
+    "refresh reuse for a minute": Cut(
+        f"{PROXY}/grants.py",
+        "< grant.generation and context.now < grant.reuse_until",
+        "< grant.generation",
+        ATTACKS,
+        "was_replaced",
+    ),
+    "refresh reuse of the same minute": Cut(
+        f"{PROXY}/grants.py",
+        "return grant.reuse_from <= generation < grant.generation",
+        "return generation < grant.generation",
+        ATTACKS,
+        "of_an_earlier_minute",
+    ),
+    "refresh reuse of one minute": Cut(
+        f"{PROXY}/grants.py",
+        "    if now < grant.reuse_until:\n        return later\n",
+        "    if now < grant.reuse_until:\n"
+        "        return replace(later, reuse_until=now + REUSE_S)\n",
+        ATTACKS,
+        "several_calls_at_once",
     ),
     "client of a refresh token": Cut(
         f"{PROXY}/token.py",

@@ -610,23 +610,39 @@ async def test_a_client_that_refreshes_for_each_of_several_calls_at_once_stays_l
     async with proxied() as setup:
         client = await setup.register()
         tokens = await setup.log_in(client, setup.browser())
-        used, found = "", list[dict[str, Any]]()
+        used = ""
         for _ in range(3):
             setup.clock.forward(901)
             assert (await setup.call(tokens["access_token"])).status == 401
-            used, found = tokens["refresh_token"], []
-            for _ in range(5):
-                reply = await setup.refresh(client, used)
+            used = tokens["refresh_token"]
+            # Some have read the token of before, and some the one that was just stored.
+            for each in (used, used, "", used, "", used):
+                reply = await setup.refresh(client, each or tokens["refresh_token"])
                 assert reply.status == 200, reply.text
-                found.append(reply.json)
-                assert await setup.whoami(found[-1]["access_token"]) == f"{ISSUER}#ann"
-            tokens = found[0]
-        # One that is two generations old is refused at once.
-        assert (await setup.refresh(client, found[1]["refresh_token"])).status == 200
-        later = (await setup.refresh(client, found[1]["refresh_token"])).json["refresh_token"]
-        assert (await setup.refresh(client, later)).status == 200
+                tokens = reply.json
+                assert await setup.whoami(tokens["access_token"]) == f"{ISSUER}#ann"
+        # A minute after the first of them they are not accepted, though others came later.
+        setup.clock.forward(REUSE_S - 1)
+        assert (await setup.refresh(client, used)).status == 200
+        tokens = (await setup.refresh(client, tokens["refresh_token"])).json
+        setup.clock.forward(1)
+        assert await setup.whoami(tokens["access_token"]) == f"{ISSUER}#ann"
         assert (await setup.refresh(client, used)).json["error"] == "invalid_grant"
-        assert (await setup.refresh(client, later)).json["error"] == "invalid_grant"
+        assert (await setup.refresh(client, tokens["refresh_token"])).status == 400
+
+
+@live
+async def test_a_refresh_token_of_an_earlier_minute_is_not_accepted() -> None:
+    async with proxied() as setup:
+        client = await setup.register()
+        first = await setup.log_in(client, setup.browser())
+        second = (await setup.refresh(client, first["refresh_token"])).json
+        setup.clock.forward(REUSE_S)
+        third = (await setup.refresh(client, second["refresh_token"])).json
+        assert (await setup.refresh(client, second["refresh_token"])).status == 200
+        stolen = await setup.refresh(client, first["refresh_token"])
+        assert stolen.json["error"] == "invalid_grant"
+        assert (await setup.refresh(client, third["refresh_token"])).status == 400
 
 
 @live
