@@ -1,10 +1,11 @@
 """The official Python SDK, 1.x or 2.x, as a client that logs in and stays logged in.
 
-    python client_mcp.py '{"url": "http://...", "era": "2026-07-28"}'
+    python client_mcp.py '{"url": "http://...", "era": "2026-07-28", "clock": "/..."}'
 
-Run by the Python of the SDK's environment. Reads a command from each line of its input, JSON with
-`do` (connect, call or close), `calls` (how many at once) and `offset`, the seconds by which time.time
-is ahead of real time, and prints {"done"} or {"failed"}. For a login it prints {"open": URL} and reads {"callback": URL}.
+Run by the Python of the SDK's environment. The file of the clock has the seconds by which time.time
+is ahead of real time. Reads a command from each line of its input, JSON with `do` (connect, call or
+close) and `calls` (how many at once), and prints {"done"} or {"failed"}. For a login it prints
+{"open": URL} and reads {"callback": URL}.
 
 The provider of credentials is one object for all connections: after a restart the SDK does not know
 when a token expires, and begins a login instead of a refresh.
@@ -17,6 +18,8 @@ Rules: judges nothing. Imports nothing of ours.
 import asyncio
 import contextlib
 import json
+import mmap
+import struct
 import sys
 import time
 import traceback
@@ -34,9 +37,11 @@ SECOND = version("mcp").startswith("2.")
 REDIRECT = "http://127.0.0.1:43117/callback"
 TIMEOUT_S = 60.0
 
+SPEC = json.loads(sys.argv[1])
+with open(SPEC["clock"], "rb") as file:
+    _shared = mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ)
 _real_time = time.time
-_offset = 0.0
-time.time = lambda: _real_time() + _offset
+time.time = lambda: _real_time() + struct.unpack("<d", _shared[:8])[0]
 
 
 def report(**line: Any) -> None:
@@ -145,10 +150,8 @@ class Driver:
 
 
 async def main(spec: dict[str, Any]) -> None:
-    global _offset
     driver = Driver(spec)
     while command := await read():
-        _offset = command["offset"]
         try:
             report(done=await driver.do(command["do"], command["calls"]))
         except (Exception, asyncio.CancelledError):  # of the connection
@@ -156,4 +159,4 @@ async def main(spec: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(json.loads(sys.argv[1])))
+    asyncio.run(main(SPEC))

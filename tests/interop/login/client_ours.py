@@ -1,6 +1,6 @@
 """Our own client, which logs in and stays logged in: `scripts/interop login`.
 
-    python client_ours.py '{"url": "http://...", "folder": "/..."}'
+    python client_ours.py '{"url": "http://...", "clock": "/...", "folder": "/..."}'
 
 Reads commands and prints responses, a line of JSON each, as `client_mcp.py` does. The login is kept
 in an encrypted file in the folder, and each connection has a new `Login`, as after a restart.
@@ -13,12 +13,16 @@ import os
 import sys
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
-_real_time = time.time
-_offset = 0.0
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from interop.login.simulated_clock import SimulatedClock
+
+SPEC = json.loads(sys.argv[1])
 # Before the import: the client takes its clock when it is imported.
-time.time = lambda: _real_time() + _offset
+time.time = SimulatedClock(Path(SPEC["clock"]))
 
 from colonnade import Client, Login, connect  # noqa: E402
 
@@ -28,13 +32,11 @@ def report(**line: Any) -> None:
 
 
 async def main(spec: dict[str, Any]) -> None:
-    global _offset
     os.environ["COLONNADE_HOME"] = spec["folder"]
     client: Client | None = None
     stack = contextlib.AsyncExitStack()
     while line := await asyncio.to_thread(sys.stdin.readline):
         command = json.loads(line)
-        _offset = command["offset"]
         try:
             if command["do"] == "connect":
                 auth = Login(
@@ -54,4 +56,4 @@ async def main(spec: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(json.loads(sys.argv[1])))
+    asyncio.run(main(SPEC))

@@ -1,6 +1,6 @@
 // The official TypeScript SDK, 1.x or 2.x, as a client that logs in and stays logged in.
 //
-//     node client_typescript.mjs FOLDER '{"url": "http://...", "era": "2026-07-28"}'
+//     node client_typescript.mjs FOLDER '{"url": "http://...", "era": "2026-07-28", "clock": "/..."}'
 //
 // FOLDER is where @modelcontextprotocol/client (2.x) or @modelcontextprotocol/sdk (1.x) is installed.
 // Reads the commands of client_mcp.py and prints the same lines. The credentials are in memory, and
@@ -8,7 +8,7 @@
 //
 // Rules: judges nothing. Imports nothing of ours.
 
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
@@ -27,8 +27,7 @@ const { Client, StreamableHTTPClientTransport, UnauthorizedError } = sdk;
 const REDIRECT = "http://127.0.0.1:43118/callback";
 
 const realNow = Date.now;
-let offset = 0;
-Date.now = () => realNow() + offset * 1000;
+Date.now = () => realNow() + readFileSync(spec.clock).readDoubleLE(0) * 1000;
 
 const report = (line) => console.log(JSON.stringify(line));
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
@@ -101,20 +100,25 @@ function unauthorized(error) {
     return false;
 }
 
+/** Whether a call of 1.x was sent before another one refreshed the token, and was refused after that. */
+function overtaken(error) {
+    return !second && error.message.includes("401 after successful authentication");
+}
+
 async function call(calls) {
     for (let attempt = 0; ; attempt++) {
         const all = Array.from({ length: calls }, () => client.callTool({ name: "whoami", arguments: {} }));
         const results = await Promise.allSettled(all);
         const errors = results.filter(({ status }) => status === "rejected").map(({ reason }) => reason);
         if (!errors.length) return results.map(({ value }) => value.content[0].text);
-        if (!errors.every(unauthorized) || attempt) throw errors.find((one) => !unauthorized(one)) ?? errors[0];
-        await logIn();
+        const others = errors.filter((one) => !unauthorized(one) && !overtaken(one));
+        if (others.length || attempt) throw others[0] ?? errors[0];
+        if (errors.some(unauthorized)) await logIn();
     }
 }
 
 const commands = { connect, call, close: async () => (await client.close(), "closed") };
 for (let command; (command = await read()); ) {
-    offset = command.offset;
     try {
         report({ done: await commands[command.do](command.calls) });
     } catch (error) {

@@ -3,7 +3,8 @@
 Each day all clients connect, call, and call again 45 s, 106 s, 12 min and 28 min later: within the
 minute of the provider's token, after it, within the quarter of an hour of ours, and after that. Every
 third day a process is restarted between two calls, and once a week one is killed. On one day the
-provider does not respond: calls fail, and no login ends. After thirty days the first user removes the
+provider does not respond: calls fail, and no login ends. On another day all call three times a second
+while their tokens expire. After thirty days the first user removes the
 application at the provider: one login for each of its clients, none for those of the other user.
 """
 
@@ -34,6 +35,8 @@ DAY_S = 24 * 3600.0
 PAUSES_S = (0.0, 45.0, 61.0, 600.0, 950.0)
 AT_ONCE = 5
 OUTAGE_DAY = 10
+BUSY_DAY = 20
+BUSY_CALLS = 50
 DAYS_AFTER = 2
 
 
@@ -93,6 +96,8 @@ class Month:
             await self.all(lambda one, calls=calls: one.call(calls))
         if report.days == OUTAGE_DAY:
             await self.outage()
+        if report.days == BUSY_DAY:
+            await self.be_busy()
         await self.all(lambda one: one.do("close"))
         report.days += 1
         self.forward(ends_at - self.clock.offset)
@@ -123,6 +128,13 @@ class Month:
         await self.all(lambda one: one.do("close"))
         await self.all(lambda one: one.do("connect"))
         await self.all(lambda one: one.call())
+
+    async def be_busy(self) -> None:
+        """Call often from before until after the expiry of the token that the last call got."""
+        self.forward(888)
+        for _ in range(BUSY_CALLS):
+            self.forward(0.3)
+            await self.all(lambda one: one.call())
 
     def check_logins(self, expected: dict[str, int]) -> None:
         """See that each client has logged in so often, by all who count it."""
@@ -159,7 +171,7 @@ async def play_month(
             for user, browser in browsers.items():
                 home = folder / f"{number}-{user}"
                 home.mkdir()
-                made = client_process(client, browser, processes, clock, home)
+                made = client_process(client, browser, processes, home)
                 report.clients.append(await stack.enter_async_context(made))
         month = Month(provider, processes, clock, report.clients, report)
         for _ in range(days):

@@ -28,7 +28,6 @@ from urllib.parse import parse_qsl, urlsplit
 from auth.provider_replicas import CLIENT_ID, CLIENT_SECRET, Json, OktaReplica
 from auth.proxied import Browser, send_http
 from auth.upstream import UpstreamReplica, query_of
-from interop.login.simulated_clock import SimulatedClock
 from interop.peers import installed
 from interop.third_party_servers import node
 from relay import Relay, RelayedProcesses
@@ -138,8 +137,9 @@ class Traffic:
         self.authorizations: Counter[str] = Counter()
         self.refreshes: Counter[str] = Counter()
         self.problems: list[str] = []
-        # Responses with a status that no login and no call should have.
+        # Responses with a status that no login and no call should have, and why a client logged in.
         self.unusual: list[str] = []
+        self._refusals: dict[str, str] = {}
 
     def note(self, line: str, headers: dict[str, str], body: bytes, response: bytes) -> None:
         """Look at one request and its response."""
@@ -152,11 +152,18 @@ class Traffic:
         if found := words & self.owners.keys():
             self.problems.append(f"{line}: {len(found)} tokens were sent again")
         if target.path.endswith("/oauth/authorize"):
-            self.authorizations[dict(parse_qsl(target.query))["client_id"]] += 1
+            client = dict(parse_qsl(target.query))["client_id"]
+            self.authorizations[client] += 1
+            if client in self._refusals:
+                self.unusual.append(f"{client} logs in after {self._refusals[client]}")
         elif target.path.endswith("/oauth/token"):
             self._note_tokens(dict(parse_qsl(body.decode())), status, content)
         elif target.path.endswith("/mcp") and status == "200":
             self._note_answer(line, headers, content)
+        elif status == "401" and (token := headers.get("authorization", "").partition(" ")[2]):
+            challenge = head.lower().partition(b"www-authenticate: ")[2].partition(b"\r\n")[0]
+            why = f"{line} {body[:40]!r}: 401 {challenge.decode()}"
+            self._refusals[self.owners.get(token, "")] = why
         kind = target.path.rpartition("/")[2] if "/oauth/" in target.path else "mcp"
         self.counts[f"{kind} {status}"] += 1
         if status not in USUAL:
@@ -269,8 +276,9 @@ class LoginClient:
     def __str__(self) -> str:
         return f"{self.name} {self.version}".strip()
 
-    def command(self, url: str, folder: Path) -> list[str]:
-        spec = json.dumps({"url": url, "era": self.era, "folder": str(folder)})
+    def command(self, url: str, clock: Path, folder: Path) -> list[str]:
+        given = {"url": url, "era": self.era, "clock": str(clock), "folder": str(folder)}
+        spec = json.dumps(given)
         if not self.package:
             return [sys.executable, "-W", "error", str(HERE / self.program), spec]
         home = installed(self.package, self.version)
@@ -303,7 +311,6 @@ class ClientProcess:
 
     client: LoginClient
     browser: LiveBrowser
-    clock: SimulatedClock
     process: asyncio.subprocess.Process
     client_id: str = ""
     logins: int = 0
@@ -320,7 +327,7 @@ class ClientProcess:
     async def do(self, what: str, calls: int = 1) -> Any:
         """The result of a command; the user logs in if a page is opened. Raises `ClientFailed`."""
         async with asyncio.timeout(COMMAND_S):
-            await self._send({"do": what, "calls": calls, "offset": self.clock.offset})
+            await self._send({"do": what, "calls": calls})
             while True:
                 said = await self._read()
                 if "done" in said:
@@ -367,17 +374,16 @@ async def client_process(
     client: LoginClient,
     browser: LiveBrowser,
     processes: ProxyProcesses,
-    clock: SimulatedClock,
     folder: Path,
 ) -> AsyncGenerator[ClientProcess]:
     """A client that runs, and is not connected yet."""
-    command = client.command(processes.address.url, folder)
+    command = client.command(processes.address.url, processes.clock, folder)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *command, stdin=pipe, stdout=pipe, stderr=processes.log, limit=2**20
     )
     try:
-        yield ClientProcess(client, browser, clock, process)
+        yield ClientProcess(client, browser, process)
     finally:
         assert process.stdin is not None
         process.stdin.close()

@@ -119,7 +119,7 @@ async def play_prefix(
                 home = folder / f"{number}-{user}"
                 home.mkdir()
                 browser = LiveBrowser(processes.address.origin, provider.url, user)
-                async with client_process(client, browser, processes, clock, home) as process:
+                async with client_process(client, browser, processes, home) as process:
                     try:
                         await _use(process, clock, provider)
                         found[str(process)] = ""

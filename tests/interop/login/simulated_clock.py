@@ -2,10 +2,10 @@
 
 import mmap
 import struct
-import time
 from pathlib import Path
+from time import time as real_time  # a client may replace time.time by this clock
 
-_OFFSET = struct.Struct("d")
+_OFFSET = struct.Struct("<d")
 
 
 class SimulatedClock:
@@ -22,7 +22,7 @@ class SimulatedClock:
         return _OFFSET.unpack_from(self._shared)[0]
 
     def __call__(self) -> float:
-        return time.time() + self.offset
+        return real_time() + self.offset
 
     def forward(self, seconds: float) -> None:
         _OFFSET.pack_into(self._shared, 0, self.offset + seconds)
