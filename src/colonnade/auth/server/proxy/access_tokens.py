@@ -27,6 +27,9 @@ from colonnade.auth.server.proxy.grants import (
 from colonnade.auth.server.verifier import VerifiedToken
 
 TOKEN_TYPE: Final = "at+jwt"
+# A token is announced to expire this share of its lifetime earlier, and this long at most. Clients
+# use it to the last moment by their own clocks, and some begin a login if it is refused then.
+EARLY_SHARE, MAX_EARLY_S = 0.1, 30.0
 
 
 async def issue(context: ProxyContext, grant: Grant, scopes: tuple[str, ...]) -> str:
@@ -48,6 +51,12 @@ async def issue(context: ProxyContext, grant: Grant, scopes: tuple[str, ...]) ->
     if grant.dpop_key:
         claims["cnf"] = {"jkt": grant.dpop_key}
     return key.sign({"typ": TOKEN_TYPE}, claims)
+
+
+def announced_lifetime(context: ProxyContext) -> int:
+    """The `expires_in` of a token response: the lifetime of an access token for its client."""
+    life_s = context.settings.access_token_s
+    return int(life_s - min(life_s * EARLY_SHARE, MAX_EARLY_S))
 
 
 async def check_claims(

@@ -12,7 +12,13 @@ from typing import Any, Final
 
 from colonnade.auth.jose import InvalidToken, is_jwt
 from colonnade.auth.server.dpop import MAX_PROOF_AGE_S, DpopProof, InvalidProof
-from colonnade.auth.server.proxy.access_tokens import check_claims, issue, principal, verify
+from colonnade.auth.server.proxy.access_tokens import (
+    announced_lifetime,
+    check_claims,
+    issue,
+    principal,
+    verify,
+)
 from colonnade.auth.server.proxy.authorize import check_resources
 from colonnade.auth.server.proxy.context import TOKEN, ProxyContext
 from colonnade.auth.server.proxy.grants import (
@@ -69,7 +75,7 @@ async def token(context: ProxyContext, request: EndpointRequest) -> EndpointResp
     answer: dict[str, Any] = {
         "access_token": await issue(context, grant, scopes),
         "token_type": "DPoP" if grant.dpop_key else "Bearer",
-        "expires_in": int(context.settings.access_token_s),
+        "expires_in": announced_lifetime(context),
         "refresh_token": refresh_token(context, grant),
         "scope": " ".join(scopes),
     }
