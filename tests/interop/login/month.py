@@ -3,9 +3,9 @@
 Each day all clients connect, call, and call again 45 s, 106 s, 12 min and 28 min later: within the
 minute of the provider's token, after it, within the quarter of an hour of ours, and after that. Every
 third day a process is restarted between two calls, and once a week one is killed. On one day the
-provider does not respond: calls fail, and no login ends. On another day all call three times a second
-while their tokens expire. After thirty days the first user removes the
-application at the provider: one login for each of its clients, none for those of the other user.
+provider does not respond: calls fail, and no login ends. On another day all call twice a second
+while their tokens expire. After thirty days the first user removes the application at the provider:
+one login for each of its clients, none for those of the other user.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ PAUSES_S = (0.0, 45.0, 61.0, 600.0, 950.0)
 AT_ONCE = 5
 OUTAGE_DAY = 10
 BUSY_DAY = 20
-BUSY_CALLS = 50
+BUSY_CALLS, BUSY_PAUSE_S = 100, 0.4
 DAYS_AFTER = 2
 
 
@@ -130,10 +130,13 @@ class Month:
         await self.all(lambda one: one.call())
 
     async def be_busy(self) -> None:
-        """Call often from before until after the expiry of the token that the last call got."""
-        self.forward(888)
+        """Call often from before until after the expiry of the token that the last call got, as it is
+        announced, and as it is."""
+        await self.all(lambda one: one.do("close"))
+        await self.all(lambda one: one.do("connect"))
+        self.forward(860)
         for _ in range(BUSY_CALLS):
-            self.forward(0.3)
+            self.forward(BUSY_PAUSE_S)
             await self.all(lambda one: one.call())
 
     def check_logins(self, expected: dict[str, int]) -> None:
