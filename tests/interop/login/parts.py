@@ -155,19 +155,18 @@ class Traffic:
             client = dict(parse_qsl(target.query))["client_id"]
             self.authorizations[client] += 1
             if client in self._refusals:
-                self.unusual.append(f"{client} logs in after {self._refusals[client]}")
+                self.unusual.append(f"a login after {self._refusals[client]}")
         elif target.path.endswith("/oauth/token"):
             self._note_tokens(dict(parse_qsl(body.decode())), status, content)
         elif target.path.endswith("/mcp") and status == "200":
             self._note_answer(line, headers, content)
         elif status == "401" and (token := headers.get("authorization", "").partition(" ")[2]):
-            challenge = head.lower().partition(b"www-authenticate: ")[2].partition(b"\r\n")[0]
-            why = f"{line} {body[:40]!r}: 401 {challenge.decode()}"
-            self._refusals[self.owners.get(token, "")] = why
+            why = re.search(r'error_description="([^"]*)"', head.decode("latin-1"))
+            self._refusals[self.owners.get(token, "")] = f"{line}: 401 {why[1] if why else ''}"
         kind = target.path.rpartition("/")[2] if "/oauth/" in target.path else "mcp"
         self.counts[f"{kind} {status}"] += 1
         if status not in USUAL:
-            self.unusual.append(f"{line} {body[:80]!r}: {status} {content[:160]!r}")
+            self.unusual.append(f"{line}: {status} {content[:160].decode('latin-1')}")
 
     def _note_tokens(self, form: dict[str, str], status: str, content: bytes) -> None:
         client = form.get("client_id", "")
