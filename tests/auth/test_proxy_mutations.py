@@ -119,7 +119,14 @@ CUTS: dict[str, Cut] = {
     ),
     "form of this browser": Cut(
         f"{PROXY}/consent.py",
-        "if asked is None or not session or asked.session != digest(session):",
+        "if asked.session != digest(session):",
+        "if False:",
+        ATTACKS,
+        "decision_needs_the_form",
+    ),
+    "form of a browser with a cookie": Cut(
+        f"{PROXY}/consent.py",
+        "if asked is None or not session:",
         "if asked is None:",
         ATTACKS,
         "decision_needs_the_form",
@@ -305,10 +312,32 @@ CUTS: dict[str, Cut] = {
     ),
     "refresh confirmation": Cut(
         f"{PROXY}/grants.py",
-        "return not grant.confirmed or context.now < grant.rotated_at + OVERLAP_S",
-        "return True",
+        "if generation == grant.generation - 1 and not grant.confirmed:",
+        "if generation == grant.generation - 1:",
         ATTACKS,
         "was_replaced",
+    ),
+    "refresh reuse for a minute": Cut(
+        f"{PROXY}/grants.py",
+        "< grant.generation and context.now < grant.reuse_until",
+        "< grant.generation",
+        ATTACKS,
+        "was_replaced",
+    ),
+    "refresh reuse of the same minute": Cut(
+        f"{PROXY}/grants.py",
+        "return grant.reuse_from <= generation < grant.generation",
+        "return generation < grant.generation",
+        ATTACKS,
+        "of_an_earlier_minute",
+    ),
+    "refresh reuse of one minute": Cut(
+        f"{PROXY}/grants.py",
+        "    if now < grant.reuse_until:\n        return later\n",
+        "    if now < grant.reuse_until:\n"
+        "        return replace(later, reuse_until=now + REUSE_S)\n",
+        ATTACKS,
+        "several_calls_at_once",
     ),
     "client of a refresh token": Cut(
         f"{PROXY}/tokens.py",
@@ -480,8 +509,8 @@ CUTS: dict[str, Cut] = {
     ),
     "limit before a decision": Cut(
         f"{PROXY}/consent.py",
-        "    await count_login(context, details, request)\n    if not",
-        "    if not",
+        "    await count_login(context, details, request)\n    # The",
+        "    # The",
         LIMITS,
         "beyond_the_limit",
     ),
@@ -498,13 +527,6 @@ CUTS: dict[str, Cut] = {
         'if due == "soon" and not True and not await context.storage.claim(',
         LIMITS,
         "hangs",
-    ),
-    "a second process of a client": Cut(
-        f"{PROXY}/grants.py",
-        "return not grant.confirmed or context.now < grant.rotated_at + OVERLAP_S",
-        "return not grant.confirmed",
-        ATTACKS,
-        "was_replaced",
     ),
     "tokens that cannot be stored": Cut(
         f"{PROXY}/grants.py",

@@ -398,6 +398,43 @@ async def test_a_login_form_with_a_policy_that_names_only_the_proxy_leads_to_the
         await site.stop()
 
 
+@pytest.mark.parametrize("uri", ["cursor://oauth/callback?window=1", "com.example.app:/callback"])
+@live
+async def test_a_login_is_handed_to_a_program_by_its_scheme_and_the_page_stays(uri: str) -> None:
+    """There is no such program here: what counts is what the browser wants to open, and why."""
+    async with set_up(redirect_schemes=["cursor", "com.example.app"]) as setup:
+        page = await setup.browser.new_page()
+        client = await setup.register(uri)
+        codes: list[str] = []
+
+        async def requested(reason: str) -> str:
+            """The URL that the page wants to go to for a reason."""
+            await page.until(lambda: reason in dict(page.navigations), uri)
+            ((_, url),) = (one for one in page.navigations if one[0] == reason)
+            assert url.startswith(uri)
+            return url
+
+        for decision, place in ((ALLOW, "callback"), (DENY, "consent")):
+            await page.open(f"{setup.authorization_url(client)}&prompt=consent")
+            assert await row(page, "Sends you back to") == f"{urlsplit(uri).scheme}:"
+            await page.click(decision)
+            await page.reach(f"{setup.live.origin}/oauth/{place}")
+            page.navigations[:] = [one for one in page.navigations if one[1].startswith(uri)]
+            target = await requested("metaTagRefresh")
+            status, headers = page.documents[page.url]
+            style = await page.evaluate("document.querySelector('style').textContent")
+            assert (status, headers["content-security-policy"]) == (200, policy_for(style))
+            assert "you can close this page" in await page.evaluate("document.body.textContent")
+            await page.click("a")
+            assert await requested("anchorClick") == target
+            assert page.url.startswith(f"{setup.live.origin}/oauth/{place}")
+            page.navigations.clear()
+            codes.append(query_of(target).get("code", ""))
+        assert page.problems == []
+        assert (bool(codes[0]), codes[1]) == (True, "")
+        assert (await setup.exchange(client, codes[0]))["token_type"] == "Bearer"
+
+
 @live
 async def test_a_login_over_https_has_host_cookies_and_its_page_has_a_picture(
     tmp_path: Path,

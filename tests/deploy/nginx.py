@@ -123,17 +123,24 @@ async def nginx_proxy(
         plain, tls = free_port(), free_port()
         here = configured(text, upstreams, plain, tls, folder)
         (folder / "weather.conf").write_text(here, "utf-8")
-        command = [program(), "-p", str(folder), "-c", str(folder / "nginx.conf")]
-        subprocess.run([*command, "-t", "-q"], check=True, timeout=START_S)
-        process = subprocess.Popen([*command, "-g", "daemon off;"], stderr=subprocess.DEVNULL)
-        try:
-            if await _answers(process, plain):
+        async with running(folder, plain) as listens:
+            if listens:
                 yield NginxProxy(plain, tls, authority, folder)
                 return
-        finally:
-            process.terminate()
-            await asyncio.to_thread(process.wait, START_S)
     raise RuntimeError((folder / "error.log").read_text("utf-8"))
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, port: int) -> AsyncGenerator[bool]:
+    """nginx with the configuration in a folder; whether it listens at the port."""
+    command = [program(), "-p", str(folder), "-c", str(folder / "nginx.conf")]
+    subprocess.run([*command, "-t", "-q"], check=True, timeout=START_S)
+    process = subprocess.Popen([*command, "-g", "daemon off;"], stderr=subprocess.DEVNULL)
+    try:
+        yield await _answers(process, port)
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.wait, START_S)
 
 
 async def _answers(process: "subprocess.Popen[bytes]", port: int) -> bool:

@@ -50,6 +50,8 @@ class Page:
         # URLs of all requests, and the responses of documents by URL: status, headers.
         self.requested: list[str] = []
         self.documents: dict[str, tuple[int, dict[str, str]]] = {}
+        # URLs to which pages want to go, also those that another program has to open: why, and URL.
+        self.navigations: list[tuple[str, str]] = []
 
     @property
     def dialogs(self) -> list[str]:
@@ -110,6 +112,8 @@ class Page:
                 self.url, self.is_loaded = params["frame"]["url"], False
             case "Page.loadEventFired":
                 self.is_loaded = True
+            case "Page.frameRequestedNavigation":
+                self.navigations.append((params["reason"], params["url"]))
             case "Page.javascriptDialogOpening":
                 self.problems.append(f"dialog: {params['message']}")
                 self._browser.post("Page.handleJavaScriptDialog", {"accept": True}, self._session)

@@ -38,6 +38,8 @@ class Relay:
         self.refused = 0
         # Called with the headers and the body of each request, and the port that it is sent to.
         self.on_sent: Callable[[dict[str, str], bytes, int], None] | None = None
+        # Called with the request line, the headers and the body of each request, and the response.
+        self.on_response: Callable[[str, dict[str, str], bytes, bytes], None] | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -86,7 +88,8 @@ class Relay:
             kept.append(f"Content-Length: {len(body)}")
         new_head = "\r\n".join([*kept, "Connection: close"]) + "\r\n\r\n"
         server_writer.write(new_head.encode("latin-1") + body)
-        back = asyncio.create_task(self._back(server_reader, writer, kind))
+        response = bytearray()
+        back = asyncio.create_task(self._back(server_reader, writer, kind, response))
         gone = asyncio.create_task(reader.read(1))
         try:
             await asyncio.wait({back, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -99,6 +102,8 @@ class Relay:
             for task in (back, gone):
                 task.cancel()
             await asyncio.wait({back, gone})
+            if self.on_response is not None:
+                self.on_response(lines[0], headers, body, bytes(response))
             await _close(server_writer)
 
     async def _connect(
@@ -130,7 +135,11 @@ class Relay:
             self.on_sent(headers, body, port)
 
     async def _back(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: str
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        kind: str,
+        response: bytearray,
     ) -> bool:
         """Pass a response on; whether the process ended its connection itself."""
         with contextlib.suppress(OSError, EOFError):
@@ -139,8 +148,11 @@ class Relay:
             if status >= 400:
                 self.failures[f"{kind}: {status}"] += 1
             writer.write(head)
+            response += head
             while chunk := await reader.read(65536):
                 writer.write(chunk)
+                if self.on_response is not None:
+                    response += chunk
                 await writer.drain()
             writer.write_eof()
             return True

@@ -17,7 +17,7 @@ import json
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 import msgspec
@@ -34,6 +34,7 @@ from scripted_http_server import (
 )
 
 Json = dict[str, Any]
+R = TypeVar("R", bound="ProviderReplica")
 
 CLIENT_ID = "client-1"
 CLIENT_SECRET = "secret-canary-of-the-client"
@@ -720,9 +721,9 @@ def rebased(provider: Provider, url: str) -> Provider:
 
 
 @asynccontextmanager
-async def replicated(name: str) -> AsyncGenerator[ProviderReplica]:
-    """The replica of a provider, for as long as this is entered."""
-    found: list[ProviderReplica] = []
+async def served(kind: type[R]) -> AsyncGenerator[R]:
+    """A replica of this class, for as long as this is entered."""
+    found: list[R] = []
 
     async def handler(connection: AcceptedConnection) -> None:
         while True:
@@ -733,5 +734,12 @@ async def replicated(name: str) -> AsyncGenerator[ProviderReplica]:
             await connection.send(found[0].answer(request))
 
     async with scripted_http_server(handler) as server:
-        found.append(REPLICAS[name](server))
+        found.append(kind(server))
         yield found[0]
+
+
+@asynccontextmanager
+async def replicated(name: str) -> AsyncGenerator[ProviderReplica]:
+    """The replica of a provider, for as long as this is entered."""
+    async with served(REPLICAS[name]) as replica:
+        yield replica

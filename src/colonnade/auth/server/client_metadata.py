@@ -40,7 +40,8 @@ FORBIDDEN_SCHEMES: Final = frozenset(
 )
 # Parameters of an authorization response.
 _RESPONSE = frozenset({"code", "state", "iss", "error", "error_description", "error_uri"})
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{1,39}")
+# Up to a whole domain name in reverse (RFC 8252, 7.1).
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{1,252}")
 # RFC 3986, without the fragment; no character that browsers rewrite.
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+")
 _LOOPBACK = re.compile(r"http://(127\.0\.0\.1|\[::1\]|localhost)(?::([0-9]{1,5}))?(/.*|\?.*)?")

@@ -41,6 +41,7 @@ from colonnade.ports import EndpointRequest, EndpointResponse
 from colonnade.protocol.http.security import BAD_REQUEST, FORBIDDEN, OK
 
 APPROVE, DENY = "approve", "deny"
+_ASKED_AGAIN: Final = "Several pages of this server were opened at once. Please decide once more."
 BACK: Final = "Back to the application"
 # A form is used once: its mark outlives it, by more than the clocks of replicas differ.
 FORM_S: Final = 540.0
@@ -102,7 +103,7 @@ async def decide(context: ProxyContext, request: EndpointRequest) -> EndpointRes
         raise PageFailure(f"The form is invalid: {failure.description}.") from None
     session = read_session(context, request)
     asked = _unseal(context, fields.get("request"))
-    if asked is None or not session or asked.session != digest(session):
+    if asked is None or not session:
         raise PageFailure(
             "This form was not made for this browser, or cookies are blocked. Start the login"
             " again from the application.",
@@ -115,12 +116,16 @@ async def decide(context: ProxyContext, request: EndpointRequest) -> EndpointRes
         raise PageFailure("The form has no decision.")
     details = asked.details
     await count_login(context, details, request)
-    if not await context.storage.use_once("consent", asked.id, MARK_S):
-        raise PageFailure("The form was used before. Start the login again from the application.")
     # The registration may have changed, or expired, since the page was shown.
     client = await find_client(context, details.client_id, request.client)
     if client.redirect_for(details.redirect_uri) is None:
         raise PageFailure("The application has changed its redirect URIs. Start the login again.")
+    if asked.session != digest(session):
+        # Of two pages that a browser without a cookie loads at once, each sets one, and the second
+        # replaces the first. The user is asked again: the form may also be of another browser.
+        return show_consent(context, details, client, session, _ASKED_AGAIN)
+    if not await context.storage.use_once("consent", asked.id, MARK_S):
+        raise PageFailure("The form was used before. Start the login again from the application.")
     if decision == DENY:
         # Also what was approved before in this browser.
         await context.storage.delete("approval", approval_name(context, session, details))
@@ -174,6 +179,9 @@ def continue_page(url: str, words: str, *cookies: tuple[str, str]) -> EndpointRe
     target = escape(url, quote=True)
     head = f'<meta http-equiv="refresh" content="0;url={target}">'
     content = f'<p><a href="{target}">{escape(words)}</a></p>'
+    if not url.startswith(("https://", "http://")):
+        # A program of the user's computer opens, and the page stays.
+        content += "<p>If the application has opened, you can close this page.</p>"
     return EndpointResponse(OK, (*PAGE_HEADERS, *cookies), page("One moment", content, head=head))
 
 

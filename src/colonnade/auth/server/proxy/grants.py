@@ -6,9 +6,9 @@
 
 A refresh token is sealed, and names its grant and generation. Each use makes the next generation.
 The one before stays valid until its successor, or an access token of it, was used once: a response
-that was lost does not end the login. It is also accepted for half a minute, for a second process of
-the same client. Any older one ends the grant: it was stolen, or its thief has the newer one
-(OAuth 2.1, 4.3.1).
+that was lost does not end the login. For a minute all those stay valid that are replaced in it: of
+several calls at once that find an expired token, some clients refresh for each. Any older one ends
+the grant: it was stolen, or its thief has the newer one (OAuth 2.1, 4.3.1).
 
 Rules: one compare and swap for each transition, so that of two replicas one succeeds. A grant that
 has ended is deleted, with the provider's tokens; what is left of it is its id, in tokens that are
@@ -40,14 +40,15 @@ log: logging.Logger = logging.getLogger("colonnade.auth")
 CODE_S: Final = 60.0
 # A used code is remembered for as long as a stolen one may turn up.
 USED_CODE_S: Final = 3600.0
+# Refresh tokens that are replaced in a period of this length are accepted until its end: several
+# calls, or processes of one client, refresh with them at almost the same time.
+REUSE_S: Final = 60.0
 # Changes of one grant by several requests at once.
 ATTEMPTS: Final = 8
 # Claims of the provider that are kept with a grant.
 MAX_CLAIMS_BYTES: Final = 8 * 1024
 # Logins of one user, of all clients; with one more the one that was not used for longest ends.
 MAX_LOGINS_PER_USER: Final = 100
-# Processes of one client that share a refresh token use it at almost the same time.
-OVERLAP_S: Final = 30.0
 # After this long a code can no longer be used, by the clock of any replica, and its login counts as
 # abandoned; its tokens are in the store for this long, to be revoked.
 ABANDONED_S: Final = 2 * CODE_S
@@ -75,8 +76,9 @@ class Grant(ProxyRecord, frozen=True, kw_only=True):
     generation: int = 0
     # Whether a token of this generation was used, so that the one before is no longer accepted.
     confirmed: bool = False
-    # When the current generation began.
-    rotated_at: float = 0.0
+    # The oldest generation that is accepted beside the current one, and until when.
+    reuse_from: int = 0
+    reuse_until: float = 0.0
     # The key that its tokens are bound to (RFC 9449); empty for none.
     dpop_key: str = ""
 
@@ -229,7 +231,6 @@ async def _activate(context: ProxyContext, grant_id: str, dpop_key: str) -> Gran
         active=True,
         generation=1,
         dpop_key=dpop_key,
-        rotated_at=context.now,
         expires_at=_expiry(context, found.value.created_at),
     )
     lasting = replace(login.value, expires_at=grant.expires_at)
@@ -297,18 +298,12 @@ async def rotate(context: ProxyContext, token: str, client_id: str) -> Grant:
             raise invalid_grant()
         grant = found.value
         if presented.generation == grant.generation:
-            later = replace(
-                grant,
-                generation=grant.generation + 1,
-                confirmed=False,
-                rotated_at=context.now,
-                expires_at=_expiry(context, grant.created_at),
-            )
+            later = _next_generation(context, grant)
             if await context.storage.swap("grant", grant.id, found.raw, later):
                 await _extend(context, later)
                 return later
-        elif presented.generation == grant.generation - 1 and _may_repeat(context, grant):
-            return grant  # the response with the current one was lost, or is under way
+        elif _may_reuse(context, grant, presented.generation):
+            return grant  # the response with the current one was lost, or is on its way
         else:
             log.warning("a refresh token was used again after it was replaced; its grant has ended")
             await end_grant(context, grant.id, revoke=True)
@@ -316,9 +311,24 @@ async def rotate(context: ProxyContext, token: str, client_id: str) -> Grant:
     raise ChannelError("the grant in the store keeps changing")
 
 
-def _may_repeat(context: ProxyContext, grant: Grant) -> bool:
-    """Whether the refresh token before the current one is accepted."""
-    return not grant.confirmed or context.now < grant.rotated_at + OVERLAP_S
+def _next_generation(context: ProxyContext, grant: Grant) -> Grant:
+    now = context.now
+    later = replace(
+        grant,
+        generation=grant.generation + 1,
+        confirmed=False,
+        expires_at=_expiry(context, grant.created_at),
+    )
+    if now < grant.reuse_until:
+        return later
+    return replace(later, reuse_from=grant.generation, reuse_until=now + REUSE_S)
+
+
+def _may_reuse(context: ProxyContext, grant: Grant, generation: int) -> bool:
+    """Whether a refresh token that was replaced is still accepted."""
+    if generation == grant.generation - 1 and not grant.confirmed:
+        return True
+    return grant.reuse_from <= generation < grant.generation and context.now < grant.reuse_until
 
 
 async def _extend(context: ProxyContext, grant: Grant) -> None:

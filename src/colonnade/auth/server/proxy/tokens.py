@@ -59,6 +59,9 @@ from colonnade.protocol.http.security import OK
 log: logging.Logger = logging.getLogger("colonnade.auth")
 
 TOKEN_TYPE: Final = "at+jwt"
+# A token is announced to expire this share of its lifetime earlier, and this long at most. Clients
+# use it to the last moment by their own clocks, and some begin a login if it is refused then.
+EARLY_SHARE, MAX_EARLY_S = 0.1, 30.0
 INACTIVE: Final = {"active": False}
 
 
@@ -84,7 +87,7 @@ async def token(context: ProxyContext, request: EndpointRequest) -> EndpointResp
     answer: dict[str, Any] = {
         "access_token": await issue(context, grant, scopes),
         "token_type": "DPoP" if grant.dpop_key else "Bearer",
-        "expires_in": int(context.settings.access_token_s),
+        "expires_in": announced_lifetime(context),
         "refresh_token": refresh_token(context, grant),
         "scope": " ".join(scopes),
     }
@@ -242,6 +245,12 @@ async def issue(context: ProxyContext, grant: Grant, scopes: tuple[str, ...]) ->
     if grant.dpop_key:
         claims["cnf"] = {"jkt": grant.dpop_key}
     return key.sign({"typ": TOKEN_TYPE}, claims)
+
+
+def announced_lifetime(context: ProxyContext) -> int:
+    """The `expires_in` of a token response: the lifetime of an access token for its client."""
+    life_s = context.settings.access_token_s
+    return int(life_s - min(life_s * EARLY_SHARE, MAX_EARLY_S))
 
 
 async def check_claims(
