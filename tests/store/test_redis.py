@@ -23,8 +23,8 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.ports import SERVER_PRINCIPAL
-from colonnade.store.limits import OVERHEAD_BYTES, StoreLimits
-from colonnade.store.redis import WAITING_CALLS, RedisStore
+from colonnade.store.limits import OVERHEAD_BYTES, WAITING_CALLS, StoreLimits
+from colonnade.store.redis import RedisStore
 from colonnade.store.redis_url import parse_redis_url
 from store.redis_server import RedisServer, free_port, redis_server
 from store.store_fixture import PATIENCE_S, RedisStoreFixture
