@@ -544,11 +544,21 @@ class SharedSessionRegistry(SessionRegistry):
                 if replica not in listeners:
                     del self._listeners_lost[replica]
                     continue
-                self._listeners_lost[replica] = not await self.replica.is_alive(replica)
+                is_alive = await self.replica.is_alive(replica)
+                was_lost = self._listeners_lost.get(replica, False)
+                self._listeners_lost[replica] = not is_alive
+                if was_lost and is_alive:
+                    self._hand_over_to(replica)
         except ChannelError:
             log.debug("the store does not respond")
         finally:
             self._maintaining = None
+
+    def _hand_over_to(self, replica: str) -> None:
+        """A process is back whose lease had lapsed: what waits here is sent there."""
+        for session in self:
+            if isinstance(session, SharedSession) and session.record.listener == replica:
+                session.hand_over()
 
     def check(self, session: HttpSession, now: float) -> None:
         """Renew the record of a session that is in use; forget the copy of one that is not."""
