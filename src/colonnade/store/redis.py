@@ -757,8 +757,10 @@ class RedisStore:
             if is_connected:
                 failure: ChannelError = self._timed_out()
             else:
+                # A server that accepts connections and does not respond: other calls do not wait.
+                self._outage.record(self._outage.reason or self._unreachable(TimeoutError()))
                 self._outage.is_long = True
-                failure = CannotConnect(self._outage.reason or self._unreachable(TimeoutError()))
+                failure = CannotConnect(self._outage.reason)
         except ChannelError as error:
             failure = error
         except _FAILURES as error:

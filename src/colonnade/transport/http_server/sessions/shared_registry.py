@@ -63,6 +63,7 @@ from colonnade.transport.http_server.sessions.shared_session import (
     GROWN,
     MESSAGE,
     NOTIFY,
+    SESSION_MESSAGE_VERSION,
     SessionMessage,
     SharedSession,
     decode_message,
@@ -128,13 +129,17 @@ class SharedSessionRegistry(SessionRegistry):
         """Use this replica, before it is started."""
         self.replica = replica
         replica.on_missed(self._on_missed)
-        replica.handle(CHANGED, self._on_changed)
-        replica.handle(ENDED, self._on_ended)
-        replica.handle(MESSAGE, self._on_message)
-        replica.handle(NOTIFY, self._on_notify)
-        replica.handle(FOLLOW, self._on_follow)
-        replica.handle(CHECK, self._on_check)
-        replica.handle(GROWN, self._on_grown)
+        handlers = {
+            CHANGED: self._on_changed,
+            ENDED: self._on_ended,
+            MESSAGE: self._on_message,
+            NOTIFY: self._on_notify,
+            FOLLOW: self._on_follow,
+            CHECK: self._on_check,
+            GROWN: self._on_grown,
+        }
+        for kind, handler in handlers.items():
+            replica.handle(kind, handler, SESSION_MESSAGE_VERSION)
 
     # ------------------------------------------------------------ records
 
@@ -342,7 +347,8 @@ class SharedSessionRegistry(SessionRegistry):
     async def read(
         self, session: SharedSession, stream: str, after: int
     ) -> list[tuple[int, LoggedEvents]]:
-        """The entries in the log of a stream after this one. Raises 503."""
+        """The entries in the log of a stream after this one. Raises 503, and 400 if one of them
+        cannot be read."""
         owner = store_principal(session.link.principal)
         try:
             found = await self._tried(
@@ -350,7 +356,10 @@ class SharedSessionRegistry(SessionRegistry):
             )
         except (ChannelError, Refused):
             raise _store_lost() from None
-        return [(number, decode_events(entry)) for number, entry in found]
+        entries = [(number, decode_events(entry)) for number, entry in found]
+        if any(events is None for _, events in entries):  # of a newer release
+            raise rules.unknown_event()
+        return [(number, events) for number, events in entries if events is not None]
 
     async def ask_owner(
         self, kind: str, replica: str, session: SharedSession, stream: str

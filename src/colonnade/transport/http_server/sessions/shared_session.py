@@ -72,6 +72,9 @@ RECORDED = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/s
 # Larger notifications are not sent to all processes: none needs as much.
 MAX_SENT_PARAMS_BYTES = 16 * 1024
 
+# Raised with a change of `SessionMessage` that older releases cannot read, which a new member at
+# its end is not. They then read the records of sessions before each use, and refuse requests.
+SESSION_MESSAGE_VERSION = 1
 CHANGED = "session-changed"
 ENDED = "session-ended"
 MESSAGE = "session-message"
