@@ -797,6 +797,32 @@ async def test_a_session_that_is_used_is_renewed_and_one_that_is_not_expires() -
 
 
 @live
+async def test_of_the_copies_of_a_session_one_renews_its_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        for index in range(3):
+            await r.caller.at(index).say("tools/call", {"name": "echo"})
+        swap, writes = r.store.swap, 0
+
+        async def counted(*arguments: Any) -> bool:
+            nonlocal writes
+            writes += 1
+            return await swap(*arguments)
+
+        monkeypatch.setattr(r.store, "swap", counted)
+        for app, copy in zip(r.apps, r.copies(), strict=True):
+            registry = app.app._shared_sessions
+            assert registry is not None
+            assert copy is not None
+            copy.used = copy.renewed_at + 1
+            registry.check(copy, copy.renewed_at + copy.ttl_s / 2)
+            await until(lambda registry=registry: not registry.shared.tasks)
+        assert writes == 1
+
+
+@live
 async def test_sessions_that_are_due_at_once_are_renewed_some_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -33,7 +33,8 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     """A session: its principal, its link, the subscribed URIs, the Unix time of `initialize`, and
     the replica with the newest stream for notifications, empty if there was none.
 
-    `number` counts the changes: a record with a greater one is newer.
+    `number` counts the changes: a record with a greater one is newer. `renewed_at` is the Unix time
+    of the last write, which began its lifetime again.
     """
 
     version: int = RECORD_VERSION
@@ -43,6 +44,7 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     subscriptions: frozenset[str] = frozenset()
     created_at: float
     listener: str = ""
+    renewed_at: float = 0.0
 
     @property
     def is_open(self) -> bool:

@@ -75,6 +75,8 @@ log: logging.Logger = logging.getLogger("colonnade.transport")
 
 # Records that are renewed at once: leases and requests need the store, too.
 MAX_RENEWALS = 64
+# A record that seems to have been renewed later than so long from now is renewed once more.
+MAX_CLOCK_SKEW_S = 60.0
 # Longer ids are not ours, and no record has them.
 MAX_ID_LENGTH = 64
 # How long sessions whose copies are here go on without the store.
@@ -279,13 +281,14 @@ class SharedSessionRegistry(SessionRegistry):
                 record = merge(stored, session.record, session.current_record())
                 if listener is not None:
                     record = replace(record, listener=listener)
-                if record != stored:
-                    record = replace(record, number=stored.number + 1)
-                after = encode_record(record, data) if record != stored else data
+                is_changed = record != stored
+                number = stored.number + is_changed
+                record = replace(record, number=number, renewed_at=time.time())
+                after = encode_record(record, data)
                 if await self._tried(self._store.swap(owner, key, data, after, ttl_s)):
                     session.use(record, after)
                     session.renewed_at, session.ttl_s = self.shared.clock(), ttl_s
-                    if after != data:
+                    if is_changed:
                         await self.broadcast(session, CHANGED)
                     if record.subscriptions != stored.subscriptions:
                         await self._confirm_at_listener(session)
@@ -593,9 +596,24 @@ class SharedSessionRegistry(SessionRegistry):
 
     async def _renew(self, session: SharedSession) -> None:
         try:
-            await self.save(session)
-        except HttpError as error:
+            if not await self._is_renewed_elsewhere(session):
+                await self.save(session)
+        except (HttpError, ChannelError, Refused) as error:
             log.debug("the record of a session was not renewed: %s", error)
+
+    async def _is_renewed_elsewhere(self, session: SharedSession) -> bool:
+        """Whether another process that serves the session has renewed its record lately; a read
+        costs much less than a write."""
+        data = await self._get(session.id, session.link.principal)
+        record = decode_record(data) if data is not None else None
+        if data is None or record is None or data == session.data:
+            return False
+        session.use(record, data)
+        age_s = time.time() - record.renewed_at
+        if not -MAX_CLOCK_SKEW_S < age_s < session.ttl_s / 4:
+            return False
+        session.renewed_at -= max(age_s, 0.0)
+        return True
 
 
 async def _is_set(event: asyncio.Event, timeout_s: float) -> bool:
