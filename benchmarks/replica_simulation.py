@@ -293,6 +293,8 @@ class Simulation:
         # By replica: the sessions that it has copies of, the least recently used first.
         self._copies: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(replicas)]
         self._ends: dict[int, float] = {}
+        # When the record of each session was written last.
+        self._renewed: dict[int, float] = {}
         # When, what, the session, and the replica of a copy.
         self._queue: list[tuple[float, str, int, int]] = []
         self._numbers = count()
@@ -318,8 +320,12 @@ class Simulation:
                 continue
             if what == "renew":
                 if session in self._copies[replica]:
-                    self._seen["renew"] += 1
-                    self._push(now + self._renewed_after_s, "renew", session, replica)
+                    self._seen["renewal check"] += 1
+                    if now - self._renewed[session] >= self._renewed_after_s:
+                        self._seen["renew"] += 1
+                        self._renewed[session] = now
+                    due = self._renewed[session] + self._renewed_after_s
+                    self._push(due, "renew", session, replica)
             elif now >= self._ends[session]:
                 self._end(session)
                 self._open(now)
@@ -332,6 +338,7 @@ class Simulation:
     def _open(self, now: float) -> None:
         model, dice, session = self._model, self._dice, next(self._numbers)
         self._ends[session] = now + dice.expovariate(1 / model.session_s)
+        self._renewed[session] = now
         self._seen["open"] += 1
         self._seen["stream"] += dice.random() < model.with_stream
         self._seen["level"] += dice.random() < model.levels
@@ -339,7 +346,7 @@ class Simulation:
         self._next_call(session, now)
 
     def _end(self, session: int) -> None:
-        del self._ends[session]
+        del self._ends[session], self._renewed[session]
         self._seen["delete"] += self._dice.random() < self._model.deleted
         for here in self._copies:
             here.pop(session, None)
@@ -397,8 +404,9 @@ def load_of(replicas: int, sessions: int, model: Model, measured: Measured) -> L
     broadcasts = model.list_changes_per_s
     commands["PUBLISH"] += model.list_changes_per_s
     bytes_in = 0.0
-    # A copy that renews the record writes it, and nothing is broadcast.
+    # A copy reads the record, and writes it if no other one has renewed it; nothing is broadcast.
     costs = measured.events | {
+        "renewal check": EventCost(Counter({"GET": 1}), 0, 100),
         "renew": EventCost(Counter({"write": 1}), 0, 600),
         "answered elsewhere": EventCost(Counter({"PUBLISH": 1}), 0, 300),
     }

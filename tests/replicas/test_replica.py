@@ -74,7 +74,9 @@ def test_a_message_is_decoded_as_it_was_sent() -> None:
 
 
 def test_a_member_that_a_newer_release_has_added_is_ignored() -> None:
-    longer = msgspec.msgpack.encode([MESSAGE_VERSION, SENDER, "message", "news", 0, b"x", "more"])
+    longer = msgspec.msgpack.encode(
+        [MESSAGE_VERSION, SENDER, "message", "news", 0, b"x", 1, "more"]
+    )
     message = decode_message(longer)
     assert isinstance(message, ReplicaMessage)
     assert message.body == b"x"
@@ -184,6 +186,27 @@ def test_unknown_kinds_and_newer_versions_are_ignored_and_logged_once(
 
     with caplog.at_level(logging.WARNING, "colonnade.replicas"):
         run_replicas(body)
+
+
+def test_a_body_of_a_newer_version_is_missed_or_refused_and_an_older_one_is_read() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        old, new = await replicas.started(), await replicas.started()
+        at_old, at_new, missed = Received(), Received(), list[str]()
+        old.handle("news", at_old)
+        old.on_missed(lambda: missed.append("old"))
+        new.handle("news", at_new, version=2)
+        new.on_missed(lambda: missed.append("new"))
+        await new.send(old.name, "news", b"2")
+        await new.broadcast("news", b"2")
+        await old.send(new.name, "news", b"1")
+        with pytest.raises(ReplicaLost, match="older release") as caught:
+            await new.request(old.name, "news", b"2")
+        assert caught.value.not_sent
+        await replicas.settle()
+        assert (at_old.messages, at_new.messages) == ([], [(old.name, b"1")])
+        assert missed == ["old", "old"]
+
+    run_replicas(body)
 
 
 def test_a_handler_that_fails_is_logged_and_the_next_message_is_handled(

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from colonnade.errors import Refused
-from colonnade.ports import Store
+from colonnade.ports import SERVER_PRINCIPAL, Store, Swap
+from colonnade.store import limits
 from colonnade.store.limits import MAX_NAME_BYTES, OVERHEAD_BYTES, StoreLimits
+from colonnade.store.memory import MemoryStore
 from store.store_fixture import StoreFixture, every_call
 
 # ---------------------------------------------------------------- principals and names
@@ -307,3 +309,57 @@ def test_a_log_costs_what_it_holds_now_and_not_what_it_held(stores: StoreFixture
         await store.put("ada", "rest", b"y" * 9000, None)
 
     stores.run(body, StoreLimits(principal_bytes=10_000, log_entries=4))
+
+
+# ---------------------------------------------------------------- calls that wait
+
+
+def test_leases_are_renewed_and_released_while_others_fill_the_queue(
+    stores: StoreFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WAITING_CALLS", 8)
+    monkeypatch.setattr(limits, "RESERVED_CALLS", 4)
+
+    async def body(store: Store) -> None:
+        for key in ("task 1", "task 2", "task 3"):
+            await store.put("ada", key, b"1", 60.0)
+        await store.put(SERVER_PRINCIPAL, "replica", b"1", 5.0)
+        others = [store.append("ada", f"stream {n}", b"x", 60.0) for n in range(9)]
+        renewed = [
+            store.swap("ada", "task 1", b"1", b"2", 60.0),
+            store.swap_all([Swap("ada", "task 2", b"1", b"2", 60.0)]),
+            store.put(SERVER_PRINCIPAL, "replica", b"2", 5.0),
+        ]
+        new = [
+            store.add("ada", "new", b"x", 60.0),
+            store.swap_all([Swap("ada", "b", None, b"", 1.0)]),
+        ]
+        released = [store.delete("ada", "task 3"), store.delete(SERVER_PRINCIPAL, "replica")]
+        calls: list[Any] = [*others, *renewed, *new, *released]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        has_queue = not isinstance(store, MemoryStore)
+        assert [isinstance(one, Refused) for one in outcomes[:9]] == [False] * 8 + [has_queue]
+        assert outcomes[9:12] == [True, True, None]
+        assert [isinstance(one, Refused) for one in outcomes[12:14]] == [has_queue] * 2
+        assert outcomes[14:] == [None, None]
+        assert await store.get("ada", "task 3") is None
+
+    stores.run(body)
+
+
+def test_what_clients_change_leaves_places_for_the_leases_of_the_server(
+    stores: StoreFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WAITING_CALLS", 8)
+    monkeypatch.setattr(limits, "RESERVED_CALLS", 4)
+
+    async def body(store: Store) -> None:
+        await store.put("ada", "session", b"1", 60.0)
+        calls: list[Any] = [store.swap("ada", "session", b"1", b"1", 60.0) for _ in range(20)]
+        calls.append(store.put(SERVER_PRINCIPAL, "replica", b"2", 5.0))
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        if not isinstance(store, MemoryStore):
+            assert [isinstance(one, Refused) for one in outcomes[:20]] == [False] * 12 + [True] * 8
+        assert outcomes[20] is None
+
+    stores.run(body)

@@ -6,6 +6,7 @@ Rules: a real server. A test that stops, kills or configures a server has its ow
 import asyncio
 import logging
 import math
+import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -23,8 +24,9 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.ports import SERVER_PRINCIPAL
-from colonnade.store.limits import OVERHEAD_BYTES, StoreLimits
-from colonnade.store.redis import WAITING_CALLS, RedisStore
+from colonnade.store import redis as redis_store
+from colonnade.store.limits import OVERHEAD_BYTES, WAITING_CALLS, StoreLimits
+from colonnade.store.redis import RedisStore
 from colonnade.store.redis_url import parse_redis_url
 from store.redis_server import RedisServer, free_port, redis_server
 from store.store_fixture import PATIENCE_S, RedisStoreFixture
@@ -265,6 +267,26 @@ def test_a_server_that_is_not_there_is_an_error_that_says_so_and_soon_at_once() 
                 pass
 
     run(RedisStore(f"redis://127.0.0.1:{free_port()}", timeout_s=1.0), body)
+
+
+def test_only_the_first_call_waits_for_a_server_that_accepts_connections_and_responds_to_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("FIRST_DELAY_S", "LONGEST_DELAY_S"):  # before the next attempt to connect
+        monkeypatch.setattr(redis_store, name, 2 * PATIENCE_S)
+
+    async def body(store: RedisStore) -> None:
+        with pytest.raises(CannotConnect):
+            await store.get("ada", "k")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for _ in range(20):
+            with pytest.raises(CannotConnect, match="cannot be reached"):
+                await store.get("ada", "k")
+        assert loop.time() - began < 5.0  # 20 timeouts would be 10 s
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        run(RedisStore(f"redis://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.5), body)
 
 
 def test_calls_wait_for_a_server_that_starts_in_time(tmp_path: Path) -> None:

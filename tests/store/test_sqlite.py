@@ -17,7 +17,7 @@ from colonnade.errors import (
     Refused,
     TimedOut,
 )
-from colonnade.store import sqlite
+from colonnade.store import limits
 from colonnade.store import sqlite_schema as sqlite_file
 from colonnade.store.limits import StoreLimits
 from colonnade.store.sqlite import SqliteStore
@@ -378,7 +378,7 @@ def test_a_failing_disk_fails_every_call_it_concerns_and_the_next_ones_work(tmp_
 
 
 def test_calls_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "WAITING_CALLS", 5)
+    monkeypatch.setattr(limits, "WAITING_CALLS", 5)
 
     async def body(store: SqliteStore) -> None:
         async with Held(store):

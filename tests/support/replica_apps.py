@@ -10,6 +10,12 @@ from typing import Any
 from colonnade.protocol import types as t
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.runner import HttpRunner
+from colonnade.transport.http_server.sessions.record import (
+    ANONYMOUS_SESSIONS,
+    SessionRecord,
+    decode_record,
+    record_key,
+)
 from colonnade.transport.http_server.sessions.shared_session import SharedSession
 from http_client import Caller, Response, Wire
 from http_service import FakeService
@@ -117,6 +123,13 @@ class Replicas:
             next((s for s in app.sessions if s.id == self.caller.session), None)
             for app in self.apps
         ]
+
+    async def record(self) -> SessionRecord:
+        """The record of the client's session in the store."""
+        data = await self.store.get(ANONYMOUS_SESSIONS, record_key(self.caller.session or ""))
+        record = decode_record(data or b"")
+        assert record is not None
+        return record
 
     async def listening(self, index: int) -> None:
         """Wait until all copies know that this application has the stream for notifications."""

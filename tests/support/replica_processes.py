@@ -59,8 +59,12 @@ class ReplicaProcesses(RelayedProcesses):
         `AssertionError` and errors of the client."""
         self._names += 1
         name = f"{revision.replace('+', '-')}-{self._names}"
-        async with asyncio.timeout(WAIT_S):
-            await self._converse(revision, name)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await self._converse(revision, name)
+        except TimeoutError as error:
+            words = f"it took longer than {WAIT_S:g} s, which is the limit of this program"
+            raise TimeoutError(words) from error
 
     async def _converse(self, revision: str, name: str) -> None:
         target: Any = self.relay.url + "/mcp"

@@ -35,8 +35,9 @@ from colonnade.ports import SERVER_PRINCIPAL, Store
 
 log: logging.Logger = logging.getLogger("colonnade.replicas")
 
-# Raised with a change that older releases cannot read; they ignore such messages. A new member at
-# the end of a message is not such a change.
+# Raised with a change that older releases cannot read; they ignore such messages, and read again in
+# the store what these may have been about. A new member at the end of a message is not such a
+# change. The body of a message has a version of its own, that of its kind (`Replica.handle`).
 MESSAGE_VERSION = 1
 LEASE_VERSION = 1
 
@@ -92,6 +93,7 @@ class ReplicaMessage(Struct, frozen=True, array_like=True):
 
     `id` is that of a request, in its request and in its response. A failure is the response of a
     replica that did not run the handler (`refused`), or whose handler raised (`failed`).
+    `body_version` is that of the kind at the sender.
     """
 
     version: int
@@ -100,6 +102,7 @@ class ReplicaMessage(Struct, frozen=True, array_like=True):
     kind: str
     id: int
     body: bytes
+    body_version: int = 1
 
 
 class _MessageVersion(Struct, array_like=True):
@@ -219,6 +222,7 @@ class Replica:
         self._lease_until = float("-inf")
         self._leases: dict[str, tuple[float, bool]] = {}  # checked at, alive; oldest first
         self._handlers: dict[str, MessageHandler] = {}
+        self._versions: dict[str, int] = {}
         self._on_missed: list[Callable[[], None]] = []
         self._ids = count(1)
         self._waiting: dict[int, tuple[str, asyncio.Future[bytes]]] = {}
@@ -272,9 +276,14 @@ class Replica:
             with suppress(ColonnadeError):  # it lapses
                 await self.store.delete(SERVER_PRINCIPAL, _lease_key(self.name))
 
-    def handle(self, kind: str, handler: MessageHandler) -> None:
+    def handle(self, kind: str, handler: MessageHandler, version: int = 1) -> None:
         """Call `handler(sender, body)` for messages of this kind; the bytes that it returns are the
-        response to a `request`."""
+        response to a `request`.
+
+        `version` is the newest version of the body that the handler can read, and that of what is
+        sent. A newer message is not passed to it: a request is refused, and others are missed
+        (`on_missed`).
+        """
         if kind in self._handlers or not 0 < len(kind) <= MAX_KIND_CHARACTERS:
             raise InvalidArgument(
                 f"the kind {kind!r} has a handler already, or is not 1 to "
@@ -282,6 +291,7 @@ class Replica:
                 argument="kind",
             )
         self._handlers[kind] = handler
+        self._versions[kind] = version
 
     def on_missed(self, callback: Callable[[], None]) -> None:
         """Call `callback` when messages may have been missed, once they are received again.
@@ -364,7 +374,8 @@ class Replica:
     ) -> None:
         if len(body) > MAX_BODY_BYTES:
             raise Refused(f"a message of {len(body)} bytes is too large; {MAX_BODY_BYTES} at most")
-        message = ReplicaMessage(MESSAGE_VERSION, self.name, form, kind, id, body)
+        version = self._versions.get(kind, 1)
+        message = ReplicaMessage(MESSAGE_VERSION, self.name, form, kind, id, body, version)
         await self.store.publish(SERVER_PRINCIPAL, topic, _encode(message))
 
     # ------------------------------------------------------------ messages of others
@@ -373,6 +384,7 @@ class Replica:
         message = decode_message(data)
         if isinstance(message, str):
             self._log_once(f"{message} are ignored")
+            self._missed()
         elif message.form in ("message", "request"):
             if not is_broadcast or message.sender != self.name:
                 self._start_handler(message)
@@ -384,6 +396,12 @@ class Replica:
         if handler is None:
             self._log_once(f"messages of the unknown kind {message.kind!r} are ignored")
             self._refuse(message, "does not know this request")
+        elif message.body_version > self._versions[message.kind]:
+            words = f"{message.kind!r} of version {message.body_version} of a newer release"
+            self._log_once(f"messages {words} are ignored")
+            self._refuse(message, "is of an older release, and cannot read this request")
+            if message.form == "message":
+                self._missed()
         elif (
             len(self._running) >= MAX_HANDLERS
             or self._running_bytes + len(message.body) > MAX_HANDLED_BYTES

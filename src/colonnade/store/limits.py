@@ -6,7 +6,7 @@ a value or a whole name.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
@@ -17,6 +17,7 @@ from colonnade.errors import (
     InvalidArgumentType,
     Refused,
 )
+from colonnade.ports import SERVER_PRINCIPAL, Swap
 
 # Enough for the issuer, subject and client id of a token together, and for most resource URIs. For
 # longer names, callers use a digest.
@@ -27,6 +28,11 @@ OVERHEAD_BYTES = 256
 
 # Names that are listed at once: a page of names of the greatest length has 2 MB.
 MAX_LISTED_NAMES = 1000
+# Calls that may wait for a store: as many as a few principals may have in flight.
+WAITING_CALLS = 4096
+# Beyond them, changes of entries that may exist: they renew or release what has begun, as the lease
+# of a task. Beyond these, those of the server's own entries, as the leases of replicas.
+RESERVED_CALLS = 1024
 # Counters have the range that the integers of databases have.
 MAX_COUNT = 2**63 - 1
 
@@ -88,6 +94,26 @@ class StoreLimits:
 def _no_room(held: int, unit: str) -> Refused:
     message = f"this principal would store more than {held} {unit}"
     return Refused(f"{message}; delete some, or use a shorter ttl_s")
+
+
+def check_waiting(waiting: int, reserved: int, store: object) -> None:
+    """Raise `Refused` for one more call if so many wait; `reserved` is of `reserved_calls`."""
+    if waiting >= WAITING_CALLS + reserved:
+        raise Refused(f"{waiting} calls wait for the store {store}; try again later")
+
+
+def reserved_calls(principal: str, *, is_new: bool = False) -> int:
+    """How many calls more may wait for a change of an entry: what thousands of clients do in one
+    moment must not end leases."""
+    if is_new:
+        return 0
+    return RESERVED_CALLS * (2 if principal == SERVER_PRINCIPAL else 1)
+
+
+def reserved_for(swaps: Sequence[Swap]) -> int:
+    """`reserved_calls` for several changes at once."""
+    reserved = (reserved_calls(swap.principal, is_new=swap.before is None) for swap in swaps)
+    return min(reserved, default=0)
 
 
 def check_bytes(value: bytes) -> None:

@@ -37,8 +37,11 @@ from colonnade.store.limits import (
     check_listing,
     check_names,
     check_ttl,
+    check_waiting,
     counter_out_of_range,
     not_a_counter,
+    reserved_calls,
+    reserved_for,
 )
 from colonnade.store.memory import check_mark, check_mark_limits, mark_digest
 from colonnade.store.redis_scripts import (
@@ -83,8 +86,6 @@ except ImportError as _missing:  # pragma: no cover
 
 # Calls that leave together: enough to hide the network, few enough that the first returns soon.
 BATCH_CALLS = 512
-# Calls that may wait: as many as a few principals may have in flight.
-WAITING_CALLS = 4096
 # The first and the longest delay before another attempt to connect.
 FIRST_DELAY_S = 0.02
 LONGEST_DELAY_S = 1.0
@@ -453,7 +454,8 @@ class RedisStore:
         return await self.swap(principal, key, None, value, ttl_s)
 
     async def delete(self, principal: str, key: str) -> None:
-        await self._change(REMOVE, principal, "e", key)
+        reserved = reserved_calls(principal)
+        await self._change(REMOVE, principal, "e", key, reserved=reserved)
 
     async def swap(
         self,
@@ -507,7 +509,9 @@ class RedisStore:
             arguments += own_arguments
             arguments += ("none", b"") if before is None else ("value", before)
             arguments += ("delete", b"") if after is None else ("set", after)
-        return bool(self._checked(await self._call(SWAP_ALL, len(keys), *keys, *arguments)))
+        reserved = reserved_for(swaps)
+        outcome = await self._call(SWAP_ALL, len(keys), *keys, *arguments, reserved=reserved)
+        return bool(self._checked(outcome))
 
     async def _write(
         self,
@@ -520,7 +524,9 @@ class RedisStore:
     ) -> int:
         span = self._span(b"" if after is None else after, ttl_s)
         change = ("delete", b"") if after is None else ("set", after)
-        return await self._change(WRITE, principal, "e", key, span, expected, before, *change)
+        written = (expected, before, *change)
+        reserved = reserved_calls(principal, is_new=expected == "none")
+        return await self._change(WRITE, principal, "e", key, span, *written, reserved=reserved)
 
     async def count(self, principal: str, key: str, by: int, ttl_s: float | None) -> int:
         span = self._span(b"", ttl_s)
@@ -651,10 +657,12 @@ class RedisStore:
         name: str,
         span: int | str = "",
         *arguments: _Argument,
+        reserved: int = 0,
     ) -> Any:
         """Change an entry or a log. Raises `Refused` if there is no room."""
         keys, own_arguments = self._change_arguments(principal, kind, name, span)
-        outcome = await self._call(script, len(keys), *keys, *own_arguments, *arguments)
+        sent = (len(keys), *keys, *own_arguments, *arguments)
+        outcome = await self._call(script, *sent, reserved=reserved)
         return self._checked(outcome)
 
     def _change_arguments(
@@ -694,10 +702,11 @@ class RedisStore:
             self._loop = loop
         return loop
 
-    async def _call(self, script: LuaScript | None, *arguments: _Argument) -> Any:
+    async def _call(
+        self, script: LuaScript | None, *arguments: _Argument, reserved: int = 0
+    ) -> Any:
         loop = self._open()
-        if len(self._queue) >= WAITING_CALLS:
-            raise Refused(f"{WAITING_CALLS} calls wait for the store {self._url}; try again later")
+        check_waiting(len(self._queue), reserved, self._url)
         future: asyncio.Future[Any] = loop.create_future()
         deadline = loop.time() + self._timeout_s
         self._queue.append(_Command(script, arguments, deadline, future))
@@ -748,8 +757,10 @@ class RedisStore:
             if is_connected:
                 failure: ChannelError = self._timed_out()
             else:
+                # A server that accepts connections and does not respond: other calls do not wait.
+                self._outage.record(self._outage.reason or self._unreachable(TimeoutError()))
                 self._outage.is_long = True
-                failure = CannotConnect(self._outage.reason or self._unreachable(TimeoutError()))
+                failure = CannotConnect(self._outage.reason)
         except ChannelError as error:
             failure = error
         except _FAILURES as error:

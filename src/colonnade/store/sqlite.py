@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from colonnade.errors import ChannelError, ColonnadeError, InvalidArgument, Refused
+from colonnade.errors import ChannelError, ColonnadeError, InvalidArgument
 from colonnade.ports import Swap
 from colonnade.store.limits import (
     StoreLimits,
@@ -27,6 +27,9 @@ from colonnade.store.limits import (
     check_listing,
     check_names,
     check_ttl,
+    check_waiting,
+    reserved_calls,
+    reserved_for,
 )
 from colonnade.store.memory import check_mark, mark_digest
 from colonnade.store.sqlite_schema import ENTRY, LOG, FileSwap, StoreFile
@@ -35,8 +38,6 @@ from colonnade.store.sqlite_schema import ENTRY, LOG, FileSwap, StoreFile
 POLL_S = 0.05
 # Calls that share one commit: enough to hide the disk, few enough that the first returns soon.
 BATCH_CALLS = 256
-# Calls that may wait for the worker: as many as a few principals may have in flight.
-WAITING_CALLS = 4096
 
 _LAST_NUMBER = 2**63 - 1  # SQLite counts no further
 
@@ -100,7 +101,10 @@ class SqliteStore:
     async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None:
         owner, name = _encode_names(principal, key)
         now, end = self._span(value, ttl_s)
-        await self._call(lambda file: file.put(owner, name, value, now, end), writes=True)
+        reserved = reserved_calls(principal)
+        await self._call(
+            lambda file: file.put(owner, name, value, now, end), writes=True, reserved=reserved
+        )
 
     async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
         check_bytes(value)
@@ -108,7 +112,10 @@ class SqliteStore:
 
     async def delete(self, principal: str, key: str) -> None:
         owner, name = _encode_names(principal, key)
-        await self._call(lambda file: file.remove(owner, ENTRY, name), writes=True)
+        reserved = reserved_calls(principal)
+        await self._call(
+            lambda file: file.remove(owner, ENTRY, name), writes=True, reserved=reserved
+        )
 
     async def swap(
         self,
@@ -123,7 +130,10 @@ class SqliteStore:
     async def swap_all(self, swaps: Sequence[Swap]) -> bool:
         now = self._clock()
         encoded = [self._encode_swap(swap, now) for swap in swaps]
-        return await self._call(lambda file: file.swap_all(encoded, now), writes=True)
+        reserved = reserved_for(swaps)
+        return await self._call(
+            lambda file: file.swap_all(encoded, now), writes=True, reserved=reserved
+        )
 
     def _encode_swap(self, swap: Swap, now: float) -> FileSwap:
         owner, name = _encode_names(swap.principal, swap.key)
@@ -217,11 +227,12 @@ class SqliteStore:
         now = self._clock()
         return now, None if ttl_s is None else float(now + ttl_s)
 
-    async def _call(self, work: Callable[[StoreFile], Any], *, writes: bool = False) -> Any:
+    async def _call(
+        self, work: Callable[[StoreFile], Any], *, writes: bool = False, reserved: int = 0
+    ) -> Any:
         if self._ended is not None:
             raise InvalidArgument("this store is closed; make a new one")
-        if self._waiting >= WAITING_CALLS:
-            raise Refused(f"{WAITING_CALLS} calls wait for the store {self._path}; try again later")
+        check_waiting(self._waiting, reserved, self._path)
         self._start()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()

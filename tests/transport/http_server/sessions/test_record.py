@@ -55,11 +55,14 @@ def test_a_record_is_read_as_it_was_written() -> None:
 
 
 def test_members_of_a_newer_release_are_kept() -> None:
-    newer = json.dumps(json.loads(encode_record(RECORD)) | {"tenant": "x"}).encode()
+    members = json.loads(encode_record(RECORD)) | {"tenant": "x"}
+    members["link"]["proxy"] = [1]
+    newer = json.dumps(members).encode()
     record = decode_record(newer)
     assert record is not None
     written = json.loads(encode_record(changed(record, phase=Phase.OPEN), newer))
-    assert (written["tenant"], written["link"]["phase"]) == ("x", "initialized")
+    assert (written["tenant"], written["link"]["proxy"]) == ("x", [1])
+    assert written["link"]["phase"] == "initialized"
 
 
 @pytest.mark.parametrize(
@@ -68,6 +71,14 @@ def test_members_of_a_newer_release_are_kept() -> None:
 )
 def test_a_record_that_cannot_be_read_is_no_session(data: bytes) -> None:
     assert decode_record(data) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", encode_events([[], False, False, None, [], 2])])
+def test_an_entry_of_a_stream_that_cannot_be_read_is_none(data: bytes) -> None:
+    assert decode_events(data) is None
+    assert decode_events(encode_events([[], True, False, None, [], 1, "new"])) == LoggedEvents(
+        [], True
+    )
 
 
 def test_changes_of_two_processes_are_both_kept() -> None:
@@ -89,4 +100,4 @@ def test_callers_without_a_name_share_no_quota() -> None:
 def test_logged_events_are_read_as_they_were_written() -> None:
     events = LoggedEvents([(1, b"x"), (2, b"y")], True, False, frozenset({"a"}))
     assert decode_events(encode_events(events)) == events
-    assert decode_events(encode_events(LoggedEvents([]))).scopes is None
+    assert decode_events(encode_events(LoggedEvents([]))) == LoggedEvents([])

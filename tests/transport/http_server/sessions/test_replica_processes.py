@@ -8,6 +8,7 @@ from colonnade import connect
 from live import live, live_for
 from replica_processes import REVISIONS, ReplicaProcesses
 from replicas.kill import kill
+from replicas.releases import next_release
 from replicas.rolling import roll
 
 
@@ -49,3 +50,12 @@ async def test_a_ledger_has_each_effect_once_while_processes_are_killed() -> Non
 @live_for(300)
 async def test_no_call_fails_while_each_process_is_restarted() -> None:
     assert await roll(restarts=3, store="", at_once=5, calls_between=50) == 0
+
+
+@pytest.mark.slow
+@live_for(300)
+async def test_a_release_that_adds_members_to_all_records_and_messages_runs_beside_this_one(
+    tmp_path: Path,
+) -> None:
+    other = next_release(tmp_path)
+    assert await roll(restarts=4, store="", at_once=5, calls_between=20, other=other) == 0

@@ -291,6 +291,37 @@ async def test_a_batch_that_subscribes_is_recorded() -> None:
         assert set(copy.subscriptions) == {"file:///a"}
 
 
+@live
+async def test_a_change_of_the_client_is_kept_at_a_replica_that_has_not_heard_of_the_last() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        for index in range(3):
+            await r.caller.at(index).say("tools/call", {"name": "echo"})
+        r.store.loses = lambda message: message.kind == "session-changed"
+        await r.caller.at(0).say("resources/subscribe", {"uri": "file:///a"})
+        await r.caller.at(1).say("resources/unsubscribe", {"uri": "file:///a"})
+        assert not (await r.record()).subscriptions
+        await r.caller.at(0).say("resources/subscribe", {"uri": "file:///a"})
+        assert (await r.record()).subscriptions == {"file:///a"}
+        await r.caller.at(0).say("logging/setLevel", {"level": "debug"})
+        await r.caller.at(1).say("logging/setLevel", {"level": "error"})
+        await r.caller.at(0).say("logging/setLevel", {"level": "debug"})
+        assert (await r.record()).log_level == "debug"
+
+
+@live
+async def test_a_batch_is_handled_with_the_record_as_it_is_stored() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-03-26")
+        for index in range(2):
+            await r.caller.at(index).say("tools/call", {"name": "echo"})
+        r.store.loses = lambda message: message.kind == "session-changed"
+        await r.caller.at(0).say("resources/subscribe", {"uri": "file:///a"})
+        request = {"id": 1, "method": "resources/unsubscribe", "params": {"uri": "file:///a"}}
+        assert (await r.caller.at(1).post([{"jsonrpc": "2.0", **request}])).status == 200
+        assert not (await r.record()).subscriptions
+
+
 # ---------------------------------------------------------------- streams for notifications
 
 
@@ -383,6 +414,76 @@ async def test_a_change_that_waited_in_every_replica_is_sent_once() -> None:
         await r.listening(2)
         r.publish("notifications/prompts/list_changed")
         assert (await stream.message())["method"] == "notifications/prompts/list_changed"
+
+
+@live
+async def test_a_change_that_is_handed_over_before_this_replica_is_notified_is_sent_once() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        r.apps[0].service.publish(TOOLS_CHANGED)
+        replica = r.apps[2].app._replica
+        assert replica is not None
+        take_over = replica._handlers["session-notify"]
+
+        async def notified_after(sender: str, body: bytes) -> None:
+            await take_over(sender, body)
+            r.apps[2].service.publish(TOOLS_CHANGED)
+
+        replica._handlers["session-notify"] = notified_after
+        _, stream = await r.caller.at(2).get()
+        assert (await stream.message())["method"] == TOOLS_CHANGED
+        copy = r.copies()[2]
+        assert copy is not None
+        await until(lambda: not copy._held)
+        r.publish("notifications/prompts/list_changed")
+        assert (await stream.message())["method"] == "notifications/prompts/list_changed"
+
+
+@live
+async def test_a_change_that_is_handed_over_after_a_second_stream_was_opened_is_sent_once() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        r.publish(TOOLS_CHANGED)
+        replica = r.apps[2].app._replica
+        assert replica is not None
+        take_over, sent, taken = (
+            replica._handlers["session-notify"],
+            asyncio.Event(),
+            asyncio.Event(),
+        )
+
+        async def later(sender: str, body: bytes) -> None:
+            await sent.wait()
+            await take_over(sender, body)
+            taken.set()
+
+        replica._handlers["session-notify"] = later
+        _, stream = await r.caller.at(2).get()
+        r.apps[2].service.publish(TOOLS_CHANGED)
+        assert (await stream.message())["method"] == TOOLS_CHANGED
+        _, second = await r.caller.at(2).get()
+        sent.set()
+        await taken.wait()
+        copy = r.copies()[2]
+        assert copy is not None
+        await until(lambda: not copy._held)
+        r.publish("notifications/prompts/list_changed")
+        assert (await second.message())["method"] == "notifications/prompts/list_changed"
+
+
+@live
+async def test_what_waited_while_a_replica_seemed_to_have_ended_is_handed_to_it() -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        _, stream = await r.caller.at(0).get()
+        await r.listening(0)
+        registry, copy = r.apps[1].app._shared_sessions, r.copies()[1]
+        assert registry is not None
+        assert copy is not None
+        registry._listeners_lost[r.apps[0].name] = True  # it did not renew its lease
+        copy.post_notification(b'{"jsonrpc":"2.0","method":"x"}', "task 1", frozenset())
+        await registry._maintain()
+        assert (await stream.message())["method"] == "x"
 
 
 @live
@@ -693,6 +794,32 @@ async def test_a_session_that_is_used_is_renewed_and_one_that_is_not_expires() -
         registry.check(copy, later)  # it has expired, so there is nothing to renew
         await until(lambda: r.copies()[1] is None)
         assert (await r.caller.at(2).say("tools/call", {"name": "echo"})).status == 404
+
+
+@live
+async def test_of_the_copies_of_a_session_one_renews_its_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        for index in range(3):
+            await r.caller.at(index).say("tools/call", {"name": "echo"})
+        swap, writes = r.store.swap, 0
+
+        async def counted(*arguments: Any) -> bool:
+            nonlocal writes
+            writes += 1
+            return await swap(*arguments)
+
+        monkeypatch.setattr(r.store, "swap", counted)
+        for app, copy in zip(r.apps, r.copies(), strict=True):
+            registry = app.app._shared_sessions
+            assert registry is not None
+            assert copy is not None
+            copy.used = copy.renewed_at + 1
+            registry.check(copy, copy.renewed_at + copy.ttl_s / 2)
+            await until(lambda registry=registry: not registry.shared.tasks)
+        assert writes == 1
 
 
 @live

@@ -23,6 +23,8 @@ log: logging.Logger = logging.getLogger("colonnade.transport")
 
 # Increased when older releases must not read a record; members may be added without that.
 RECORD_VERSION: Final = 1
+# Of the entries in the logs of streams, likewise.
+EVENTS_VERSION: Final = 1
 # Of the store: not the name of a caller, and not without limits as `SERVER_PRINCIPAL` is.
 ANONYMOUS_SESSIONS: Final = f"{SERVER_PRINCIPAL} sessions"
 
@@ -31,7 +33,8 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     """A session: its principal, its link, the subscribed URIs, the Unix time of `initialize`, and
     the replica with the newest stream for notifications, empty if there was none.
 
-    `number` counts the changes: a record with a greater one is newer.
+    `number` counts the changes: a record with a greater one is newer. `renewed_at` is the Unix time
+    of the last write, which began its lifetime again.
     """
 
     version: int = RECORD_VERSION
@@ -41,6 +44,7 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     subscriptions: frozenset[str] = frozenset()
     created_at: float
     listener: str = ""
+    renewed_at: float = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -70,10 +74,14 @@ def stream_key(id: str, stream: str) -> str:
 
 
 def encode_record(record: SessionRecord, before: bytes = b"{}") -> bytes:
-    """Encode a record in place of an older one, whose unknown members are kept."""
-    members = msgspec.json.decode(before, type=dict[str, Raw])
-    members |= msgspec.json.decode(msgspec.json.encode(record), type=dict[str, Raw])
-    return msgspec.json.encode(members)
+    """Encode a record in place of an older one; unknown members of it and of its link are kept."""
+    earlier, own = _members(before), _members(msgspec.json.encode(record))
+    link = _members(bytes(earlier.get("link", b"{}"))) | _members(bytes(own["link"]))
+    return msgspec.json.encode(earlier | own | {"link": link})
+
+
+def _members(data: bytes) -> dict[str, Raw]:
+    return msgspec.json.decode(data, type=dict[str, Raw])
 
 
 def decode_record(data: bytes) -> SessionRecord | None:
@@ -112,12 +120,18 @@ class LoggedEvents(Struct, frozen=True, array_like=True):
     for_notifications: bool = False
     scopes: frozenset[str] | None = None
     requests: list[bytes] = []
+    version: int = EVENTS_VERSION
 
 
 encode_events: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _events_decoder = msgspec.msgpack.Decoder(LoggedEvents)
 
 
-def decode_events(data: bytes) -> LoggedEvents:
-    """Decode an entry of a stream's log."""
-    return _events_decoder.decode(data)
+def decode_events(data: bytes) -> LoggedEvents | None:
+    """Decode an entry of a stream's log; None for one that only a newer release can read."""
+    try:
+        events = _events_decoder.decode(data)
+    except DECODE_ERRORS as error:
+        log.warning("the log of a stream cannot be read: %s", error)
+        return None
+    return events if events.version <= EVENTS_VERSION else None

@@ -63,6 +63,7 @@ from colonnade.transport.http_server.sessions.shared_session import (
     GROWN,
     MESSAGE,
     NOTIFY,
+    SESSION_MESSAGE_VERSION,
     SessionMessage,
     SharedSession,
     decode_message,
@@ -74,6 +75,8 @@ log: logging.Logger = logging.getLogger("colonnade.transport")
 
 # Records that are renewed at once: leases and requests need the store, too.
 MAX_RENEWALS = 64
+# A record that seems to have been renewed later than so long from now is renewed once more.
+MAX_CLOCK_SKEW_S = 60.0
 # Longer ids are not ours, and no record has them.
 MAX_ID_LENGTH = 64
 # How long sessions whose copies are here go on without the store.
@@ -128,13 +131,17 @@ class SharedSessionRegistry(SessionRegistry):
         """Use this replica, before it is started."""
         self.replica = replica
         replica.on_missed(self._on_missed)
-        replica.handle(CHANGED, self._on_changed)
-        replica.handle(ENDED, self._on_ended)
-        replica.handle(MESSAGE, self._on_message)
-        replica.handle(NOTIFY, self._on_notify)
-        replica.handle(FOLLOW, self._on_follow)
-        replica.handle(CHECK, self._on_check)
-        replica.handle(GROWN, self._on_grown)
+        handlers = {
+            CHANGED: self._on_changed,
+            ENDED: self._on_ended,
+            MESSAGE: self._on_message,
+            NOTIFY: self._on_notify,
+            FOLLOW: self._on_follow,
+            CHECK: self._on_check,
+            GROWN: self._on_grown,
+        }
+        for kind, handler in handlers.items():
+            replica.handle(kind, handler, SESSION_MESSAGE_VERSION)
 
     # ------------------------------------------------------------ records
 
@@ -274,13 +281,14 @@ class SharedSessionRegistry(SessionRegistry):
                 record = merge(stored, session.record, session.current_record())
                 if listener is not None:
                     record = replace(record, listener=listener)
-                if record != stored:
-                    record = replace(record, number=stored.number + 1)
-                after = encode_record(record, data) if record != stored else data
+                is_changed = record != stored
+                number = stored.number + is_changed
+                record = replace(record, number=number, renewed_at=time.time())
+                after = encode_record(record, data)
                 if await self._tried(self._store.swap(owner, key, data, after, ttl_s)):
                     session.use(record, after)
                     session.renewed_at, session.ttl_s = self.shared.clock(), ttl_s
-                    if after != data:
+                    if is_changed:
                         await self.broadcast(session, CHANGED)
                     if record.subscriptions != stored.subscriptions:
                         await self._confirm_at_listener(session)
@@ -342,7 +350,8 @@ class SharedSessionRegistry(SessionRegistry):
     async def read(
         self, session: SharedSession, stream: str, after: int
     ) -> list[tuple[int, LoggedEvents]]:
-        """The entries in the log of a stream after this one. Raises 503."""
+        """The entries in the log of a stream after this one. Raises 503, and 400 if one of them
+        cannot be read."""
         owner = store_principal(session.link.principal)
         try:
             found = await self._tried(
@@ -350,7 +359,10 @@ class SharedSessionRegistry(SessionRegistry):
             )
         except (ChannelError, Refused):
             raise _store_lost() from None
-        return [(number, decode_events(entry)) for number, entry in found]
+        entries = [(number, decode_events(entry)) for number, entry in found]
+        if any(events is None for _, events in entries):  # of a newer release
+            raise rules.unknown_event()
+        return [(number, events) for number, events in entries if events is not None]
 
     async def ask_owner(
         self, kind: str, replica: str, session: SharedSession, stream: str
@@ -544,11 +556,21 @@ class SharedSessionRegistry(SessionRegistry):
                 if replica not in listeners:
                     del self._listeners_lost[replica]
                     continue
-                self._listeners_lost[replica] = not await self.replica.is_alive(replica)
+                is_alive = await self.replica.is_alive(replica)
+                was_lost = self._listeners_lost.get(replica, False)
+                self._listeners_lost[replica] = not is_alive
+                if was_lost and is_alive:
+                    self._hand_over_to(replica)
         except ChannelError:
             log.debug("the store does not respond")
         finally:
             self._maintaining = None
+
+    def _hand_over_to(self, replica: str) -> None:
+        """A process is back whose lease had lapsed: what waits here is sent there."""
+        for session in self:
+            if isinstance(session, SharedSession) and session.record.listener == replica:
+                session.hand_over()
 
     def check(self, session: HttpSession, now: float) -> None:
         """Renew the record of a session that is in use; forget the copy of one that is not."""
@@ -574,9 +596,24 @@ class SharedSessionRegistry(SessionRegistry):
 
     async def _renew(self, session: SharedSession) -> None:
         try:
-            await self.save(session)
-        except HttpError as error:
+            if not await self._is_renewed_elsewhere(session):
+                await self.save(session)
+        except (HttpError, ChannelError, Refused) as error:
             log.debug("the record of a session was not renewed: %s", error)
+
+    async def _is_renewed_elsewhere(self, session: SharedSession) -> bool:
+        """Whether another process that serves the session has renewed its record lately; a read
+        costs much less than a write."""
+        data = await self._get(session.id, session.link.principal)
+        record = decode_record(data) if data is not None else None
+        if data is None or record is None or data == session.data:
+            return False
+        session.use(record, data)
+        age_s = time.time() - record.renewed_at
+        if not -MAX_CLOCK_SKEW_S < age_s < session.ttl_s / 4:
+            return False
+        session.renewed_at -= max(age_s, 0.0)
+        return True
 
 
 async def _is_set(event: asyncio.Event, timeout_s: float) -> bool:

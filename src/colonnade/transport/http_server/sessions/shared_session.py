@@ -11,6 +11,7 @@ Rules: a request of a session whose copy is here needs no operation of the store
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from typing import Protocol
 
 import msgspec
@@ -26,7 +27,9 @@ from colonnade.protocol.jsonrpc import (
     Batch,
     ErrorResponse,
     Notification,
+    Request,
     ResultResponse,
+    SplitParams,
     encode,
     encode_error,
     encode_notification,
@@ -60,9 +63,18 @@ from colonnade.transport.http_server.sessions.streams import Stream
 
 # Of one session: with each change of them, all are written, and read by the other processes.
 MAX_SUBSCRIBED_BYTES = 512 * 1024
+# How long a change that another process has handed over waits for the message about it to this one,
+# which may be on its way: two polls of an SQLite file, and the windows of `replicas.changes`.
+HAND_OVER_S = 0.25
+# Requests that change the record. The copy here may not have the last change yet, and what it has
+# already would not be written: these are handled with the record as it is stored.
+RECORDED = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
 # Larger notifications are not sent to all processes: none needs as much.
 MAX_SENT_PARAMS_BYTES = 16 * 1024
 
+# Raised with a change of `SessionMessage` that older releases cannot read, which a new member at
+# its end is not. They then read the records of sessions before each use, and refuse requests.
+SESSION_MESSAGE_VERSION = 1
 CHANGED = "session-changed"
 ENDED = "session-ended"
 MESSAGE = "session-message"
@@ -100,6 +112,10 @@ class SharedSessionOwner(Protocol):
 
     def check_current(self, session: "SharedSession") -> None:
         """Raise 503 for a copy that is not used any more."""
+        ...
+
+    async def restore(self, id: str | None, principal: str) -> HttpSession | None:
+        """Read a session from the store; None if it has ended. Raises 503."""
         ...
 
     def end(self, session: HttpSession, why: str) -> None:
@@ -170,6 +186,7 @@ class SharedSession(HttpSession):
     """The copy of a session in one process."""
 
     __slots__ = (
+        "_held",
         "_notified",
         "_registry",
         "_saved_changes",
@@ -206,6 +223,8 @@ class SharedSession(HttpSession):
         # The changes that the client was notified of since this process has the newest stream for
         # notifications: other processes hand over theirs, which are mostly the same.
         self._notified: set[tuple[str, str | None]] = set()
+        # The changes that were handed over and wait for this process to be notified of them.
+        self._held: dict[tuple[str, str | None], PendingNotification] = {}
         self.subscriptions.max_bytes = MAX_SUBSCRIBED_BYTES
         try:
             self._set_subscriptions(record.subscriptions)
@@ -256,7 +275,7 @@ class SharedSession(HttpSession):
         if target.subscriptions != record.subscriptions:
             self._saved_changes = -1
         if record.listener != earlier.listener and not self._is_listener:
-            self._hand_over()
+            self.hand_over()
 
     def _set_subscriptions(self, uris: frozenset[str]) -> None:
         for uri in set(self.subscriptions) - uris:
@@ -273,7 +292,28 @@ class SharedSession(HttpSession):
             self.take_here(frame)
             await self._registry.save_changes(self)
 
+    def post(
+        self, incoming: IncomingRequest, frame: Request | Batch, parts: SplitParams | None = None
+    ) -> Coroutine[None, None, None]:
+        """Handle a request or a batch. Raises `Fault`."""
+        if isinstance(frame, Request) and frame.method in RECORDED:
+            return self._post_recorded(incoming, frame, parts)
+        return super().post(incoming, frame, parts)
+
+    async def _post_recorded(
+        self, incoming: IncomingRequest, frame: Request, parts: SplitParams | None
+    ) -> None:
+        await self._read_again()
+        await super().post(incoming, frame, parts)
+
+    async def _read_again(self) -> None:
+        if await self._registry.restore(self.id, self.link.principal) is None:
+            raise rules.unknown_session()
+        self._registry.check_current(self)
+
     async def _post_batch(self, incoming: IncomingRequest, batch: Batch) -> None:
+        if any(isinstance(item, Request) and item.method in RECORDED for item in batch.items):
+            await self._read_again()
         for item in batch.items:
             if isinstance(item, Notification | ResultResponse | ErrorResponse):
                 await self._pass_on(item)  # here it is ignored
@@ -402,7 +442,10 @@ class SharedSession(HttpSession):
 
     async def _claim_notifications(self) -> None:
         """From here on notifications go to this process. Raises 503 without the store."""
-        self._notified = {kind for kind in self._backlog if kind[0]}
+        if self.record.listener != self._registry.replica.name:
+            self._notified.clear()
+        # Else others may still hand over what was sent since the first of these streams.
+        self._notified.update(kind for kind in self._backlog if kind[0])
         if not await self._registry.save(self, listener=self._registry.replica.name):
             raise rules.unknown_session()
         self._registry.check_current(self)
@@ -464,16 +507,18 @@ class SharedSession(HttpSession):
     def _put_on_backlog(self, kind: tuple[str, str | None], pending: PendingNotification) -> None:
         if self._is_listener:
             self._note_change(kind)
+            self._held.pop(kind, None)
             super()._put_on_backlog(kind, pending)
         elif not kind[0]:  # changes are known in every process
             listener = self.record.listener
             message = self.message(notifications=[_packed(kind, pending)])
             self.spawn(self._registry.notify(listener, NOTIFY, message))
 
-    def _hand_over(self) -> None:
-        """The client has opened a stream for notifications elsewhere: what waits goes there."""
-        waiting = [_packed(*item) for item in self._backlog.items()]
+    def hand_over(self) -> None:
+        """The client has a stream for notifications elsewhere: what waits here goes there."""
+        waiting = [_packed(*item) for item in (self._backlog | self._held).items()]
         self._backlog.clear()
+        self._held.clear()
         if waiting:
             message = self.message(notifications=waiting)
             self.spawn(self._registry.notify(self.record.listener, NOTIFY, message))
@@ -481,11 +526,20 @@ class SharedSession(HttpSession):
     def take_over(self, message: SessionMessage) -> None:
         """Send notifications that another process had; each once, though several may have it."""
         for method, subject, frame, uri, scopes in message.notifications:
-            kind = (method, subject)
-            if method and kind in self._notified:
-                continue
+            kind, pending = (method, subject), PendingNotification(frame, uri, frozenset(scopes))
+            if not method:  # which one process alone has
+                super()._put_on_backlog(kind, pending)
+            elif kind not in self._notified and len(self._held) < MAX_BACKLOG:
+                if not self._held:
+                    asyncio.get_running_loop().call_later(HAND_OVER_S, self._release_held)
+                self._held[kind] = pending
+
+    def _release_held(self) -> None:
+        """Send the changes that this process was not notified of, or not since it has a copy."""
+        for kind, pending in self._held.items():
             self._note_change(kind)
-            super()._put_on_backlog(kind, PendingNotification(frame, uri, frozenset(scopes)))
+            super()._put_on_backlog(kind, pending)
+        self._held.clear()
 
     def _note_change(self, kind: tuple[str, str | None]) -> None:
         if kind[0] and len(self._notified) < MAX_BACKLOG:
