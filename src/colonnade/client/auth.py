@@ -90,10 +90,10 @@ class FileTokenStorage(TokenStorage):
         await self._prepare()
         return await super().load(name)
 
-    async def save(self, name: str, value: bytes) -> None:
+    async def save(self, name: str, value: bytes, ttl_s: float | None = None) -> None:
         """Write a record."""
         await self._prepare()
-        await super().save(name, value)
+        await super().save(name, value, ttl_s)
 
     async def claim(self, name: str, owner: bytes) -> bool:
         """Take a lease if it is free."""

@@ -483,6 +483,19 @@ class ServerCredentials:
 
     # ------------------------------------------------------------ steps of a flow
 
+    async def run(self, flow: Flow[T]) -> T:
+        """Run a flow that needs no browser, with this token storage."""
+        return await self._drive(flow)
+
+    async def replace_login(self, login: StoredLogin) -> None:
+        """Store a login that was obtained elsewhere; a refresh of the old one ends first."""
+        await self._alone(save_login(login, self._auth.account), lambda _: False)
+
+    @property
+    def context(self) -> FlowContext:
+        """The clock and the source of secrets of flows."""
+        return self._context
+
     async def _drive(self, flow: Flow[T]) -> T:
         page = BrowserLogin(self._auth)
         try:

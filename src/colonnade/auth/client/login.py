@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from colonnade.auth.client.authorization_code import choose_scopes, log_in
 from colonnade.auth.client.discovery import DiscoveryResult
 from colonnade.auth.client.machine_grants import (
+    ACCESS_TOKEN,
     ID_TOKEN,
     SAML2,
     Assertion,
@@ -26,6 +27,7 @@ from colonnade.auth.client.machine_grants import (
     id_jag_grant,
     jwt_bearer_grant,
     preregistered_client,
+    token_exchange_grant,
 )
 from colonnade.auth.client.registration import (
     BASIC,
@@ -329,9 +331,9 @@ class ClientCredentials(Auth):
 class EnterpriseLogin(Auth):
     """A user of an enterprise, by an identity assertion of its identity provider (ID-JAG).
 
-    `identity` is the ID token (with `saml=True` the SAML assertion) of the single sign-on, or a
-    function that returns it. `issuer`, `client_id` and `client_secret` are the authorization
-    server of the MCP server and the client there.
+    `identity` is the ID token (with `saml=True` the SAML assertion, with `access_token=True` an
+    access token) of the single sign-on, or a function that returns it. `issuer`, `client_id` and
+    `client_secret` are the authorization server of the MCP server and the client there.
     """
 
     def __init__(
@@ -345,6 +347,7 @@ class EnterpriseLogin(Auth):
         idp_client_secret: str = "",
         identity: Assertion,
         saml: bool = False,
+        access_token: bool = False,
         **options: Unpack[AuthOptions],
     ) -> None:
         super().__init__(issuer=_require_issuer(issuer), **options)
@@ -354,9 +357,8 @@ class EnterpriseLogin(Auth):
         # Client authentication at the identity provider: in the body, as the specification shows.
         method = POST if idp_client_secret else NONE
         known = RegisteredClient(idp_token_endpoint, idp_client_id, idp_client_secret, method)
-        self._provider = IdentityProvider(
-            idp_token_endpoint, known, identity, SAML2 if saml else ID_TOKEN
-        )
+        kind = SAML2 if saml else ACCESS_TOKEN if access_token else ID_TOKEN
+        self._provider = IdentityProvider(idp_token_endpoint, known, identity, kind)
 
     @property
     def account(self) -> str:
@@ -374,6 +376,45 @@ class EnterpriseLogin(Auth):
         client = preregistered_client(discovery.issuer, self._client_id, self._secret)
         identity = ClientIdentity(client, context, None, dpop_key)
         return client, (yield from id_jag_grant(discovery, identity, self._provider, scopes))
+
+
+class TokenExchange(Auth):
+    """An access token of another audience, which is exchanged at the issuer (RFC 8693).
+
+    `subject` is the access token, or a function that returns it: the one that a caller presented to
+    your server. It is sent to `issuer` alone.
+    """
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        client_id: str,
+        client_secret: str = "",
+        subject: Assertion,
+        **options: Unpack[AuthOptions],
+    ) -> None:
+        super().__init__(issuer=_require_issuer(issuer), **options)
+        self._client_id = client_id
+        self._secret = client_secret
+        self._subject = subject
+
+    @property
+    def account(self) -> str:
+        """The client id at the issuer."""
+        return self._client_id
+
+    def grant(
+        self,
+        discovery: DiscoveryResult,
+        context: FlowContext,
+        dpop_key: SigningKey | None,
+        scopes: Sequence[str],
+    ) -> Flow[tuple[RegisteredClient, Tokens]]:
+        """Token exchange."""
+        client = preregistered_client(discovery.issuer, self._client_id, self._secret)
+        identity = ClientIdentity(client, context, None, dpop_key)
+        return client, (yield from token_exchange_grant(discovery, identity, self._subject, scopes))
 
 
 class WorkloadIdentity(Auth):

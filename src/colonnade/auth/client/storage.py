@@ -156,10 +156,19 @@ class TokenStorage:
             log.warning("a stored login cannot be decrypted with this key; log in again")
             return None
 
-    async def save(self, name: str, value: bytes) -> None:
-        """Write a record."""
+    async def save(self, name: str, value: bytes, ttl_s: float | None = None) -> None:
+        """Write a record, which expires after `ttl_s`."""
         kept = self._ring(name).seal(value).encode() if self._keys else value
-        await self._store.put(self._principal, name, kept, None)
+        await self._store.put(self._principal, name, kept, ttl_s)
+
+    async def take(self, name: str) -> bytes | None:
+        """The record of a name, which is deleted; None for all but one of those that take it."""
+        kept = await self._store.get(self._principal, name)
+        value = await self.load(name)
+        if kept is None or value is None:
+            return None
+        taken = await self._store.swap(self._principal, name, kept, None, None)
+        return value if taken else None
 
     async def erase(self, name: str) -> None:
         """Delete a record."""
@@ -188,8 +197,7 @@ class TokenStorage:
             with contextlib.suppress(asyncio.CancelledError, ColonnadeError):
                 await beating
             with contextlib.suppress(ColonnadeError):  # then it expires
-                if await self._store.get(self._principal, name) == owner:
-                    await self._store.delete(self._principal, name)
+                await self._store.swap(self._principal, name, owner, None, None)
 
     async def claim(self, name: str, owner: bytes) -> bool:
         """Take a lease if it is free."""
@@ -198,9 +206,8 @@ class TokenStorage:
     async def _beat(self, name: str, owner: bytes) -> None:
         while True:
             await asyncio.sleep(LEASE_RENEWAL_S)
-            if await self._store.get(self._principal, name) != owner:
+            if not await self._store.swap(self._principal, name, owner, owner, LEASE_S):
                 return  # it expired, and another process has it
-            await self._store.put(self._principal, name, owner, LEASE_S)
 
 
 # ---------------------------------------------------------------- keyring

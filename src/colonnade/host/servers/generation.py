@@ -107,8 +107,8 @@ class HostedServer:
         self._on_change = on_change
         # Whether all callers see the same lists, which is known once a session was opened, and the
         # callers that used the lists before.
-        self._is_common = True
-        self._early_callers: set[str] | None = set()
+        self._is_common = not entry.settings.is_per_caller
+        self._early_callers: set[str] | None = set() if self._is_common else None
         self._has_bare_output = True
         # Lists for which it sends `list_changed`; and whether it is a child process, which changes
         # nothing while it is stopped.
@@ -247,6 +247,7 @@ class HostedServer:
     def _settle_owner(self, session: HostedSession) -> str | None:
         """Whose lists those of a session are; the revision decides whether they are common."""
         common = self.settings.sharing != "caller" or session.is_shared
+        common = common and not self.settings.is_per_caller
         if self._is_common and not common:
             early = self._listings.pop(None, None)
             if early is not None and self._early_callers == {session.caller}:
