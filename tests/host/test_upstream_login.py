@@ -108,7 +108,7 @@ async def test_a_client_that_opens_urls_is_asked_and_its_call_goes_on(issuer: Is
         assert await who_is(host, "ann") == "ann"
         (one,) = asked
         assert one.mode == "url"
-        assert "ann" not in (one.url or "")  # R0627: nothing about the user is in the URL
+        assert "ann" not in (one.url or "")  # nothing about the user is in the URL
 
 
 @live
@@ -123,6 +123,7 @@ async def test_a_user_who_declines_is_not_connected(issuer: Issuer) -> None:
             await host.caller("ann").call_tool("notes__whoami")
 
 
+@pytest.mark.spec("R0642", "R0644")
 @live
 async def test_a_link_opens_nothing_for_another_user_nor_without_a_session(issuer: Issuer) -> None:
     async with upstream_setup(issuer) as setup:
@@ -138,6 +139,7 @@ async def test_a_link_opens_nothing_for_another_user_nor_without_a_session(issue
         await link_for(host, "bob")
 
 
+@pytest.mark.spec("R0643")
 @live
 async def test_the_response_of_the_issuer_is_for_the_user_who_began_alone(issuer: Issuer) -> None:
     async with upstream_setup(issuer) as setup:

@@ -66,6 +66,7 @@ class IssuerState:
         self.clients: dict[str, dict[str, Any]] = {
             "robot": {"client_secret": "robot-secret", "redirect_uris": []},
             "shop": {"client_secret": "shop-secret", "redirect_uris": [ANY_PORT]},
+            "public": {"client_secret": "", "redirect_uris": []},
         }
         self.codes: dict[str, dict[str, Any]] = {}
         self.refreshes: dict[str, dict[str, Any]] = {}
