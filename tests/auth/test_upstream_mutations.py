@@ -86,7 +86,7 @@ CUTS: dict[str, Cut] = {
         "return caller if needs_own or self._settings.is_per_caller else None",
         "return caller if needs_own else None",
         EXCHANGE,
-        "passed_on_to_nothing",
+        "at_the_same_time",
     ),
     "the lists of another caller": Cut(
         "host/servers/generation.py",

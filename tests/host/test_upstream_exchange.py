@@ -181,6 +181,21 @@ async def test_a_caller_that_presented_nothing_has_nothing_exchanged(issuer: Iss
 
 
 @live
+async def test_what_one_caller_lacks_does_not_stop_another_at_the_same_time(
+    issuer: Issuer,
+) -> None:
+    presented = PresentedTokens()
+    presented.put("bob", canary("bob"), None)
+    async with upstream_setup(issuer) as setup:
+        host = await exchanging(setup, presented, "exchange")
+        calls = (host.caller(user).call_tool("notes__whoami") for user in ("ann", "bob"))
+        first, second = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(first, AuthError)
+        assert not isinstance(second, BaseException)
+        assert second.text.endswith("bob")
+
+
+@live
 async def test_a_token_is_sent_to_the_configured_issuer_alone(issuer: Issuer) -> None:
     presented = PresentedTokens()
     token = canary("ann")
