@@ -179,6 +179,25 @@ async def test_a_link_and_its_form_are_used_once_and_by_the_page_itself(issuer: 
 
 
 @live
+async def test_a_response_that_is_malformed_or_unknown_is_a_page_with_an_error(
+    issuer: Issuer,
+) -> None:
+    async with upstream_setup(issuer) as setup:
+        host = await setup.host(await setup.upstream())
+        link, ann = await link_for(host, "ann"), UserBrowser("ann")
+        base = link.rpartition("/")[0]
+        for query, status in (
+            ("", 403),
+            ("?state=made-up&code=x", 403),
+            ("?state=a&state=b", 400),
+            ("?" + "&".join(f"p{n}=1" for n in range(1000)), 400),
+            ("?state=%ff", 400),
+        ):
+            assert (await ann.load(f"{base}/callback{query}")).status == status
+        assert (await ann.load(base)).status == 403
+
+
+@live
 async def test_a_login_is_kept_encrypted_for_all_processes_which_refresh_it_once(
     issuer: Issuer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,7 +21,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from html import escape
 from typing import Any, Final, TypeAlias
-from urllib.parse import parse_qs
 
 from msgspec import Struct
 
@@ -50,7 +49,12 @@ from colonnade.auth.client.upstream import (
 from colonnade.auth.presented import PresentedTokens
 from colonnade.auth.seal import KEY_BYTES, KeyRing
 from colonnade.auth.server.proxy.consent import PAGE_HEADERS, error_page, lead_on, page
-from colonnade.auth.server.proxy.responses import OAuthFailure, PageFailure, parse_form
+from colonnade.auth.server.proxy.responses import (
+    OAuthFailure,
+    PageFailure,
+    parse_fields,
+    parse_form,
+)
 from colonnade.auth.urls import display_url, origin
 from colonnade.client.auth import credentials_factory
 from colonnade.errors import (
@@ -415,7 +419,10 @@ class UpstreamCredentials:
     async def _finish(self, opened: _Opened) -> EndpointResponse:
         """The authorization response, at our redirect URI: store the login of this principal."""
         query = opened.request.query
-        state = (parse_qs(query, max_num_fields=32).get("state") or [""])[0]
+        try:
+            state = parse_fields(query).get("state")
+        except OAuthFailure as failure:
+            raise PageFailure(f"The response is invalid: {failure.description}.") from None
         records = self._records(opened.principal)
         pending = decode_record(PendingLogin, await records.take(response_record(state)))
         link = self._checked(pending.link if pending is not None else None, opened)
