@@ -552,13 +552,14 @@ Verify: TypeAlias = Callable[["Headers"], Awaitable[str | Caller]]
 
 class EndpointRequest(Struct, frozen=True):
     """An HTTP request for an endpoint of an authorization server: `path` is below the mount point,
-    `query` is encoded."""
+    `query` is encoded, `client` is the address that the connection comes from, if known."""
 
     method: str
     path: str
     query: str
     headers: "Headers"
     body: bytes = b""
+    client: str = ""
 
 
 class EndpointResponse(Struct, frozen=True):

@@ -11,7 +11,66 @@ ATTACKS = "server/proxy/test_attacks.py"
 DOCUMENTS = "server/proxy/test_documents.py"
 FLOW = "server/proxy/test_flow.py"
 
+REFRESH = "server/proxy/test_refresh.py"
+LIMITS = "server/proxy/test_limits.py"
+
 CUTS: dict[str, Cut] = {
+    "refresh is completed": Cut(
+        f"{PROXY}/grants.py",
+        "return await _complete(_refresh_with_lease(context, grant, owner))",
+        "return await _refresh_with_lease(context, grant, owner)",
+        REFRESH,
+        "disconnects",
+    ),
+    "tokens of a later refresh": Cut(
+        f"{PROXY}/grants.py",
+        "if newer is not None and newer.value.tokens != login.tokens:",
+        "if False:",
+        REFRESH,
+        "slow_refresh",
+    ),
+    "user of a refresh": Cut(
+        f"{PROXY}/provider.py",
+        "claims, verified = parse_jwt(new).claims, False",
+        "return False",
+        REFRESH,
+        "keys_that_cannot_be_fetched",
+    ),
+    "user of a login that does not expire": Cut(
+        f"{PROXY}/provider.py",
+        "        if found != expected:\n",
+        "        if False:\n",
+        REFRESH,
+        "does_not_expire",
+    ),
+    "error at a strange redirect": Cut(
+        f"{PROXY}/proxy.py",
+        "if not failure.approved and not is_local_redirect(failure.uri):",
+        "if False:",
+        ATTACKS,
+        "verified_redirect",
+    ),
+    "name after a private-use scheme": Cut(
+        f"{PROXY}/responses.py",
+        'return parts.netloc if parts.scheme in ("http", "https") else',
+        "return parts.netloc or",
+        ATTACKS,
+        "page_warns",
+    ),
+    "private-use scheme": Cut(
+        f"{PROXY}/registration.py",
+        'return parts.scheme != "https" or is_loopback_host(parts.hostname or "")',
+        'return parts.scheme == "http" or is_loopback_host(parts.hostname or "")',
+        DOCUMENTS,
+        "asked_for_each_time",
+    ),
+    "key in introspection": Cut(
+        f"{PROXY}/token.py",
+        "    if verified.dpop_thumbprint:  # RFC 9449, 6.2\n",
+        "    if False:\n",
+        ATTACKS,
+        "bound_to_a_key",
+    ),
     "consent for each client": Cut(
         f"{PROXY}/authorize.py",
         "        details.client_id,\n        details.redirect_uri,\n        *details.scopes,",
@@ -49,7 +108,7 @@ CUTS: dict[str, Cut] = {
     ),
     "approval on a loopback port": Cut(
         f"{PROXY}/authorize.py",
-        "return not (client.document and is_loopback_redirect(redirect_uri))",
+        "return not (client.document and is_local_redirect(redirect_uri))",
         "return True",
         DOCUMENTS,
         "asked_for_each_time",
@@ -108,7 +167,7 @@ CUTS: dict[str, Cut] = {
     ),
     "loopback warning": Cut(
         f"{PROXY}/consent.py",
-        "    if is_loopback_redirect(details.redirect_uri):",
+        "    if is_local_redirect(details.redirect_uri):",
         "    if False:",
         ATTACKS,
         "page_warns",
@@ -251,8 +310,8 @@ CUTS: dict[str, Cut] = {
     ),
     "client of a refresh token": Cut(
         f"{PROXY}/token.py",
-        "    if found is None or found.value.client_id != client_id:\n        raise invalid_grant()\n    if found.value.dpop",
-        "    if found is None:\n        raise invalid_grant()\n    client_id = found.value.client_id\n    if found.value.dpop",
+        "    if found is None or found.value.client_id != client_id:\n        raise invalid_grant()\n    dpop_key",
+        "    if found is None:\n        raise invalid_grant()\n    client_id = found.value.client_id\n    dpop_key",
         ATTACKS,
         "another_client",
     ),
@@ -375,12 +434,68 @@ CUTS: dict[str, Cut] = {
         DOCUMENTS,
         "cached_as",
     ),
-    "registrations are bounded": Cut(
+    "provider of a grant": Cut(
+        f"{PROXY}/grants.py",
+        "if found is None or found.value.provider != context.provider.issuer:",
+        "if found is None:",
+        ATTACKS,
+        "configured_later",
+    ),
+    "response in a redirect": Cut(
         f"{PROXY}/registration.py",
-        "if count > context.settings.max_registrations_per_hour:",
+        "if not _RESPONSE.isdisjoint(name for name, _ in parse_qsl(parts.query, True)):",
         "if False:",
         ATTACKS,
+        "neither_https",
+    ),
+    "denial of what was approved": Cut(
+        f"{PROXY}/consent.py",
+        '        await context.storage.delete("approval", approval_name(context, session, details))\n',
+        "",
+        ATTACKS,
+        "denied_request",
+    ),
+    "registrations are bounded": Cut(
+        f"{PROXY}/responses.py",
+        "    if await storage.count(what, window_s) > most:",
+        "    if False:",
+        ATTACKS,
         "bounded",
+    ),
+    "registrations of one stranger": Cut(
+        f"{PROXY}/responses.py",
+        "    source = _network(client)",
+        '    source = ""',
+        LIMITS,
+        "one_stranger",
+    ),
+    "documents of one host": Cut(
+        f"{PROXY}/registration.py",
+        "    await _count_fetch(context, client_id)\n",
+        "",
+        LIMITS,
+        "fetch_documents",
+    ),
+    "limit before a decision": Cut(
+        f"{PROXY}/consent.py",
+        "    await count_login(context, details, request)\n    if not",
+        "    if not",
+        LIMITS,
+        "beyond_the_limit",
+    ),
+    "proof for a known code": Cut(
+        f"{PROXY}/token.py",
+        'if not await is_issued(context, fields.get("code")):',
+        "if False:",
+        LIMITS,
+        "made_up",
+    ),
+    "pause between attempts": Cut(
+        f"{PROXY}/grants.py",
+        'if due == "soon" and not await context.storage.claim(',
+        'if due == "soon" and not True and not await context.storage.claim(',
+        LIMITS,
+        "hangs",
     ),
     "foreign host": Cut(
         "protocol/http/security.py",

@@ -108,7 +108,7 @@ def test_nothing_is_loaded_but_pictures_and_the_style_beside_it(pages: dict[Path
     for path, way, there, _ in local(pages, loads=True):
         assert there.is_file(), f"{path.name}: {way}"
         kinds.add(there.suffix)
-    assert kinds == {".css", ".svg"}
+    assert kinds == {".css", ".png", ".svg"}
 
 
 def test_pages_are_whole_and_have_no_scripts(pages: dict[Path, Seen]) -> None:

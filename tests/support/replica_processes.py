@@ -153,6 +153,8 @@ async def run(conversations: int, store: str, at_once: int) -> int:
                         line = _line_of(error)
                         what = f"{type(error).__name__}: {str(error)[:160]}"
                         failed[f"{revision}: {what}, in: {line}"] += 1
+                        now = time.strftime("%H:%M:%S")
+                        print(f"{now} {revision}: {what}, in: {line}", file=sys.stderr, flush=True)
                     done += 1
                     if done % PROGRESS_EVERY == 0:
                         print_progress(done, conversations, time.monotonic() - started, failed)

@@ -48,7 +48,7 @@ from colonnade.auth.client.upstream import (
 )
 from colonnade.auth.presented import PresentedTokens
 from colonnade.auth.seal import KEY_BYTES, KeyRing
-from colonnade.auth.server.proxy.consent import PAGE_HEADERS, error_page, lead_on, page
+from colonnade.auth.server.proxy.consent import PAGE_HEADERS, continue_page, error_page, page
 from colonnade.auth.server.proxy.responses import (
     OAuthFailure,
     PageFailure,
@@ -398,7 +398,7 @@ class UpstreamCredentials:
         await records.save(
             response_record(pending.request.state), encode_record(pending), RESPONSE_S
         )
-        return lead_on(url, f"Continue to {display_url(link.discovery.issuer.issuer)}")
+        return continue_page(url, f"Continue to {display_url(link.discovery.issuer.issuer)}")
 
     def _check_form(self, opened: _Opened, link_id: str) -> None:
         """Raise `PageFailure` for a form that another page has sent, or another principal got."""

@@ -350,3 +350,32 @@ def test_what_cannot_be_read_is_an_error_and_what_is_remembered_is_bounded() -> 
 def test_another_host_and_unusable_settings_are_refused(url: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         DevelopmentIssuer(url, **options)
+
+
+def test_an_authorization_proxy_on_this_machine_is_a_known_client_and_gets_id_tokens() -> None:
+    setup = IssuerSetup(ttl_s=60)
+    redirect = "http://127.0.0.1:8000/oauth/callback"
+    proxy: dict[str, Any] = {"client_id": "proxy", "redirect_uri": redirect}
+    more: dict[str, Any] = proxy | {"resource": None, "scope": "openid", "nonce": "n"}
+    page = setup.send("GET", "/authorize", urlencode(setup.asked(**more))).body.decode()
+    assert 'name="nonce" value="n"' in page
+    code = setup.code("bob", **more)
+    form = {"grant_type": "authorization_code", "code": code, "code_verifier": VERIFIER} | proxy
+    tokens = json.loads(setup.post("/token", **form).body)
+    signed = parse_jwt(tokens["id_token"])
+    assert signed.header["typ"] == "JWT"
+    expected = {"iss": URL, "sub": "bob", "aud": "proxy", "nonce": "n"}
+    assert signed.claims == expected | {"iat": 1_000_000, "exp": 1_000_060}
+    # Its access token is for no server.
+    assert parse_jwt(tokens["access_token"]).claims["aud"] == URL
+    again = setup.refresh(tokens["refresh_token"], client_id="proxy")
+    assert again["token_type"] == "Bearer"
+    elsewhere = more | {"redirect_uri": "http://127.0.0.1:8000/other"}
+    refused = setup.send("GET", "/authorize", urlencode(setup.asked(**elsewhere)))
+    assert refused.status == 400
+
+
+def test_a_client_that_does_not_ask_for_openid_gets_no_id_token() -> None:
+    setup = IssuerSetup()
+    assert "id_token" not in setup.exchange(setup.code())
+    assert "nonce" not in parse_jwt(setup.exchange(setup.code(scope="openid"))["id_token"]).claims

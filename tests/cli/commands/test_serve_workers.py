@@ -311,8 +311,9 @@ def test_a_third_ctrl_c_ends_even_a_worker_whose_loop_is_stuck(folder: Path) -> 
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.process.wait(0.05)
                 break
-        assert process.end() == 130
         connection.close()
+        # The last signal may arrive while the interpreter ends, without its handler.
+        assert process.end() in (130, -signal.SIGINT)
         assert not is_alive(stuck)
 
 

@@ -26,6 +26,7 @@ from urllib.parse import urlencode, urlsplit
 
 from auth.upstream import LOGIN_PAGE, UpstreamReplica, query_of
 from colonnade import Context, Login, Protection, Server
+from colonnade.auth.server.proxy.provider import Provider
 from colonnade.auth.server.proxy.proxy import OAuthProxy
 from colonnade.ports import Store
 from colonnade.store.memory import MemoryStore
@@ -98,7 +99,12 @@ class HttpReply:
 
 
 async def send(
-    app: HttpApp, method: str, url: str, headers: dict[str, str] | None = None, body: bytes = b""
+    app: HttpApp,
+    method: str,
+    url: str,
+    headers: dict[str, str] | None = None,
+    body: bytes = b"",
+    client: str = "192.0.2.1",
 ) -> HttpReply:
     """The response of an application to one request."""
     parts = urlsplit(url)
@@ -112,11 +118,17 @@ async def send(
         "path": parts.path or "/",
         "query_string": parts.query.encode(),
         "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
-        "client": ("192.0.2.1", 1),
+        "client": (client, 1),
     }
     messages: list[dict[str, Any]] = []
 
+    received = False
+
     async def receive() -> dict[str, Any]:
+        nonlocal received
+        if received:  # the client waits for the response
+            await asyncio.get_running_loop().create_future()
+        received = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def keep(message: Any) -> None:
@@ -424,18 +436,21 @@ class LiveProxy:
 
 @asynccontextmanager
 async def live_proxy(
-    *, protection_options: dict[str, Any] | None = None, **proxy: Any
+    *,
+    provider: Provider | None = None,
+    protection_options: dict[str, Any] | None = None,
+    **proxy: Any,
 ) -> AsyncGenerator[LiveProxy]:
-    """A server with a proxy, at its own URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    """A server with a proxy, at its own URL; `provider` takes the place of the replica."""
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    port = bound.getsockname()[1]
     url = f"http://127.0.0.1:{port}/mcp"
     replica = UpstreamReplica(f"http://127.0.0.1:{port}/oauth/callback")
     proxy.setdefault("scopes", [WRITE])
-    made = OAuthProxy(replica.provider(), **proxy)
+    made = OAuthProxy(provider or replica.provider(), **proxy)
     protection = Protection(url, made, scopes=[READ], **(protection_options or {}))
-    site = HttpRunner(notes(protection).asgi(), port=port)
+    site = HttpRunner(notes(protection).asgi(), port=port, bound=bound)
     await site.start()
     try:
         yield LiveProxy(url, replica)

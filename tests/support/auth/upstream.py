@@ -132,6 +132,12 @@ class UpstreamReplica:
             raise UpstreamRefused("refused", provider=self.name, error="invalid_token")
         return UpstreamUser(user, user.title(), {"email": f"{user}@example.com"})
 
+    async def confirm(
+        self, fetcher: Fetcher, now: float, tokens: UpstreamTokens, subject: str
+    ) -> None:
+        if (await self.identify(fetcher, now, tokens)).subject != subject:
+            raise UpstreamRefused("refused", provider=self.name, error="other_user")
+
     async def refresh(self, fetcher: Fetcher, now: float, tokens: UpstreamTokens) -> UpstreamTokens:
         if self.during_refresh is not None:
             await self.during_refresh()

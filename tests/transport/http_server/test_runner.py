@@ -795,6 +795,8 @@ class Child:
                 socket.create_connection(("127.0.0.1", self.port)).close()
             except ConnectionRefusedError:
                 return
+            except ConnectionResetError:
+                pass  # it was being opened while the listener was closed
 
     def end(self) -> tuple[int, str]:
         out, _ = self.process.communicate(timeout=60)

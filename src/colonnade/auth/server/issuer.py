@@ -5,7 +5,8 @@
 
 Authorization code with PKCE (S256), dynamic registration (RFC 7591), client ID metadata documents,
 resource indicators (RFC 8707), JWT access tokens (RFC 9068), refresh tokens that rotate, revocation
-(RFC 7009), `iss` in responses (RFC 9207). The login page has a button for each user.
+(RFC 7009), `iss` in responses (RFC 9207). The login page has a button for each user. An
+`OAuthProxy` on this machine is the client `proxy`, which is known, and gets ID tokens.
 
 Rules: never for production, so it serves a loopback host only, keeps everything in memory, and asks
 for no password. What a client sends is checked as a production server does, so that a client that
@@ -30,6 +31,7 @@ from colonnade.auth.jose import InvalidToken, SigningKey, decode_json_object, ge
 from colonnade.auth.ssrf import Fetcher, is_loopback_host
 from colonnade.auth.urls import ISSUER_DOCUMENT, OPENID_DOCUMENT, with_query
 from colonnade.errors import CannotFetch, InvalidArgument
+from colonnade.protocol.elicitation import UNSAFE_SCHEMES
 
 T = TypeVar("T")
 
@@ -48,6 +50,9 @@ MAX_USERS: Final = 50
 OK, CREATED, SEE_OTHER, BAD_REQUEST, NOT_FOUND = 200, 201, 303, 400, 404
 JSON: Final = "application/json"
 HTML: Final = "text/html; charset=utf-8"
+# The client of an `OAuthProxy` on any port of this machine.
+PROXY_CLIENT: Final = "proxy"
+_PROXY_REDIRECTS = ("http://127.0.0.1/oauth/callback", "http://localhost/oauth/callback")
 # The button that does not sign in.
 DENY: Final = "deny"
 
@@ -68,8 +73,6 @@ _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 _SCOPES = re.compile(r"[\x20\x21\x23-\x5b\x5d-\x7e]{0,1000}")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
-# Of URLs that a browser runs or reads instead of opening a program.
-_UNSAFE_SCHEMES = frozenset({"about", "blob", "data", "file", "javascript", "vbscript"})
 # What is asked for, and passes through the login page.
 _AUTHORIZATION_FIELDS = (
     "response_type",
@@ -80,6 +83,7 @@ _AUTHORIZATION_FIELDS = (
     "code_challenge",
     "code_challenge_method",
     "resource",
+    "nonce",
 )
 
 _STYLE = (
@@ -122,7 +126,7 @@ class IssuerClient(Struct, frozen=True):
     name: str = ""
 
 
-class IssuedCode(Struct, frozen=True):
+class IssuerCode(Struct, frozen=True):
     """An authorization code that was not used yet."""
 
     client_id: str
@@ -131,6 +135,7 @@ class IssuedCode(Struct, frozen=True):
     user: str
     scope: str
     resource: str
+    nonce: str
     expires_at: float
 
 
@@ -196,7 +201,8 @@ class DevelopmentIssuer:
         self._key: SigningKey = generate_key()
         self._key.key_id = self._key.thumbprint[:16]
         self._clients: dict[str, IssuerClient] = {}
-        self._codes: dict[str, IssuedCode] = {}
+        self._proxy = IssuerClient(PROXY_CLIENT, _PROXY_REDIRECTS, "authorization proxy")
+        self._codes: dict[str, IssuerCode] = {}
         self._refresh_tokens: dict[str, IssuedRefreshToken] = {}
         self._ended_families: dict[str, None] = {}
 
@@ -254,6 +260,8 @@ class DevelopmentIssuer:
             "response_types_supported": ["code"],
             "grant_types_supported": ["authorization_code", "refresh_token"],
             "code_challenge_methods_supported": ["S256"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
             "token_endpoint_auth_methods_supported": ["none"],
             "authorization_response_iss_parameter_supported": True,
             "client_id_metadata_document_supported": True,
@@ -285,8 +293,11 @@ class DevelopmentIssuer:
             CREATED,
         )
 
+    def _known_client(self, client_id: str) -> IssuerClient | None:
+        return self._proxy if client_id == PROXY_CLIENT else self._clients.get(client_id)
+
     async def _find_client(self, client_id: str, fetcher: Fetcher) -> IssuerClient:
-        known = self._clients.get(client_id)
+        known = self._known_client(client_id)
         if known is not None:
             return known
         if not client_id.startswith("https://"):
@@ -334,7 +345,9 @@ class DevelopmentIssuer:
             raise refuse("invalid_request", "code_challenge must have 43 characters of base64url")
         if not _SCOPES.fullmatch(asked.get("scope", "")):
             raise refuse("invalid_scope", "scope is a list of words")
-        if not _is_resource(asked.get("resource", "")):
+        # A proxy has tokens of its own; those that it gets here are for no server.
+        default = self.url if client is self._proxy else ""
+        if not _is_resource(asked.setdefault("resource", default)):
             raise refuse("invalid_target", "resource must be the URL of the MCP server (RFC 8707)")
         return client
 
@@ -343,13 +356,14 @@ class DevelopmentIssuer:
         if user not in self.users:
             raise IssuerError("access_denied", "the user did not sign in", redirect, state)
         code = secrets.token_urlsafe(32)
-        issued = IssuedCode(
+        issued = IssuerCode(
             asked["client_id"],
             redirect,
             asked["code_challenge"],
             user,
             asked.get("scope", ""),
             asked["resource"],
+            asked.get("nonce", ""),
             self._clock() + CODE_TTL_S,
         )
         _remember(self._codes, code, issued, MAX_CODES)
@@ -387,7 +401,7 @@ class DevelopmentIssuer:
 
     def _token(self, form: dict[str, str]) -> IssuerResponse:
         client_id = form.get("client_id", "")
-        if client_id not in self._clients:
+        if self._known_client(client_id) is None:
             raise IssuerError(
                 "invalid_client",
                 "the client is not registered here; this issuer forgets on restart",
@@ -413,7 +427,10 @@ class DevelopmentIssuer:
         if form.get("resource", issued.resource) != issued.resource:
             raise IssuerError("invalid_target", "resource is not the one of the login")
         family = secrets.token_hex(16)
-        return self._issue(issued.user, client_id, issued.scope, issued.resource, family)
+        tokens = self._issue(issued.user, client_id, issued.scope, issued.resource, family)
+        if "openid" in issued.scope.split():
+            tokens["id_token"] = self._id_token(issued)
+        return _json(tokens)
 
     def _refresh(self, form: dict[str, str], client_id: str) -> IssuerResponse:
         known = self._refresh_tokens.get(form.get("refresh_token", ""))
@@ -431,11 +448,11 @@ class DevelopmentIssuer:
         if not set(scope.split()) <= set(known.scope.split()):
             raise IssuerError("invalid_scope", "more scopes than the login has")
         known.used = True
-        return self._issue(known.user, client_id, scope, known.resource, known.family)
+        return _json(self._issue(known.user, client_id, scope, known.resource, known.family))
 
     def _issue(
         self, user: str, client_id: str, scope: str, resource: str, family: str
-    ) -> IssuerResponse:
+    ) -> dict[str, Any]:
         now = self._clock()
         claims = {
             "iss": self.url,
@@ -450,15 +467,26 @@ class DevelopmentIssuer:
         refresh_token = secrets.token_urlsafe(32)
         known = IssuedRefreshToken(client_id, user, scope, resource, family)
         _remember(self._refresh_tokens, refresh_token, known, MAX_REFRESH_TOKENS)
-        return _json(
-            {
-                "access_token": self._key.sign({"typ": "at+jwt"}, claims),
-                "token_type": "Bearer",
-                "expires_in": int(self._ttl_s),
-                "refresh_token": refresh_token,
-                "scope": scope,
-            }
-        )
+        return {
+            "access_token": self._key.sign({"typ": "at+jwt"}, claims),
+            "token_type": "Bearer",
+            "expires_in": int(self._ttl_s),
+            "refresh_token": refresh_token,
+            "scope": scope,
+        }
+
+    def _id_token(self, issued: IssuerCode) -> str:
+        """Who has signed in, for the client (OpenID Connect Core, 2)."""
+        now = self._clock()
+        claims = {
+            "iss": self.url,
+            "sub": issued.user,
+            "aud": issued.client_id,
+            "iat": int(now),
+            "exp": int(now + self._ttl_s),
+            **({"nonce": issued.nonce} if issued.nonce else {}),
+        }
+        return self._key.sign({"typ": "JWT"}, claims)
 
     def _revoke(self, form: dict[str, str]) -> IssuerResponse:
         known = self._refresh_tokens.get(form.get("token", ""))
@@ -528,7 +556,7 @@ def _is_redirect_uri(uri: str) -> bool:
         return False
     if parts.scheme == "http":
         return is_loopback_host(host)
-    return bool(host) if parts.scheme == "https" else parts.scheme not in _UNSAFE_SCHEMES
+    return bool(host) if parts.scheme == "https" else parts.scheme not in UNSAFE_SCHEMES
 
 
 def _is_same_redirect(given: str, registered: str) -> bool:

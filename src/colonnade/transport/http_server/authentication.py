@@ -27,6 +27,7 @@ from colonnade.transport.http_server.request import (
 
 # Of a request to an authorization server: a registration with all its redirect URIs has less.
 MAX_ENDPOINT_BODY_BYTES: Final = 64 * 1024
+NO_CONTENT: Final = 204
 
 # The documents are public, also for web pages, and change with the configuration.
 PUBLIC_HEADERS: Pairs = [
@@ -78,10 +79,13 @@ async def respond_endpoint(
     method: str = scope["method"]
     body = await incoming.body() if method == "POST" else b""
     query: str = scope.get("query_string", b"").decode("latin-1")
-    request = EndpointRequest(method, path, query, incoming.headers, body)
+    client = scope.get("client")
+    address = str(client[0]) if client else ""
+    request = EndpointRequest(method, path, query, incoming.headers, body, address)
     response = await guard.respond(request)
     headers = [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
-    headers.append((b"content-length", b"%d" % len(response.body)))
+    if response.status != NO_CONTENT:  # RFC 9110, 8.6
+        headers.append((b"content-length", b"%d" % len(response.body)))
     incoming.state = RESPONDING
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})

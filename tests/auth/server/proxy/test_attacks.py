@@ -4,6 +4,8 @@ Consent that is skipped, redirect tricks, fixation of state, injected and replay
 reused refresh tokens, codes and tokens of others, CSRF, framing, scripts in the names of clients.
 """
 
+import base64
+import html
 import itertools
 import secrets
 from typing import Any
@@ -11,11 +13,17 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from auth.proxied import ORIGIN, READ, REDIRECT, HttpReply, ProxySetup, proxied, send
-from auth.upstream import ISSUER, LOGIN_PAGE, query_of
+from auth.proxied import ORIGIN, READ, REDIRECT, Browser, HttpReply, ProxySetup, proxied, send
+from auth.upstream import ISSUER, LOGIN_PAGE, UpstreamReplica, query_of
+from colonnade import Protection
 from colonnade.auth.client.steps import FlowContext
 from colonnade.auth.client.tokens import dpop_proof
 from colonnade.auth.jose import SigningKey, generate_key
+from colonnade.auth.server.proxy.authorize import AuthorizationDetails, LoginState
+from colonnade.auth.server.proxy.grants import UpstreamLogin
+from colonnade.auth.server.proxy.provider import UpstreamTokens
+from colonnade.auth.server.proxy.proxy import OAuthProxy
+from colonnade.auth.server.proxy.signing_keys import SigningKeyRecord, SigningKeyRecords
 from live import live
 
 EVIL = "https://evil.example/callback"
@@ -79,6 +87,10 @@ async def test_a_denied_request_goes_back_to_the_client_and_not_to_the_provider(
         assert answer["error"] == "access_denied"
         assert (answer["state"], answer["iss"]) == ("client-state", ORIGIN)
         assert setup.replica.counts["logins"] == 0
+        browser = setup.browser()
+        await setup.log_in(client, browser)
+        await browser.decide(await browser.get(f"{url}&prompt=consent"), "deny")
+        assert (await browser.get(url)).form  # what was approved before is not any more
 
 
 @pytest.mark.spec("R1269")
@@ -187,6 +199,12 @@ async def test_the_page_warns_of_a_redirect_that_stays_on_the_computer() -> None
         assert "runs on this computer" in page.text
         remote = await setup.browser().get(setup.authorization_url(await setup.register()))
         assert "runs on this computer" not in remote.text
+    async with proxied(redirect_schemes=["cursor"]) as setup:
+        # What stands after a private-use scheme is no host that receives the code.
+        program = await setup.register("cursor://accounts.google.com/callback")
+        page = await setup.browser().get(setup.authorization_url(program))
+        assert "runs on this computer" in page.text
+        assert "<strong>cursor:</strong>" in page.text
 
 
 # ---------------------------------------------------------------- redirects
@@ -272,6 +290,9 @@ async def test_only_the_port_of_a_loopback_redirect_may_differ() -> None:
         "/cb",
         "https://ex\u00e4mple.example/",
         "https://app.example/" + "x" * 2048,
+        "https://app.example/cb?code=x",
+        "https://app.example/cb?a=b&%69ss=https://evil.example",
+        "https://app.example/cb?state",
         7,
     ],
 )
@@ -342,13 +363,77 @@ async def test_a_wrong_request_is_answered_at_the_verified_redirect(
     change: dict[str, str], error: str
 ) -> None:
     async with proxied() as setup:
-        client = await setup.register()
+        client = await setup.register("http://127.0.0.1:4000/callback")
         reply = await setup.browser().get(setup.authorization_url(client, **change))
         assert reply.status == 303
-        assert reply.next_url.startswith(f"{REDIRECT}?")
+        assert reply.next_url.startswith("http://127.0.0.1:4000/callback?")
         answer = query_of(reply.next_url)
         assert (answer["error"], answer["iss"]) == (error, ORIGIN)
         assert answer["state"] == "client-state"
+        # Anyone can register a page elsewhere: the user decides whether to go there.
+        client = await setup.register()
+        reply = await setup.browser().get(setup.authorization_url(client, **change))
+        assert is_page(reply)
+        link = html.unescape(reply.text.partition('<a href="')[2].partition('"')[0])
+        assert link.startswith(f"{REDIRECT}?")
+        assert query_of(link) == answer
+        assert "Back to the application at app.example" in reply.text
+
+
+@pytest.mark.spec("R0339")
+@live
+async def test_a_browser_that_approved_a_client_is_sent_back_to_it_with_errors() -> None:
+    async with proxied() as setup:
+        client, browser = await setup.register(), setup.browser()
+        await setup.log_in(client, browser)
+        reply = await browser.get(setup.authorization_url(client, prompt="none"))
+        assert query_of(reply.header("location"))["error"] == "interaction_required"
+
+
+@live
+async def test_parameters_that_are_not_known_are_ignored_whatever_they_contain() -> None:
+    async with proxied() as setup:
+        client, browser = await setup.register(), setup.browser()
+        url = setup.authorization_url(client) + "&login_hint=j%C3%BCrgen&ui_locales=%FF"
+        page = await browser.get(url)
+        assert page.form
+        asked = query_of((await browser.decide(page)).next_url)
+        # As Microsoft describes an error.
+        told = "AADSTS65004: User declined to consent.\r\nTrace ID: 1\r\nTimestamp: 2"
+        fields = {"error": "access_denied", "error_description": told, "state": asked["state"]}
+        reply = await browser.get(f"{ORIGIN}/oauth/callback?{urlencode(fields)}")
+        answer = query_of(reply.next_url)
+        assert answer["error"] == "access_denied"
+        assert "AADSTS" not in str(answer)
+
+
+def test_no_record_and_no_settings_show_a_secret() -> None:
+    proxy = OAuthProxy(
+        UpstreamReplica(f"{ORIGIN}/oauth/callback").provider(),
+        introspection=("notes", "canary-secret"),
+    )
+    Protection(f"{ORIGIN}/mcp", proxy)
+    key = SigningKeyRecord("one", "canary-secret", 0.0)
+    tokens = UpstreamTokens("canary-secret", None, "canary-secret")
+    details = AuthorizationDetails(
+        client_id="x", redirect_uri=REDIRECT, state="canary-secret", challenge="", scopes=()
+    )
+    for one in (
+        proxy.settings,
+        key,
+        SigningKeyRecords(keys=(key,), expires_at=0.0),
+        UpstreamLogin(tokens=tokens, checked_at=0.0, issued_at=0.0, expires_at=0.0),
+        LoginState(
+            details=details,
+            session="canary-secret",
+            browser="canary-secret",
+            verifier="canary-secret",
+            nonce="canary-secret",
+            expires_at=0.0,
+        ),
+    ):
+        assert "canary" not in repr(one)
+        assert "canary" not in repr(list(one.__rich_repr__()))
 
 
 @live
@@ -517,7 +602,7 @@ async def test_tokens_of_another_client_or_with_more_scopes_are_refused() -> Non
 
 @live
 async def test_codes_and_tokens_that_are_bound_to_a_key_need_its_proof() -> None:
-    async with proxied() as setup:
+    async with proxied(introspection=("notes", "secret")) as setup:
         client = await setup.register()
         flow = FlowContext(setup.clock, lambda: secrets.token_urlsafe(32))
         mine, other = generate_key(), generate_key()
@@ -538,6 +623,13 @@ async def test_codes_and_tokens_that_are_bound_to_a_key_need_its_proof() -> None
             assert refused.status == 400
         again = await setup.refresh(client, tokens["refresh_token"], proof=proof(mine))
         assert again.status == 200
+        headers = {
+            "authorization": "Basic " + base64.b64encode(b"notes:secret").decode(),
+            "content-type": "application/x-www-form-urlencoded",
+        }
+        body = f"token={tokens['access_token']}".encode()
+        known = await send(setup.app, "POST", f"{ORIGIN}/oauth/introspect", headers, body)
+        assert known.json["cnf"] == {"jkt": mine.thumbprint}  # RFC 9449, 6.2
 
 
 @live
@@ -557,6 +649,30 @@ async def test_a_token_of_another_server_on_the_same_store_and_keys_is_refused()
             reply = await send(two.app, "POST", url, headers, b"{}")
             assert reply.status == 401
             assert "not for this server" in reply.header("www-authenticate")
+
+
+def browser_at(setup: ProxySetup, browser: Browser) -> Browser:
+    """The same browser, at another replica of the server."""
+    same = setup.browser()
+    same.cookies = browser.cookies
+    return same
+
+
+@live
+async def test_a_login_at_one_provider_is_none_at_another_that_is_configured_later() -> None:
+    async with proxied() as one:
+        client, browser = await one.register(), one.browser()
+        tokens = await one.log_in(client, browser)
+        other = UpstreamReplica(f"{ORIGIN}/oauth/callback")
+        other.issuer = "https://other.example"  # which has a user of the same name
+        async with proxied(store=one.store, clock=one.clock, replica=other) as two:
+            assert (await two.call(tokens["access_token"])).status == 401
+            refused = await two.refresh(client, tokens["refresh_token"])
+            assert refused.json["error"] == "invalid_grant"
+            page = await browser_at(two, browser).get(two.authorization_url(client))
+            assert page.form  # the approval was for a login at the first
+            assert not other.counts  # no token of the first was sent there
+        assert await one.whoami(tokens["access_token"]) == f"{ISSUER}#ann"
 
 
 @live

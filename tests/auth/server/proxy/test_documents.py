@@ -179,6 +179,12 @@ async def test_an_approval_of_a_public_name_on_a_loopback_port_is_asked_for_each
         browser = setup.browser()
         await setup.log_in(client, browser)
         assert (await browser.get(setup.authorization_url(client))).form
+    async with proxied(redirect_schemes=["cursor"]) as setup:
+        local = "cursor://anysphere/callback"  # which another program may have taken
+        client = {**DocumentHost(redirect_uris=[local]).serve(setup), "redirect_uris": [local]}
+        browser = setup.browser()
+        await setup.log_in(client, browser)
+        assert (await browser.get(setup.authorization_url(client))).form
 
 
 @live

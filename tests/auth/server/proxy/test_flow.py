@@ -10,6 +10,7 @@ import pytest
 from auth.proxied import ORIGIN, READ, RESOURCE, WRITE, live_proxy, proxied, send
 from auth.upstream import CANARY, ISSUER, query_of
 from colonnade import connect
+from colonnade.auth.server.proxy.grants import RETRY_S
 from colonnade.auth.server.proxy.signing_keys import PUBLISHED_AFTER_S, PUBLISHED_AHEAD_S, rotate
 from colonnade.ports import SERVER_PRINCIPAL
 from live import live
@@ -169,12 +170,14 @@ async def test_a_provider_that_does_not_respond_ends_no_login() -> None:
         setup.replica.reachable = False
         setup.clock.forward(61)
         assert (await setup.call(tokens["access_token"])).status == 503
-        busy = await setup.refresh(client, tokens["refresh_token"])
-        assert (busy.status, busy.json["error"]) == (503, "temporarily_unavailable")
+        # Clients of other SDKs begin a login if a refresh fails: they get a token for later.
+        tokens = (await setup.refresh(client, tokens["refresh_token"])).json
+        assert (await setup.call(tokens["access_token"])).status == 503
         url = setup.authorization_url(client)
         answer = query_of(await browser.authorize(url))
         assert answer["error"] == "temporarily_unavailable"
         setup.replica.reachable = True
+        assert await setup.whoami(tokens["access_token"]) == f"{ISSUER}#ann"
         assert (await setup.refresh(client, tokens["refresh_token"])).status == 200
 
 
@@ -189,6 +192,7 @@ async def test_a_provider_token_without_expiry_is_checked_every_hour() -> None:
         assert (await setup.refresh(client, tokens["refresh_token"])).status == 200
         setup.replica.reachable = True
         setup.replica.end_logins("ann")
+        setup.clock.forward(RETRY_S)
         refused = await setup.refresh(client, tokens["refresh_token"])
         assert refused.json["error"] == "invalid_grant"
 
@@ -325,3 +329,19 @@ async def test_tokens_stay_valid_while_keys_rotate() -> None:
             assert len(keys) <= 2
             seen |= {one["kid"] for one in keys}
         assert len(seen) == 3
+
+
+@live
+async def test_a_login_at_the_provider_leads_to_the_client_by_a_page_and_not_by_a_redirect() -> (
+    None
+):
+    """A provider's form may allow redirects to this server only, and browsers apply that to all
+    redirects that follow."""
+    async with proxied() as setup:
+        for more in ({}, {"error": "access_denied", "code": ""}):
+            client, browser = await setup.register(), setup.browser()
+            page = await browser.decide(await browser.get(setup.authorization_url(client)))
+            reply = await browser.get(setup.replica.log_in(page.next_url, **more))
+            assert (reply.status, reply.header("location")) == (200, "")
+            assert reply.next_url.startswith(f"{client['redirect_uris'][0]}?")
+            assert ("error" in query_of(reply.next_url)) is bool(more)

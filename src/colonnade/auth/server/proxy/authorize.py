@@ -19,12 +19,13 @@ from colonnade.auth.server.proxy.records import ProxyRecord, digest
 from colonnade.auth.server.proxy.registration import (
     ProxyClient,
     find_client,
-    is_loopback_redirect,
+    is_local_redirect,
 )
 from colonnade.auth.server.proxy.responses import (
     OAuthFailure,
     PageFailure,
     Parameters,
+    check_quota,
     client_redirect,
     parse_fields,
     read_cookie,
@@ -46,7 +47,8 @@ SESSION: Final = "session"
 LOGIN: Final = "login"
 
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
-_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
+# A cookie of ours: `secrets.token_urlsafe(32)`.
+_SECRET = _CHALLENGE
 
 
 class AuthorizationDetails(Struct, frozen=True, kw_only=True):
@@ -73,9 +75,6 @@ class LoginState(ProxyRecord, frozen=True, kw_only=True):
     verifier: str
     nonce: str
     approved_for: str = ""
-
-    def __repr__(self) -> str:
-        return "LoginState(...)"
 
 
 class Approval(ProxyRecord, frozen=True, kw_only=True):
@@ -113,7 +112,7 @@ async def check_request(context: ProxyContext, request: EndpointRequest) -> Veri
         challenge = _check_parameters(context, fields)
         scopes = choose_scopes(context, fields.get("scope"))
     except OAuthFailure as failure:
-        raise RedirectFailure(uri, state, failure) from None
+        raise RedirectFailure(uri, state, failure, approved=False) from None
     details = AuthorizationDetails(
         client_id=client.client_id,
         redirect_uri=uri,
@@ -126,13 +125,20 @@ async def check_request(context: ProxyContext, request: EndpointRequest) -> Veri
 
 
 class RedirectFailure(Exception):
-    """An OAuth error for a verified redirect URI."""
+    """An OAuth error for a verified redirect URI.
 
-    def __init__(self, uri: str, state: str, failure: OAuthFailure) -> None:
+    Anyone can register a URI, and anyone can send a user to it by a request that fails. So the
+    browser is sent there by itself only if the user has `approved` the client (R0339).
+    """
+
+    def __init__(
+        self, uri: str, state: str, failure: OAuthFailure, *, approved: bool = True
+    ) -> None:
         super().__init__(failure.error)
         self.uri = uri
         self.state = state
         self.failure = failure
+        self.approved = approved
 
     def url(self, issuer: str) -> str:
         """The authorization response with the error."""
@@ -204,14 +210,16 @@ def approval_name(context: ProxyContext, session: str, details: AuthorizationDet
         details.redirect_uri,
         *details.scopes,
         "",
+        context.provider.issuer,
         *context.provider.scopes,
     )
 
 
 def may_remember(client: ProxyClient, redirect_uri: str) -> bool:
     """Whether an approval holds for later requests. Every program on the user's machine can take
-    the name of a client with a public document and listen on a loopback port (RFC 8252, 8.6)."""
-    return not (client.document and is_loopback_redirect(redirect_uri))
+    the name of a client with a public document, and listen on a loopback port or for a private-use
+    scheme (RFC 8252, 8.6)."""
+    return not (client.document and is_local_redirect(redirect_uri))
 
 
 async def find_approval(context: ProxyContext, session: str, verified: VerifiedRequest) -> str:
@@ -227,18 +235,26 @@ async def find_approval(context: ProxyContext, session: str, verified: VerifiedR
 # ---------------------------------------------------------------- the way to the provider
 
 
+async def count_login(
+    context: ProxyContext, details: AuthorizationDetails, request: EndpointRequest
+) -> None:
+    """Count a login, before anything is stored for it. Raises `RedirectFailure` for too many."""
+    most = context.settings.max_logins_per_10_min
+    try:
+        await check_quota(context.storage, "logins", WINDOW_S, most, request.client)
+    except OAuthFailure as failure:
+        raise RedirectFailure(details.redirect_uri, details.state, failure) from None
+
+
 async def start_login(
     context: ProxyContext, details: AuthorizationDetails, session: str, approved_for: str = ""
 ) -> tuple[str, tuple[str, str]]:
     """Store the state of a login, after the user's approval; the URL of the provider's page, and
     the cookie that binds the state to this browser.
 
-    Raises `RedirectFailure` if the provider does not respond, or there are too many logins.
+    Raises `RedirectFailure` if the provider does not respond.
     """
     try:
-        count = await context.storage.count("logins", WINDOW_S)
-        if count > context.settings.max_logins_per_10_min:
-            raise unavailable("too many logins are under way; try again later")
         state, browser = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         verifier, nonce = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         try:

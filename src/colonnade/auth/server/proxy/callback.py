@@ -21,7 +21,7 @@ from colonnade.auth.server.proxy.authorize import (
     may_remember,
     read_session,
 )
-from colonnade.auth.server.proxy.consent import show_consent
+from colonnade.auth.server.proxy.consent import BACK, continue_page, show_consent
 from colonnade.auth.server.proxy.context import CALLBACK, ProxyContext
 from colonnade.auth.server.proxy.grants import create_grant
 from colonnade.auth.server.proxy.provider import UpstreamRefused, UpstreamTokens, UpstreamUser
@@ -34,7 +34,6 @@ from colonnade.auth.server.proxy.responses import (
     client_redirect,
     parse_fields,
     read_cookie,
-    redirect,
     set_cookie,
     unavailable,
 )
@@ -82,7 +81,8 @@ async def callback(context: ProxyContext, request: EndpointRequest) -> EndpointR
     await remember(context, login, client, session, user)
     await keep_client(context, details.client_id)
     url = client_redirect(details.redirect_uri, context.settings.issuer, details.state, code=code)
-    return redirect(url, set_cookie(context.settings, login_cookie(state), "", 0))
+    forget = set_cookie(context.settings, login_cookie(state), "", 0)
+    return continue_page(url, BACK, forget)
 
 
 async def take_state(context: ProxyContext, request: EndpointRequest, state: str) -> LoginState:

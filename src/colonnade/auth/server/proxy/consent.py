@@ -2,9 +2,10 @@
 
 Rules: the page is shown before the provider is asked. It runs no script, loads nothing, and cannot
 be framed. The form has the request in it, sealed for this browser and used once: without it, with
-that of another browser, or from another origin, no decision is accepted. A decision leads on by a
-page and not by a redirect: browsers apply `form-action` to every redirect after a form, and a
-provider may redirect to hosts that are unknown here.
+that of another browser, or from another origin, no decision is accepted. A decision, and a login
+at the provider, lead on by a page and not by a redirect: browsers apply `form-action` to every
+redirect after a form. A provider may redirect to hosts that are unknown here, and the policy of a
+provider's own form does not know the redirect URI of a client.
 """
 
 import base64
@@ -19,7 +20,9 @@ from colonnade.auth.jose import InvalidToken, base64url_decode
 from colonnade.auth.server.proxy.authorize import (
     AuthorizationDetails,
     RedirectFailure,
+    approval_name,
     check_request,
+    count_login,
     find_approval,
     read_session,
     session_cookie,
@@ -30,7 +33,7 @@ from colonnade.auth.server.proxy.records import digest
 from colonnade.auth.server.proxy.registration import (
     ProxyClient,
     find_client,
-    is_loopback_redirect,
+    is_local_redirect,
 )
 from colonnade.auth.server.proxy.responses import (
     NO_STORE,
@@ -42,9 +45,10 @@ from colonnade.auth.server.proxy.responses import (
     redirect,
 )
 from colonnade.ports import EndpointRequest, EndpointResponse
-from colonnade.protocol.http.security import FORBIDDEN, OK
+from colonnade.protocol.http.security import BAD_REQUEST, FORBIDDEN, OK
 
 APPROVE, DENY = "approve", "deny"
+BACK: Final = "Back to the application"
 # A form is used once: its mark outlives it, by more than the clocks of replicas differ.
 FORM_S: Final = 540.0
 MARK_S: Final = 600.0
@@ -98,8 +102,10 @@ async def authorize(context: ProxyContext, request: EndpointRequest) -> Endpoint
     if "none" in verified.prompt:
         # The provider cannot be asked without the user, either.
         failure = OAuthFailure("interaction_required", "the user has to log in")
-        raise RedirectFailure(verified.details.redirect_uri, verified.details.state, failure)
+        uri, state = verified.details.redirect_uri, verified.details.state
+        raise RedirectFailure(uri, state, failure, approved=bool(approved_for))
     if approved_for and "consent" not in verified.prompt:
+        await count_login(context, verified.details, request)
         url, cookie = await start_login(context, verified.details, session, approved_for)
         return redirect(url, cookie)
     return show_consent(context, verified.details, verified.client, session)
@@ -142,21 +148,24 @@ async def decide(context: ProxyContext, request: EndpointRequest) -> EndpointRes
     decision = fields.get("decision")
     if decision not in (APPROVE, DENY):
         raise PageFailure("The form has no decision.")
+    details = asked.details
+    await count_login(context, details, request)
     if not await context.storage.use_once("consent", asked.id, MARK_S):
         raise PageFailure("The form was used before. Start the login again from the application.")
-    details = asked.details
     # The registration may have changed, or expired, since the page was shown.
     client = await find_client(context, details.client_id)
     if client.redirect_for(details.redirect_uri) is None:
         raise PageFailure("The application has changed its redirect URIs. Start the login again.")
     if decision == DENY:
+        # Also what was approved before in this browser.
+        await context.storage.delete("approval", approval_name(context, session, details))
         failure = OAuthFailure("access_denied", "the user denied the request")
         url = RedirectFailure(details.redirect_uri, details.state, failure).url(
             context.settings.issuer
         )
-        return lead_on(url, "Back to the application")
+        return continue_page(url, BACK)
     url, cookie = await start_login(context, details, session)
-    return lead_on(url, f"Continue to {context.provider.name}", cookie)
+    return continue_page(url, f"Continue to {context.provider.name}", cookie)
 
 
 def _check_origin(context: ProxyContext, request: EndpointRequest) -> None:
@@ -194,7 +203,18 @@ def error_page(failure: PageFailure) -> EndpointResponse:
     return EndpointResponse(failure.status, PAGE_HEADERS, body)
 
 
-def lead_on(url: str, words: str, *cookies: tuple[str, str]) -> EndpointResponse:
+def return_page(failure: RedirectFailure, issuer: str) -> EndpointResponse:
+    """A page with an error, and a link to a redirect URI that the user has not approved (R0340)."""
+    target = escape(failure.url(issuer), quote=True)
+    host = escape(host_of(failure.uri))
+    content = (
+        f"<p>The request of the application is invalid: {escape(failure.failure.description)}.</p>"
+        f'<p><a href="{target}">Back to the application at {host}</a></p>'
+    )
+    return EndpointResponse(BAD_REQUEST, PAGE_HEADERS, page("The login cannot continue", content))
+
+
+def continue_page(url: str, words: str, *cookies: tuple[str, str]) -> EndpointResponse:
     """A page that goes on to a verified URL at once."""
     target = escape(url, quote=True)
     head = f'<meta http-equiv="refresh" content="0;url={target}">'
@@ -226,7 +246,7 @@ def _consent_html(
     ]
     listed = "".join(f"<dt>{term}</dt><dd>{value}</dd>" for term, value in rows)
     warnings = [notice] if notice else []
-    if is_loopback_redirect(details.redirect_uri):
+    if is_local_redirect(details.redirect_uri):
         warnings.append(
             "The application runs on this computer. Any program on it can use this name: continue"
             " only if you have just started the login yourself."

@@ -4,7 +4,7 @@ Rules: no I/O. URLs of endpoints come from the configured issuer, never from a h
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -53,9 +53,14 @@ class ProxySettings(Struct, frozen=True, kw_only=True):
     client_documents: bool
     max_registrations_per_hour: int
     max_logins_per_10_min: int
-    key_rotation_s: float
     introspection: tuple[str, str] | None
     allow: Allow | None
+
+    def __repr__(self) -> str:
+        return f"ProxySettings({self.issuer!r})"  # without the secret for introspection
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("issuer", self.issuer)]
 
     @property
     def is_local(self) -> bool:

@@ -20,7 +20,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -53,6 +53,8 @@ class Grant(ProxyRecord, frozen=True, kw_only=True):
 
     id: str
     client_id: str
+    # The issuer that the subject belongs to: with another provider it would be another user.
+    provider: str
     subject: str
     scopes: tuple[str, ...]
     created_at: float
@@ -73,9 +75,6 @@ class UpstreamLogin(ProxyRecord, frozen=True, kw_only=True):
     checked_at: float
     # Of the access token, to refresh it ahead of its expiry.
     issued_at: float
-
-    def __repr__(self) -> str:
-        return "UpstreamLogin(...)"
 
 
 class IssuedCode(ProxyRecord, frozen=True, kw_only=True):
@@ -125,6 +124,7 @@ async def create_grant(
     grant = Grant(
         id=grant_id,
         client_id=client_id,
+        provider=context.provider.issuer,
         subject=user.subject,
         scopes=scopes,
         name=user.name,
@@ -158,6 +158,11 @@ def _bounded_claims(user: UpstreamUser) -> dict[str, Any]:
         pass
     log.warning("the claims of a user are too large, or not JSON; they are left out")
     return {}
+
+
+async def is_issued(context: ProxyContext, code: str) -> bool:
+    """Whether a code was issued here, used or not."""
+    return await context.storage.load("code", code, IssuedCode) is not None
 
 
 async def use_code(
@@ -302,9 +307,12 @@ async def confirm(context: ProxyContext, found: StoredRecord[Grant], generation:
 
 
 async def load_grant(context: ProxyContext, grant_id: str) -> StoredRecord[Grant] | None:
-    """A grant that is active and has not expired; None if there is none."""
+    """A grant that is active and has not expired; None if there is none, or if it is of a provider
+    that was configured before: neither its user nor its tokens are known to this one."""
     found = await context.storage.load("grant", grant_id, Grant)
-    return found if found is not None and found.value.active else None
+    if found is None or found.value.provider != context.provider.issuer:
+        return None
+    return found if found.value.active else None
 
 
 async def end_grant(context: ProxyContext, grant_id: str, *, revoke: bool = False) -> None:
@@ -329,8 +337,13 @@ async def end_grant(context: ProxyContext, grant_id: str, *, revoke: bool = Fals
 # ---------------------------------------------------------------- upstream tokens
 
 
-# A process that dies during a refresh keeps the others waiting for this long.
-LEASE_S: Final = 20.0
+# Longer than a refresh can take: metadata, keys and tokens are fetched for 10 s each at most. Two
+# refreshes at once would use one refresh token twice, and many providers end the login then.
+LEASE_S: Final = 60.0
+# A request waits this long for the refresh of another process, which may have died.
+WAIT_S: Final = 20.0
+# A refresh that is not urgent is tried this often, by all processes together.
+RETRY_S: Final = 30.0
 # An access token is refreshed this share of its lifetime before it expires, and this long at most.
 REFRESH_SHARE, MAX_REFRESH_AHEAD_S = 0.1, 60.0
 # If the provider does not respond, a login whose token has no expiry is accepted for this long.
@@ -348,12 +361,12 @@ async def ensure_upstream(context: ProxyContext, grant: Grant) -> UpstreamLogin:
 
     Raises `LoginEnded` if the provider refuses it for good, `ChannelError` if it does not respond.
     """
-    found = await context.storage.load("upstream", grant.id, UpstreamLogin)
-    if found is None:
-        await end_grant(context, grant.id)
-        raise LoginEnded
+    found = await _load_upstream(context, grant)
     due = _due(context, found.value)
     if due == "no":
+        return found.value
+    # A provider that hangs must not make every request wait for it, while the login is good.
+    if due == "soon" and not await context.storage.claim("attempt", grant.id, b"1", RETRY_S):
         return found.value
     return await _refresh_once(context, grant, wait=due == "now")
 
@@ -377,23 +390,47 @@ async def _refresh_once(context: ProxyContext, grant: Grant, *, wait: bool) -> U
             mine = await storage.claim("lease", grant.id, owner, LEASE_S)  # returned meanwhile
             if not mine:
                 with contextlib.suppress(TimeoutError, StopAsyncIteration):
-                    async with asyncio.timeout(LEASE_S):
+                    async with asyncio.timeout(WAIT_S):
                         await anext(released)
+    if mine:
+        return await _complete(_refresh_with_lease(context, grant, owner))
+    found = await _load_upstream(context, grant)
+    if _due(context, found.value) == "now":
+        raise ChannelError("another process could not refresh the login at the provider")
+    return found.value
+
+
+async def _complete(work: Coroutine[Any, Any, UpstreamLogin]) -> UpstreamLogin:
+    """The result of work that is completed even if this request is cancelled: a new refresh token
+    that is not stored is lost, and the login with it."""
+    task = asyncio.get_running_loop().create_task(work)
     try:
-        found = await storage.load("upstream", grant.id, UpstreamLogin)
-        if found is None:
-            await end_grant(context, grant.id)
-            raise LoginEnded
-        due = _due(context, found.value)
-        if due == "no" or (due == "soon" and not mine):
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=LEASE_S)
+        if task.done() and not task.cancelled():
+            task.exception()  # of interest to no request
+        raise
+
+
+async def _refresh_with_lease(context: ProxyContext, grant: Grant, owner: bytes) -> UpstreamLogin:
+    try:
+        found = await _load_upstream(context, grant)
+        if _due(context, found.value) == "no":
             return found.value
-        if not mine:
-            raise ChannelError("another process could not refresh the login at the provider")
         return await _refresh(context, grant, found)
     finally:
-        if mine:
-            with contextlib.suppress(ColonnadeError):  # then it expires
-                await storage.release("lease", grant.id, owner)
+        with contextlib.suppress(ColonnadeError):  # then it expires
+            await context.storage.release("lease", grant.id, owner)
+
+
+async def _load_upstream(context: ProxyContext, grant: Grant) -> StoredRecord[UpstreamLogin]:
+    """The stored login. Raises `LoginEnded`, and ends the grant, without one."""
+    found = await context.storage.load("upstream", grant.id, UpstreamLogin)
+    if found is None:
+        await end_grant(context, grant.id)
+        raise LoginEnded
+    return found
 
 
 async def _refresh(
@@ -403,6 +440,9 @@ async def _refresh(
     try:
         tokens = await _renewed_tokens(context, grant, login)
     except UpstreamRefused as refused:
+        newer = await context.storage.load("upstream", grant.id, UpstreamLogin)
+        if newer is not None and newer.value.tokens != login.tokens:
+            return newer.value  # refreshed by a process whose lease had expired
         log.info("the provider ended a login: %s", refused.error or "no reason given")
         await end_grant(context, grant.id)
         raise LoginEnded from None
@@ -419,6 +459,8 @@ async def _refresh(
         again = await context.storage.load("upstream", grant.id, UpstreamLogin)
         if again is None:
             raise LoginEnded
+        if again.value.tokens != login.tokens:
+            return again.value  # of a later refresh, by a process that took the expired lease
         found, later = again, replace(later, expires_at=again.value.expires_at)
     raise ChannelError("the login in the store keeps changing")
 
@@ -429,11 +471,7 @@ async def _renewed_tokens(
     """The tokens that are good now: refreshed, or checked if they do not expire."""
     provider, fetcher, now, tokens = context.provider, context.fetcher, context.now, login.tokens
     if tokens.expires_at is None:
-        user = await provider.identify(fetcher, now, tokens)
-        if user.subject != grant.subject:
-            raise UpstreamRefused(
-                "the provider names another user", provider=provider.name, error="other_user"
-            )
+        await provider.confirm(fetcher, now, tokens, grant.subject)
         return tokens
     if not tokens.refresh_token:
         raise UpstreamRefused(

@@ -173,8 +173,10 @@ class ProviderCache:
     """The metadata and the keys of a provider, fetched on first use."""
 
     def __init__(self, provider: "Provider") -> None:
-        self.metadata = IssuerMetadata(provider.documented_issuer, provider.metadata_url)
-        self.keys = KeySet(provider.find_keys)
+        self.metadata: IssuerMetadata = IssuerMetadata(
+            provider.documented_issuer, provider.metadata_url
+        )
+        self.keys: KeySet = KeySet(provider.find_keys)
 
 
 class Provider(Struct, frozen=True, kw_only=True, eq=False):
@@ -336,13 +338,12 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
             nested = isinstance(member, dict) and "access_token" in member
             found = cast("Json", member) if nested else response
         new = self._read_tokens(found, now, tokens.scopes)
+        id_token = new.id_token or tokens.id_token
         if self.identity == "id_token" and new.id_token and tokens.id_token:
-            await self._check_same_user(fetcher, now, new.id_token, tokens.id_token)
-        return msgspec.structs.replace(
-            new,
-            refresh_token=new.refresh_token or tokens.refresh_token,
-            id_token=new.id_token or tokens.id_token,
-        )
+            same = await self._check_same_user(fetcher, now, new.id_token, tokens.id_token)
+            id_token = id_token if same else tokens.id_token
+        refresh_token = new.refresh_token or tokens.refresh_token
+        return msgspec.structs.replace(new, refresh_token=refresh_token, id_token=id_token)
 
     async def revoke(self, fetcher: Fetcher, now: float, tokens: UpstreamTokens) -> None:
         """Revoke the tokens, if the provider can end this login alone. Raises `ChannelError`.
@@ -380,6 +381,26 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
             claims = await self._user_info(fetcher, now, tokens.access_token)
         self._check_required(claims)
         return UpstreamUser(self._subject(claims), self._display_name(claims), claims)
+
+    async def confirm(
+        self, fetcher: Fetcher, now: float, tokens: UpstreamTokens, subject: str
+    ) -> None:
+        """Ask whether a login is still good, if its access token does not expire. Raises
+        `UpstreamRefused` if it has ended, `ChannelError` if that is not known.
+
+        An ID token says nothing of that, and has expired long before: the userinfo endpoint is
+        asked. Without one the login lasts as long as it may here.
+        """
+        if self.identity == "userinfo":
+            found, expected = (await self.identify(fetcher, now, tokens)).subject, subject
+        elif not await self._find_endpoint("userinfo_endpoint", fetcher, now):
+            return
+        else:
+            # OpenID Connect Core, 5.3.2: `sub` is that of the ID token.
+            claims = await self._user_info(fetcher, now, tokens.access_token)
+            found, expected = claims.get("sub"), parse_jwt(tokens.id_token).claims.get("sub")
+        if found != expected:
+            raise self._refused(OTHER_USER, "it names another user than at the login")
 
     async def _user_info(self, fetcher: Fetcher, now: float, token: str) -> Json:
         endpoint = await self._require("userinfo_endpoint", fetcher, now)
@@ -475,12 +496,21 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
             detail = f"aud {quote_claim(claims.get('aud'))}, expected {self.client_id}"
             raise InvalidToken("it is for another client", detail)
 
-    async def _check_same_user(self, fetcher: Fetcher, now: float, new: str, old: str) -> None:
-        """OpenID Connect Core, 12.2: a refreshed login is the login of the same user."""
-        claims = await self._verify_id_token(fetcher, now, new, None)
+    async def _check_same_user(self, fetcher: Fetcher, now: float, new: str, old: str) -> bool:
+        """OpenID Connect Core, 12.2: a refreshed login is the login of the same user.
+
+        False if the keys are not available. The new refresh token must not be lost for that: the
+        response came from the token endpoint by TLS, which that chapter accepts as well (3.1.3.7).
+        """
+        try:
+            claims = await self._verify_id_token(fetcher, now, new, None)
+            verified = True
+        except ChannelError:
+            claims, verified = parse_jwt(new).claims, False
         before = parse_jwt(old).claims  # verified at the login
         if any(claims.get(name) != before.get(name) for name in ("iss", *self.subject_claims)):
             raise self._refused(OTHER_USER, "it refreshed the login of one user with another's")
+        return verified
 
     # ------------------------------------------------------------ token endpoint
 

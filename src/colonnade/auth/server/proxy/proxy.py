@@ -21,7 +21,14 @@ from colonnade.auth.jose import UnverifiedJwt
 from colonnade.auth.server.proxy import access_tokens
 from colonnade.auth.server.proxy.authorize import RedirectFailure
 from colonnade.auth.server.proxy.callback import callback
-from colonnade.auth.server.proxy.consent import authorize, decide, error_page, lead_on
+from colonnade.auth.server.proxy.consent import (
+    BACK,
+    authorize,
+    continue_page,
+    decide,
+    error_page,
+    return_page,
+)
 from colonnade.auth.server.proxy.context import (
     AUTHORIZE,
     CALLBACK,
@@ -44,7 +51,11 @@ from colonnade.auth.server.proxy.metadata import (
 )
 from colonnade.auth.server.proxy.provider import Provider
 from colonnade.auth.server.proxy.records import ProxyStorage
-from colonnade.auth.server.proxy.registration import check_redirect_schemes, register
+from colonnade.auth.server.proxy.registration import (
+    check_redirect_schemes,
+    is_local_redirect,
+    register,
+)
 from colonnade.auth.server.proxy.responses import (
     OAuthFailure,
     PageFailure,
@@ -58,7 +69,7 @@ from colonnade.auth.server.proxy.token import introspect, revoke, token
 from colonnade.auth.server.verifier import ProtectionContext, VerifiedToken, check_url
 from colonnade.auth.ssrf import Fetcher
 from colonnade.auth.urls import origin
-from colonnade.errors import ChannelError, InvalidArgument, Refused
+from colonnade.errors import ChannelError, InvalidArgument, InvalidArgumentType, Refused
 from colonnade.ports import EndpointRequest, EndpointResponse
 from colonnade.protocol.http.security import UNAVAILABLE
 
@@ -120,6 +131,13 @@ class OAuthProxy:
         max_registrations_per_hour: int = 500,
         max_logins_per_10_min: int = 10_000,
     ) -> None:
+        if isinstance(provider, type) or not hasattr(provider, "authorization_url"):
+            # Without its value, which may be a secret.
+            raise InvalidArgumentType(
+                "the first argument of OAuthProxy is a provider: write "
+                f"OAuthProxy(github(client_id, client_secret)), not {type(provider).__name__}",
+                argument="provider",
+            )
         if not MIN_ACCESS_TOKEN_S <= access_token_s <= MAX_ACCESS_TOKEN_S:
             raise InvalidArgument(
                 f"access_token_s is {access_token_s:g}; give {MIN_ACCESS_TOKEN_S:g} to "
@@ -140,6 +158,8 @@ class OAuthProxy:
             raise InvalidArgument(
                 "introspection= is a name and a secret, both not empty", argument="introspection"
             )
+        if issuer and "?" in issuer:  # RFC 8414, 2
+            raise InvalidArgument("issuer= has no query", argument="issuer")
         self._given_issuer = check_url(issuer, "issuer=").rstrip("/") if issuer else None
         self._provider = provider
         self._keys = SigningKeys(key_rotation_s)
@@ -162,7 +182,6 @@ class OAuthProxy:
             client_documents=client_documents,
             max_registrations_per_hour=max_registrations_per_hour,
             max_logins_per_10_min=max_logins_per_10_min,
-            key_rotation_s=key_rotation_s,
             introspection=introspection,
             allow=allow,
         )
@@ -264,9 +283,11 @@ class OAuthProxy:
         try:
             return await endpoint(context, request)
         except RedirectFailure as failure:
+            if not failure.approved and not is_local_redirect(failure.uri):
+                return return_page(failure, self.issuer)
             url = failure.url(self.issuer)
-            # After a form, a page: see `consent`.
-            return lead_on(url, "Back to the application") if request.body else redirect(url)
+            # After a form, also one of the provider, a page: see `consent`.
+            return redirect(url) if endpoint is authorize else continue_page(url, BACK)
         except PageFailure as failure:
             return error_page(failure)
         except (ChannelError, Refused) as error:

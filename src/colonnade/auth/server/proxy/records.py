@@ -9,7 +9,7 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -28,9 +28,15 @@ CLOCK_SKEW_S: Final = 60.0
 
 
 class ProxyRecord(Struct, frozen=True, kw_only=True):
-    """Base of the records: the Unix time at which it expires."""
+    """Base of the records: the Unix time at which it expires. No record shows what it holds."""
 
     expires_at: float
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
 
 
 class StoredRecord(Struct, Generic[T], frozen=True):

@@ -10,7 +10,7 @@ import hmac
 import re
 import secrets
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -22,13 +22,14 @@ from colonnade.auth.server.proxy.responses import (
     PageFailure,
     Parameters,
     basic_credentials,
+    check_quota,
     invalid_client,
     json_response,
-    unavailable,
 )
 from colonnade.auth.ssrf import FetchedResponse, is_loopback_host
 from colonnade.errors import CannotFetch
 from colonnade.ports import EndpointRequest, EndpointResponse
+from colonnade.protocol.elicitation import UNSAFE_SCHEMES
 from colonnade.protocol.http.security import FORBIDDEN, OK, UNAVAILABLE
 from colonnade.text import clean, cut
 
@@ -40,7 +41,7 @@ MAX_REDIRECT_URIS: Final = 10
 MAX_URI_CHARACTERS: Final = 2048
 MAX_NAME_CHARACTERS: Final = 200
 # Of all redirect URIs of one client together: what is stored of strangers.
-MAX_URIS_CHARACTERS: Final = 8 * 1024
+MAX_URIS_CHARACTERS: Final = 4 * 1024
 # A registration that no user has used to log in; and one, after its last login or refresh.
 UNUSED_S: Final = DAY_S
 USED_S: Final = 400 * DAY_S
@@ -55,16 +56,23 @@ MAX_DOCUMENT_BYTES: Final = 16 * 1024
 DOCUMENT_S: Final = 300.0
 MAX_DOCUMENT_S: Final = DAY_S
 # Documents that are cached in an hour; others are fetched each time.
-MAX_DOCUMENTS_PER_HOUR: Final = 1000
+MAX_DOCUMENTS_PER_HOUR: Final = 200
+# Documents that are fetched in ten minutes, in all and from one host: a stranger names the URL, and
+# must not make this server send many requests to another, or wait for many.
+FETCHES_S: Final = 600.0
+MAX_FETCHES: Final = 3000
+MAX_FETCHES_PER_HOST: Final = 300
 
 # Schemes that no redirect may have, even if they are configured: browsers run or read them.
 FORBIDDEN_SCHEMES: Final = frozenset(
     {
-        *("about", "blob", "chrome", "data", "feed", "file", "filesystem", "ftp", "intent", "jar"),
-        *("javascript", "mailto", "mhtml", "res", "sms", "tel", "vbscript", "view-source"),
-        *("ws", "wss"),
+        *UNSAFE_SCHEMES,
+        *("chrome", "feed", "filesystem", "ftp", "intent", "jar", "mailto", "mhtml", "res", "sms"),
+        *("tel", "view-source", "ws", "wss"),
     }
 )
+# Parameters of an authorization response.
+_RESPONSE = frozenset({"code", "state", "iss", "error", "error_description", "error_uri"})
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{1,39}")
 # RFC 3986, without the fragment; no character that browsers rewrite.
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+")
@@ -78,7 +86,6 @@ class ProxyClient(ProxyRecord, frozen=True, kw_only=True, omit_defaults=True):
     client_id: str
     redirect_uris: tuple[str, ...]
     name: str = ""
-    uri: str = ""
     method: str = NONE
     secret_digest: str = ""
     document: bool = False
@@ -109,6 +116,9 @@ def check_redirect_uri(uri: object, settings: ProxySettings) -> str:
         raise problem from None
     if parts.netloc.endswith(":") or port == 0 or "@" in parts.netloc or uri.endswith("?"):
         raise problem
+    if not _RESPONSE.isdisjoint(name for name, _ in parse_qsl(parts.query, True)):
+        # A second `code` or `iss` would be injected into each response.
+        raise problem
     if parts.scheme in settings.redirect_schemes:
         return uri
     if parts.scheme == "https" and host:
@@ -132,12 +142,11 @@ def same_redirect(registered: str, uri: str) -> bool:
     return (one[1], one[3]) == (other[1], other[3])
 
 
-def is_loopback_redirect(uri: str) -> bool:
-    """Whether a redirect stays on the user's machine."""
+def is_local_redirect(uri: str) -> bool:
+    """Whether a redirect stays on the user's machine: a loopback host, or a private-use scheme. Any
+    program there can receive it (RFC 8252, 8.6)."""
     parts = urlsplit(uri)
-    return parts.scheme == "http" or (
-        parts.scheme == "https" and is_loopback_host(parts.hostname or "")
-    )
+    return parts.scheme != "https" or is_loopback_host(parts.hostname or "")
 
 
 def check_redirect_schemes(schemes: frozenset[str]) -> str:
@@ -166,9 +175,8 @@ async def register(context: ProxyContext, request: EndpointRequest) -> EndpointR
         )
     uris = _redirect_uris(stated, context.settings)
     _check_grants(stated)
-    count = await context.storage.count("registrations", HOUR_S)
-    if count > context.settings.max_registrations_per_hour:
-        raise unavailable("too many registrations; try again later")
+    most = context.settings.max_registrations_per_hour
+    await check_quota(context.storage, "registrations", HOUR_S, most, request.client)
     secret = "" if method == NONE else secrets.token_urlsafe(32)
     client = ProxyClient(
         client_id=secrets.token_urlsafe(24),
@@ -296,6 +304,7 @@ async def _find_document(context: ProxyContext, client_id: str) -> ProxyClient:
     found = await context.storage.load_raw("document", client_id, ProxyClient)
     if found is not None and found.value is not None and found.value.expires_at > context.now:
         return found.value
+    await _count_fetch(context, client_id)
     fetcher = context.fetcher.with_access(loopback=context.settings.is_loopback, networks=())
     try:
         fetched = await fetcher.fetch(
@@ -312,6 +321,16 @@ async def _find_document(context: ProxyContext, client_id: str) -> ProxyClient:
             before = found.raw if found is not None else None
             await context.storage.swap("document", client_id, before, client)
     return client
+
+
+async def _count_fetch(context: ProxyContext, client_id: str) -> None:
+    """Raise `PageFailure` if too many documents were fetched, in all or from this host."""
+    count, host = context.storage.count, urlsplit(client_id).hostname or ""
+    if (
+        await count("fetches", FETCHES_S) > MAX_FETCHES
+        or await count(f"fetches {digest(host)}", FETCHES_S) > MAX_FETCHES_PER_HOST
+    ):
+        raise PageFailure("Too many applications ask for a login. Try again later.", UNAVAILABLE)
 
 
 def check_document_url(url: str, *, local: bool) -> None:

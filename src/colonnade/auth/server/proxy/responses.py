@@ -8,6 +8,7 @@ may be cached; those with a token or a code may not.
 import base64
 import binascii
 from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Network
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote_plus, urlsplit
 
@@ -15,6 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from colonnade.auth.server.proxy.context import ProxySettings
+from colonnade.auth.server.proxy.records import ProxyStorage, digest
+from colonnade.auth.ssrf import blocked_reason, ip_literal
 from colonnade.auth.urls import with_query
 from colonnade.ports import EndpointRequest, EndpointResponse
 from colonnade.protocol.http.security import (
@@ -29,7 +32,19 @@ NO_CONTENT: Final = 204
 # An authorization request has a dozen parameters; a redirect URI and a state are the long ones.
 MAX_FIELDS: Final = 64
 MAX_QUERY_CHARACTERS: Final = 16 * 1024
+# Of what strangers may do in all, one of them may do one of so many shares.
+SHARES: Final = 10
 FORM: Final = "application/x-www-form-urlencoded"
+# All that an endpoint reads. Others are ignored, whatever they contain (RFC 6749, 3.1): Microsoft
+# describes errors with line breaks, and a login hint may have any letters.
+PARAMETERS: Final = frozenset(
+    {
+        *("client_id", "client_secret", "redirect_uri", "response_type", "response_mode", "scope"),
+        *("state", "code_challenge", "code_challenge_method", "dpop_jkt", "prompt", "request"),
+        *("request_uri", "resource", "code", "error", "iss", "decision", "grant_type"),
+        *("code_verifier", "refresh_token", "token"),
+    }
+)
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -82,13 +97,13 @@ def parse_fields(text: str) -> Parameters:
     if len(text) > MAX_QUERY_CHARACTERS:
         raise OAuthFailure("invalid_request", "the request is too long")
     try:
-        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+        pairs = parse_qsl(text, keep_blank_values=True, errors="replace", max_num_fields=MAX_FIELDS)
     except ValueError:
         raise OAuthFailure("invalid_request", "the parameters are malformed") from None
     values: dict[str, str] = {}
     resources: list[str] = []
     for name, value in pairs:
-        if not value.isascii() or not value.isprintable():
+        if name in PARAMETERS and not (value.isascii() and value.isprintable()):
             raise OAuthFailure("invalid_request", "a parameter has invalid characters")
         if name == "resource":
             resources += [value] if value else []
@@ -142,6 +157,31 @@ def unavailable(description: str) -> OAuthFailure:
     """503: what is needed does not respond, or there is too much of it."""
     retry = (("retry-after", "5"),)
     return OAuthFailure("temporarily_unavailable", description, UNAVAILABLE, retry)
+
+
+async def check_quota(
+    storage: ProxyStorage, what: str, window_s: float, most: int, client: str
+) -> None:
+    """Count an event that a stranger causes. Raises `OAuthFailure` (503) if there were too many: in
+    all, or from the network of one client, so that one stranger does not use up what others need.
+
+    Of an address that is not public only the whole is counted: it may be that of a proxy server.
+    """
+    source = _network(client)
+    if source and await storage.count(f"{what} {digest(source)}", window_s) > most // SHARES + 1:
+        raise unavailable(f"too many {what} from one address; try again later")
+    if await storage.count(what, window_s) > most:
+        raise unavailable(f"too many {what}; try again later")
+
+
+def _network(client: str) -> str:
+    """The network of a public address, that one subscriber has; empty for any other address."""
+    address = ip_literal(client)
+    if address is None or blocked_reason(address):
+        return ""
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return str(IPv6Network((int(address), 56), strict=False))
 
 
 # ---------------------------------------------------------------- cookies
@@ -207,6 +247,7 @@ def client_redirect(uri: str, issuer: str, state: str, **parameters: str) -> str
 
 
 def host_of(url: str) -> str:
-    """The host and port of a URL, for a page; the scheme if it has no host."""
+    """The host and port of a URL, for a page; the scheme if that is a private-use one, after which
+    anything may stand."""
     parts = urlsplit(url)
-    return parts.netloc or f"{parts.scheme}:"
+    return parts.netloc if parts.scheme in ("http", "https") else f"{parts.scheme}:"

@@ -41,6 +41,9 @@ class SigningKeyRecord(Struct, frozen=True):
     def __repr__(self) -> str:
         return f"SigningKeyRecord({self.id!r})"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("id", self.id)]
+
 
 class SigningKeyRecords(ProxyRecord, frozen=True, kw_only=True):
     """All keys, oldest first."""

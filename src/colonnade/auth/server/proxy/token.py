@@ -6,6 +6,7 @@ client what to do, and nothing of a grant that is not its own.
 """
 
 import hmac
+import logging
 import re
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from colonnade.auth.server.proxy.grants import (
     end_grant,
     ensure_upstream,
     invalid_grant,
+    is_issued,
     load_grant,
     read_refresh_token,
     refresh_token,
@@ -37,8 +39,11 @@ from colonnade.auth.server.proxy.responses import (
     json_response,
     parse_form,
 )
+from colonnade.errors import ChannelError
 from colonnade.ports import EndpointRequest, EndpointResponse
 from colonnade.protocol.http.security import OK
+
+log: logging.Logger = logging.getLogger("colonnade.auth")
 
 # RFC 7636, 4.1.
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
@@ -50,13 +55,13 @@ async def token(context: ProxyContext, request: EndpointRequest) -> EndpointResp
     fields = parse_form(request)
     client_id = await authenticate_client(context, request, fields)
     check_resources(context, fields)
-    dpop_key = await _proven_key(context, request)
+    proof = _read_proof(context, request)
     kind = fields.get("grant_type")
     if kind == "authorization_code":
-        grant = await _by_code(context, fields, client_id, dpop_key)
+        grant = await _by_code(context, fields, client_id, proof)
         scopes = grant.scopes
     elif kind == "refresh_token":
-        grant, scopes = await _by_refresh_token(context, fields, client_id, dpop_key)
+        grant, scopes = await _by_refresh_token(context, fields, client_id, proof)
     elif kind:
         raise OAuthFailure("unsupported_grant_type", "the grant type is not supported")
     else:
@@ -71,15 +76,24 @@ async def token(context: ProxyContext, request: EndpointRequest) -> EndpointResp
     return json_response(OK, answer)
 
 
-async def _proven_key(context: ProxyContext, request: EndpointRequest) -> str:
-    """The thumbprint of the key that a request proves (RFC 9449); empty without a proof."""
+def _read_proof(context: ProxyContext, request: EndpointRequest) -> DpopProof | None:
+    """The proof of possession in a request (RFC 9449); None without one."""
     text = request.headers.get(b"dpop", b"").decode("latin-1")
     if not text:
-        return ""
+        return None
     try:
-        proof = DpopProof(text, "POST", context.settings.url(TOKEN), None, context.now)
+        return DpopProof(text, "POST", context.settings.url(TOKEN), None, context.now)
     except InvalidProof as error:
         raise OAuthFailure("invalid_dpop_proof", str(error)) from None
+
+
+async def _use_proof(context: ProxyContext, proof: DpopProof | None) -> str:
+    """The thumbprint of the key of a proof, which is used by this; empty without a proof.
+
+    For a code or a token that is known: what is made up must leave nothing in the store.
+    """
+    if proof is None:
+        return ""
     name = f"{proof.thumbprint} {proof.id}"
     if not await context.storage.use_once("dpop", name, 2 * MAX_PROOF_AGE_S):
         raise OAuthFailure("invalid_dpop_proof", "the proof was used before")
@@ -87,18 +101,21 @@ async def _proven_key(context: ProxyContext, request: EndpointRequest) -> str:
 
 
 async def _by_code(
-    context: ProxyContext, fields: Parameters, client_id: str, dpop_key: str
+    context: ProxyContext, fields: Parameters, client_id: str, proof: DpopProof | None
 ) -> Grant:
     verifier = fields.get("code_verifier")
     if not fields.get("code") or not _VERIFIER.fullmatch(verifier):
         raise OAuthFailure("invalid_request", "the request has no code, or no code_verifier")
+    if not await is_issued(context, fields.get("code")):
+        raise invalid_grant()
+    dpop_key = await _use_proof(context, proof)
     return await use_code(
         context, fields.get("code"), client_id, fields.get("redirect_uri"), verifier, dpop_key
     )
 
 
 async def _by_refresh_token(
-    context: ProxyContext, fields: Parameters, client_id: str, dpop_key: str
+    context: ProxyContext, fields: Parameters, client_id: str, proof: DpopProof | None
 ) -> tuple[Grant, tuple[str, ...]]:
     if not fields.get("refresh_token"):
         raise OAuthFailure("invalid_request", "the request has no refresh_token")
@@ -106,6 +123,7 @@ async def _by_refresh_token(
     found = await load_grant(context, presented.grant_id) if presented is not None else None
     if found is None or found.value.client_id != client_id:
         raise invalid_grant()
+    dpop_key = await _use_proof(context, proof)
     if found.value.dpop_key != dpop_key:  # RFC 9449, 5
         raise invalid_grant("the token is bound to another key")
     asked = fields.get("scope").split()
@@ -114,10 +132,13 @@ async def _by_refresh_token(
     if not set(asked) <= set(found.value.scopes):
         raise OAuthFailure("invalid_scope", "the scope is larger than that of the grant")
     try:
-        # Before the rotation: if the provider does not respond, the client tries again.
         await ensure_upstream(context, found.value)
     except LoginEnded:
         raise invalid_grant("the login at the identity provider has ended") from None
+    except ChannelError as error:
+        # Many clients begin a login if a refresh fails, which is not possible now either. The new
+        # access token is not accepted before the provider responds.
+        log.warning("a login is extended without its provider: %s", error)
     grant = await rotate(context, fields.get("refresh_token"), client_id)
     await keep_client(context, client_id)
     return grant, tuple(dict.fromkeys(asked)) or grant.scopes
@@ -178,4 +199,6 @@ async def introspect(context: ProxyContext, request: EndpointRequest) -> Endpoin
         "token_type": "DPoP" if verified.dpop_thumbprint else "Bearer",
         "username": principal(context, claims["sub"]),
     }
+    if verified.dpop_thumbprint:  # RFC 9449, 6.2
+        answer["cnf"] = {"jkt": verified.dpop_thumbprint}
     return json_response(OK, answer, NO_STORE)

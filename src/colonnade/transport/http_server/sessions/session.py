@@ -338,8 +338,8 @@ class HttpSession:
     )
 
     def __init__(self, id: str, link: DuplexLink, shared: SessionResources) -> None:
-        self.id = id
-        self.link = link
+        self.id: str = id
+        self.link: DuplexLink = link
         self.subscriptions: SubscribedUris = SubscribedUris(shared.subscribed, link.principal)
         self.created: float = shared.clock()
         self.used: float = self.created

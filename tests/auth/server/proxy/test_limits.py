@@ -1,0 +1,146 @@
+"""What strangers can make the proxy store, fetch or wait for is bounded, and shared fairly."""
+
+import json
+import secrets
+from typing import Any
+
+import pytest
+
+from auth.proxied import ORIGIN, REDIRECT, HttpReply, ProxySetup, proxied, send
+from auth.upstream import UpstreamReplica, query_of
+from colonnade import Protection
+from colonnade.auth.client.steps import FlowContext
+from colonnade.auth.client.tokens import dpop_proof
+from colonnade.auth.jose import generate_key
+from colonnade.auth.server.proxy import registration
+from colonnade.auth.server.proxy.authorize import MAX_STATE_CHARACTERS
+from colonnade.auth.server.proxy.grants import RETRY_S
+from colonnade.auth.server.proxy.proxy import OAuthProxy
+from colonnade.errors import ChannelError
+from colonnade.store.limits import OVERHEAD_BYTES, StoreLimits
+from colonnade.store.memory import MemoryStore
+from live import live
+
+
+async def register_from(setup: ProxySetup, address: str) -> HttpReply:
+    """A registration by a client at an address."""
+    body = json.dumps({"redirect_uris": [REDIRECT], "token_endpoint_auth_method": "none"}).encode()
+    kind = {"content-type": "application/json"}
+    return await send(setup.app, "POST", f"{ORIGIN}/oauth/register", kind, body, client=address)
+
+
+class MarkedStore(MemoryStore):
+    """A store that counts what is marked as used."""
+
+    marked = 0
+
+    async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
+        self.marked += 1
+        return await super().use_once(principal, mark, ttl_s)
+
+
+@live
+async def test_one_stranger_does_not_use_up_the_registrations_of_all() -> None:
+    async with proxied(max_registrations_per_hour=20) as setup:
+        # One subscriber has one IPv4 address, or a network of IPv6 addresses.
+        for one, same in (("8.8.8.8", "8.8.8.8"), ("2a00:1450::1", "2a00:1450:0:42::2")):
+            statuses = [(await register_from(setup, at)).status for at in (one, same, one, same)]
+            assert statuses == [201, 201, 201, 503]
+        assert (await register_from(setup, "1.1.1.1")).status == 201
+        # Of a proxy server the whole is counted.
+        behind = [(await register_from(setup, "10.0.0.1")).status for _ in range(20)]
+        assert behind == [201] * 13 + [503] * 7
+
+
+@live
+async def test_strangers_do_not_make_the_server_fetch_documents_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registration, "MAX_FETCHES_PER_HOST", 5)
+    monkeypatch.setattr(registration, "MAX_FETCHES", 8)
+    async with proxied() as setup:
+        fetched: list[str] = []
+
+        class NoDocument:
+            async def fetch(self, method: str, url: str, *rest: Any, **more: Any) -> Any:
+                fetched.append(url)
+                raise registration.CannotFetch("it cannot be fetched", "")
+
+            def with_access(self, **more: Any) -> "NoDocument":
+                return self
+
+        guard: Any = setup.app._guard
+        guard._fetcher = NoDocument
+        for host in ("victim.example", "VICTIM.example", "other.example", "third.example"):
+            for number in range(4):
+                client = {"client_id": f"https://{host}/{number}", "redirect_uris": [REDIRECT]}
+                reply = await setup.browser().get(setup.authorization_url(client))
+                assert reply.status == 503
+        hosts = [url.split("/")[2].lower() for url in fetched]
+        assert hosts.count("victim.example") == 5
+        assert len(hosts) <= 8
+        setup.clock.forward(registration.FETCHES_S)
+        client = {"client_id": "https://victim.example/x", "redirect_uris": [REDIRECT]}
+        await setup.browser().get(setup.authorization_url(client))
+        assert fetched[-1] == "https://victim.example/x"
+
+
+def test_all_that_strangers_can_store_leaves_room_in_the_smallest_store() -> None:
+    proxy = OAuthProxy(UpstreamReplica(f"{ORIGIN}/oauth/callback").provider())
+    Protection(f"{ORIGIN}/mcp", proxy)
+    uri, record = registration.MAX_URI_CHARACTERS, OVERHEAD_BYTES + 1024
+    clients = 24 * (proxy.settings.max_registrations_per_hour + registration.MAX_DOCUMENTS_PER_HOUR)
+    logins = 2 * proxy.settings.max_logins_per_10_min  # two windows of ten minutes overlap
+    stored = clients * (registration.MAX_URIS_CHARACTERS + record)
+    stored += logins * (2 * uri + MAX_STATE_CHARACTERS + record)
+    assert stored < StoreLimits().total_bytes
+
+
+@live
+async def test_a_decision_beyond_the_limit_leaves_nothing_in_the_store() -> None:
+    store = MarkedStore(is_shared=True)
+    async with proxied(store=store, max_logins_per_10_min=2) as setup:
+        client, browser = await setup.register(), setup.browser()
+        for decision in ("deny", "approve"):
+            await browser.decide(await browser.get(setup.authorization_url(client)), decision)
+        marked = store.marked
+        for decision in ("deny", "approve"):
+            page = await browser.get(setup.authorization_url(client))
+            reply = await browser.decide(page, decision)
+            assert query_of(reply.next_url)["error"] == "temporarily_unavailable"
+        assert store.marked == marked == 2
+
+
+@live
+async def test_a_proof_for_a_code_or_token_that_is_made_up_leaves_nothing_in_the_store() -> None:
+    store = MarkedStore(is_shared=True)
+    async with proxied(store=store) as setup:
+        flow = FlowContext(setup.clock, lambda: secrets.token_urlsafe(32))
+        client = {"client_id": "https://anyone.example/client", "redirect_uris": [REDIRECT]}
+        key = generate_key()
+        for _ in range(3):
+            proof = dpop_proof(key, flow, "POST", f"{ORIGIN}/oauth/token")
+            assert (await setup.exchange(client, "made-up", proof=proof)).status == 400
+            assert (await setup.refresh(client, "made-up", proof=proof)).status == 400
+        assert store.marked == 0
+
+
+@live
+async def test_a_provider_that_hangs_does_not_make_every_request_wait_for_it() -> None:
+    async with proxied(life_s=None) as setup:
+        client = await setup.register()
+        tokens = await setup.log_in(client, setup.browser())
+        asked: list[float] = []
+
+        async def confirm(*given: Any) -> None:
+            asked.append(setup.clock.now)
+            raise ChannelError("it took longer than 10 s")
+
+        replica: Any = setup.replica
+        replica.confirm = confirm
+        setup.clock.forward(3700)
+        tokens = (await setup.refresh(client, tokens["refresh_token"])).json
+        for _ in range(10):
+            setup.clock.forward(setup.proxy.cache_ttl_s)
+            await setup.whoami(tokens["access_token"])
+        assert len(asked) <= 2 + 10 * setup.proxy.cache_ttl_s / RETRY_S
