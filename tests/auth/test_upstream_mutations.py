@@ -55,10 +55,7 @@ CUTS: dict[str, Cut] = {
         "used_once",
     ),
     "a form of another page": Cut(
-        PAGES, "(sent_by and sent_by != origin(self._url)) or site", "site", LOGIN, "used_once"
-    ),
-    "a form of another site": Cut(
-        PAGES, 'or site != b"same-origin":', "or False:", LOGIN, "used_once"
+        PAGES, "check_form_origin(opened.request, origin(self._url))", "pass", LOGIN, "used_once"
     ),
     "a form that was made up": Cut(
         PAGES,
@@ -104,6 +101,40 @@ CUTS: dict[str, Cut] = {
     ),
     "the token of the caller": Cut(
         GRANTS, "if tokens.access_token == subject:", "if False:", EXCHANGE, "same_token"
+    ),
+    "links without end": Cut(
+        PAGES, "1, LINK_S) > MAX_LINKS:", "1, LINK_S) < 0:", LOGIN, "fill_the"
+    ),
+    "a call that was accepted": Cut(
+        "host/router.py", " and not required.accepted", "", LOGIN, "become_a_task"
+    ),
+    "a lease that has expired": Cut(
+        "auth/client/storage.py",
+        "if await self._store.swap_all((held, Swap(principal, name, before, after, None))):",
+        "if await self._store.swap_all((Swap(principal, name, before, after, None),)):",
+        LOGIN,
+        "outlives_its_lease",
+    ),
+    "a token that the issuer quotes": Cut(
+        "auth/client/steps.py",
+        "return _SECRET_WORDS.sub(shown, text) if secrets else text",
+        "return text",
+        EXCHANGE,
+        "quotes",
+    ),
+    "a failure of another caller": Cut(
+        SUPERVISOR,
+        "if self._settings.is_per_caller and caller is not None:",
+        "if False:",
+        EXCHANGE,
+        "fails_for_one",
+    ),
+    "the instructions of another caller": Cut(
+        "host/servers/generation.py",
+        "if not self.settings.is_per_caller:  # those",
+        "if True:  # those",
+        LOGIN,
+        "instructions",
     ),
     "a token that has expired": Cut(
         "auth/presented.py",

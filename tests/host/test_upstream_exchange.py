@@ -22,7 +22,7 @@ from colonnade import Context, Host, Protection, Server, ToolError
 from colonnade.auth.client.upstream import UpstreamClient
 from colonnade.auth.presented import PresentedTokens
 from colonnade.auth.server.verifier import StaticTokens
-from colonnade.errors import AuthError
+from colonnade.errors import AuthError, CannotConnect, ChannelError
 from colonnade.host.credentials import UpstreamCredentials
 from colonnade.store.sqlite import SqliteStore
 from colonnade.transport.http_server.runner import HttpRunner
@@ -211,3 +211,39 @@ async def test_a_token_is_sent_to_the_configured_issuer_alone(issuer: Issuer) ->
 
 def test_claims_of_a_canary_name_its_user() -> None:
     assert claims_of(canary("ann"))["sub"] == "ann"
+
+
+@live
+async def test_a_token_that_the_issuer_quotes_is_in_no_error_and_no_log(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    presented, token = PresentedTokens(), canary("ann")
+    presented.put("ann", token, None)
+    issuer.tell("quote", "ann")
+    async with upstream_setup(issuer) as setup:
+        host = await exchanging(setup, presented, "exchange")
+        with pytest.raises(AuthError, match=r"invalid_grant: cannot use") as raised:
+            await host.caller("ann").call_tool("notes__whoami")
+        shown = f"{raised.value} {host.status()} {host.problems} {caplog.text}"
+        for part in (token[:20], *token.split(".")):
+            assert part not in shown
+
+
+@live
+async def test_an_issuer_that_fails_for_one_caller_does_not_stop_the_server_for_another(
+    issuer: Issuer,
+) -> None:
+    presented = PresentedTokens()
+    for user in ("ann", "bob"):
+        presented.put(user, canary(user), None)
+    issuer.tell("break", "ann")
+    async with upstream_setup(issuer) as setup:
+        host = await exchanging(setup, presented, "exchange")
+        for _ in range(10):
+            with pytest.raises(ChannelError):
+                await host.caller("ann").call_tool("notes__whoami")
+        result = await host.caller("bob").call_tool("notes__whoami")
+        assert result.text.endswith("bob")
+        with pytest.raises(CannotConnect, match=r"failed .* times within"):
+            await host.caller("ann").call_tool("notes__whoami")

@@ -11,9 +11,15 @@ import pytest
 from auth.issuer import Issuer, issuing
 from auth.upstream_setup import LINK, UpstreamSetup, UserBrowser, upstream_setup
 from colonnade import Host, HostInputRequest, LoginRequired
-from colonnade.auth.client.upstream import UpstreamClient
+from colonnade.auth.client.upstream import MAX_LINKS, UpstreamClient
 from colonnade.errors import Declined
+from colonnade.host.credentials import UpstreamCredentials
+from colonnade.host.input_requests import InputRequestHandler
+from colonnade.host.router import HostRouter, LocalRequestContext, local_exchange
+from colonnade.host.servers.generation import Generation
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
+from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
 from live import live
 
@@ -268,3 +274,200 @@ async def test_a_caller_without_a_name_has_no_credentials(issuer: Issuer) -> Non
         with pytest.raises(LoginRequired, match="has no name"):
             await host.call_tool("notes__whoami")
         assert setup.sent == b""
+
+
+@live
+async def test_calls_that_wait_at_once_go_on_after_one_login(issuer: Issuer) -> None:
+    links: list[str] = []
+    all_asked = asyncio.Event()
+
+    async def on_input_request(request: HostInputRequest) -> object:
+        assert isinstance(request.params, t.ElicitRequestParams)
+        links.append(request.params.url or "")
+        if len(links) == 3:
+            all_asked.set()
+        return True
+
+    async with upstream_setup(issuer) as setup:
+        host = await setup.host(await setup.upstream(), on_input_request=on_input_request)
+        calls = [asyncio.ensure_future(who_is(host, "ann")) for _ in range(3)]
+        await all_asked.wait()
+        assert len(set(links)) == 3
+        assert (await UserBrowser("ann").connect(links[1])).status == 200
+        assert await asyncio.gather(*calls) == ["ann"] * 3
+        assert issuer.count("authorization_code") == 1
+
+
+@live
+async def test_a_login_in_another_process_lets_a_waiting_call_go_on(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    tasks: list[asyncio.Task[object]] = []
+    async with upstream_setup(issuer) as setup:
+        stores = [SqliteStore(tmp_path / "logins.db") for _ in range(2)]
+        here, there = [await setup.upstream(store=store, keys=[KEY]) for store in stores]
+        base = (await link_for(await setup.host(there), "bob")).rpartition("/")[0]
+
+        def on_input_request(request: HostInputRequest) -> object:
+            assert isinstance(request.params, t.ElicitRequestParams)
+            secret = (request.params.url or "").rpartition("/")[2]
+            visit = UserBrowser("ann").connect(f"{base}/{secret}")
+            tasks.append(asyncio.get_running_loop().create_task(visit))
+            return True
+
+        host = await setup.host(here, on_input_request=on_input_request)
+        assert await who_is(host, "ann") == "ann"
+        assert len(await host.caller("ann").list_tools()) == 1
+        await asyncio.gather(*tasks)
+        await setup.stack.aclose()
+        for store in stores:
+            await store.close()
+
+
+@live
+async def test_a_user_who_says_no_at_the_issuer_ends_the_call_that_waits(issuer: Issuer) -> None:
+    tasks: list[asyncio.Task[object]] = []
+
+    def on_input_request(request: HostInputRequest) -> object:
+        assert isinstance(request.params, t.ElicitRequestParams)
+        visit = UserBrowser("ann").connect(request.params.url or "")
+        tasks.append(asyncio.get_running_loop().create_task(visit))
+        return True
+
+    issuer.tell("deny")
+    async with upstream_setup(issuer) as setup:
+        host = await setup.host(await setup.upstream(), on_input_request=on_input_request)
+        with pytest.raises(LoginRequired, match=r"the login failed: .*access_denied"):
+            await host.caller("ann").call_tool("notes__whoami")
+        await asyncio.gather(*tasks)
+
+
+@live
+async def test_a_caller_cannot_fill_the_store_with_links(issuer: Issuer) -> None:
+    store = MemoryStore()
+    async with upstream_setup(issuer) as setup:
+        host = await setup.host(await setup.upstream(store=store, keys=[KEY]))
+        link = await link_for(host, "ann")
+        await store.count("ann", "connect links", MAX_LINKS - 1, 600.0)
+        for _ in range(3):
+            with pytest.raises(LoginRequired, match="too many links"):
+                await host.caller("ann").call_tool("notes__whoami")
+        assert len(await store.names("ann", "connect link ", "", 100)) == 1
+        await link_for(host, "bob")  # others are not affected
+        assert (await UserBrowser("ann").connect(link)).status == 200
+        assert await who_is(host, "ann") == "ann"
+
+
+@live
+async def test_a_client_that_the_issuer_has_forgotten_is_registered_again(issuer: Issuer) -> None:
+    async with upstream_setup(issuer) as setup:
+        host = await setup.host(await setup.upstream())
+        ann = UserBrowser("ann")
+        page = await ann.confirm(await link_for(host, "ann"))
+        back = (await ann.load(page, follow=False)).headers["location"]
+        issuer.tell("forget")  # between the authorization response and the token request
+        assert (await ann.load(back)).status == 400
+        await connect(setup, host, "ann")
+        issuer.tell("life", 0)
+        await connect(setup, host, "bob")
+        issuer.tell("forget")  # before a refresh: a call finds out
+        issuer.tell("life", 3600)
+        await connect(setup, host, "bob")
+        assert await who_is(host, "bob") == "bob"
+        assert len([one for one in issuer.seen() if one.startswith("POST /register")]) == 3
+
+
+class AskingUpstream(UpstreamCredentials):
+    """Credentials that say whether a caller would be asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asks: list[bool] = []
+
+    async def connect(
+        self, request: RequestContext, required: LoginRequired, *, may_ask: bool = True
+    ) -> None:
+        self.asks.append(may_ask)
+        if not may_ask:
+            raise required
+
+
+@pytest.mark.parametrize(("accepted", "asks"), [(False, [True, True, False]), (True, [False])])
+@live
+async def test_a_request_waits_for_a_login_and_a_step_up_unless_it_was_accepted(
+    accepted: bool, asks: list[bool]
+) -> None:
+    required = LoginRequired("first a login, then more scopes, then more again")
+    required.accepted = accepted
+
+    def current() -> Generation:
+        raise required
+
+    upstream = AskingUpstream()
+    params = t.CallToolRequestParams(name="notes__erase")
+    handler = InputRequestHandler(None)
+    request = LocalRequestContext(local_exchange("tools/call", params, handler.peer), handler)
+    with pytest.raises(LoginRequired, match="then more again"):
+        await HostRouter(current, 1.0, upstream).handle(request)
+    assert upstream.asks == asks
+
+
+@live
+async def test_instructions_of_one_account_are_not_shown_to_another_caller(issuer: Issuer) -> None:
+    async with upstream_setup(issuer) as setup:
+        host = await setup.host(await setup.upstream())
+        await connect(setup, host, "ann")
+        assert await who_is(host, "ann") == "ann"
+        assert host.instructions == {}
+
+
+@live
+async def test_a_call_that_has_become_a_task_is_not_made_again_for_a_login(issuer: Issuer) -> None:
+    printed: list[str] = []
+    runs = asyncio.Event()
+
+    async def print_all() -> str:
+        printed.append("all")
+        runs.set()
+        await asyncio.Event().wait()
+        return "printed"
+
+    def on_input_request(_: HostInputRequest) -> object:
+        raise AssertionError("it is not asked")
+
+    async with upstream_setup(issuer, tool=print_all) as setup:
+        upstream = await setup.upstream()
+        host = await setup.host(upstream, on_input_request=on_input_request)
+        link = await host.caller("ann").connect_url("notes")
+        assert (await UserBrowser("ann").connect(link or "")).status == 200
+        call = asyncio.ensure_future(host.caller("ann").call_tool("notes__print_all"))
+        await runs.wait()
+        issuer.tell("revoke")
+        setup.protection.is_over = True
+        with pytest.raises(LoginRequired, match="open http"):
+            await call
+        setup.protection.is_over = False
+        assert printed == ["all"]
+
+
+@live
+async def test_a_refresh_that_outlives_its_lease_does_not_replace_a_newer_login(
+    issuer: Issuer,
+) -> None:
+    store = MemoryStore()
+    async with upstream_setup(issuer) as setup:
+        host = await setup.host(await setup.upstream(store=store, keys=[KEY]))
+        first, second = [await link_for(host, "ann") for _ in range(2)]
+        issuer.tell("life", 0)
+        assert (await UserBrowser("ann").connect(first)).status == 200
+        issuer.tell("life", 3600)
+        issuer.tell("hold")
+        call = asyncio.ensure_future(who_is(host, "ann"))
+        while not (leases := await store.names("ann", "oauth lease", "", 10)):
+            await asyncio.sleep(0)
+        await store.delete("ann", leases[0])  # as if the process had been suspended
+        issuer.tell("subject", "ann at work")
+        assert (await UserBrowser("ann").connect(second)).status == 200
+        issuer.tell("release")
+        assert await call == "ann at work"
+        assert await who_is(host, "ann") == "ann at work"

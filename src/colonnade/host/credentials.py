@@ -19,16 +19,26 @@ import inspect
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from html import escape
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from colonnade.auth.client.credentials import ServerCredentials
+from colonnade.auth.client.discovery import DiscoveryResult
 from colonnade.auth.client.login import Auth, check_redirect
-from colonnade.auth.client.storage import TokenStorage, decode_record, encode_record
+from colonnade.auth.client.registration import RegisteredClient
+from colonnade.auth.client.storage import (
+    TokenStorage,
+    client_key,
+    decode_record,
+    encode_record,
+)
+from colonnade.auth.client.tokens import FORGOTTEN_CLIENT_ERRORS, GrantRefused
 from colonnade.auth.client.upstream import (
     LINK_S,
+    MAX_LINKS,
     RESPONSE_S,
     ConnectLink,
     ConnectRequired,
@@ -37,8 +47,9 @@ from colonnade.auth.client.upstream import (
     PrincipalStorage,
     UpstreamClient,
     begin_login,
-    done_record,
+    connected_record,
     exchange_auth,
+    failure_record,
     finish_login,
     host_client,
     id_jag_auth,
@@ -48,7 +59,13 @@ from colonnade.auth.client.upstream import (
 )
 from colonnade.auth.presented import PresentedTokens
 from colonnade.auth.seal import KEY_BYTES, KeyRing
-from colonnade.auth.server.proxy.consent import PAGE_HEADERS, continue_page, error_page, page
+from colonnade.auth.server.proxy.consent import (
+    PAGE_HEADERS,
+    check_form_origin,
+    continue_page,
+    error_page,
+    page,
+)
 from colonnade.auth.server.proxy.responses import (
     OAuthFailure,
     PageFailure,
@@ -88,10 +105,15 @@ from colonnade.protocol.input_requests import is_supported
 from colonnade.store.memory import MemoryStore
 from colonnade.text import clean
 from colonnade.transport.http_client.pool import HttpPool
+from colonnade.transport.http_server.authentication import send_endpoint_response
+from colonnade.transport.http_server.request import Receive, Scope, Send
 
 log: logging.Logger = logging.getLogger("colonnade.auth")
 
 CALLBACK: Final = "callback"
+LINK_COUNT: Final = "connect links"
+# How long it is known that there was a login: longer than a call waits for one.
+CONNECTED_S: Final = 3600.0
 # How long a call waits for its caller on the connect page.
 CONNECT_S: Final = 300.0
 # How often the store is checked for a login that may end in another process.
@@ -113,7 +135,6 @@ Identity: TypeAlias = str | EndpointResponse | None
 Identify: TypeAlias = Callable[[EndpointRequest], Identity | Awaitable[Identity]]
 # Called with the key of a server and the principal that has connected its account there.
 OnConnected: TypeAlias = Callable[[str, str], None]
-AsgiMessage: TypeAlias = dict[str, Any]
 
 
 class _Opened(Struct, frozen=True):
@@ -155,6 +176,10 @@ class UpstreamCredentials:
             raise InvalidArgument("url= and identify= belong together: pass both, or neither")
         if url:
             check_redirect(url, anywhere=True)
+        if any(len(key) != KEY_BYTES for key in keys):
+            raise InvalidArgument(f"each of keys= has {KEY_BYTES} bytes", argument="keys")
+        for client in (clients or {}).values():
+            client.settings.check()
         self._url = url.rstrip("/")
         self._identify = identify
         self._store = store if store is not None else MemoryStore()
@@ -163,6 +188,8 @@ class UpstreamCredentials:
         self._presented = presented
         self._connect_s = connect_s
         self._watchers: dict[object, OnConnected] = {}
+        # Clients that were registered, and that their issuers do not know any more, by id.
+        self._refused_clients: dict[str, tuple[DiscoveryResult, RegisteredClient]] = {}
 
     def __repr__(self) -> str:
         return f"UpstreamCredentials({self._url!r})"
@@ -192,7 +219,7 @@ class UpstreamCredentials:
                 raise LocalProtocolError(
                     "credentials = 'login' needs UpstreamCredentials(url, identify=…)"
                 )
-            return PrincipalLogin(key, client, storage)
+            return PrincipalLogin(key, client, storage, self._client_refused)
         presented = self._presented
         if presented is None or not client.client_id:
             raise LocalProtocolError(
@@ -214,7 +241,9 @@ class UpstreamCredentials:
 
     # ------------------------------------------------------------ a call without a login
 
-    async def connect(self, request: RequestContext, required: LoginRequired) -> None:
+    async def connect(
+        self, request: RequestContext, required: LoginRequired, *, may_ask: bool = True
+    ) -> None:
         """Let the caller of a request connect: by URL elicitation, if its client can do that.
 
         Returns once the login is there. Raises `LoginRequired`, with the URL of the connect page if
@@ -225,6 +254,7 @@ class UpstreamCredentials:
         exchange = request.exchange
         info = exchange.peer.info
         asked_by = clean(info.title or info.name)[:MAX_CLIENT_NAME] if info is not None else ""
+        last_login = await self._last_login(exchange.principal, required)
         url, link_id = await self._create_link(exchange.principal, required, asked_by)
         params = t.ElicitRequestParams(
             message=f"Connect your account to {required.key!r} to go on.",
@@ -235,7 +265,8 @@ class UpstreamCredentials:
         asked = RoutedInputRequest(params, required.key, (request,))
         capabilities = exchange.peer.capabilities
         if (
-            not isinstance(capabilities, t.ClientCapabilities)
+            not may_ask
+            or not isinstance(capabilities, t.ClientCapabilities)
             or not exchange.method.may_require_input
             or not is_supported(asked, capabilities, exchange.peer.revision)
         ):
@@ -246,19 +277,27 @@ class UpstreamCredentials:
             raise _required(required, f"open {url} in a browser, then try again") from None
         if not isinstance(result, t.ElicitResult) or result.action != "accept":
             raise _required(required, "the user did not want to connect") from None
-        await self._wait_until_done(exchange.principal, link_id, required)
+        await self._wait_for_login(exchange.principal, link_id, last_login, required)
 
-    async def _wait_until_done(
-        self, principal: str, link_id: str, required: ConnectRequired
+    async def _wait_for_login(
+        self, principal: str, link_id: str, last_login: bytes | None, required: ConnectRequired
     ) -> None:
-        records, name = self._records(principal), done_record(link_id)
+        """Wait until the principal has connected: by this link, or by that of another call."""
+        records = self._records(principal)
         try:
             async with asyncio.timeout(self._connect_s):
-                while await records.load(name) is None:
+                while await self._last_login(principal, required) == last_login:
+                    failure = await records.load(failure_record(link_id))
+                    if failure is not None:
+                        raise _required(required, f"the login failed: {failure.decode()}")
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             hint = "connect on the page that was opened, then try again"
             raise _required(required, hint) from None
+
+    async def _last_login(self, principal: str, required: ConnectRequired) -> bytes | None:
+        """What changes with each login of a principal for a server."""
+        return await self._records(principal).load(connected_record(required.discovery.server))
 
     async def link_url(self, principal: str, required: LoginRequired) -> str:
         """The URL of a connect page for a principal. Raises `required` if it is about something
@@ -272,6 +311,10 @@ class UpstreamCredentials:
     ) -> tuple[str, str]:
         """The URL of a connect page for a principal, and its id. The URL is no credential: it opens
         nothing for another principal."""
+        if await self._store.count(principal, LINK_COUNT, 1, LINK_S) > MAX_LINKS:
+            raise _required(
+                required, "too many links were made: open one of them, or try again later"
+            )
         secret = secrets.token_urlsafe(SECRET_BYTES)
         link = ConnectLink(
             principal,
@@ -282,17 +325,13 @@ class UpstreamCredentials:
             asked_by,
         )
         link_id = secret_digest(secret)
+        await self._forget_clients()
         await self._records(principal).save(link_record(link_id), encode_record(link), LINK_S)
         return f"{self._url}/{secret}", link_id
 
     # ------------------------------------------------------------ pages
 
-    async def __call__(
-        self,
-        scope: Mapping[str, Any],
-        receive: Callable[[], Awaitable[AsgiMessage]],
-        send: Callable[[AsgiMessage], Awaitable[None]],
-    ) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the pages, as an ASGI application."""
         if scope["type"] != "http":
             return
@@ -302,18 +341,16 @@ class UpstreamCredentials:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
+        client = scope.get("client")
         request = EndpointRequest(
             scope["method"],
             scope["path"],
             scope.get("query_string", b"").decode("latin-1"),
             combine_headers(list(scope["headers"])),
             body[:MAX_BODY_BYTES],
+            str(client[0]) if client else "",
         )
-        response = await self.respond(request)
-        headers = [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
-        headers.append((b"content-length", b"%d" % len(response.body)))
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        await send({"type": "http.response.body", "body": response.body})
+        await send_endpoint_response(await self.respond(request), send)
 
     async def respond(self, request: EndpointRequest) -> EndpointResponse:
         """The response to a request for one of the pages: the last part of its path says which."""
@@ -394,7 +431,11 @@ class UpstreamCredentials:
             client = await flows.run(host_client(settings, link, redirect_uri, context))
         if await records.take(link_record(link_id)) is None:
             raise PageFailure(NOT_YOURS, FORBIDDEN)
-        url, pending = begin_login(link, link_id, client, redirect_uri, context)
+        try:
+            url, pending = begin_login(link, link_id, client, redirect_uri, context)
+        except AuthError as error:  # R1333: for security monitoring
+            log.warning("rejected the authorization page of %r: %s", link.key, error)
+            raise
         await records.save(
             response_record(pending.request.state), encode_record(pending), RESPONSE_S
         )
@@ -402,11 +443,7 @@ class UpstreamCredentials:
 
     def _check_form(self, opened: _Opened, link_id: str) -> None:
         """Raise `PageFailure` for a form that another page has sent, or another principal got."""
-        headers = opened.request.headers
-        sent_by = headers.get(b"origin", b"").decode("latin-1")
-        site = headers.get(b"sec-fetch-site", b"same-origin")
-        if (sent_by and sent_by != origin(self._url)) or site != b"same-origin":
-            raise PageFailure("The form was sent by another page.", FORBIDDEN)
+        check_form_origin(opened.request, origin(self._url))
         try:
             sealed = parse_form(opened.request).get("form")
             self._form_ring(opened.principal, link_id).unseal(sealed)
@@ -427,18 +464,42 @@ class UpstreamCredentials:
         pending = decode_record(PendingLogin, await records.take(response_record(state)))
         link = self._checked(pending.link if pending is not None else None, opened)
         assert pending is not None
-        async with _Flows(self._login_auth(opened.principal, link), link) as flows:
-            login = await flows.run(finish_login(pending, query, flows.context))
-            await flows.replace_login(login)
-        await records.save(done_record(pending.link_id), b"done", LINK_S)
+        try:
+            async with _Flows(self._login_auth(opened.principal, link), link) as flows:
+                login = await flows.run(finish_login(pending, query, flows.context))
+                await flows.replace_login(login)
+        except (AuthError, ChannelError) as error:
+            if isinstance(error, GrantRefused) and error.error in FORGOTTEN_CLIENT_ERRORS:
+                self._client_refused(link.discovery, pending.client)
+            with suppress(ChannelError, Refused):  # then the call waits until its timeout
+                await records.save(failure_record(pending.link_id), str(error).encode(), LINK_S)
+            raise
+        name = connected_record(link.discovery.server)
+        await records.save(name, pending.link_id.encode(), CONNECTED_S)
         for callback in list(self._watchers.values()):
             callback(link.key, opened.principal)
         content = f"<p>{escape(link.key)} is connected. You may close this window.</p>"
         return EndpointResponse(OK, PAGE_HEADERS, page("Connected", content))
 
+    def _client_refused(self, discovery: DiscoveryResult, client: RegisteredClient) -> None:
+        self._refused_clients[client.client_id] = (discovery, client)
+
+    async def _forget_clients(self) -> None:
+        """Delete clients that their issuers do not know any more, so that the next login registers
+        again."""
+        while self._refused_clients:
+            discovery, client = next(iter(self._refused_clients.values()))
+            name = client_key(discovery.server, client.issuer)
+            records = self._records(SERVER_PRINCIPAL)
+            kept = decode_record(RegisteredClient, await records.load(name))
+            if kept is not None and kept.client_id == client.client_id:
+                await records.erase(name)
+            self._refused_clients.pop(client.client_id, None)
+
     def _login_auth(self, principal: str, link: ConnectLink) -> PrincipalLogin:
         client = self._clients.get(link.key, UpstreamClient())
-        return PrincipalLogin(link.key, client, self._storage_of(principal))
+        storage = self._storage_of(principal)
+        return PrincipalLogin(link.key, client, storage, self._client_refused)
 
 
 class _Flows:

@@ -194,6 +194,8 @@ _TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
 
 CALL = "tools/call"
 GET_TASK = "tasks/get"
+# Logins of its caller that one request waits for: a login, and a step-up.
+MAX_CONNECTS = 2
 
 
 class HostResult(NamedTuple):
@@ -260,12 +262,15 @@ class HostRouter:
         upstream: "UpstreamCredentials",
     ) -> HostResult:
         """The result of a request, once its caller has the login that it needs. Without that the
-        server has rejected the request (401, 403), so it is sent again without harm."""
-        try:
-            return await route(request, options)
-        except LoginRequired as required:
-            await upstream.connect(request, required)
-        return await route(request, options)
+        server has rejected the request (401, 403), so it is sent again without harm; one that it
+        had accepted before is not."""
+        for attempt in range(MAX_CONNECTS + 1):
+            try:
+                return await route(request, options)
+            except LoginRequired as required:
+                may_ask = attempt < MAX_CONNECTS and not required.accepted
+                await upstream.connect(request, required, may_ask=may_ask)
+        raise AssertionError("the last attempt has a result or raises")
 
     # ------------------------------------------------------------ lists
 

@@ -212,7 +212,7 @@ def test_an_enterprise_vouches_for_its_user() -> None:
 def test_an_enterprise_with_saml_and_a_secret_of_its_own() -> None:
     network = FakeNetwork()
     network.responses[IDP] = vouching()
-    log_in(network, enterprise(saml=True, idp_client_secret="idp-secret"))
+    log_in(network, enterprise(identity_type="saml2", idp_client_secret="idp-secret"))
     [exchange] = network.posted(IDP)
     assert exchange["subject_token_type"] == "urn:ietf:params:oauth:token-type:saml2"
     assert exchange["client_secret"] == "idp-secret"

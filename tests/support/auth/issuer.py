@@ -60,6 +60,10 @@ class IssuerState:
         self.seen: list[str] = []
         # Whether a token exchange returns the token that it got.
         self.echoes = False
+        # Whether users say no; users whose tokens are not exchanged, and how that is said.
+        self.denies = False
+        self.broken = ""
+        self.quoted = ""
         # Whether renewals are answered; whoever else would ask meanwhile does.
         self.answers = threading.Event()
         self.answers.set()
@@ -133,6 +137,9 @@ class IssuerState:
             raise Refused("invalid_request", "code and S256 alone")
         if len(asked.get("code_challenge", "")) != 43 or not asked.get("resource"):
             raise Refused("invalid_request", "a challenge and a resource are needed")
+        if self.denies:
+            denied = {"error": "access_denied", "state": asked.get("state", ""), "iss": self.url}
+            return f"{uri}?{urlencode(denied)}"
         code = secrets.token_urlsafe(24)
         self.codes[code] = {**asked, "until": time.time() + CODE_S, "subject": self.subject}
         if self.scope is not None:
@@ -163,6 +170,10 @@ class IssuerState:
         subject = form["subject_token"]
         who, resource = claims_of(subject)["sub"], form["resource"]
         kind = form["requested_token_type"]
+        if who == self.broken:
+            raise Refused("server_error", status=500)
+        if who == self.quoted:
+            raise Refused("invalid_grant", f"cannot use '{subject}', that is {subject[:90]}...")
         if kind.endswith(":id-jag"):
             claims = {"iss": self.url, "sub": who, "aud": form["audience"], "resource": resource}
             grant = self.keys[0].sign({"typ": "oauth-id-jag+jwt"}, claims)
@@ -303,6 +314,12 @@ class IssuerState:
                 self.scope = value
             case "echo":
                 self.echoes = True
+            case "deny":
+                self.denies = True
+            case "break":
+                self.broken = value
+            case "quote":
+                self.quoted = value
             case "life":
                 self.life_s = float(value)
             case "hold":

@@ -8,17 +8,21 @@ import asyncio
 import re
 import urllib.error
 import urllib.request
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from html import unescape
 from typing import Any
 from urllib.parse import urlencode
 
+from msgspec.structs import replace
+
 from auth.issuer import Issuer
 from auth.tap import Tap, tapped
 from colonnade import Context, Host, Jwt, Protection, Server
+from colonnade.auth.server.protection import ProtectedRequest
+from colonnade.auth.server.verifier import ProtectionContext
 from colonnade.host.credentials import UpstreamCredentials
-from colonnade.ports import EndpointRequest
+from colonnade.ports import Caller, EndpointRequest
 from colonnade.transport.http_server.runner import AppListener, HttpRunner
 
 COOKIE = re.compile(r"who=(\w+)")
@@ -102,7 +106,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 def notes(auth: Protection) -> Server:
     """A server with a tool for all, and one that only its user sees."""
-    server = Server("notes", version="1", auth=auth)
+    server = Server("notes", version="1", auth=auth, instructions="Of your account.")
 
     @server.tool
     def whoami(ctx: Context) -> str:
@@ -115,13 +119,25 @@ def notes(auth: Protection) -> Server:
     return server
 
 
+class EndingProtection(Protection):
+    """Protection that accepts no token any more when a test says so."""
+
+    is_over = False
+
+    async def authenticate(self, request: ProtectedRequest, context: ProtectionContext) -> Caller:
+        if self.is_over:
+            request = replace(request, headers={})
+        return await super().authenticate(request, context)
+
+
 class UpstreamSetup:
     """The server behind a relay, its issuer, and hosts in front of it."""
 
-    def __init__(self, issuer: Issuer, tap: Tap) -> None:
+    def __init__(self, issuer: Issuer, tap: Tap, **protection: Any) -> None:
         self.issuer = issuer
         self.tap = tap
         self.url = f"http://127.0.0.1:{tap.port}/mcp"
+        self.protection = EndingProtection(self.url, Jwt(issuer.url), **protection)
         self.stack = AsyncExitStack()
 
     @property
@@ -152,12 +168,17 @@ class UpstreamSetup:
 
 
 @asynccontextmanager
-async def upstream_setup(issuer: Issuer, **protection: Any) -> AsyncGenerator[UpstreamSetup]:
-    """A protected server that trusts an issuer, behind a relay that records."""
+async def upstream_setup(
+    issuer: Issuer, *, tool: Callable[..., Any] | None = None, **protection: Any
+) -> AsyncGenerator[UpstreamSetup]:
+    """A protected server that trusts an issuer, behind a relay that records. `tool` is one more
+    tool, which runs as a task."""
     async with tapped() as tap:
-        setup = UpstreamSetup(issuer, tap)
-        trusted = Protection(setup.url, Jwt(issuer.url), **protection)
-        site = HttpRunner(notes(trusted).asgi(), port=0)
+        setup = UpstreamSetup(issuer, tap, **protection)
+        server = notes(setup.protection)
+        if tool is not None:
+            server.tool(task=True)(tool)
+        site = HttpRunner(server.asgi(), port=0)
         await site.start()
         tap.target = site.port
         try:

@@ -17,11 +17,10 @@ from urllib.parse import urlsplit
 from colonnade.auth.client.authorization_code import choose_scopes, log_in
 from colonnade.auth.client.discovery import DiscoveryResult
 from colonnade.auth.client.machine_grants import (
-    ACCESS_TOKEN,
-    ID_TOKEN,
-    SAML2,
+    IDENTITY_TYPES,
     Assertion,
     IdentityProvider,
+    IdentityType,
     assertion_text,
     client_credentials_grant,
     id_jag_grant,
@@ -39,16 +38,14 @@ from colonnade.auth.client.registration import (
     configured_client,
     register,
 )
-from colonnade.auth.client.steps import (
-    DeleteRecord,
-    Flow,
-    FlowContext,
-    LoadRecord,
-    OpenRedirectListener,
-    SaveRecord,
+from colonnade.auth.client.steps import Flow, FlowContext, OpenRedirectListener
+from colonnade.auth.client.storage import delete_client, load_client, save_client
+from colonnade.auth.client.tokens import (
+    FORGOTTEN_CLIENT_ERRORS,
+    ClientIdentity,
+    GrantRefused,
+    Tokens,
 )
-from colonnade.auth.client.storage import client_key, decode_record, encode_record
-from colonnade.auth.client.tokens import ClientIdentity, GrantRefused, Tokens
 from colonnade.auth.jose import SigningKey, read_private_key
 from colonnade.auth.ssrf import is_loopback_host
 from colonnade.auth.urls import require_https
@@ -159,6 +156,9 @@ class Auth:
         """Obtain tokens from the discovered issuer."""
         raise NotImplementedError
 
+    def client_refused(self, discovery: DiscoveryResult, client: RegisteredClient) -> None:
+        """The issuer does not know a client any more that a stored login was made with."""
+
     def check(self, discovery: DiscoveryResult) -> None:
         """Raise `AuthError` if the credentials belong to another issuer."""
         check_issuer(ClientSettings(issuer=self.issuer), discovery.issuer)
@@ -231,7 +231,6 @@ class Login(Auth):
     ) -> Flow[tuple[RegisteredClient, Tokens]]:
         """Register a client if needed, and let the user log in."""
         client = configured_client(self._settings, discovery.issuer)
-        name = client_key(discovery.server, discovery.issuer.issuer)
         if client is not None:
             uri = yield OpenRedirectListener(self.redirect_uri)
             return client, (
@@ -239,11 +238,7 @@ class Login(Auth):
                     discovery, ClientIdentity(client, context, None, dpop_key), uri, scopes
                 )
             )
-        kept = decode_record(RegisteredClient, (yield LoadRecord(name)))
-        if kept is not None and (
-            kept.issuer != discovery.issuer.issuer or not kept.is_valid(context.now())
-        ):
-            kept = None
+        kept = yield from load_client(discovery, context.now())
         uri = yield OpenRedirectListener(
             self.redirect_uri or (kept.redirect_uri if kept is not None else "")
         )
@@ -252,20 +247,16 @@ class Login(Auth):
             fresh = client is None
             if client is None:
                 client = yield from register(self._settings, discovery.issuer, uri)
-                yield SaveRecord(name, encode_record(client))
+                yield from save_client(discovery, client)
             identity = ClientIdentity(client, context, None, dpop_key)
             try:
                 return client, (yield from log_in(discovery, identity, uri, scopes))
             except GrantRefused as refused:
                 # The issuer no longer knows a client that was registered before.
-                if (
-                    fresh
-                    or attempt
-                    or refused.error not in ("invalid_client", "unauthorized_client")
-                ):
+                if fresh or attempt or refused.error not in FORGOTTEN_CLIENT_ERRORS:
                     raise
                 kept = None
-                yield DeleteRecord(name)
+                yield from delete_client(discovery, client)
         raise AssertionError("the second attempt is with a fresh client")
 
 
@@ -331,9 +322,10 @@ class ClientCredentials(Auth):
 class EnterpriseLogin(Auth):
     """A user of an enterprise, by an identity assertion of its identity provider (ID-JAG).
 
-    `identity` is the ID token (with `saml=True` the SAML assertion, with `access_token=True` an
-    access token) of the single sign-on, or a function that returns it. `issuer`, `client_id` and
-    `client_secret` are the authorization server of the MCP server and the client there.
+    `identity` is the ID token of the single sign-on, or a function that returns it; with
+    `identity_type="saml2"` the SAML assertion, with `"access_token"` an access token. `issuer`,
+    `client_id` and `client_secret` are the authorization server of the MCP server and the client
+    there.
     """
 
     def __init__(
@@ -346,8 +338,7 @@ class EnterpriseLogin(Auth):
         idp_client_id: str,
         idp_client_secret: str = "",
         identity: Assertion,
-        saml: bool = False,
-        access_token: bool = False,
+        identity_type: IdentityType = "id_token",
         **options: Unpack[AuthOptions],
     ) -> None:
         super().__init__(issuer=_require_issuer(issuer), **options)
@@ -357,7 +348,11 @@ class EnterpriseLogin(Auth):
         # Client authentication at the identity provider: in the body, as the specification shows.
         method = POST if idp_client_secret else NONE
         known = RegisteredClient(idp_token_endpoint, idp_client_id, idp_client_secret, method)
-        kind = SAML2 if saml else ACCESS_TOKEN if access_token else ID_TOKEN
+        if identity_type not in IDENTITY_TYPES:
+            raise InvalidArgument(
+                f"identity_type= is one of {', '.join(IDENTITY_TYPES)}", argument="identity_type"
+            )
+        kind = IDENTITY_TYPES[identity_type]
         self._provider = IdentityProvider(idp_token_endpoint, known, identity, kind)
 
     @property

@@ -6,7 +6,7 @@ is no fallback from one grant to another. A token that was given for another one
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -35,6 +35,14 @@ _ISSUED = (ACCESS_TOKEN, "urn:ietf:params:oauth:token-type:jwt")
 
 # A string, or a function that returns one when it is needed: assertions expire soon.
 Assertion = str | Callable[[], Any]
+# What an identity assertion is. ID-JAG names ID tokens and SAML assertions; some identity providers
+# accept access tokens of their own, too.
+IdentityType: TypeAlias = Literal["id_token", "saml2", "access_token"]
+IDENTITY_TYPES: Final[dict[IdentityType, str]] = {
+    "id_token": ID_TOKEN,
+    "saml2": SAML2,
+    "access_token": ACCESS_TOKEN,
+}
 
 
 class IdentityProvider(Struct, frozen=True):

@@ -10,8 +10,8 @@ short-lived, and named by the digest of their secret.
 """
 
 import hashlib
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -23,18 +23,18 @@ from colonnade.auth.client.authorization_code import (
 )
 from colonnade.auth.client.discovery import DiscoveryResult
 from colonnade.auth.client.login import CLIENT_NAME, Auth, EnterpriseLogin, TokenExchange
-from colonnade.auth.client.machine_grants import Assertion
+from colonnade.auth.client.machine_grants import Assertion, IdentityType
 from colonnade.auth.client.registration import (
     ClientSettings,
     RegisteredClient,
     configured_client,
     register,
 )
-from colonnade.auth.client.steps import Flow, FlowContext, LoadRecord, SaveRecord
-from colonnade.auth.client.storage import StoredLogin, client_key, decode_record, encode_record
+from colonnade.auth.client.steps import Flow, FlowContext
+from colonnade.auth.client.storage import StoredLogin, load_client, save_client
 from colonnade.auth.client.tokens import ClientIdentity, Tokens
 from colonnade.auth.jose import SigningKey, generate_key, read_private_key
-from colonnade.auth.urls import display_url
+from colonnade.auth.urls import display_url, require_page
 from colonnade.errors import InvalidArgument, LoginRequired
 from colonnade.ports import Store
 from colonnade.protocol.http.challenges import Challenges
@@ -43,6 +43,8 @@ from colonnade.protocol.http.challenges import Challenges
 # window, a password, and a second factor.
 LINK_S: Final = 600.0
 RESPONSE_S: Final = 600.0
+# Links for one principal within `LINK_S`: a few servers, and a model that calls again and again.
+MAX_LINKS: Final = 100
 
 
 class UpstreamClient(Struct, frozen=True, kw_only=True):
@@ -50,8 +52,9 @@ class UpstreamClient(Struct, frozen=True, kw_only=True):
 
     For `login` all of it is optional: without a `client_id` (and its `issuer`) the host registers
     itself. For `exchange` and `id-jag` `issuer` and `client_id` are required, and for `id-jag` also
-    the token endpoint of the identity provider (`idp_token_endpoint`) and the client there.
-    `networks` are private ranges in which an issuer may be.
+    the token endpoint of the identity provider (`idp_token_endpoint`) and the client there;
+    `identity_type` is what callers present. `networks` are private ranges in which an issuer may
+    be.
     """
 
     issuer: str = ""
@@ -63,6 +66,7 @@ class UpstreamClient(Struct, frozen=True, kw_only=True):
     idp_token_endpoint: str = ""
     idp_client_id: str = ""
     idp_client_secret: str = ""
+    identity_type: IdentityType = "access_token"
     networks: Sequence[str] = ()
     dpop: bool = False
 
@@ -115,12 +119,22 @@ class ConnectRequired(LoginRequired):
         self.bound = bound
 
 
+# Called with a client that its issuer does not know any more.
+OnClientRefused: TypeAlias = Callable[[DiscoveryResult, RegisteredClient], None]
+
+
 class PrincipalLogin(Auth):
     """The login of one principal for one server, made on the connect page of the host."""
 
     unattended: bool = False
 
-    def __init__(self, key: str, client: UpstreamClient, storage: PrincipalStorage) -> None:
+    def __init__(
+        self,
+        key: str,
+        client: UpstreamClient,
+        storage: PrincipalStorage,
+        on_client_refused: OnClientRefused,
+    ) -> None:
         super().__init__(
             issuer=client.issuer,
             scopes=client.scopes,
@@ -132,6 +146,7 @@ class PrincipalLogin(Auth):
         )
         self._key = key
         self._settings = client.settings
+        self._on_client_refused = on_client_refused
 
     @property
     def account(self) -> str:
@@ -153,6 +168,10 @@ class PrincipalLogin(Auth):
     ) -> Flow[tuple[RegisteredClient, Tokens]]:
         """Raises `ConnectRequired`: there is no user at this end of the connection."""
         raise ConnectRequired(self._key, discovery, scopes, bound=dpop_key is not None)
+
+    def client_refused(self, discovery: DiscoveryResult, client: RegisteredClient) -> None:
+        """Have the host register again."""
+        self._on_client_refused(discovery, client)
 
 
 def exchange_auth(
@@ -187,7 +206,7 @@ def id_jag_auth(
         idp_client_id=client.idp_client_id,
         idp_client_secret=client.idp_client_secret,
         identity=subject,
-        access_token=True,
+        identity_type=client.identity_type,
         scopes=client.scopes,
         store=storage.store,
         keys=storage.keys,
@@ -226,6 +245,9 @@ class PendingLogin(Struct, frozen=True):
     # The private key that tokens are to be bound to (PEM), if any.
     dpop_key: str = ""
 
+    def __repr__(self) -> str:
+        return f"PendingLogin({self.link.key!r})"
+
 
 def secret_digest(secret: str) -> str:
     """The digest of a secret, by which its record is named."""
@@ -242,9 +264,14 @@ def response_record(state: str) -> str:
     return f"connect state {secret_digest(state)}"
 
 
-def done_record(link_id: str) -> str:
-    """The name of the record that says that the login of a link is done."""
-    return f"connect done {link_id}"
+def failure_record(link_id: str) -> str:
+    """The name of the record that says why the login of a link has failed."""
+    return f"connect failure {link_id}"
+
+
+def connected_record(server: str) -> str:
+    """The name of the record with the link of the last login for a server."""
+    return f"connected {secret_digest(server)}"
 
 
 def host_client(
@@ -255,17 +282,11 @@ def host_client(
     client = configured_client(settings, issuer)
     if client is not None:
         return client
-    name = client_key(link.discovery.server, issuer.issuer)
-    kept = decode_record(RegisteredClient, (yield LoadRecord(name)))
-    if (
-        kept is not None
-        and kept.issuer == issuer.issuer
-        and kept.redirect_uri == redirect_uri
-        and kept.is_valid(context.now())
-    ):
+    kept = yield from load_client(link.discovery, context.now())
+    if kept is not None and kept.redirect_uri == redirect_uri:
         return kept
     client = yield from register(settings, issuer, redirect_uri)
-    yield SaveRecord(name, encode_record(client))
+    yield from save_client(link.discovery, client)
     return client
 
 
@@ -281,6 +302,7 @@ def begin_login(
     identity = ClientIdentity(client, context, None, key)
     url, request = authorization_url(link.discovery, identity, redirect_uri, link.scopes)
     pem = key.pem() if key is not None else ""
+    require_page(url)
     return url, PendingLogin(link, link_id, client, request, redirect_uri, pem)
 
 

@@ -236,7 +236,8 @@ class HostedServer:
 
     def _session_opened(self, supervisor: ServerSupervisor, session: HostedSession) -> None:
         """A new session may have other lists than the previous one."""
-        self.instructions = session.client.instructions
+        if not self.settings.is_per_caller:  # those of one account are not for another
+            self.instructions = session.client.instructions
         self._is_process = session.child is not None
         owner = self._settle_owner(session)
         others = (one for one in supervisor.sessions if one is not session)

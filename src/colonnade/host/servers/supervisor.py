@@ -84,6 +84,8 @@ PROBE_S = 5.0
 SHOWN_LINES = 20
 # A timer may fire this much early, by rounding.
 ROUNDING_S = 1e-3
+# Callers with credentials of their own whose failures are remembered; the oldest are forgotten.
+MAX_CALLER_RESTARTS = 1000
 
 # Errors before the server was tried, or that are not its fault: these do not count as crashes.
 NOT_A_CRASH = (AuthError, LocalProtocolError, Refused)
@@ -295,6 +297,9 @@ class ServerSupervisor:
         self._clock = clock
         self._random_fraction = random_fraction
         self._restarts = RestartPolicy(settings.max_crashes, settings.crashes_s)
+        # Of each caller, if callers have credentials of their own: what fails with those of one
+        # does not stop another.
+        self._caller_restarts: dict[str, RestartPolicy] = {}
         self._stderr = StderrBuffer()
         self._sessions: list[HostedSession] = []
         # By the caller that waits; None for all callers, until it is known that each needs its own.
@@ -473,7 +478,8 @@ class ServerSupervisor:
                 return session
             start = self._starts.get(self._start_key(caller))
             if start is None or start.is_cancelled:
-                refusal = self._restarts.refusal(self._clock(), caller)
+                restarts = self._caller_restarts.get(caller, self._restarts)
+                refusal = restarts.refusal(self._clock(), caller)
                 if refusal is not None:
                     raise refusal.with_server(self.key)
                 if not self._has_room():
@@ -543,7 +549,8 @@ class ServerSupervisor:
             if isinstance(error, NOT_A_CRASH):
                 self._last_error = str(error)
             elif isinstance(error, CannotConnect):
-                self._record_crash(Crash(self._clock(), error.sentence, error.output), 0.0)
+                crash = Crash(self._clock(), error.sentence, error.output)
+                self._record_crash(crash, 0.0, caller)
             self._close_session(session, "it did not start")
             raise
         self._opened(session, caller)
@@ -580,7 +587,7 @@ class ServerSupervisor:
         # With several callers, the output may be about any of them.
         output = NO_OUTPUT if session.served_several else lost.output
         crash = Crash(now, lost.sentence, output, session.only_caller)
-        self._record_crash(crash, now - session.opened_at)
+        self._record_crash(crash, now - session.opened_at, session.caller)
         self._close_session(session, "it has ended")
 
     async def _probe(self, session: HostedSession) -> None:
@@ -594,16 +601,28 @@ class ServerSupervisor:
                 what = f"server {self.key!r} answered neither a call nor a ping"
                 log.warning("%s; it is stopped", what)
                 lived_s = self._clock() - session.opened_at
-                self._record_crash(Crash(self._clock(), what), lived_s)
+                self._record_crash(Crash(self._clock(), what), lived_s, session.caller)
                 self._close_session(session, "it answered neither a call nor a ping")
         except ColonnadeError as error:  # an error response: it is alive
             log.debug("server %r: %s", self.key, error)
         finally:
             session.on(SessionEvent.PROBE_ENDED)
 
-    def _record_crash(self, crash: Crash, lived_s: float) -> None:
+    def _record_crash(self, crash: Crash, lived_s: float, caller: str | None) -> None:
         self._last_error = f"{crash.message}{crash.output}"
-        self._restarts.crashed(crash, lived_s, self._random_fraction())
+        restarts = self._restarts
+        if self._settings.is_per_caller and caller is not None:
+            restarts.total += 1
+            restarts = self._restarts_of(caller)
+        restarts.crashed(crash, lived_s, self._random_fraction())
+
+    def _restarts_of(self, caller: str) -> RestartPolicy:
+        settings, policies = self._settings, self._caller_restarts
+        found = policies.pop(caller, None)
+        if found is None and len(policies) >= MAX_CALLER_RESTARTS:
+            del policies[next(iter(policies))]
+        policies[caller] = found or RestartPolicy(settings.max_crashes, settings.crashes_s)
+        return policies[caller]
 
     def _schedule_idle_check(self, session: HostedSession, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -650,6 +669,7 @@ class ServerSupervisor:
     def restart(self) -> None:
         """Start it again for the next call, whatever happened before; calls in flight finish."""
         self._restarts.reset()
+        self._caller_restarts.clear()
         for session in self.sessions:
             session.on(SessionEvent.RETIRE)
             if not session.calls:
