@@ -117,7 +117,7 @@ CUTS: dict[str, Cut] = {
     ),
     "a token that the issuer quotes": Cut(
         "auth/client/steps.py",
-        "return _SECRET_WORDS.sub(shown, text) if secrets else text",
+        "return _SECRET_WORDS.sub(shown, text) if long else text",
         "return text",
         EXCHANGE,
         "quotes",

@@ -19,6 +19,7 @@ from auth.protected import Bearer
 from auth.token_issuer import SigningKey
 from auth.upstream_setup import UpstreamSetup, upstream_setup
 from colonnade import Context, Host, Protection, Server, ToolError
+from colonnade.auth.client.machine_grants import IdentityType
 from colonnade.auth.client.upstream import UpstreamClient
 from colonnade.auth.presented import PresentedTokens
 from colonnade.auth.server.verifier import StaticTokens
@@ -247,3 +248,22 @@ async def test_an_issuer_that_fails_for_one_caller_does_not_stop_the_server_for_
         assert result.text.endswith("bob")
         with pytest.raises(CannotConnect, match=r"failed .* times within"):
             await host.caller("ann").call_tool("notes__whoami")
+
+
+@pytest.mark.parametrize("kind", ["access_token", "id_token", "saml2"])
+@live
+async def test_an_identity_provider_is_told_what_kind_of_assertion_it_gets(
+    kind: IdentityType, issuer: Issuer
+) -> None:
+    presented = PresentedTokens()
+    presented.put("ann", canary("ann"), None)
+    endpoint = f"{issuer.url}/token"
+    client = client_at(
+        issuer, idp_token_endpoint=endpoint, idp_client_id="public", identity_type=kind
+    )
+    async with upstream_setup(issuer) as setup:
+        upstream = UpstreamCredentials(clients={"notes": client}, presented=presented)
+        host = await setup.host(upstream, "id-jag")
+        assert (await host.caller("ann").call_tool("notes__whoami")).text.endswith("ann")
+        (exchange,) = [one for one in issuer.seen() if "subject_token=" in one]
+        assert f"token-type%3A{kind}" in exchange.partition("subject_token_type=")[2]

@@ -3,24 +3,32 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
 
 from auth.issuer import Issuer, issuing
-from auth.upstream_setup import LINK, UpstreamSetup, UserBrowser, upstream_setup
-from colonnade import Host, HostInputRequest, LoginRequired
+from auth.upstream_setup import (
+    LINK,
+    Page,
+    UpstreamSetup,
+    UserBrowser,
+    upstream_setup,
+    who_is_there,
+)
+from colonnade import Host, HostInputRequest, LoginRequired, Server
 from colonnade.auth.client.upstream import MAX_LINKS, UpstreamClient
-from colonnade.errors import Declined
+from colonnade.errors import ConnectionLost, Declined
 from colonnade.host.credentials import UpstreamCredentials
 from colonnade.host.input_requests import InputRequestHandler
 from colonnade.host.router import HostRouter, LocalRequestContext, local_exchange
 from colonnade.host.servers.generation import Generation
-from colonnade.ports import RequestContext
+from colonnade.ports import RequestContext, Swap
 from colonnade.protocol import types as t
 from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
+from colonnade.transport.http_server.runner import HttpRunner
 from live import live
 
 KEY = secrets.token_bytes(32)
@@ -471,3 +479,53 @@ async def test_a_refresh_that_outlives_its_lease_does_not_replace_a_newer_login(
         issuer.tell("release")
         assert await call == "ann at work"
         assert await who_is(host, "ann") == "ann at work"
+
+
+class ForgetfulStore(MemoryStore):
+    """A store that does not respond when the first tokens are saved."""
+
+    has_failed = False
+
+    async def swap_all(self, swaps: Sequence[Swap]) -> bool:
+        if not self.has_failed and any(one.key.startswith("oauth tokens") for one in swaps):
+            self.has_failed = True
+            raise ConnectionLost("the store does not respond")
+        return await super().swap_all(swaps)
+
+
+@live
+async def test_a_store_that_fails_between_the_tokens_and_their_record_costs_one_login(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks: list[asyncio.Task[Page]] = []
+
+    def on_input_request(request: HostInputRequest) -> object:
+        assert isinstance(request.params, t.ElicitRequestParams)
+        visit = UserBrowser("ann").connect(request.params.url or "")
+        tasks.append(asyncio.get_running_loop().create_task(visit))
+        return True
+
+    async with upstream_setup(issuer) as setup:
+        upstream = await setup.upstream(store=ForgetfulStore(), keys=[KEY])
+        host = await setup.host(upstream, on_input_request=on_input_request)
+        with pytest.raises(LoginRequired, match="the login failed: the store does not respond"):
+            await host.caller("ann").call_tool("notes__whoami")
+        assert await who_is(host, "ann") == "ann"
+        pages = await asyncio.gather(*tasks)
+        assert [one.status for one in pages] == [503, 200]
+        assert "a login cannot continue" in caplog.text
+
+
+@live
+async def test_the_connect_pages_are_served_around_the_server_of_a_gateway(issuer: Issuer) -> None:
+    upstream = UpstreamCredentials("https://gateway.example/connect", identify=who_is_there)
+    site = HttpRunner(Server("gateway").asgi(around=upstream), port=0)
+    await site.start()
+    try:
+        base = f"http://127.0.0.1:{site.port}"
+        for user, status in (("", 401), ("ann", 403)):
+            page = await UserBrowser(user).load(f"{base}/connect/made-up")
+            assert page.status == status
+            assert page.headers["cache-control"] == "no-store"
+    finally:
+        await site.stop(0.0)

@@ -286,7 +286,7 @@ class UpstreamCredentials:
         records = self._records(principal)
         try:
             async with asyncio.timeout(self._connect_s):
-                while await self._last_login(principal, required) == last_login:
+                while await self._last_login(principal, required) in (None, last_login):
                     failure = await records.load(failure_record(link_id))
                     if failure is not None:
                         raise _required(required, f"the login failed: {failure.decode()}")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from colonnade import Host, LocalProtocolError
+from colonnade.auth import UpstreamClient
 from colonnade.host.config.reader import read_config
 from colonnade.host.config.settings import Config, ServerEntry, Settings
 from colonnade.host.credentials import UpstreamCredentials
@@ -95,3 +96,7 @@ def test_mistakes_of_the_program_are_refused_at_once() -> None:
         UpstreamCredentials("https://example.com/connect")
     with pytest.raises(LocalProtocolError, match="https"):
         UpstreamCredentials("http://example.com/connect", identify=lambda _: "ann")
+    with pytest.raises(LocalProtocolError, match="32 bytes"):
+        UpstreamCredentials(store=MemoryStore(), keys=[b"short"])
+    with pytest.raises(LocalProtocolError, match="issuer"):
+        UpstreamCredentials(clients={"a": UpstreamClient(client_id="of which issuer?")})

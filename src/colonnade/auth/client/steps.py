@@ -23,8 +23,9 @@ T = TypeVar("T")
 
 # Of an error description that an authorization server sent.
 MAX_DESCRIPTION_CHARACTERS = 200
-# What a part of a token, a code or a secret looks like. Shorter words are words.
-_SECRET_WORDS = re.compile(r"[\w.~+/=-]{8,}")
+# What a part of a token, a code or a secret looks like. What is shorter is a word.
+MIN_SECRET_CHARACTERS = 8
+_SECRET_WORDS = re.compile(rf"[\w.~+/=-]{{{MIN_SECRET_CHARACTERS},}}")
 
 OK: Final = 200
 FORM: Final = "application/x-www-form-urlencoded"
@@ -178,11 +179,13 @@ def _without_secrets(text: str, secrets: Sequence[str]) -> str:
     """A text without words that are a secret or a part of one: issuers quote what they refuse, some
     of them shortened."""
 
+    long = [one for one in secrets if len(one) >= MIN_SECRET_CHARACTERS]
+
     def shown(found: re.Match[str]) -> str:
         word = found[0].strip(".")
-        return "…" if any(one and (word in one or one in word) for one in secrets) else found[0]
+        return "…" if any(word in one or one in word for one in long) else found[0]
 
-    return _SECRET_WORDS.sub(shown, text) if secrets else text
+    return _SECRET_WORDS.sub(shown, text) if long else text
 
 
 def oauth_error(response: FlowResponse, secrets: Sequence[str] = ()) -> tuple[str, str]:
