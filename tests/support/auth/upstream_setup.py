@@ -158,10 +158,14 @@ class UpstreamSetup:
         return made[0]
 
     async def host(
-        self, upstream: UpstreamCredentials, mode: str = "login", **options: Any
+        self,
+        upstream: UpstreamCredentials,
+        mode: str = "login",
+        settings: dict[str, Any] | None = None,
+        **options: Any,
     ) -> Host:
         """A host with this one server."""
-        entry = {"url": self.url, "credentials": mode}
+        entry = {"url": self.url, "credentials": mode, **(settings or {})}
         return await self.stack.enter_async_context(
             Host({"notes": entry}, upstream=upstream, **options)
         )
