@@ -49,8 +49,8 @@ CUTS: dict[str, Cut] = {
     ),
     "a link twice": Cut(
         PAGES,
-        "if await records.take(link_record(link_id)) is None:",
-        "if False:",
+        "data = await records.take(link_record(link_id))",
+        "data = await records.load(link_record(link_id))",
         LOGIN,
         "used_once",
     ),

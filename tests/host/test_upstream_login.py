@@ -529,3 +529,30 @@ async def test_the_connect_pages_are_served_around_the_server_of_a_gateway(issue
             assert page.headers["cache-control"] == "no-store"
     finally:
         await site.stop(0.0)
+
+
+@live
+async def test_a_link_causes_one_registration_at_most(issuer: Issuer) -> None:
+    tasks: list[asyncio.Task[Page]] = []
+
+    async def confirm_often(link: str) -> Page:
+        ann = UserBrowser("ann")
+        form = {"form": (await ann.load(link)).form}
+        first = await ann.load(link, form)
+        assert [(await ann.load(link, form)).status for _ in range(3)] == [403] * 3
+        return first
+
+    def on_input_request(request: HostInputRequest) -> object:
+        assert isinstance(request.params, t.ElicitRequestParams)
+        visit = confirm_often(request.params.url or "")
+        tasks.append(asyncio.get_running_loop().create_task(visit))
+        return True
+
+    issuer.tell("closed")
+    async with upstream_setup(issuer) as setup:
+        host = await setup.host(await setup.upstream(), on_input_request=on_input_request)
+        with pytest.raises(LoginRequired, match=r"the login failed: .*no new clients"):
+            await host.caller("ann").call_tool("notes__whoami")
+        (page,) = await asyncio.gather(*tasks)
+        assert page.status == 400
+        assert len([one for one in issuer.seen() if one.startswith("POST /register")]) == 1

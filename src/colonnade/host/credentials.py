@@ -18,8 +18,8 @@ import asyncio
 import inspect
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from html import escape
 from typing import Final, TypeAlias
 
@@ -421,24 +421,23 @@ class UpstreamCredentials:
         """The principal has confirmed: redirect to the issuer of the server."""
         self._check_form(opened, link_id)
         records = self._records(opened.principal)
-        data = await records.load(link_record(link_id))
+        # Taken before anything is sent: a link causes one registration at most.
+        data = await records.take(link_record(link_id))
         link = self._checked(decode_record(ConnectLink, data), opened)
         redirect_uri = f"{self._url}/{CALLBACK}"
         settings = self._clients.get(link.key, UpstreamClient()).settings
-        # One registration for all principals.
-        async with _Flows(self._login_auth(SERVER_PRINCIPAL, link), link) as flows:
-            context = flows.context
-            client = await flows.run(host_client(settings, link, redirect_uri, context))
-        if await records.take(link_record(link_id)) is None:
-            raise PageFailure(NOT_YOURS, FORBIDDEN)
-        try:
-            url, pending = begin_login(link, link_id, client, redirect_uri, context)
-        except AuthError as error:  # R1333: for security monitoring
-            log.warning("rejected the authorization page of %r: %s", link.key, error)
-            raise
-        await records.save(
-            response_record(pending.request.state), encode_record(pending), RESPONSE_S
-        )
+        async with self._recorded_failures(records, link_id):
+            # One registration for all principals.
+            async with _Flows(self._login_auth(SERVER_PRINCIPAL, link), link) as flows:
+                context = flows.context
+                client = await flows.run(host_client(settings, link, redirect_uri, context))
+            try:
+                url, pending = begin_login(link, link_id, client, redirect_uri, context)
+            except AuthError as error:  # R1333: for security monitoring
+                log.warning("rejected the authorization page of %r: %s", link.key, error)
+                raise
+            name = response_record(pending.request.state)
+            await records.save(name, encode_record(pending), RESPONSE_S)
         return continue_page(url, f"Continue to {display_url(link.discovery.issuer.issuer)}")
 
     def _check_form(self, opened: _Opened, link_id: str) -> None:
@@ -464,22 +463,33 @@ class UpstreamCredentials:
         pending = decode_record(PendingLogin, await records.take(response_record(state)))
         link = self._checked(pending.link if pending is not None else None, opened)
         assert pending is not None
-        try:
-            async with _Flows(self._login_auth(opened.principal, link), link) as flows:
+        async with (
+            self._recorded_failures(records, pending.link_id),
+            _Flows(self._login_auth(opened.principal, link), link) as flows,
+        ):
+            try:
                 login = await flows.run(finish_login(pending, query, flows.context))
-                await flows.replace_login(login)
-        except (AuthError, ChannelError) as error:
-            if isinstance(error, GrantRefused) and error.error in FORGOTTEN_CLIENT_ERRORS:
-                self._client_refused(link.discovery, pending.client)
-            with suppress(ChannelError, Refused):  # then the call waits until its timeout
-                await records.save(failure_record(pending.link_id), str(error).encode(), LINK_S)
-            raise
+            except GrantRefused as refused:
+                if refused.error in FORGOTTEN_CLIENT_ERRORS:
+                    self._client_refused(link.discovery, pending.client)
+                raise
+            await flows.replace_login(login)
         name = connected_record(link.discovery.server)
         await records.save(name, pending.link_id.encode(), CONNECTED_S)
         for callback in list(self._watchers.values()):
             callback(link.key, opened.principal)
         content = f"<p>{escape(link.key)} is connected. You may close this window.</p>"
         return EndpointResponse(OK, PAGE_HEADERS, page("Connected", content))
+
+    @asynccontextmanager
+    async def _recorded_failures(self, records: TokenStorage, link_id: str) -> AsyncGenerator[None]:
+        """Record an error, for the call that waits for the login of a link."""
+        try:
+            yield
+        except (AuthError, ChannelError) as error:
+            with suppress(ChannelError, Refused):  # then the call waits until its timeout
+                await records.save(failure_record(link_id), str(error).encode(), LINK_S)
+            raise
 
     def _client_refused(self, discovery: DiscoveryResult, client: RegisteredClient) -> None:
         self._refused_clients[client.client_id] = (discovery, client)

@@ -60,8 +60,9 @@ class IssuerState:
         self.seen: list[str] = []
         # Whether a token exchange returns the token that it got.
         self.echoes = False
-        # Whether users say no; users whose tokens are not exchanged, and how that is said.
+        # Whether users say no; whether clients are registered no more; users whose tokens are not exchanged, and how that is said.
         self.denies = False
+        self.is_closed = False
         self.broken = ""
         self.quoted = ""
         # Whether renewals are answered; whoever else would ask meanwhile does.
@@ -119,6 +120,8 @@ class IssuerState:
         uris = wanted.get("redirect_uris") or []
         if not uris or wanted.get("application_type") != "native":
             raise Refused("invalid_client_metadata")
+        if self.is_closed:
+            raise Refused("invalid_client_metadata", "no new clients")
         if any(urlsplit(uri).hostname not in ("127.0.0.1", "localhost") for uri in uris):
             raise Refused("invalid_redirect_uri")
         id = secrets.token_urlsafe(8)
@@ -316,6 +319,8 @@ class IssuerState:
                 self.echoes = True
             case "deny":
                 self.denies = True
+            case "closed":
+                self.is_closed = True
             case "break":
                 self.broken = value
             case "quote":
