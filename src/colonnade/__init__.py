@@ -73,6 +73,7 @@ _HOMES = {
     "TimedOut": "errors",
     "ToolError": "errors",
     "ToolReturn": "server.handlers.content",
+    "UpstreamCredentials": "host.credentials",
     "WorkloadIdentity": "auth.client.login",
     "connect": "client.connect",
 }

@@ -31,6 +31,7 @@ from colonnade.errors import TaskEnded as TaskEnded
 from colonnade.errors import TimedOut as TimedOut
 from colonnade.errors import ToolError as ToolError
 from colonnade.host.agent.openai_model import OpenAICompatible as OpenAICompatible
+from colonnade.host.credentials import UpstreamCredentials as UpstreamCredentials
 from colonnade.host.host import Host as Host
 from colonnade.host.input_requests import HostInputRequest as HostInputRequest
 from colonnade.host.servers.listings import HostTool as HostTool

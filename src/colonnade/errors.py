@@ -290,12 +290,14 @@ class AuthError(ColonnadeError):
 
     `reason` is the explanation of the server (`invalid_token: the token has expired`), empty if it
     gave none; `scopes` are the scopes that it named. `token_sent` is set if the server rejected a
-    token.
+    token, and `accepted` if it had accepted the request before (as a task, or with a result that
+    required input), so that the request is not to be sent from the beginning.
     """
 
     reason: str = ""
     scopes: tuple[str, ...] = ()
     token_sent: bool = False
+    accepted: bool = False
 
 
 class LoginRequired(AuthError):

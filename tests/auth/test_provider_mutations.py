@@ -118,8 +118,8 @@ CUTS: dict[str, Cut] = {
     ),
     "secrets in an error": Cut(
         PROVIDER,
-        'texts = [text.replace(secret, "…") if secret else text for text in texts]',
-        "pass",
+        "return printable_text(error, secrets), printable_text(description, secrets)",
+        "return printable_text(error), printable_text(description)",
         WRONG,
         "quotes",
     ),

@@ -133,7 +133,7 @@ CUTS: dict[str, Cut] = {
     ),
     "form of this origin": Cut(
         f"{PROXY}/consent.py",
-        "(origin and origin != context.settings.origin) or",
+        "(origin and origin != own_origin) or",
         "",
         ATTACKS,
         "decision_needs_the_form",

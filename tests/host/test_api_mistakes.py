@@ -116,6 +116,8 @@ def test_settings_of_an_entry_are_those_of_our_own_file() -> None:
         ({"namespace": "a\0b"}, "namespace: a NUL character is not allowed"),
         ({"enabled": 1}, "enabled: expected true or false"),
         ({"sharing": "all"}, "sharing: expected one of"),
+        ({"credentials": "mine"}, "credentials: expected one of"),
+        ({"credentials": "login"}, "credentials of callers are for a server with a url"),
         ({"max_crashes": 1.5}, "max_crashes: expected a whole number above 0"),
     ],
 )

@@ -1,14 +1,17 @@
 """Authentication and authorization (OAuth), SSRF protection, encryption of request state.
 
-The public names of the authorization proxy and its presets, each imported on first use:
-`from colonnade.auth import OAuthProxy, Protection, github`.
+The public names of the authorization proxy and its presets, and of the credentials of callers, each
+imported on first use: `from colonnade.auth import OAuthProxy, Protection, github`.
 """
 
 _HOMES = {
     "Jwt": "server.jwt",
     "OAuthProxy": "server.proxy.proxy",
+    "PresentedTokens": "presented",
     "Protection": "server.protection",
     "Provider": "server.proxy.provider",
+    "TokenExchange": "client.login",
+    "UpstreamClient": "client.upstream",
     "UpstreamUser": "server.proxy.provider",
     **dict.fromkeys(
         (

@@ -1,3 +1,6 @@
+from colonnade.auth.client.login import TokenExchange as TokenExchange
+from colonnade.auth.client.upstream import UpstreamClient as UpstreamClient
+from colonnade.auth.presented import PresentedTokens as PresentedTokens
 from colonnade.auth.server.jwt import Jwt as Jwt
 from colonnade.auth.server.protection import Protection as Protection
 from colonnade.auth.server.proxy.presets import auth0 as auth0

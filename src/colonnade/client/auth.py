@@ -17,7 +17,7 @@ from pathlib import Path
 
 from colonnade.auth.client.credentials import LogoutResult, ServerCredentials
 from colonnade.auth.client.login import Auth
-from colonnade.auth.client.storage import StoredLogin, TokenStorage, keyring_key
+from colonnade.auth.client.storage import HeldLease, StoredLogin, TokenStorage, keyring_key
 from colonnade.auth.seal import KEY_BYTES
 from colonnade.errors import Refused
 from colonnade.ports import HttpSend
@@ -89,10 +89,12 @@ class FileTokenStorage(TokenStorage):
         await self._prepare()
         return await super().load(name)
 
-    async def save(self, name: str, value: bytes) -> None:
+    async def save(
+        self, name: str, value: bytes, ttl_s: float | None = None, lease: HeldLease | None = None
+    ) -> None:
         """Write a record."""
         await self._prepare()
-        await super().save(name, value)
+        await super().save(name, value, ttl_s, lease)
 
     async def claim(self, name: str, owner: bytes) -> bool:
         """Take a lease if it is free."""

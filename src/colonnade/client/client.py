@@ -45,6 +45,7 @@ from colonnade.client.subscriptions import SUBSCRIBE, UNSUBSCRIBE, ChangeStream,
 from colonnade.client.tools import ListedTool
 from colonnade.client.transports import ProcessTransport
 from colonnade.errors import (
+    AuthError,
     ChannelError,
     ColonnadeError,
     FaultKind,
@@ -359,7 +360,11 @@ class Client(BaseClient):
             except BaseException:
                 await task.abandon()
                 raise
-        return await task.outcome_or_cancel()
+        try:
+            return await task.outcome_or_cancel()
+        except AuthError as error:
+            error.accepted = True
+            raise
 
     async def _learn_schemas(self) -> None:
         """List the tools once if the program has not: structured content is validated against the

@@ -27,6 +27,7 @@ from colonnade.client.subscriptions import LISTS, UPDATED, ChangeStreams
 from colonnade.client.tools import ToolSchemas
 from colonnade.client.transports import ChannelTransport, MemoryTransport
 from colonnade.errors import (
+    AuthError,
     ChannelError,
     ColonnadeError,
     ConnectionLost,
@@ -98,6 +99,9 @@ class RoundDeadlines:
             return await _until(self._ends_at, pending, message, self._server)
         except ChannelError as error:
             error.not_sent = False  # an earlier round was sent, and may have had an effect
+            raise
+        except AuthError as error:
+            error.accepted = True
             raise
 
     async def wait_for_user(self, responder: Awaitable[T]) -> T:

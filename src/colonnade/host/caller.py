@@ -115,6 +115,10 @@ class HostCaller:
         """See `Host.tasks`."""
         return await self._host.tasks(caller=self._name, refresh=refresh)
 
+    async def connect_url(self, server: str) -> str | None:
+        """See `Host.connect_url`."""
+        return await self._host.connect_url(server, caller=self._name)
+
     async def search(self, words: str, limit: int = 5) -> list[HostTool]:
         """See `Host.search`."""
         return await self._host.search(words, limit, caller=self._name)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.lookups import Inputs, OnInput
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
+    from colonnade.host.credentials import UpstreamCredentials
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -40,7 +41,8 @@ class Host(HostRequests):
       advertised.
     - `on_event` is called when a server starts, stops or fails.
     - `middleware` is called for every request, the first outermost.
-    - `auth` gives the credentials for a URL.
+    - `auth` gives the credentials for a URL, and `upstream` those of each caller, for servers whose
+      setting `credentials` is not `own`.
     - `wait_s` is how long a list of all servers waits for one server.
     - `store` keeps the tasks that calls have become, so that `tasks` finds them after a restart;
       without it they are known as long as the host is.
@@ -60,6 +62,7 @@ class Host(HostRequests):
         on_event: OnEvent | None = None,
         middleware: Iterable[Middleware] = (),
         auth: "Callable[[str], Auth | None] | None" = None,
+        upstream: "UpstreamCredentials | None" = None,
         wait_s: float = WAIT_S,
         store: Store | None = None,
         name: str | None = None,
@@ -79,6 +82,7 @@ class Host(HostRequests):
             wait_s=wait_s,
             on_event=on_event,
             auth=auth,
+            upstream=upstream,
             info=client_info(name, version, title),
             telemetry=telemetry,
         )
@@ -96,6 +100,7 @@ class Host(HostRequests):
         on_event: OnEvent | None = None,
         middleware: Iterable[Middleware] = (),
         auth: "Callable[[str], Auth | None] | None" = None,
+        upstream: "UpstreamCredentials | None" = None,
         wait_s: float = WAIT_S,
         store: Store | None = None,
         name: str | None = None,
@@ -134,6 +139,7 @@ class Host(HostRequests):
             on_event=on_event,
             middleware=middleware,
             auth=auth,
+            upstream=upstream,
             wait_s=wait_s,
             store=store,
             name=name,

@@ -16,7 +16,14 @@ from msgspec import UNSET, Raw
 
 from colonnade.client.request import OnLog, OnProgress, as_dict, complete_params, prompt_params
 from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped
-from colonnade.errors import ChannelError, ColonnadeError, Fault, RemoteError, ToolError
+from colonnade.errors import (
+    ChannelError,
+    ColonnadeError,
+    Fault,
+    LoginRequired,
+    RemoteError,
+    ToolError,
+)
 from colonnade.host.agent.loop import Model, Run, RunOptions, run
 from colonnade.host.router import (
     PROGRESS_TOKEN,
@@ -296,6 +303,19 @@ class HostRequests:
             yield call.client.resume_task(
                 task.handle or "", on_progress=task.on_progress, answers=call
             )
+
+    async def connect_url(self, server: str, *, caller: str) -> str | None:
+        """The URL of the page where a caller connects its account to a server whose `credentials`
+        are `login`; None if it is connected. Only this caller can use it, once, for ten minutes."""
+        upstream = self._runtime.upstream
+        context = self._context("tools/list", t.PaginatedRequestParams(), caller)
+        try:
+            async with self._runtime.session(server, context):
+                return None
+        except LoginRequired as required:
+            if upstream is None:
+                raise
+            return await upstream.link_url(caller, required)
 
     async def wait_for_task(self, task: "HostTask") -> ToolResult[Any]:
         """The result of a task, through all middleware: for `HostTask`."""

@@ -23,6 +23,7 @@ from colonnade.errors import (
     Fault,
     FaultKind,
     LocalProtocolError,
+    LoginRequired,
     RemoteError,
     RemoteProtocolError,
 )
@@ -48,6 +49,7 @@ from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
 if TYPE_CHECKING:  # most calls have no input requests
+    from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.input_requests import InputRequestHandler
     from colonnade.host.tasks import HostTask
     from colonnade.protocol.input_requests import InputRequest
@@ -192,6 +194,8 @@ _TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
 
 CALL = "tools/call"
 GET_TASK = "tasks/get"
+# Logins of its caller that one request waits for: a login, and a step-up.
+MAX_CONNECTS = 2
 
 
 class HostResult(NamedTuple):
@@ -211,11 +215,17 @@ class HostRouter:
     """Forwards requests to servers.
 
     `current` returns the current generation; `wait_s` is how long a list of all servers waits for
-    one server.
+    one server; `upstream` has the credentials of callers.
     """
 
-    def __init__(self, current: Callable[[], Generation], wait_s: float) -> None:
+    def __init__(
+        self,
+        current: Callable[[], Generation],
+        wait_s: float,
+        upstream: "UpstreamCredentials | None" = None,
+    ) -> None:
         self._current = current
+        self._upstream = upstream
         self._wait_s = wait_s
         self._routes: dict[str, Route] = {
             CALL: self._call_tool,
@@ -240,7 +250,27 @@ class HostRouter:
         if route is None:
             message = f"method not found: {request.exchange.method.name}"
             raise Fault(FaultKind.METHOD_NOT_FOUND, message)
-        return route(request, options)
+        if self._upstream is None:
+            return route(request, options)
+        return self._route_connected(route, request, options, self._upstream)
+
+    async def _route_connected(
+        self,
+        route: Route,
+        request: RequestContext,
+        options: LocalOptions | None,
+        upstream: "UpstreamCredentials",
+    ) -> HostResult:
+        """The result of a request, once its caller has the login that it needs. Without that the
+        server has rejected the request (401, 403), so it is sent again without harm; one that it
+        had accepted before is not."""
+        for attempt in range(MAX_CONNECTS + 1):
+            try:
+                return await route(request, options)
+            except LoginRequired as required:
+                may_ask = attempt < MAX_CONNECTS and not required.accepted
+                await upstream.connect(request, required, may_ask=may_ask)
+        raise AssertionError("the last attempt has a result or raises")
 
     # ------------------------------------------------------------ lists
 

@@ -35,6 +35,7 @@ from colonnade.protocol.input_requests import InputRequestKind as InputKind
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
+    from colonnade.host.credentials import UpstreamCredentials
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -70,6 +71,7 @@ class HostRuntime:
         wait_s: float,
         on_event: OnEvent | None = None,
         auth: "Callable[[str], Auth | None] | None" = None,
+        upstream: "UpstreamCredentials | None" = None,
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
     ) -> None:
@@ -79,6 +81,7 @@ class HostRuntime:
         self.search: ToolSearch = ToolSearch()
         self._on_event = on_event
         self._auth = auth
+        self.upstream = upstream
         self._middleware: list[Middleware] = [_checked(one) for one in middleware]
         self._watchers: dict[object, OnChange] = {}
         self._callbacks = CallbackQueue()
@@ -87,7 +90,8 @@ class HostRuntime:
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self.generation: Generation = self._build(config, None)
-        self._router = HostRouter(self._current, wait_s)
+        self._router = HostRouter(self._current, wait_s, upstream)
+        self._unwatch = upstream.watch(self._connected) if upstream is not None else None
         # For clients that connect to this host.
         self.handler: Handler = stack(self._router.handle, self._middleware)
 
@@ -176,6 +180,7 @@ class HostRuntime:
             input_kinds=(InputKind.ELICIT, InputKind.SAMPLE) if can_answer else (),
             send_input_request=input_request_sender(entry.key),
             auth=self._auth,
+            upstream=self.upstream,
             info=self._info,
             telemetry=self._telemetry,
             on_open=on_open,
@@ -227,6 +232,13 @@ class HostRuntime:
         if server in self.generation.servers:
             self._notify(ListChanges(tuple(kinds), (server,)))
 
+    def _connected(self, server: str, principal: str) -> None:
+        """A caller has connected its account to a server, which now has lists for it."""
+        hosted = self.generation.servers.get(server)
+        if hosted is not None and hosted.settings.is_per_caller:
+            hosted.listings(principal).mark_stale()
+            self._lists_changed(server, ALL_KINDS)
+
     def _notify(self, changes: ListChanges) -> None:
         for callback in list(self._watchers.values()):
             self._callbacks.call(callback, changes)
@@ -243,6 +255,8 @@ class HostRuntime:
         """Close every server at once. May be called at any time, and twice."""
         self._is_closed = True
         self._watchers.clear()
+        if self._unwatch is not None:
+            self._unwatch()
         draining = dict(self._draining)
         for task in draining:
             task.cancel()

@@ -22,7 +22,7 @@ from colonnade.auth.client.steps import FlowResponse, SendRequest
 from colonnade.auth.client.storage import StoredLogin
 from colonnade.auth.client.tokens import dpop_proof
 from colonnade.auth.jose import generate_key, parse_jwt, read_private_key
-from colonnade.errors import AuthError, LocalProtocolError
+from colonnade.errors import AuthError, InvalidArgument, LocalProtocolError
 
 TOKEN = f"{ISSUER}/token"
 IDP = "https://idp.example/token"
@@ -212,7 +212,7 @@ def test_an_enterprise_vouches_for_its_user() -> None:
 def test_an_enterprise_with_saml_and_a_secret_of_its_own() -> None:
     network = FakeNetwork()
     network.responses[IDP] = vouching()
-    log_in(network, enterprise(saml=True, idp_client_secret="idp-secret"))
+    log_in(network, enterprise(identity_type="saml2", idp_client_secret="idp-secret"))
     [exchange] = network.posted(IDP)
     assert exchange["subject_token_type"] == "urn:ietf:params:oauth:token-type:saml2"
     assert exchange["client_secret"] == "idp-secret"
@@ -257,6 +257,28 @@ def test_a_workload_that_is_refused_tries_nothing_else(error: str) -> None:
         log_in(network, auth)
     assert len(network.posted(TOKEN)) == 1
     assert "jwt-of-the-job" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    ["the-jwt.of-the-job.signed", "the-jwt.of-the-job...", "'of-the-job.sig'", "job-secret-of-it"],
+)
+def test_what_an_issuer_quotes_of_a_secret_is_not_shown(quoted: str) -> None:
+    network = FakeNetwork()
+    network.grants = [{"error": "invalid_grant", "error_description": f"cannot use {quoted} now"}]
+    auth = WorkloadIdentity(
+        issuer=ISSUER,
+        client_id="job",
+        client_secret="job-secret-of-it",
+        assertion="the-jwt.of-the-job.signed",
+    )
+    with pytest.raises(AuthError, match=r"invalid_grant: cannot use '?…'? now"):
+        log_in(network, auth)
+
+
+def test_an_identity_of_an_unknown_type_is_refused_at_once() -> None:
+    with pytest.raises(InvalidArgument, match="id_token, saml2, access_token"):
+        enterprise(identity_type="password")
 
 
 @pytest.mark.parametrize("text", ["", None, 7])

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import colonnade
-from colonnade.auth.client.storage import TokenStorage
+from colonnade.auth.client.storage import LeaseLost, TokenStorage
 from colonnade.client.auth import FILE, KEY_FILE, FileTokenStorage, machine_key
-from colonnade.errors import Refused
+from colonnade.errors import ConnectionLost, Refused
 from colonnade.store.memory import MemoryStore
 from live import live
 
@@ -144,3 +144,77 @@ def test_nothing_that_was_stored_is_ever_unpickled() -> None:
                 names = [node.module or ""]
             found = {name.partition(".")[0] for name in names}
             assert not found & {"pickle", "marshal", "shelve", "dill", "yaml", "dbm"}, path
+
+
+@live
+async def test_what_a_holder_saves_after_its_lease_went_to_another_process_is_refused() -> None:
+    store = MemoryStore()
+    storage = TokenStorage(store, "ann", [KEY])
+    async with storage.lease("x") as lease:
+        assert lease is not None
+        await storage.save("login", b"first", lease=lease)
+        await store.put("ann", "x", b"another process", None)
+        await TokenStorage(store, "ann", [KEY]).save("login", b"newer")
+        with pytest.raises(LeaseLost):
+            await storage.save("login", b"late", lease=lease)
+        with pytest.raises(LeaseLost):
+            await storage.erase("login", lease)
+    assert await storage.load("login") == b"newer"
+
+
+@live
+async def test_a_holder_replaces_what_was_changed_without_the_lease() -> None:
+    store = MemoryStore()
+    storage = TokenStorage(store, "ann", [KEY])
+    async with storage.lease("x") as lease:
+        await storage.save("login", b"by a log out")
+        await storage.save("login", b"by the holder", lease=lease)
+        assert await storage.load("login") == b"by the holder"
+        await storage.erase("login", lease)
+        await storage.erase("login", lease)
+    assert await storage.load("login") is None
+
+
+@live
+async def test_a_record_is_taken_once() -> None:
+    store = MemoryStore()
+    storage = TokenStorage(store, "ann", [KEY])
+    await storage.save("state", b"value")
+    assert await TokenStorage(store, "ann", [OTHER]).take("state") is None
+    taken = await asyncio.gather(*(storage.take("state") for _ in range(3)))
+    assert sorted(taken, key=str) == [None, None, b"value"]
+    assert await storage.take("state") is None
+
+
+class UnsteadyStore(MemoryStore):
+    """A store that does not respond to the first swap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.swaps = 0
+        self.responded = asyncio.Event()
+
+    async def swap(
+        self,
+        principal: str,
+        key: str,
+        before: bytes | None,
+        after: bytes | None,
+        ttl_s: float | None,
+    ) -> bool:
+        self.swaps += 1
+        if self.swaps == 1:
+            raise ConnectionLost("the store does not respond")
+        self.responded.set()
+        return await super().swap(principal, key, before, after, ttl_s)
+
+
+@live
+async def test_a_lease_is_extended_also_after_the_store_did_not_respond_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("colonnade.auth.client.storage.LEASE_RENEWAL_S", 0.0)
+    store = UnsteadyStore()
+    async with TokenStorage(store).lease("x") as lease:
+        assert lease is not None
+        await store.responded.wait()

@@ -6,8 +6,8 @@
 OAuth 2.1 with PKCE (S256 alone), RFC 8414 metadata, RFC 7591 registration, RFC 8707 resources,
 RFC 9207 `iss`, RFC 7009 revocation, RFC 7662 introspection; refresh tokens rotate, and one that is used twice ends its
 family. Access tokens are JWTs (RFC 9068), their keys at a JWKS. Whoever proves a key gets tokens
-that are bound to it (RFC 9449), and renews them with no other. Everybody who comes is logged in as
-`ann` and says yes.
+that are bound to it (RFC 9449), and renews them with no other. Each user is logged in as `ann`, or
+as the test says, and says yes. Token exchange (RFC 8693) and ID-JAG are granted for every JWT.
 
 Rules: what is not exactly right is refused. What a test may know or change is below `/control`.
 """
@@ -53,12 +53,25 @@ class IssuerState:
         self.url = url
         self.lock = threading.Lock()
         self.life_s = 3600.0
+        self.subject = "ann"
+        # Granted to the next users, whatever they ask for.
+        self.scope: str | None = None
+        # Each request: its method and path, its headers, and its body.
+        self.seen: list[str] = []
+        # Whether a token exchange returns the token that it got.
+        self.echoes = False
+        # Whether users say no; whether clients are registered no more; users whose tokens are not exchanged, and how that is said.
+        self.denies = False
+        self.is_closed = False
+        self.broken = ""
+        self.quoted = ""
         # Whether renewals are answered; whoever else would ask meanwhile does.
         self.answers = threading.Event()
         self.answers.set()
         self.clients: dict[str, dict[str, Any]] = {
             "robot": {"client_secret": "robot-secret", "redirect_uris": []},
             "shop": {"client_secret": "shop-secret", "redirect_uris": [ANY_PORT]},
+            "public": {"client_secret": "", "redirect_uris": []},
         }
         self.codes: dict[str, dict[str, Any]] = {}
         self.refreshes: dict[str, dict[str, Any]] = {}
@@ -107,6 +120,8 @@ class IssuerState:
         uris = wanted.get("redirect_uris") or []
         if not uris or wanted.get("application_type") != "native":
             raise Refused("invalid_client_metadata")
+        if self.is_closed:
+            raise Refused("invalid_client_metadata", "no new clients")
         if any(urlsplit(uri).hostname not in ("127.0.0.1", "localhost") for uri in uris):
             raise Refused("invalid_redirect_uri")
         id = secrets.token_urlsafe(8)
@@ -125,8 +140,13 @@ class IssuerState:
             raise Refused("invalid_request", "code and S256 alone")
         if len(asked.get("code_challenge", "")) != 43 or not asked.get("resource"):
             raise Refused("invalid_request", "a challenge and a resource are needed")
+        if self.denies:
+            denied = {"error": "access_denied", "state": asked.get("state", ""), "iss": self.url}
+            return f"{uri}?{urlencode(denied)}"
         code = secrets.token_urlsafe(24)
-        self.codes[code] = {**asked, "until": time.time() + CODE_S}
+        self.codes[code] = {**asked, "until": time.time() + CODE_S, "subject": self.subject}
+        if self.scope is not None:
+            self.codes[code]["scope"] = self.scope
         answer = {"code": code, "state": asked.get("state", ""), "iss": self.url}
         return f"{uri}?{urlencode(answer)}"
 
@@ -142,7 +162,28 @@ class IssuerState:
         if grant == "client_credentials" and self.clients[client_id]["client_secret"]:
             resource, scope = form.get("resource", ""), form.get("scope", "")
             return self._give(client_id, client_id, resource, scope, key=key)
+        if grant.endswith(":token-exchange"):
+            return self._exchange(form, client_id, key)
+        if grant.endswith(":jwt-bearer"):
+            who = claims_of(form["assertion"])["sub"]
+            return self._give(who, client_id, form["resource"], form.get("scope", ""), key=key)
         raise Refused("unsupported_grant_type")
+
+    def _exchange(self, form: dict[str, str], client_id: str, key: str) -> dict[str, Any]:
+        subject = form["subject_token"]
+        who, resource = claims_of(subject)["sub"], form["resource"]
+        kind = form["requested_token_type"]
+        if who == self.broken:
+            raise Refused("server_error", status=500)
+        if who == self.quoted:
+            raise Refused("invalid_grant", f"cannot use '{subject}', that is {subject[:90]}...")
+        if kind.endswith(":id-jag"):
+            claims = {"iss": self.url, "sub": who, "aud": form["audience"], "resource": resource}
+            grant = self.keys[0].sign({"typ": "oauth-id-jag+jwt"}, claims)
+            return {"access_token": grant, "issued_token_type": kind, "token_type": "N_A"}
+        given = self._give(who, client_id, resource, form.get("scope", ""), key=key)
+        given |= {"access_token": subject} if self.echoes else {}
+        return {**given, "issued_token_type": kind}
 
     def _key(self, proof: str) -> str:
         """The key that tokens are to be bound to; none where none is proven."""
@@ -181,7 +222,8 @@ class IssuerState:
         ):
             raise Refused("invalid_grant")
         scope = code.get("scope", "")
-        return self._give("ann", client_id, code["resource"], scope, renewable=True, key=key)
+        who = code["subject"]
+        return self._give(who, client_id, code["resource"], scope, renewable=True, key=key)
 
     def _refresh(self, form: dict[str, str], client_id: str, key: str) -> dict[str, Any]:
         told = self.refreshes.get(form.get("refresh_token", ""))
@@ -267,6 +309,22 @@ class IssuerState:
         match what:
             case "counts":
                 return {**self.counts, "keys": len(self.proofs.keys)}
+            case "seen":
+                return {"seen": self.seen}
+            case "subject":
+                self.subject = value
+            case "scope":
+                self.scope = value
+            case "echo":
+                self.echoes = True
+            case "deny":
+                self.denies = True
+            case "closed":
+                self.is_closed = True
+            case "break":
+                self.broken = value
+            case "quote":
+                self.quoted = value
             case "life":
                 self.life_s = float(value)
             case "hold":
@@ -286,6 +344,13 @@ class IssuerState:
         return {}
 
 
+def claims_of(token: str) -> dict[str, Any]:
+    """The claims of a JWT, without a look at its signature."""
+    part = token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return cast("dict[str, Any]", claims)
+
+
 class IssuerHandler(http.server.BaseHTTPRequestHandler):
     """HTTP around the books."""
 
@@ -303,6 +368,8 @@ class IssuerHandler(http.server.BaseHTTPRequestHandler):
         if "grant_type=refresh_token" in body:
             self.books.answers.wait(HELD_S)
         with self.books.lock:
+            if "/control" not in self.path:
+                self.books.seen.append(f"{self.command} {self.path}\n{self.headers}\n{body}")
             nonce = ""
             try:
                 status, found, place = self._judged(body)
@@ -375,6 +442,10 @@ class Issuer:
         form = urlencode({"what": what, "value": value}).encode()
         with urllib.request.urlopen(f"{self.url}/control", form, timeout=60) as reply:
             return cast("dict[str, int]", json.load(reply))
+
+    def seen(self) -> list[str]:
+        """Every request that it got."""
+        return cast("list[str]", self.tell("seen")["seen"])
 
     def count(self, what: str) -> int:
         """How often something happened."""

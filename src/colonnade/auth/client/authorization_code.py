@@ -79,6 +79,16 @@ def log_in(
     discovery: DiscoveryResult, identity: ClientIdentity, redirect_uri: str, scopes: Sequence[str]
 ) -> Flow[Tokens]:
     """Send the user to the issuer, and exchange the authorization code for tokens."""
+    url, request = authorization_url(discovery, identity, redirect_uri, scopes)
+    query: str = yield OpenAuthorizationPage(url, request.state)
+    return (yield from redeem_response(query, request, discovery, identity, redirect_uri, scopes))
+
+
+def authorization_url(
+    discovery: DiscoveryResult, identity: ClientIdentity, redirect_uri: str, scopes: Sequence[str]
+) -> tuple[str, AuthorizationRequest]:
+    """Where to send the user, and the request that the response is checked against. Raises
+    `AuthError` for an issuer that is not safe to use."""
     issuer = discovery.issuer
     check_pkce(issuer)
     page = require_https(issuer.authorization_endpoint, "the authorization endpoint")
@@ -98,7 +108,19 @@ def log_in(
         pairs.append(("prompt", "consent"))  # OpenID Connect Core, 11
     if identity.dpop_key is not None:
         pairs.append(("dpop_jkt", identity.dpop_key.thumbprint))  # RFC 9449, 10
-    query: str = yield OpenAuthorizationPage(with_query(page, pairs), request.state)
+    return with_query(page, pairs), request
+
+
+def redeem_response(
+    query: str,
+    request: AuthorizationRequest,
+    discovery: DiscoveryResult,
+    identity: ClientIdentity,
+    redirect_uri: str,
+    scopes: Sequence[str],
+) -> Flow[Tokens]:
+    """Check an authorization response, and exchange its code for tokens."""
+    issuer = discovery.issuer
     code = read_authorization_response(query, request)
     pairs = [
         ("grant_type", "authorization_code"),

@@ -37,6 +37,8 @@ from colonnade.auth.client.steps import (
     SendRequest,
 )
 from colonnade.auth.client.storage import (
+    HeldLease,
+    LeaseLost,
     StoredLogin,
     TokenStorage,
     delete_client,
@@ -161,6 +163,8 @@ def _refreshed(
     except GrantRefused as refused:
         if refused.error not in ENDED_GRANT_ERRORS:
             raise
+        if refused.error in FORGOTTEN_CLIENT_ERRORS:
+            auth.client_refused(discovery, login.client)
         yield from delete_login(login)
         if refused.error in FORGOTTEN_CLIENT_ERRORS and login.client.dynamic:
             # A login with it would end at a page of the issuer, which leads nowhere.
@@ -478,12 +482,18 @@ class ServerCredentials:
         latest = asyncio.get_running_loop().time() + OTHER_PROCESS_TIMEOUT_S
         try:
             while asyncio.get_running_loop().time() < latest:
-                async with self._storage.lease(name) as ours:
-                    if ours:
-                        return await self._drive(flow)
+                lost: LeaseLost | None = None
+                async with self._storage.lease(name) as lease:
+                    if lease is not None:
+                        try:
+                            return await self._drive(flow, lease)
+                        except LeaseLost as error:
+                            lost = error
                 login = await self._drive(load_login(self._server, self._auth.account))
                 if is_done(login):
                     return login
+                if lost is not None:
+                    raise lost
                 await asyncio.sleep(POLL_S)
             raise LoginRequired("timed out waiting for the login of another process; try again")
         finally:
@@ -499,13 +509,26 @@ class ServerCredentials:
 
     # ------------------------------------------------------------ steps of a flow
 
-    async def _drive(self, flow: Flow[T]) -> T:
+    async def run(self, flow: Flow[T]) -> T:
+        """Run a flow that needs no browser, with this token storage."""
+        return await self._drive(flow)
+
+    async def replace_login(self, login: StoredLogin) -> None:
+        """Store a login that was obtained elsewhere; a refresh of the old one ends first."""
+        await self._alone(save_login(login, self._auth.account), lambda _: False)
+
+    @property
+    def context(self) -> FlowContext:
+        """The clock and the source of secrets of flows."""
+        return self._context
+
+    async def _drive(self, flow: Flow[T], lease: HeldLease | None = None) -> T:
         page = BrowserLogin(self._auth)
         try:
             step = next(flow)
             while True:
                 try:
-                    outcome = await self._do(step, page)
+                    outcome = await self._do(step, page, lease)
                 except ColonnadeError as error:
                     step = flow.throw(error)
                 else:
@@ -515,16 +538,16 @@ class ServerCredentials:
         finally:
             await page.close()
 
-    async def _do(self, step: FlowStep, page: "BrowserLogin") -> Any:
+    async def _do(self, step: FlowStep, page: "BrowserLogin", lease: HeldLease | None) -> Any:
         match step:
             case SendRequest():
                 return await self._fetch(step)
             case LoadRecord():
                 return await self._storage.load(step.name)
             case SaveRecord():
-                return await self._storage.save(step.name, step.value)
+                return await self._storage.save(step.name, step.value, lease=lease)
             case DeleteRecord():
-                return await self._storage.erase(step.name)
+                return await self._storage.erase(step.name, lease)
             case OpenRedirectListener():
                 return await page.open_listener(step.previous)
             case OpenAuthorizationPage():

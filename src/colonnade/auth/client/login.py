@@ -21,15 +21,16 @@ from colonnade.auth.client.authorization_code import (
 )
 from colonnade.auth.client.discovery import DiscoveryResult
 from colonnade.auth.client.machine_grants import (
-    ID_TOKEN,
-    SAML2,
+    IDENTITY_TYPES,
     Assertion,
     IdentityProvider,
+    IdentityType,
     assertion_text,
     client_credentials_grant,
     id_jag_grant,
     jwt_bearer_grant,
     preregistered_client,
+    token_exchange_grant,
 )
 from colonnade.auth.client.registration import (
     BASIC,
@@ -44,11 +45,10 @@ from colonnade.auth.client.registration import (
 from colonnade.auth.client.steps import (
     Flow,
     FlowContext,
-    LoadRecord,
     LoginTimedOut,
     OpenRedirectListener,
 )
-from colonnade.auth.client.storage import client_key, decode_record, delete_client, save_client
+from colonnade.auth.client.storage import delete_client, load_client, save_client
 from colonnade.auth.client.tokens import (
     FORGOTTEN_CLIENT_ERRORS,
     ClientIdentity,
@@ -165,6 +165,9 @@ class Auth:
         """Obtain tokens from the discovered issuer."""
         raise NotImplementedError
 
+    def client_refused(self, discovery: DiscoveryResult, client: RegisteredClient) -> None:
+        """The issuer does not know a client any more that a stored login was made with."""
+
     def check(self, discovery: DiscoveryResult) -> None:
         """Raise `AuthError` if the credentials belong to another issuer."""
         check_issuer(ClientSettings(issuer=self.issuer), discovery.issuer)
@@ -237,7 +240,6 @@ class Login(Auth):
     ) -> Flow[tuple[RegisteredClient, Tokens]]:
         """Register a client if needed, and let the user log in."""
         client = configured_client(self._settings, discovery.issuer)
-        name = client_key(discovery.server, discovery.issuer.issuer)
         if client is not None:
             uri = yield OpenRedirectListener(self.redirect_uri)
             return client, (
@@ -245,11 +247,7 @@ class Login(Auth):
                     discovery, ClientIdentity(client, context, None, dpop_key), uri, scopes
                 )
             )
-        kept = decode_record(RegisteredClient, (yield LoadRecord(name)))
-        if kept is not None and (
-            kept.issuer != discovery.issuer.issuer or not kept.is_valid(context.now())
-        ):
-            kept = None
+        kept = yield from load_client(discovery, context.now())
         uri = yield OpenRedirectListener(
             self.redirect_uri or (kept.redirect_uri if kept is not None else "")
         )
@@ -338,9 +336,10 @@ class ClientCredentials(Auth):
 class EnterpriseLogin(Auth):
     """A user of an enterprise, by an identity assertion of its identity provider (ID-JAG).
 
-    `identity` is the ID token (with `saml=True` the SAML assertion) of the single sign-on, or a
-    function that returns it. `issuer`, `client_id` and `client_secret` are the authorization
-    server of the MCP server and the client there.
+    `identity` is the ID token of the single sign-on, or a function that returns it; with
+    `identity_type="saml2"` the SAML assertion, with `"access_token"` an access token. `issuer`,
+    `client_id` and `client_secret` are the authorization server of the MCP server and the client
+    there.
     """
 
     def __init__(
@@ -353,7 +352,7 @@ class EnterpriseLogin(Auth):
         idp_client_id: str,
         idp_client_secret: str = "",
         identity: Assertion,
-        saml: bool = False,
+        identity_type: IdentityType = "id_token",
         **options: Unpack[AuthOptions],
     ) -> None:
         super().__init__(issuer=_require_issuer(issuer), **options)
@@ -363,9 +362,12 @@ class EnterpriseLogin(Auth):
         # Client authentication at the identity provider: in the body, as the specification shows.
         method = POST if idp_client_secret else NONE
         known = RegisteredClient(idp_token_endpoint, idp_client_id, idp_client_secret, method)
-        self._provider = IdentityProvider(
-            idp_token_endpoint, known, identity, SAML2 if saml else ID_TOKEN
-        )
+        if identity_type not in IDENTITY_TYPES:
+            raise InvalidArgument(
+                f"identity_type= is one of {', '.join(IDENTITY_TYPES)}", argument="identity_type"
+            )
+        kind = IDENTITY_TYPES[identity_type]
+        self._provider = IdentityProvider(idp_token_endpoint, known, identity, kind)
 
     @property
     def account(self) -> str:
@@ -383,6 +385,45 @@ class EnterpriseLogin(Auth):
         client = preregistered_client(discovery.issuer, self._client_id, self._secret)
         identity = ClientIdentity(client, context, None, dpop_key)
         return client, (yield from id_jag_grant(discovery, identity, self._provider, scopes))
+
+
+class TokenExchange(Auth):
+    """An access token of another audience, which is exchanged at the issuer (RFC 8693).
+
+    `subject` is the access token, or a function that returns it: the one that a caller presented to
+    your server. It is sent to `issuer` alone.
+    """
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        client_id: str,
+        client_secret: str = "",
+        subject: Assertion,
+        **options: Unpack[AuthOptions],
+    ) -> None:
+        super().__init__(issuer=_require_issuer(issuer), **options)
+        self._client_id = client_id
+        self._secret = client_secret
+        self._subject = subject
+
+    @property
+    def account(self) -> str:
+        """The client id at the issuer."""
+        return self._client_id
+
+    def grant(
+        self,
+        discovery: DiscoveryResult,
+        context: FlowContext,
+        dpop_key: SigningKey | None,
+        scopes: Sequence[str],
+    ) -> Flow[tuple[RegisteredClient, Tokens]]:
+        """Token exchange."""
+        client = preregistered_client(discovery.issuer, self._client_id, self._secret)
+        identity = ClientIdentity(client, context, None, dpop_key)
+        return client, (yield from token_exchange_grant(discovery, identity, self._subject, scopes))
 
 
 class WorkloadIdentity(Auth):

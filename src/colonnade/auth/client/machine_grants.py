@@ -1,11 +1,12 @@
-"""Grants without a user: client credentials, JWT bearer (RFC 7523), ID-JAG by token exchange.
+"""Grants without a user: client credentials, JWT bearer (RFC 7523), token exchange (RFC 8693),
+and ID-JAG by token exchange.
 
 Rules: credentials are configured together with their issuer, and sent to that issuer alone. There
-is no fallback from one grant to another.
+is no fallback from one grant to another. A token that was given for another one is never the same.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -28,9 +29,20 @@ JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
 SAML2: Final = "urn:ietf:params:oauth:token-type:saml2"
+ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
+# Both are a JWT access token in the responses of issuers (RFC 8693, 3).
+_ISSUED = (ACCESS_TOKEN, "urn:ietf:params:oauth:token-type:jwt")
 
 # A string, or a function that returns one when it is needed: assertions expire soon.
 Assertion = str | Callable[[], Any]
+# What an identity assertion is. ID-JAG names ID tokens and SAML assertions; some identity providers
+# accept access tokens of their own, too.
+IdentityType: TypeAlias = Literal["id_token", "saml2", "access_token"]
+IDENTITY_TYPES: Final[dict[IdentityType, str]] = {
+    "id_token": ID_TOKEN,
+    "saml2": SAML2,
+    "access_token": ACCESS_TOKEN,
+}
 
 
 class IdentityProvider(Struct, frozen=True):
@@ -123,7 +135,39 @@ def id_jag_grant(
     grant = string_member(answer, "access_token")
     if grant is None:
         raise AuthError(f"{display_url(provider.token_endpoint)} responded without a grant")
-    return (yield from jwt_bearer_grant(discovery, identity, grant, scopes))
+    tokens = yield from jwt_bearer_grant(discovery, identity, grant, scopes)
+    _refuse_same(tokens, subject, discovery)
+    return tokens
+
+
+def token_exchange_grant(
+    discovery: DiscoveryResult, identity: ClientIdentity, subject: Assertion, scopes: Sequence[str]
+) -> Flow[Tokens]:
+    """Token exchange (RFC 8693, 2): an access token for the server, for one of the caller."""
+    presented = yield from assertion_text(subject, "the token to exchange")
+    pairs = [
+        ("grant_type", TOKEN_EXCHANGE),
+        ("requested_token_type", ACCESS_TOKEN),
+        ("subject_token", presented),
+        ("subject_token_type", ACCESS_TOKEN),
+        *_resource_and_scope(discovery, scopes),
+    ]
+    answer = yield from request_token(discovery.issuer, identity, pairs)
+    if answer.get("issued_token_type") not in _ISSUED:
+        where = display_url(discovery.issuer.token_endpoint)
+        raise AuthError(f"{where} issued something else than an access token")
+    tokens = _read_without_refresh(answer, discovery, identity, scopes)
+    _refuse_same(tokens, presented, discovery)
+    return tokens
+
+
+def _refuse_same(tokens: Tokens, subject: str, discovery: DiscoveryResult) -> None:
+    """Raise if an issuer returned the token that it was to exchange: it would be passed on."""
+    if tokens.access_token == subject:
+        raise AuthError(
+            f"{display_url(discovery.issuer.issuer)} returned the token of the caller instead of "
+            "another one; it is not passed on"
+        )
 
 
 def assertion_text(assertion: Assertion, what: str) -> Flow[str]:

@@ -8,6 +8,7 @@ Rules: no I/O, no clock, no lock. The driver of a flow executes each step, and m
 them. Text from an authorization server is sanitized before it is shown to a user.
 """
 
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
@@ -22,6 +23,9 @@ T = TypeVar("T")
 
 # Of an error description that an authorization server sent.
 MAX_DESCRIPTION_CHARACTERS = 200
+# What a part of a token, a code or a secret looks like. What is shorter is a word.
+MIN_SECRET_CHARACTERS = 8
+_SECRET_WORDS = re.compile(rf"[\w.~+/=-]{{{MIN_SECRET_CHARACTERS},}}")
 
 OK: Final = 200
 FORM: Final = "application/x-www-form-urlencoded"
@@ -164,17 +168,33 @@ def string_list_member(document: Mapping[str, Any], name: str) -> tuple[str, ...
     return tuple(one for one in listed if isinstance(one, str) and one)
 
 
-def printable_text(text: object) -> str:
-    """Sanitize text from an authorization server for a user: short, printable, one line."""
+def printable_text(text: object, secrets: Sequence[str] = ()) -> str:
+    """Sanitize text from an authorization server for a user: short, printable, one line, without
+    what it quotes of secrets that were sent."""
     if not isinstance(text, str):
         return ""
-    seen = visible(text[: 4 * MAX_DESCRIPTION_CHARACTERS])
+    seen = visible(_without_secrets(text[: 4 * MAX_DESCRIPTION_CHARACTERS], secrets))
     # `visible` keeps invisible characters only where they join two others.
     clean = "".join(one if one.isprintable() or has_hidden(one) else " " for one in seen)
     return " ".join(clean.split())[:MAX_DESCRIPTION_CHARACTERS]
 
 
-def oauth_error(response: FlowResponse) -> tuple[str, str]:
-    """`error` and `error_description` of an OAuth error response; empty if missing."""
+def _without_secrets(text: str, secrets: Sequence[str]) -> str:
+    """A text without words that are a secret or a part of one: issuers quote what they refuse, some
+    of them shortened."""
+
+    long = [one for one in secrets if len(one) >= MIN_SECRET_CHARACTERS]
+
+    def shown(found: re.Match[str]) -> str:
+        word = found[0].strip(".")
+        return "…" if any(word in one or one in word for one in long) else found[0]
+
+    return _SECRET_WORDS.sub(shown, text) if long else text
+
+
+def oauth_error(response: FlowResponse, secrets: Sequence[str] = ()) -> tuple[str, str]:
+    """`error` and `error_description` of an OAuth error response, without any of the secrets that
+    were sent; empty if missing."""
     found = json_object(response.body) or {}
-    return printable_text(found.get("error")), printable_text(found.get("error_description"))
+    error, description = found.get("error"), found.get("error_description")
+    return printable_text(error, secrets), printable_text(description, secrets)

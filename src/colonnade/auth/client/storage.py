@@ -1,7 +1,9 @@
 """Token storage: stored logins and clients of one principal, encrypted if the store is durable.
 
 A lease lets one process at a time refresh or log in, among all that share the store. It is not a
-lock: requests with a valid token do not wait for it, and it expires if its process has died.
+lock: requests with a valid token do not wait for it, and it expires if its process has died. What
+the holder saves is saved only if it holds the lease in that moment: a process that was suspended
+for longer cannot replace what another one has saved meanwhile.
 
 Rules: a stored value cannot be read, or moved to another name, without the key: each value is
 sealed for its own name. A value that cannot be decrypted counts as missing. No value is ever in a
@@ -26,8 +28,8 @@ from colonnade.auth.client.registration import RegisteredClient
 from colonnade.auth.client.steps import DeleteRecord, Flow, LoadRecord, SaveRecord
 from colonnade.auth.client.tokens import Tokens
 from colonnade.auth.seal import KEY_BYTES, KeyRing
-from colonnade.errors import ColonnadeError, Fault, Refused
-from colonnade.ports import Store
+from colonnade.errors import ChannelError, ColonnadeError, ConnectionLost, Fault, Refused
+from colonnade.ports import Store, Swap
 
 T = TypeVar("T")
 
@@ -128,6 +130,16 @@ def save_login(login: StoredLogin, account: str) -> Flow[None]:
     )
 
 
+def load_client(discovery: DiscoveryResult, now: float) -> Flow[RegisteredClient | None]:
+    """The client that was registered dynamically at an issuer for a server, if it is valid."""
+    issuer = discovery.issuer.issuer
+    name = client_key(discovery.server, issuer)
+    kept = decode_record(RegisteredClient, (yield LoadRecord(name)))
+    if kept is None or kept.issuer != issuer or not kept.is_valid(now):
+        return None
+    return kept
+
+
 def save_client(server: str, client: RegisteredClient) -> Flow[None]:
     """Store a client that was registered dynamically."""
     yield SaveRecord(client_key(server, client.issuer), encode_record(client))
@@ -172,6 +184,21 @@ log: logging.Logger = logging.getLogger("colonnade.auth")
 LEASE_S = 20.0
 # How often its holder extends it.
 LEASE_RENEWAL_S = 5.0
+# Only holders of the lease change a login, so one attempt to save it is nearly always enough.
+MAX_SAVE_ATTEMPTS = 5
+
+
+class HeldLease(Struct, frozen=True):
+    """A lease that was taken: its name, and the random value that marks this holder."""
+
+    name: str
+    owner: bytes
+
+
+class LeaseLost(ConnectionLost):
+    """A lease expired before what it was for was saved."""
+
+    not_sent: bool = True
 
 
 class TokenStorage:
@@ -191,7 +218,9 @@ class TokenStorage:
 
     async def load(self, name: str) -> bytes | None:
         """The record of a name, or None. Raises what the store raises."""
-        value = await self._store.get(self._principal, name)
+        return self._opened(name, await self._store.get(self._principal, name))
+
+    def _opened(self, name: str, value: bytes | None) -> bytes | None:
         if value is None or not self._keys:
             return value
         try:
@@ -200,14 +229,41 @@ class TokenStorage:
             log.warning("a stored login cannot be decrypted with this key; log in again")
             return None
 
-    async def save(self, name: str, value: bytes) -> None:
-        """Write a record."""
+    async def save(
+        self, name: str, value: bytes, ttl_s: float | None = None, lease: HeldLease | None = None
+    ) -> None:
+        """Write a record, which expires after `ttl_s`. Raises `LeaseLost` if a lease is given that
+        is not held any more."""
         kept = self._ring(name).seal(value).encode() if self._keys else value
-        await self._store.put(self._principal, name, kept, None)
+        if lease is None:
+            await self._store.put(self._principal, name, kept, ttl_s)
+        else:
+            await self._replace(name, kept, lease)
 
-    async def erase(self, name: str) -> None:
-        """Delete a record."""
-        await self._store.delete(self._principal, name)
+    async def take(self, name: str) -> bytes | None:
+        """The record of a name, which is deleted; None for all but one of those that take it."""
+        stored = await self._store.get(self._principal, name)
+        value = self._opened(name, stored)
+        if value is None or not await self._store.swap(self._principal, name, stored, None, None):
+            return None
+        return value
+
+    async def erase(self, name: str, lease: HeldLease | None = None) -> None:
+        """Delete a record. Raises `LeaseLost` as `save` does."""
+        if lease is None:
+            await self._store.delete(self._principal, name)
+        else:
+            await self._replace(name, None, lease)
+
+    async def _replace(self, name: str, after: bytes | None, lease: HeldLease) -> None:
+        """Replace a record as the holder of a lease, in one step with a check of the lease."""
+        principal = self._principal
+        held = Swap(principal, lease.name, lease.owner, lease.owner, LEASE_S)
+        for _ in range(MAX_SAVE_ATTEMPTS):
+            before = await self._store.get(principal, name)
+            if await self._store.swap_all((held, Swap(principal, name, before, after, None))):
+                return
+        raise LeaseLost("another process has taken over the refresh or login; try again")
 
     async def close(self) -> None:
         """Close the store if it belongs to this object."""
@@ -218,22 +274,21 @@ class TokenStorage:
         return KeyRing(self._keys, audience=f"{self._principal}\0{name}")
 
     @asynccontextmanager
-    async def lease(self, name: str) -> AsyncGenerator[bool, None]:
-        """Whether the lease was taken; it is extended until the context is left."""
+    async def lease(self, name: str) -> AsyncGenerator[HeldLease | None, None]:
+        """The lease, which is extended until the context is left; None if it is not free."""
         owner = secrets.token_bytes(16)
         if not await self.claim(name, owner):
-            yield False
+            yield None
             return
         beating = asyncio.get_running_loop().create_task(self._beat(name, owner))
         try:
-            yield True
+            yield HeldLease(name, owner)
         finally:
             beating.cancel()
             with contextlib.suppress(asyncio.CancelledError, ColonnadeError):
                 await beating
             with contextlib.suppress(ColonnadeError):  # then it expires
-                if await self._store.get(self._principal, name) == owner:
-                    await self._store.delete(self._principal, name)
+                await self._store.swap(self._principal, name, owner, None, None)
 
     async def claim(self, name: str, owner: bytes) -> bool:
         """Take a lease if it is free."""
@@ -242,9 +297,9 @@ class TokenStorage:
     async def _beat(self, name: str, owner: bytes) -> None:
         while True:
             await asyncio.sleep(LEASE_RENEWAL_S)
-            if await self._store.get(self._principal, name) != owner:
-                return  # it expired, and another process has it
-            await self._store.put(self._principal, name, owner, LEASE_S)
+            with contextlib.suppress(ChannelError):  # the next time may be in time
+                if not await self._store.swap(self._principal, name, owner, owner, LEASE_S):
+                    return  # it expired, and another process has it
 
 
 # ---------------------------------------------------------------- keyring

@@ -44,6 +44,12 @@ REFRESH_SHARE, MAX_REFRESH_AHEAD_S = 0.1, 60.0
 # A hundred years.
 MAX_LIFETIME_S = 3_155_760_000.0
 
+# The issuer does not know a client that was registered before.
+FORGOTTEN_CLIENT_ERRORS: Final = frozenset({"invalid_client", "unauthorized_client"})
+# Of a token request; an issuer may quote them when it refuses.
+_SECRET_FIELDS: Final = frozenset(
+    {"assertion", "code", "code_verifier", "refresh_token", "subject_token"}
+)
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 Pairs = list[tuple[str, str]]
@@ -55,10 +61,6 @@ class GrantRefused(AuthError):
     def __init__(self, message: str, error: str) -> None:
         super().__init__(message)
         self.error = error
-
-
-# The issuer no longer knows a client, or not as it was registered.
-FORGOTTEN_CLIENT_ERRORS = frozenset({"invalid_client", "unauthorized_client"})
 
 
 class Tokens(Struct, frozen=True, omit_defaults=True):
@@ -127,7 +129,8 @@ def request_token(
     nonce = response.header("dpop-nonce")
     if nonce and identity.dpop_key is not None and oauth_error(response)[0] == "use_dpop_nonce":
         response = yield from _post(url, more, body, identity, nonce)
-    return _token_response(response, url)
+    sent = [value for name, value in pairs if name in _SECRET_FIELDS]
+    return _token_response(response, url, [*sent, identity.client.client_secret])
 
 
 def _post(
@@ -145,12 +148,12 @@ def _post(
     return (yield from send_request("POST", url, headers, body))
 
 
-def _token_response(response: FlowResponse, url: str) -> dict[str, Any]:
+def _token_response(response: FlowResponse, url: str, secrets: Sequence[str]) -> dict[str, Any]:
     where = display_url(url)
     if response.status >= 500 or response.status in (408, 425, 429):
         raise ConnectionLost(f"{where} responded with {response.status}; try again later")
     if response.status != OK:
-        error, description = oauth_error(response)
+        error, description = oauth_error(response, secrets)
         if not error:
             raise AuthError(f"{where} responded with {response.status}, without an OAuth error")
         reason = f"{error}: {description}" if description else error

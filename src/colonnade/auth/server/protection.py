@@ -6,7 +6,8 @@ Bearer tokens (RFC 6750), protected resource metadata (RFC 9728), DPoP-bound tok
 
 Rules: every request is authenticated, whatever came before it on its connection or in its session.
 An access token is accepted in the `Authorization` header only, and passed on to nothing: no
-handler, no other server, no log. Only its digest is cached, for seconds.
+handler, no other server, no log. Only its digest is cached, for seconds; with `presented` the token
+itself is kept in memory, where the grants of `auth` alone read it.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from colonnade.auth.jose import (
     UnverifiedJwt,
     quote_claim,
 )
+from colonnade.auth.presented import PresentedTokens
 from colonnade.auth.server.dpop import DpopNonces, DpopProof, InvalidProof, NonceRequired
 from colonnade.auth.server.verifier import (
     ProtectionContext,
@@ -104,7 +106,8 @@ class Protection:
     beside those of a tool, resource or prompt. `implies` names scopes that include others:
     `{"admin": {"notes:read", "notes:write"}}`. With `dpop="required"` a token must be bound to a
     key; the proof of a bound token is always checked, with `nonces=True` also for a nonce of this
-    server. Raises `LocalProtocolError` for invalid settings.
+    server. `presented` keeps the last token of each caller in memory, for a host that exchanges it
+    for one of another server. Raises `LocalProtocolError` for invalid settings.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class Protection:
         documentation: str | None = None,
         dpop: Literal["accepted", "required"] = "accepted",
         nonces: bool = False,
+        presented: PresentedTokens | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not isinstance(resource, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -137,6 +141,13 @@ class Protection:
         self.verifiers: tuple[TokenVerifier | TokenIssuer, ...] = verifiers
         self.scopes: tuple[str, ...] = _check_scopes(scopes)
         self._authorization_server = self._bind_authorization_server()
+        if presented is not None and self._authorization_server is not None:
+            raise InvalidArgument(
+                "presented= needs tokens of another issuer: no issuer exchanges those of an "
+                "OAuthProxy of this server",
+                argument="presented",
+            )
+        self._presented = presented
         self._implies = {name: frozenset(more) for name, more in (implies or {}).items()}
         self._documentation = documentation
         if dpop not in ("accepted", "required"):
@@ -247,6 +258,8 @@ class Protection:
         scopes = self.expand_scopes(verified.scopes)
         if not scopes.issuperset(self.scopes):
             raise self.insufficient_scope(frozenset(self.scopes), request.metadata, scheme, scopes)
+        if self._presented is not None:
+            self._presented.put(verified.principal, token, verified.expires_at)
         return Caller(verified.principal, scopes, verified.expires_at, verified.claims)
 
     def _credentials(self, request: ProtectedRequest) -> tuple[str, str]:

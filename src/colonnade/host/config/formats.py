@@ -232,11 +232,13 @@ class ValueKind(Enum):
     SECONDS_OR_NEVER = "a number of seconds above 0, or false for never"
     COUNT = "a whole number above 0"
     SHARING = 'one of "caller", "pooled" and "shared"'
+    CREDENTIALS = 'one of "own", "login", "exchange" and "id-jag"'
     OBJECT = "an object"
     ANY = "anything"
 
 
 SHARING: Final = ("caller", "pooled", "shared")
+CREDENTIALS: Final = ("own", "login", "exchange", "id-jag")
 # VS Code writes larger numbers in another way, and no count or time is that large.
 TOO_LARGE: Final = 1e21
 
@@ -257,11 +259,13 @@ def is_number(value: object) -> bool:
 
 
 def scalar_value(value: Any, kind: ValueKind) -> Any:
-    """The value of a boolean, a number or `sharing`, as a setting has it; None if it is invalid."""
+    """The value of a boolean, a number or a choice, as a setting has it; None if it is invalid."""
     if kind is ValueKind.BOOLEAN:
         return value if isinstance(value, bool) else None
     if kind is ValueKind.SHARING:
         return value if value in SHARING else None
+    if kind is ValueKind.CREDENTIALS:
+        return value if value in CREDENTIALS else None
     if kind is ValueKind.SECONDS_OR_NEVER and value is False:
         return NEVER
     if not is_number(value) or value <= 0:
@@ -302,6 +306,7 @@ SETTINGS: Final[dict[str, KeySpec]] = {
     "hidden": KeySpec(ValueKind.STRINGS, "hidden"),
     "aliases": KeySpec(ValueKind.TABLE, "aliases"),
     "sharing": KeySpec(ValueKind.SHARING, "sharing"),
+    "credentials": KeySpec(ValueKind.CREDENTIALS, "credentials"),
     "elicitation": KeySpec(ValueKind.BOOLEAN, "elicitation"),
     "sampling": KeySpec(ValueKind.BOOLEAN, "sampling"),
     "roots": KeySpec(ValueKind.STRINGS, "roots"),
@@ -316,7 +321,7 @@ SETTINGS: Final[dict[str, KeySpec]] = {
     "max_list_items": KeySpec(ValueKind.COUNT, "max_list_items"),
 }
 # Settings that cannot be a default for all servers.
-OWN: Final = frozenset({"namespace", "aliases"})
+OWN: Final = frozenset({"namespace", "aliases", "credentials"})
 
 # A server that is disabled is not started, whichever program's file says so.
 _ENABLED: Final = {

@@ -11,7 +11,13 @@ from typing import Any, cast
 
 from colonnade.client.connect import ConnectContext, Target, transport_for
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
-from colonnade.host.config.settings import Config, Resolve, ServerEntry, Settings
+from colonnade.host.config.settings import (
+    Config,
+    Resolve,
+    ServerEntry,
+    Settings,
+    credentials_problem,
+)
 
 _TARGET_KEYS = ("type", "command", "args", "env", "cwd", "url", "headers")
 # The key of the object that holds the servers, in files.
@@ -76,9 +82,12 @@ def entry_of(
                 raise InvalidArgument("its settings are given twice")
             settings = settings or own
         transport_for(given, ConnectContext(name=key))
+        settings = settings or Settings()
+        why = credentials_problem(settings, has_url=_has_url(given))
+        if why:
+            raise InvalidArgument(why, argument="credentials")
     except LocalProtocolError as error:
         raise error.with_server(key) from None  # the same class: a wrong type stays a TypeError
-    settings = settings or Settings()
     return ServerEntry(
         key=key,
         resolve=_resolver(given),
@@ -192,6 +201,12 @@ def _fingerprint(target: Target) -> str:
     if isinstance(target, str | os.PathLike | Mapping | Sequence):
         return sha256(repr(cast("object", target)).encode()).hexdigest()
     return f"{type(target).__qualname__} at {id(target)}"
+
+
+def _has_url(target: Target) -> bool:
+    if isinstance(target, Mapping):
+        return "url" in target
+    return isinstance(target, str) and target.lower().startswith(("http://", "https://"))
 
 
 def _shown(target: Target) -> str:

@@ -33,7 +33,13 @@ from colonnade.host.config.lookups import (
     shell_words,
 )
 from colonnade.host.config.references import InvalidEnvLine, ValueTemplate, parse_env_file
-from colonnade.host.config.settings import ConfigSyntaxError, LoginSettings, ServerEntry, Settings
+from colonnade.host.config.settings import (
+    ConfigSyntaxError,
+    LoginSettings,
+    ServerEntry,
+    Settings,
+    credentials_problem,
+)
 from colonnade.text import clean
 
 # Fingerprints are compared in this process alone.
@@ -56,6 +62,10 @@ def entry_of(
         for message in reference_warnings(template, entry_field.origin, context):
             draft.warn(node, message)
     settings = settings_of(draft, context)
+    credentials = draft.get("credentials")
+    why = credentials_problem(settings, has_url=draft.get("url") is not None)
+    if credentials is not None and why and draft.has_target:
+        draft.wrong(credentials.node, why)
     if draft.problems:
         return None
     if not draft.has_target:

@@ -34,6 +34,10 @@ class ConfigSyntaxError(Exception):
 # is trusted to keep nothing of a caller after it has responded.
 Sharing: TypeAlias = Literal["caller", "pooled", "shared"]
 
+# Whose credentials a server with a URL gets: those of the operator, a login of each caller, or a
+# token that the token of the caller is exchanged for (RFC 8693, or an identity assertion).
+CredentialsMode: TypeAlias = Literal["own", "login", "exchange", "id-jag"]
+
 # Long enough for a package manager to install the server first.
 START_S = 60.0
 # For a response, or the next progress notification.
@@ -88,6 +92,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     - `namespace` is the prefix of its names, instead of its key.
     - `only` and `hidden` are patterns (`read_*`) of the names that are shown, and that are not.
     - `aliases` are further names, each for an item of this server.
+    - `credentials` says whose credentials it gets; with others than `own` each caller has its own
+      sessions.
     - `sampling` and `elicitation` allow these input requests, and `roots` are its roots.
     - `max_list_bytes` and `max_list_items` are the limits of one of its lists.
     """
@@ -98,6 +104,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     hidden: tuple[str, ...] = ()
     aliases: dict[str, str] = field(default_factory=dict[str, str])
     sharing: Sharing = "caller"
+    credentials: CredentialsMode = "own"
     elicitation: bool = True
     sampling: bool = False
     roots: tuple[str, ...] = ()
@@ -110,6 +117,20 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_sessions: int = MAX_SESSIONS
     max_list_bytes: int = MAX_LIST_BYTES
     max_list_items: int = MAX_LIST_ITEMS
+
+    @property
+    def is_per_caller(self) -> bool:
+        """Whether each caller has credentials of its own, so that callers share nothing."""
+        return self.credentials != "own"
+
+
+def credentials_problem(settings: Settings, *, has_url: bool) -> str:
+    """Why a server cannot have the credentials of its callers; empty if it can."""
+    if settings.is_per_caller and not has_url:
+        return "credentials of callers are for a server with a url"
+    if settings.is_per_caller and settings.sharing != "caller":
+        return 'with credentials of callers, sharing must be "caller"'
+    return ""
 
 
 class LoginSettings(Struct, frozen=True, kw_only=True):

@@ -107,8 +107,8 @@ class HostedServer:
         self._on_change = on_change
         # Whether all callers see the same lists, which is known once a session was opened, and the
         # callers that used the lists before.
-        self._is_common = True
-        self._early_callers: set[str] | None = set()
+        self._is_common = not entry.settings.is_per_caller
+        self._early_callers: set[str] | None = set() if self._is_common else None
         self._has_bare_output = True
         # Lists for which it sends `list_changed`; and whether it is a child process, which changes
         # nothing while it is stopped.
@@ -236,7 +236,8 @@ class HostedServer:
 
     def _session_opened(self, supervisor: ServerSupervisor, session: HostedSession) -> None:
         """A new session may have other lists than the previous one."""
-        self.instructions = session.client.instructions
+        if not self.settings.is_per_caller:  # those of one account are not for another
+            self.instructions = session.client.instructions
         self._is_process = session.child is not None
         owner = self._settle_owner(session)
         others = (one for one in supervisor.sessions if one is not session)
@@ -247,6 +248,7 @@ class HostedServer:
     def _settle_owner(self, session: HostedSession) -> str | None:
         """Whose lists those of a session are; the revision decides whether they are common."""
         common = self.settings.sharing != "caller" or session.is_shared
+        common = common and not self.settings.is_per_caller
         if self._is_common and not common:
             early = self._listings.pop(None, None)
             if early is not None and self._early_callers == {session.caller}:

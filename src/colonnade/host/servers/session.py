@@ -130,7 +130,7 @@ async def send_to_latest_call(contexts: tuple[RequestContext, ...], request: Inp
 class Isolation(Enum):
     """Which callers may use a session."""
 
-    # The server keeps state for the connection: one caller at a time.
+    # The server keeps state for the connection, or has credentials of the caller: one at a time.
     PER_CALLER = "per caller"
     # Each request is independent of the others: all callers.
     STATELESS = "stateless"

@@ -65,6 +65,7 @@ from colonnade.protocol.input_requests import InputRequestKind
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
+    from colonnade.host.credentials import UpstreamCredentials
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -83,6 +84,8 @@ PROBE_S = 5.0
 SHOWN_LINES = 20
 # A timer may fire this much early, by rounding.
 ROUNDING_S = 1e-3
+# Callers with credentials of their own whose failures are remembered; the oldest are forgotten.
+MAX_CALLER_RESTARTS = 1000
 
 # Errors before the server was tried, or that are not its fault: these do not count as crashes.
 NOT_A_CRASH = (AuthError, LocalProtocolError, Refused)
@@ -93,7 +96,7 @@ NOT_A_CRASH = (AuthError, LocalProtocolError, Refused)
 
 class SessionOpener:
     """Opens the sessions of one server. `auth` gives the credentials for a URL if the entry has
-    none."""
+    none, and `upstream` those of callers, if its settings say so."""
 
     def __init__(
         self,
@@ -104,6 +107,7 @@ class SessionOpener:
         ping_s: float | None = PING_S,
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
+        upstream: "UpstreamCredentials | None" = None,
     ) -> None:
         settings = entry.settings
         shared = settings.sharing == "shared"
@@ -121,14 +125,15 @@ class SessionOpener:
         self._ping_s = ping_s
         self._info = info
         self._telemetry: bool | Telemetry = telemetry
+        self._upstream = upstream
 
-    async def open(self, session: HostedSession) -> None:
-        """Open a session. Raises one of `NOT_A_CRASH`, or `CannotConnect` with the server's
-        output."""
+    async def open(self, session: HostedSession, caller: str) -> None:
+        """Open a session for a caller. Raises one of `NOT_A_CRASH`, or `CannotConnect` with the
+        server's output."""
         seconds = self._entry.settings.start_s
         try:
             async with asyncio.timeout(seconds):
-                client = self._create_client(session, await self._target())
+                client = self._create_client(session, await self._target(), caller)
                 await client.open()
         except TimeoutError:
             late = TimedOut(f"it did not start within {seconds:g} s")
@@ -150,12 +155,24 @@ class SessionOpener:
             message = f"a reference in its configuration cannot be resolved: {error}"
             raise LocalProtocolError(message) from error
 
-    def _create_client(self, session: HostedSession, target: object) -> Client:
+    def _credentials(self, target: object, caller: str) -> "Auth | None":
+        """The credentials for a target. Raises `LoginRequired` if the caller can have none."""
+        url, settings = url_of(target), self._entry.settings
+        if not settings.is_per_caller:
+            return self._auth(url) if url and self._auth and not has_authorization(target) else None
+        if self._upstream is None:
+            message = f"credentials = {settings.credentials!r} needs Host(upstream=…)"
+            raise LocalProtocolError(message)
+        if not url or has_authorization(target):
+            message = "with credentials of callers, it has a url and no Authorization header"
+            raise LocalProtocolError(message)
+        return self._upstream.auth_for(self._entry.key, settings.credentials, caller)
+
+    def _create_client(self, session: HostedSession, target: object, caller: str) -> Client:
         settings = self._entry.settings
-        url = url_of(target)
         surroundings = ConnectContext(
             name=self._entry.key,
-            auth=self._auth(url) if url and self._auth and not has_authorization(target) else None,
+            auth=self._credentials(target, caller),
             on_stderr=session.stderr_received if is_command(target) else None,
         )
         return session.create_client(
@@ -245,7 +262,7 @@ class ServerSupervisor:
     - `input_kinds` are the input requests that the host can answer, and `send_input_request` sends
       one to the caller of the calls that it may belong to. The settings may allow fewer; no others
       are advertised to the server.
-    - `auth` gives the credentials for a URL if the entry has none.
+    - `auth` gives the credentials for a URL if the entry has none, `upstream` those of callers.
     - `info` is the client info that the server is sent.
     - `telemetry` records the requests to the server.
     - `on_open` is called with every session that was opened: the server's lists may have changed.
@@ -262,6 +279,7 @@ class ServerSupervisor:
         auth: "Callable[[str], Auth | None] | None" = None,
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
+        upstream: "UpstreamCredentials | None" = None,
         on_open: Callable[["ServerSupervisor", HostedSession], None] | None = None,
         on_change: Callable[["ServerSupervisor"], None] | None = None,
         ping_s: float | None = PING_S,
@@ -272,13 +290,16 @@ class ServerSupervisor:
         self.entry: ServerEntry = entry
         self._settings = settings
         self._opener = SessionOpener(
-            entry, input_kinds, send_input_request, auth, ping_s, info, telemetry
+            entry, input_kinds, send_input_request, auth, ping_s, info, telemetry, upstream
         )
         self._on_open = on_open
         self._on_change = on_change
         self._clock = clock
         self._random_fraction = random_fraction
         self._restarts = RestartPolicy(settings.max_crashes, settings.crashes_s)
+        # Of each caller, if callers have credentials of their own: what fails with those of one
+        # does not stop another.
+        self._caller_restarts: dict[str, RestartPolicy] = {}
         self._stderr = StderrBuffer()
         self._sessions: list[HostedSession] = []
         # By the caller that waits; None for all callers, until it is known that each needs its own.
@@ -457,7 +478,8 @@ class ServerSupervisor:
                 return session
             start = self._starts.get(self._start_key(caller))
             if start is None or start.is_cancelled:
-                refusal = self._restarts.refusal(self._clock(), caller)
+                restarts = self._caller_restarts.get(caller, self._restarts)
+                refusal = restarts.refusal(self._clock(), caller)
                 if refusal is not None:
                     raise refusal.with_server(self.key)
                 if not self._has_room():
@@ -470,7 +492,7 @@ class ServerSupervisor:
     def _start_key(self, caller: str) -> str | None:
         """Which start a caller waits for: one for all (None), unless each needs its own session."""
         needs_own = self._handshake is True and self._settings.sharing != "shared"
-        return caller if needs_own else None
+        return caller if needs_own or self._settings.is_per_caller else None
 
     def _check_start(self, start: SharedStart[HostedSession]) -> None:
         if start.task.cancelled():
@@ -520,14 +542,15 @@ class ServerSupervisor:
 
     async def _open(self, session: HostedSession, caller: str) -> HostedSession:
         try:
-            await self._opener.open(session)
+            await self._opener.open(session, caller)
             if self._closed is not None:
                 raise ConnectionLost(self._closed).with_server(self.key)
         except BaseException as error:
             if isinstance(error, NOT_A_CRASH):
                 self._last_error = str(error)
             elif isinstance(error, CannotConnect):
-                self._record_crash(Crash(self._clock(), error.sentence, error.output), 0.0)
+                crash = Crash(self._clock(), error.sentence, error.output)
+                self._record_crash(crash, 0.0, caller)
             self._close_session(session, "it did not start")
             raise
         self._opened(session, caller)
@@ -538,7 +561,7 @@ class ServerSupervisor:
         session.on(SessionEvent.OPENED)
         if self._settings.sharing == "shared":
             session.isolation = Isolation.SHARED
-        elif not revision.handshake:
+        elif not revision.handshake and not self._settings.is_per_caller:
             session.isolation = Isolation.STATELESS
         session.caller = None if session.is_shared else caller
         session.opened_at = self._clock()
@@ -564,7 +587,7 @@ class ServerSupervisor:
         # With several callers, the output may be about any of them.
         output = NO_OUTPUT if session.served_several else lost.output
         crash = Crash(now, lost.sentence, output, session.only_caller)
-        self._record_crash(crash, now - session.opened_at)
+        self._record_crash(crash, now - session.opened_at, session.caller)
         self._close_session(session, "it has ended")
 
     async def _probe(self, session: HostedSession) -> None:
@@ -578,16 +601,28 @@ class ServerSupervisor:
                 what = f"server {self.key!r} answered neither a call nor a ping"
                 log.warning("%s; it is stopped", what)
                 lived_s = self._clock() - session.opened_at
-                self._record_crash(Crash(self._clock(), what), lived_s)
+                self._record_crash(Crash(self._clock(), what), lived_s, session.caller)
                 self._close_session(session, "it answered neither a call nor a ping")
         except ColonnadeError as error:  # an error response: it is alive
             log.debug("server %r: %s", self.key, error)
         finally:
             session.on(SessionEvent.PROBE_ENDED)
 
-    def _record_crash(self, crash: Crash, lived_s: float) -> None:
+    def _record_crash(self, crash: Crash, lived_s: float, caller: str | None) -> None:
         self._last_error = f"{crash.message}{crash.output}"
-        self._restarts.crashed(crash, lived_s, self._random_fraction())
+        restarts = self._restarts
+        if self._settings.is_per_caller and caller is not None:
+            restarts.total += 1
+            restarts = self._restarts_of(caller)
+        restarts.crashed(crash, lived_s, self._random_fraction())
+
+    def _restarts_of(self, caller: str) -> RestartPolicy:
+        settings, policies = self._settings, self._caller_restarts
+        found = policies.pop(caller, None)
+        if found is None and len(policies) >= MAX_CALLER_RESTARTS:
+            del policies[next(iter(policies))]
+        policies[caller] = found or RestartPolicy(settings.max_crashes, settings.crashes_s)
+        return policies[caller]
 
     def _schedule_idle_check(self, session: HostedSession, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -634,6 +669,7 @@ class ServerSupervisor:
     def restart(self) -> None:
         """Start it again for the next call, whatever happened before; calls in flight finish."""
         self._restarts.reset()
+        self._caller_restarts.clear()
         for session in self.sessions:
             session.on(SessionEvent.RETIRE)
             if not session.calls:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from colonnade.errors import AuthError, Fault
-from colonnade.ports import EndpointRequest, Guard
+from colonnade.ports import EndpointRequest, EndpointResponse, Guard
 from colonnade.protocol.http.challenges import read_challenges
 from colonnade.protocol.http.security import OK, HttpError
 from colonnade.transport.http_server.request import (
@@ -83,13 +83,18 @@ async def respond_endpoint(
     address = str(client[0]) if client else ""
     request = EndpointRequest(method, path, query, incoming.headers, body, address)
     response = await guard.respond(request)
+    incoming.state = RESPONDING
+    await send_endpoint_response(response, send)
+    incoming.state = ENDED
+
+
+async def send_endpoint_response(response: EndpointResponse, send: Send) -> None:
+    """Send the response of an endpoint, as ASGI messages."""
     headers = [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
     if response.status != NO_CONTENT:  # RFC 9110, 8.6
         headers.append((b"content-length", b"%d" % len(response.body)))
-    incoming.state = RESPONDING
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})
-    incoming.state = ENDED
 
 
 log: logging.Logger = logging.getLogger("colonnade.auth")

@@ -96,7 +96,7 @@ def show_consent(
 
 async def decide(context: ProxyContext, request: EndpointRequest) -> EndpointResponse:
     """The user's decision. Raises `PageFailure`, `RedirectFailure`."""
-    _check_origin(context, request)
+    check_form_origin(request, context.settings.origin)
     try:
         fields = parse_form(request)
     except OAuthFailure as failure:
@@ -138,11 +138,11 @@ async def decide(context: ProxyContext, request: EndpointRequest) -> EndpointRes
     return continue_page(url, f"Continue to {context.provider.name}", cookie)
 
 
-def _check_origin(context: ProxyContext, request: EndpointRequest) -> None:
+def check_form_origin(request: EndpointRequest, own_origin: str) -> None:
     """Raise `PageFailure` for a form that a page of another origin has sent."""
     origin = request.headers.get(b"origin", b"").decode("latin-1")
     site = request.headers.get(b"sec-fetch-site", b"same-origin")
-    if (origin and origin != context.settings.origin) or site != b"same-origin":
+    if (origin and origin != own_origin) or site != b"same-origin":
         raise PageFailure("The form was sent by another page.", FORBIDDEN)
 
 

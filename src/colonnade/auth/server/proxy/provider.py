@@ -690,11 +690,7 @@ def _oauth_error(document: Json | None, secrets: Sequence[str]) -> tuple[str, st
     if document is None or (document.get("access_token") and "error" not in document):
         return "", ""
     error, description = document.get("error"), document.get("error_description")
-    texts = [printable_text(error), printable_text(description)]
-    for secret in secrets:
-        # Some providers quote what they were sent.
-        texts = [text.replace(secret, "…") if secret else text for text in texts]
-    return texts[0], texts[1]
+    return printable_text(error, secrets), printable_text(description, secrets)
 
 
 def _reason(error: str, description: str) -> str:
