@@ -203,31 +203,33 @@ def decode(body: bytes) -> Frame | Batch:
         raw_id = b"%d" % id
         if type(method) is str and split is not UNSET:
             if (
-                len(body) == _REQUEST_FRAME + len(raw_id) + len(method) + _size(split)
+                size == _REQUEST_FRAME + len(raw_id) + len(method) + _size(split)
                 and body[-2] == _CLOSING_BRACE
             ):
                 return Request(id, method, NOTHING, raw_id, split, body)
         elif envelope.result and method is UNSET:
             # The same for a reply: of its three members only the result can end with a brace.
-            size = _REPLY_FRAME + len(raw_id) + len(envelope.result)
-            if len(body) == size and body[-2] == _CLOSING_BRACE:
-                return ResultResponse(id, envelope.result)
+            result = envelope.result
+            if size == _REPLY_FRAME + len(raw_id) + len(result) and body[-2] == _CLOSING_BRACE:
+                return ResultResponse(id, result)
     return _decode_single(body)
 
 
 def _size(split: SplitParams) -> int:
     """The length of params that hold nothing but this, in its shortest spelling."""
     size = 1  # two braces, less the comma that the first member has not
-    if type(split.name) is str:
-        size += _NAME + len(split.name)
-    if type(split.uri) is str:
-        size += _URI + len(split.uri)
-    if split.meta:
-        size += _META + len(split.meta)
-    if split.arguments:
-        size += _ARGUMENTS + len(split.arguments)
-    if type(split.task_id) is str:
-        size += _TASK_ID + len(split.task_id)
+    name, meta, arguments = split.name, split.meta, split.arguments
+    if type(name) is str:
+        size += _NAME + len(name)
+    if meta:
+        size += _META + len(meta)
+    if arguments:
+        size += _ARGUMENTS + len(arguments)
+    uri, task_id = split.uri, split.task_id
+    if uri is not None and type(uri) is str:
+        size += _URI + len(uri)
+    if task_id is not None and type(task_id) is str:
+        size += _TASK_ID + len(task_id)
     return size if size > 1 else 2
 
 

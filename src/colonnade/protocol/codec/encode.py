@@ -153,14 +153,14 @@ class Encoder:
         """Encode the whole response; a large one is encoded in one piece."""
         kind = type(obj)
         if type(obj) is CallToolResult:
-            if _is_large(obj):
-                _, downgraded = self._prepare(kind, obj, origin, wrap, whole=True)
-                downgraded = _encode_text_once(cast("t.CallToolResult", downgraded))
-                return line(encode_finite(ToolResultMessage(Raw(raw_id), downgraded)))
             plain = self._plain_tool_result(obj, wrap)
             if plain is not None:
                 message = self._tool_frame or self._make_tool_frame()
                 return line(message % (raw_id, encode_finite(plain)[1:]))
+            if _is_large(obj):
+                _, downgraded = self._prepare(kind, obj, origin, wrap, whole=True)
+                downgraded = _encode_text_once(cast("t.CallToolResult", downgraded))
+                return line(encode_finite(ToolResultMessage(Raw(raw_id), downgraded)))
         elif kind.is_list_page and origin is None:
             return encode_result(raw_id, self._list_bytes(kind, obj))
         prefix, downgraded = self._prepare(kind, obj, origin, wrap)
@@ -170,7 +170,8 @@ class Encoder:
         return encode_result(raw_id, _with_prefix(prefix, body))
 
     def _plain_tool_result(self, result: Any, wrap: bool | None) -> t.CallToolResult | None:
-        """The result of a tool, if it has only blocks that stay unchanged, and a value; else None.
+        """The result of a tool, if it has only small blocks that stay unchanged, and a small value;
+        else None.
 
         This is the hot path, guarded by `benchmarks/core.py`; `downgrade` would return the same.
         """
@@ -178,9 +179,11 @@ class Encoder:
             return None
         plain = self._plain_blocks
         for block in result.content:
-            if not plain[type(block)]:
+            if not plain[type(block)] or (type(block) is TextContent and len(block.text) > LARGE):
                 return None
         value = result.structured_content
+        if type(value) is Raw and len(value) > LARGE:
+            return None
         if value is UNSET or self._output_root is OutputRoot.ANY:
             return result
         if self._output_root is not OutputRoot.OBJECT:
