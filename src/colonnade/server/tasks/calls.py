@@ -7,6 +7,7 @@ client gets a task id when the task is durable, and never before. What is refuse
 import asyncio
 import logging
 import secrets
+from typing import Any
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -162,18 +163,28 @@ class TaskCalls:
             if core:  # R0543: the result of an accepted call would be a task
                 raise Fault(FaultKind.INVALID_PARAMS, _text(arguments))
             return arguments, None
+        if not core and tool.bound.requests_inputs:  # R1161
+            return await self._run_with_inputs(tool, request, params, arguments)
+        record = await self._create(tool, request, params, {})
+        result = create_task_result(record) if core else ext_create_task_result(record)
+        return result, record
+
+    async def _run_with_inputs(
+        self,
+        tool: TaskTool,
+        request: RequestContext,
+        params: t.CallToolRequestParams,
+        arguments: dict[str, Any],
+    ) -> "tuple[t.ProtocolType, TaskRecord | None]":
+        """The same after the declared input requests are settled; there may be no task yet."""
         created: list[TaskRecord] = []
 
         async def proceed(context: Context) -> t.ProtocolType:
             created.append(await self._create(tool, request, params, context.rounds.answered))
             return ext_create_task_result(created[0])
 
-        if not core and tool.bound.requests_inputs:  # R1161
-            result = await tool.bound.settle_inputs(request, params, arguments, proceed)
-            return result, created[0] if created else None
-        record = await self._create(tool, request, params, {})
-        result = create_task_result(record) if core else ext_create_task_result(record)
-        return result, record
+        result = await tool.bound.settle_inputs(request, params, arguments, proceed)
+        return result, created[0] if created else None
 
     async def _create(
         self,
@@ -194,7 +205,13 @@ class TaskCalls:
         except ChannelError as error:
             raise store_lost() from error
         try:
-            return await self._store_task(tool, request, params, answered, Raw(arguments))
+            record = self._new_record(tool, request, params, answered, Raw(arguments))
+            stored = await self._storage.create(record)
+            words = "task %s of %s was created by principal %r"
+            log.info(words, record.id, record.tool, record.principal)
+            origin = RunOrigin(exchange.peer.log_level, request.debug)
+            await self._runner.run_created(stored, origin)
+            return stored.record
         except CannotConnect as error:  # nothing was sent
             raise store_lost() from error
         except ChannelError as error:
@@ -203,7 +220,7 @@ class TaskCalls:
         finally:
             places.release()
 
-    async def _store_task(
+    def _new_record(
         self,
         tool: TaskTool,
         request: RequestContext,
@@ -211,6 +228,7 @@ class TaskCalls:
         answered: Answered,
         arguments: Raw,
     ) -> TaskRecord:
+        """The record of a new task, with the lease of this worker if it is run here at once."""
         exchange = request.exchange
         now = self._storage.clock()
         core = exchange.peer.revision.tasks is Tasks.CORE
@@ -232,16 +250,9 @@ class TaskCalls:
                 digests={key: asked.digest() for key, (asked, _) in answered.items()},
                 responses={key: Raw(bytes(raw)) for key, (_, raw) in answered.items()},
             )
-        first = record
         if self._runner.takes_created:
-            first = apply(record, self._runner.lease(), now).record
-        stored = await self._storage.create(first)
-        log.info(
-            "task %s of %s was created by principal %r", record.id, record.tool, record.principal
-        )
-        origin = RunOrigin(exchange.peer.log_level, request.debug)
-        await self._runner.run_created(stored, origin)
-        return stored.record
+            record = apply(record, self._runner.lease(), now).record
+        return record
 
 
 def becomes_task(tool: TaskTool, request: RequestContext, params: t.CallToolRequestParams) -> bool:

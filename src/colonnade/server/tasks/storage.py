@@ -14,6 +14,7 @@ read.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -51,6 +52,8 @@ RESULT_EXTRA_S = 60.0
 MAX_PUBLISHED = 100
 # After the id of a task that another process may go on with.
 RUNNABLE = "+"
+# Owners whose digests are kept.
+MAX_OWNERS = 1024
 # Before listening again to a store that failed.
 RETRY_S = 1.0
 
@@ -79,6 +82,10 @@ class IndexedTask(NamedTuple):
 
     principal: str
     id: str
+
+
+# The digests of owners in the names of the index: most tasks are of the same few.
+_owner_digest = lru_cache(MAX_OWNERS)(short_digest)
 
 
 def _place(principal: str, key: str) -> bytes:
@@ -349,7 +356,7 @@ class TaskStorage:
 
     def index_key(self, principal: str, id: str) -> str:
         """The name of the entry of the index for a task."""
-        return f"{self._index}{short_digest(principal)}/{id}"
+        return f"{self._index}{_owner_digest(principal)}/{id}"
 
     async def unindex(self, record: TaskRecord) -> None:
         """Remove a task that has ended from the index."""
@@ -369,7 +376,7 @@ class TaskStorage:
     async def count_unfinished(self, principal: str, limit: int) -> int:
         """How many tasks of one owner have not ended; `limit` at most."""
         return await self._count(
-            SERVER_PRINCIPAL, f"{self._index}{short_digest(principal)}/", limit
+            SERVER_PRINCIPAL, f"{self._index}{_owner_digest(principal)}/", limit
         )
 
     async def count_kept(self, principal: str, limit: int) -> int:
