@@ -25,6 +25,7 @@ CLIENT_OF = {
     "cli.doctor.network",  # a user's URL, and the path /mcp beside it; documents by the fetcher
     "cli.doctor.targets",  # makes the pool for both
     "host.agent.openai_model",  # a user's URL, of the endpoint of a model
+    "host.credentials",  # gives a pool to the fetcher, for the login of a caller
     "server.auth",  # gives a pool to the fetcher, for issuers
 }
 # Who has the seam in hand, and gives it to the fetcher.

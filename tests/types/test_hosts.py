@@ -3,7 +3,14 @@
 from typing import Any, assert_type
 
 from client.shop import shop
-from colonnade import Host, HostInputRequest, HostTask, HostTool, OpenAICompatible
+from colonnade import (
+    Host,
+    HostInputRequest,
+    HostTask,
+    HostTool,
+    OpenAICompatible,
+    UpstreamCredentials,
+)
 from colonnade.client.results import ToolResult
 from colonnade.host.agent.loop import Model, ModelCall, Run
 from colonnade.host.agent.openai_model import Message
@@ -11,6 +18,7 @@ from colonnade.host.caller import HostCaller
 from colonnade.host.config.settings import HostProblem
 from colonnade.host.servers.listings import HostPrompt, HostResource, HostResourceTemplate
 from colonnade.host.servers.session import Status
+from colonnade.ports import EndpointRequest
 from colonnade.protocol import types as t
 from live import live
 
@@ -60,3 +68,15 @@ async def test_a_model_at_an_endpoint_is_one_for_a_run() -> None:
         assert_type(run.text, str)
         assert_type(run.calls, list[ModelCall])
         assert (run.text, run.calls) == ("hello", [])
+
+
+def identify(request: EndpointRequest) -> str | None:
+    return None
+
+
+@live
+async def test_a_host_takes_the_credentials_of_its_callers() -> None:
+    upstream = UpstreamCredentials("https://host.example.com", identify=identify)
+    assert_type(upstream, UpstreamCredentials)
+    async with Host({"shop": shop()}, upstream=upstream) as host:
+        assert_type(await host.list_tools(caller="ada"), list[HostTool])
