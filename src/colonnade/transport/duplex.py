@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Set
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Raw, Struct
 
@@ -173,9 +173,6 @@ class DuplexRequestContext(NonHttpRequestFields, Struct, eq=False, gc=False):
 
 class Duplex:
     """A link, the channel that it uses, and the tasks that handle its requests."""
-
-    # Whether the peer runs in the same event loop.
-    shares_loop: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -347,10 +344,6 @@ class Duplex:
         """
         id, response = self._send_request(method, params, timeout_s, on_progress, probing)
         try:
-            if self.shares_loop and not response.done():
-                # The task of the handler runs before this one goes on, and most are complete then:
-                # to be woken by the response would take another iteration of the loop.
-                await asyncio.sleep(0)
             result = await response
         except BaseException:
             self._progress_callbacks.pop(id, None)

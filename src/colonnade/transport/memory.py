@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
-from typing import ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from msgspec import Raw
@@ -256,8 +256,6 @@ class MemoryConversation(ClientDuplex):
     cancellation, errors, input requests. Guarded by the row `memory` of `scripts/bench`: without
     this a call takes twice as long.
     """
-
-    shares_loop: ClassVar[bool] = True
 
     def __init__(self, link: DuplexLink, end: End, events: ConnectionEvents) -> None:
         super().__init__(link, end, events, loop_time)
