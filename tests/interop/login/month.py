@@ -134,6 +134,8 @@ class Month:
         announced, and as it is."""
         await self.all(lambda one: one.do("close"))
         await self.all(lambda one: one.do("connect"))
+        # A session that has sent nothing but `initialize` lasts for a minute.
+        await self.all(lambda one: one.call())
         self.forward(860)
         for _ in range(BUSY_CALLS):
             self.forward(BUSY_PAUSE_S)
