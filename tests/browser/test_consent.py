@@ -270,7 +270,7 @@ def policy_for(style: str) -> str:
     hashed = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'sha256-{hashed}'; "
-        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+        "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
     )
 
 
