@@ -1,6 +1,6 @@
-"""Who may reach the network, by name: whatever fetches a stranger's URL goes through the fetcher.
+"""Which modules may open connections: a URL that came from outside is fetched by the guarded fetcher.
 
-SF-01. A new module that opens connections fails here until somebody has decided what it fetches:
+SF-01. A new module that opens connections fails here until it is decided what it fetches:
 a URL of the user's own choice, or one that came from outside, which is for `auth/ssrf.py`.
 """
 

@@ -22,7 +22,13 @@ from colonnade.auth.client.authorization_code import (
     redeem_response,
 )
 from colonnade.auth.client.discovery import DiscoveryResult
-from colonnade.auth.client.login import CLIENT_NAME, Auth, EnterpriseLogin, TokenExchange
+from colonnade.auth.client.login import (
+    CLIENT_NAME,
+    Auth,
+    AuthOptions,
+    EnterpriseLogin,
+    TokenExchange,
+)
 from colonnade.auth.client.machine_grants import Assertion, IdentityType
 from colonnade.auth.client.registration import (
     ClientSettings,
@@ -119,6 +125,18 @@ class ConnectRequired(LoginRequired):
         self.bound = bound
 
 
+def _options(client: UpstreamClient, storage: PrincipalStorage) -> AuthOptions:
+    """The options of a client that keeps the tokens of one principal."""
+    return AuthOptions(
+        scopes=client.scopes,
+        store=storage.store,
+        keys=storage.keys,
+        principal=storage.principal,
+        networks=client.networks,
+        dpop=client.dpop,
+    )
+
+
 # Called with a client that its issuer does not know any more.
 OnClientRefused: TypeAlias = Callable[[DiscoveryResult, RegisteredClient], None]
 
@@ -135,15 +153,7 @@ class PrincipalLogin(Auth):
         storage: PrincipalStorage,
         on_client_refused: OnClientRefused,
     ) -> None:
-        super().__init__(
-            issuer=client.issuer,
-            scopes=client.scopes,
-            store=storage.store,
-            keys=storage.keys,
-            principal=storage.principal,
-            networks=client.networks,
-            dpop=client.dpop,
-        )
+        super().__init__(issuer=client.issuer, **_options(client, storage))
         self._key = key
         self._settings = client.settings
         self._on_client_refused = on_client_refused
@@ -183,12 +193,7 @@ def exchange_auth(
         client_id=client.client_id,
         client_secret=client.client_secret,
         subject=subject,
-        scopes=client.scopes,
-        store=storage.store,
-        keys=storage.keys,
-        principal=storage.principal,
-        networks=client.networks,
-        dpop=client.dpop,
+        **_options(client, storage),
     )
 
 
@@ -207,12 +212,7 @@ def id_jag_auth(
         idp_client_secret=client.idp_client_secret,
         identity=subject,
         identity_type=client.identity_type,
-        scopes=client.scopes,
-        store=storage.store,
-        keys=storage.keys,
-        principal=storage.principal,
-        networks=client.networks,
-        dpop=client.dpop,
+        **_options(client, storage),
     )
 
 
