@@ -267,7 +267,7 @@ class UpstreamCredentials:
         except (Fault, RemoteError):
             raise _required(required, f"open {url} in a browser, then try again") from None
         if not isinstance(result, t.ElicitResult) or result.action != "accept":
-            raise _required(required, "the user did not want to connect") from None
+            raise _required(required, "the user did not want to connect")
         await self._wait_for_login(exchange.principal, link_id, last_login, required)
 
     async def _wait_for_login(
