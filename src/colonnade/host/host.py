@@ -87,6 +87,7 @@ class Host(HostRequests):
             telemetry=telemetry,
         )
         super().__init__(runtime, store)
+        self._is_entered = False
 
     @classmethod
     def from_config(
@@ -166,7 +167,13 @@ class Host(HostRequests):
             self._exit_stack.callback(telemetry.watch_host(read, get_args(State)))
         return telemetry
 
+    @property
+    def is_entered(self) -> bool:
+        """Whether a program has entered this host with `async with`, and so closes it."""
+        return self._is_entered
+
     async def __aenter__(self) -> "Host":
+        self._is_entered = True
         telemetry = self._telemetry
         if telemetry is not None and telemetry.metrics_address is not None:
             from colonnade.transport.http_server.runner import AppListener
