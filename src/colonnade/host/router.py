@@ -10,7 +10,7 @@ that is current when it begins, and no other. Names are translated, and the hop-
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -198,6 +198,9 @@ GET_TASK = "tasks/get"
 MAX_CONNECTS = 2
 
 
+InputParams = TypeVar("InputParams", bound=t.InputResponseRequestParams)
+
+
 class HostResult(NamedTuple):
     """A result, and where it comes from: the lists that a list was made of, or the listings of the
     server of a tool, and the name of the tool on that server."""
@@ -314,15 +317,15 @@ class HostRouter:
     # ------------------------------------------------------------ calls
 
     async def _call_tool(self, context: RequestContext, options: LocalOptions | None) -> HostResult:
-        head, request = context.exchange.params, context.exchange.request
+        head, request, given = context.exchange.params, context.exchange.request, None
         if options is not None:  # this program has just encoded it
             name, arguments = str(head.name), head.arguments
         elif is_bare_call(request, head):  # as nearly all are: the params are decoded already
             refuse_duplicate_members(head.arguments)
             name, arguments = str(head.name), head.arguments
         else:
-            params = decode_as(t.CallToolRequestParams, request.params)
-            name, arguments = params.name, params.arguments
+            given = decode_as(t.CallToolRequestParams, request.params)
+            name, arguments = given.name, given.arguments
         generation, caller = self._current(), context.exchange.principal
         server = generation.server_for("tools", name, caller)
         server.hold()
@@ -332,6 +335,8 @@ class HostRouter:
                 own = await generation.fetch_name("tools", name, server, caller)
             meta = forwarded_meta(head.meta) if head.meta else None
             forwarded = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
+            if given is not None:
+                forwarded = _with_round(forwarded, given, context)
             listings = server.listings(caller)
             return HostResult(
                 await _forward(context, options, server, CALL, forwarded), (), (listings, own)
@@ -361,6 +366,7 @@ class HostRouter:
             own = await self._prompt_name(generation, params.name, server, request)
             meta = forwarded_meta(request.exchange.params.meta)
             forwarded = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
+            forwarded = _with_round(forwarded, params, request)
             return HostResult(await _forward(request, options, server, "prompts/get", forwarded))
         finally:
             server.release()
@@ -381,6 +387,7 @@ class HostRouter:
         forwarded = t.ReadResourceRequestParams(
             uri=params.uri, meta=forwarded_meta(request.exchange.params.meta)
         )
+        forwarded = _with_round(forwarded, params, request)
         return await self._forward_by_uri(request, options, params.uri, "resources/read", forwarded)
 
     async def _forward_by_uri(
@@ -439,6 +446,16 @@ def _hold_all(generation: Generation) -> Generator[None]:
 
 def _items(lists: Sequence[ListedItems[Any, Any]]) -> list[Any]:
     return [one for listed in lists for one in listed.items.values()]
+
+
+def _with_round(forwarded: InputParams, given: InputParams, request: RequestContext) -> InputParams:
+    """Params with the input responses of the caller and the state of the server, if the caller
+    handles `input_required` results itself."""
+    if request.input_relay is None:
+        return forwarded
+    return replace(
+        forwarded, input_responses=given.input_responses, request_state=given.request_state
+    )
 
 
 async def _forward(

@@ -32,6 +32,7 @@ from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequestKind as InputKind
+from colonnade.protocol.negotiation import Peer
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
@@ -43,6 +44,9 @@ log: logging.Logger = logging.getLogger("colonnade.host")
 CLOSED = "this host is closed; make another one"
 # Its connections belong to the event loop that they were opened in.
 OTHER_LOOP = "this host is used in another event loop; make another one for this loop"
+
+# Principals whose last client is remembered, for sessions that are opened to read lists.
+MAX_CLIENT_PEERS = 1000
 
 ALL_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources", "templates")
 
@@ -93,12 +97,22 @@ class HostRuntime:
         self._router = HostRouter(self._current, wait_s, upstream)
         self._unwatch = upstream.watch(self._connected) if upstream is not None else None
         # For clients that connect to this host.
-        self.handler: Handler = stack(self._router.handle, self._middleware)
+        self._client_peers: dict[str, Peer] = {}
+        self.handler: Handler = stack(self._handle, self._middleware)
+
+    def _handle(self, request: RequestContext) -> Awaitable[t.ProtocolType]:
+        """The result of a request of a client that connected."""
+        exchange, peers = request.exchange, self._client_peers
+        if peers.get(exchange.principal) is not exchange.peer:
+            peers[exchange.principal] = exchange.peer
+            if len(peers) > MAX_CLIENT_PEERS:
+                del peers[next(iter(peers))]
+        return self._router.handle(request)
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Add a middleware inside those that are there."""
         self._middleware.append(_checked(middleware))
-        self.handler = stack(self._router.handle, self._middleware)
+        self.handler = stack(self._handle, self._middleware)
 
     def request(self, context: RequestContext, options: LocalOptions) -> Awaitable[HostResult]:
         """The result of a request of this program, through all middleware, and where it comes from:
@@ -174,10 +188,9 @@ class HostRuntime:
     def _make_supervisor(
         self, entry: ServerEntry, on_open: Callable[[ServerSupervisor, HostedSession], None]
     ) -> ServerSupervisor:
-        can_answer = self.input_requests.can_answer
         return ServerSupervisor(
             entry,
-            input_kinds=(InputKind.ELICIT, InputKind.SAMPLE) if can_answer else (),
+            input_kinds=tuple(InputKind),
             send_input_request=input_request_sender(entry.key),
             auth=self._auth,
             upstream=self.upstream,
@@ -190,7 +203,9 @@ class HostRuntime:
     def _list_request(self, method: str, caller: str) -> LocalRequestContext:
         """The request for a list, which the host makes in the session of a caller."""
         params = t.PaginatedRequestParams()
-        exchange = local_exchange(method, params, self.input_requests.peer, caller)
+        # A session that is opened for the list is then one that the client's calls can use.
+        peer = self._client_peers.get(caller, self.input_requests.peer)
+        exchange = local_exchange(method, params, peer, caller)
         return LocalRequestContext(exchange, self.input_requests)
 
     def reload(self, config: Config) -> None:

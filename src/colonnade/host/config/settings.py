@@ -8,7 +8,7 @@ looks them up when the server is about to be started, and they are not kept.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
@@ -37,6 +37,9 @@ Sharing: TypeAlias = Literal["caller", "pooled", "shared"]
 # Whose credentials a server with a URL gets: those of the operator, a login of each caller, or a
 # token that the token of the caller is exchanged for (RFC 8693, or an identity assertion).
 CredentialsMode: TypeAlias = Literal["own", "login", "exchange", "id-jag"]
+
+# The setting `roots` for the roots of the client that a call comes from.
+ROOTS_OF_CALLER: Final = "caller"
 
 # Long enough for a package manager to install the server first.
 START_S = 60.0
@@ -94,7 +97,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     - `aliases` are further names, each for an item of this server.
     - `credentials` says whose credentials it gets; with others than `own` each caller has its own
       sessions.
-    - `sampling` and `elicitation` allow these input requests, and `roots` are its roots.
+    - `sampling` and `elicitation` allow these input requests, and `roots` are its roots: folders,
+      or "caller" for those of the client that the call comes from.
     - `max_list_bytes` and `max_list_items` are the limits of one of its lists.
     """
 
@@ -107,7 +111,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     credentials: CredentialsMode = "own"
     elicitation: bool = True
     sampling: bool = False
-    roots: tuple[str, ...] = ()
+    roots: tuple[str, ...] | Literal["caller"] = ()
     revision: str | None = None
     start_s: float = START_S
     timeout_s: float = TIMEOUT_S
