@@ -100,6 +100,11 @@ class InputRelay(Protocol):
     @property
     def in_results(self) -> bool: ...
 
+    def check_server(self, server: str) -> None:
+        """Called with the key of the server before the request is forwarded to it. Raises `Fault`
+        if it has the state of another one."""
+        ...
+
     def relayed(self, server: str, answered: "Mapping[str, Raw]") -> None:
         """Called before an `input_required` result is handed back: with the key of its server, and
         the input responses that are to be added to the next round."""

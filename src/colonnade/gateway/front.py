@@ -18,6 +18,7 @@ from colonnade.errors import (
     LocalProtocolError,
     RemoteError,
 )
+from colonnade.gateway.bridge import InputBridge
 from colonnade.host.host import Host
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
@@ -39,8 +40,10 @@ class GatewayFront:
         accepts: Revisions,
         changes: ChangeNotifier,
         error_reporter: ErrorReporter,
+        bridge: InputBridge,
     ) -> None:
         self._host = host
+        self._bridge = bridge
         self._identity = identity
         self._accepts = accepts
         self._changes = changes
@@ -57,8 +60,12 @@ class GatewayFront:
         """The encoded response, a result or an error."""
         exchange = request.exchange
         try:
-            handler = self._own_handlers.get(exchange.method.name) or self._host.handler
+            handler = self._own_handlers.get(exchange.method.name) or self._bridge.handle
             try:
+                if self._bridge.has_replicas:
+                    elsewhere = await self._bridge.respond_elsewhere(request)
+                    if elsewhere is not None:
+                        return elsewhere
                 return exchange.settle(await handler(request))
             except (CallerLost, asyncio.CancelledError, Fault):
                 raise

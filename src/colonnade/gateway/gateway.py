@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from colonnade.errors import InvalidArgument
+from colonnade.gateway.bridge import InputBridge
 from colonnade.gateway.front import GatewayFront
 from colonnade.host.host import Host
 from colonnade.host.runtime import ListChanges
@@ -91,8 +92,14 @@ class Gateway(RunnableService):
         self._identity: Identity | None = None
         self._lifespan = ServerLifespan(self._enter)
         self.changes: ChangeNotifier = ChangeNotifier()
+        self._bridge = InputBridge(host, lambda: self.keys, lambda: self.store)
         self._front = GatewayFront(
-            host, lambda: self.identity, self._accepts, self.changes, ErrorReporter(debug=debug)
+            host,
+            lambda: self.identity,
+            self._accepts,
+            self.changes,
+            ErrorReporter(debug=debug),
+            self._bridge,
         )
 
     def __repr__(self) -> str:
@@ -189,6 +196,7 @@ class Gateway(RunnableService):
             exit_stack.push_async_callback(guard.close)
         self.changes.start(asyncio.get_running_loop())
         store = self.shared_store
+        await self._bridge.start(exit_stack, self, store)
         if store is not None:
             await self.changes.share(store, self.info.name, exit_stack)
 

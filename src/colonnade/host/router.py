@@ -466,6 +466,8 @@ async def _forward(
     params: t.RequestParams,
 ) -> t.ProtocolType:
     options = options or NO_OPTIONS
+    if request.input_relay is not None:
+        request.input_relay.check_server(server.key)
     try:
         result = await server.supervisor.request(
             request,

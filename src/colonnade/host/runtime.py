@@ -24,15 +24,17 @@ from colonnade.host.router import (
     LocalRequestContext,
     local_exchange,
 )
-from colonnade.host.servers.generation import Generation, HostedServer, NameClaim
+from colonnade.host.servers.generation import Generation, HostedServer, Nameable, NameClaim
 from colonnade.host.servers.listings import ListKind
 from colonnade.host.servers.naming import NameClaims
 from colonnade.host.servers.session import HostedSession, SessionCall, State, Status
 from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
+from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities
 from colonnade.protocol.input_requests import InputRequestKind as InputKind
 from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import Revision
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
@@ -44,6 +46,9 @@ log: logging.Logger = logging.getLogger("colonnade.host")
 CLOSED = "this host is closed; make another one"
 # Its connections belong to the event loop that they were opened in.
 OTHER_LOOP = "this host is used in another event loop; make another one for this loop"
+
+# The methods whose server is known by a name.
+NAMED: dict[str, Nameable] = {"tools/call": "tools", "prompts/get": "prompts"}
 
 # Principals whose last client is remembered, for sessions that are opened to read lists.
 MAX_CLIENT_PEERS = 1000
@@ -99,6 +104,20 @@ class HostRuntime:
         # For clients that connect to this host.
         self._client_peers: dict[str, Peer] = {}
         self.handler: Handler = stack(self._handle, self._middleware)
+
+    def input_target(
+        self, request: RequestContext
+    ) -> tuple[Revision | None, InputCapabilities] | None:
+        """See `Host.input_target`."""
+        kind = NAMED.get(request.exchange.method.name)
+        if kind is None:
+            return None
+        name, caller = str(request.exchange.params.name), request.exchange.principal
+        try:
+            server = self._current().server_for(kind, name, caller)
+        except Fault:  # there is no such server, which the router says
+            return None, NO_INPUT
+        return server.supervisor.input_target(request)
 
     def _handle(self, request: RequestContext) -> Awaitable[t.ProtocolType]:
         """The result of a request of a client that connected."""

@@ -63,7 +63,8 @@ from colonnade.host.servers.session import (
 )
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import InputRequestKind
+from colonnade.protocol.input_requests import InputCapabilities, InputRequestKind
+from colonnade.protocol.revision import EVERY, Revision
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
@@ -330,6 +331,12 @@ class ServerSupervisor:
     def draining(self) -> bool:
         """Whether it takes no new calls: the next generation does."""
         return self._draining or self._closed is not None
+
+    def input_target(self, request: RequestContext) -> tuple[Revision | None, InputCapabilities]:
+        """The revision of the server, None before it is known, and the input requests that it may
+        send to the caller of a request."""
+        revision = EVERY.get(self._revision) if self._revision is not None else None
+        return revision, self._callers.key_of(request).input
 
     @property
     def sessions(self) -> tuple[HostedSession, ...]:
