@@ -178,8 +178,7 @@ class InputCapabilities(NamedTuple):
         return InputCapabilities(*(a and b for a, b in zip(self, allowed, strict=True)))
 
     def declared_in(self, capabilities: t.ClientCapabilities) -> t.ClientCapabilities:
-        """The same capabilities of a client, with these for input requests. Roots that are there
-        already stay: they are our own."""
+        """The same capabilities of a client, with these for input requests."""
         elicitation = sampling = None
         if self.form or self.url:
             elicitation = t.ElicitationCapability(
@@ -190,7 +189,7 @@ class InputCapabilities(NamedTuple):
                 tools={} if self.sampling_tools else None,
                 context={} if self.sampling_context else None,
             )
-        roots = capabilities.roots or (t.RootsCapability() if self.roots else None)
+        roots = (capabilities.roots or t.RootsCapability()) if self.roots else None
         return replace(capabilities, elicitation=elicitation, sampling=sampling, roots=roots)
 
 

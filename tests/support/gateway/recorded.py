@@ -54,10 +54,14 @@ class RecordedWire:
         ]
 
     def results(self, side: Side) -> list[Any]:
-        return [frame["result"] for sender, frame in self.frames if sender is side and "result" in frame]
+        return [
+            frame["result"] for sender, frame in self.frames if sender is side and "result" in frame
+        ]
 
     def errors(self, side: Side) -> list[Any]:
-        return [frame["error"] for sender, frame in self.frames if sender is side and "error" in frame]
+        return [
+            frame["error"] for sender, frame in self.frames if sender is side and "error" in frame
+        ]
 
     def check(self) -> None:
         """Every frame is one that the closed schema of the revision allows."""

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from colonnade.client.input_callbacks import SamplingRate
-from colonnade.host.config.settings import Settings
+from colonnade.host.config.settings import ROOTS_OF_CALLER, Settings
 from colonnade.ports import RequestContext
 from colonnade.protocol.input_requests import (
     NO_INPUT,
@@ -47,9 +47,12 @@ class CallerKeys:
     def __init__(self, kinds: frozenset[InputRequestKind], settings: Settings) -> None:
         elicits = InputRequestKind.ELICIT in kinds and settings.elicitation
         samples = InputRequestKind.SAMPLE in kinds and settings.sampling
-        roots = InputRequestKind.ROOTS in kinds and settings.roots == "caller"
+        roots = InputRequestKind.ROOTS in kinds and settings.roots == ROOTS_OF_CALLER
         self.allowed: InputCapabilities = NO_INPUT
+        # Roots of the configuration are declared for every caller, and answered by the host.
+        self._has_own_roots = False
         if settings.sharing != "shared":
+            self._has_own_roots = bool(settings.roots) and settings.roots != ROOTS_OF_CALLER
             self.allowed = InputCapabilities(elicits, elicits, samples, samples, samples, roots)
         # Requests of one client have the same peer, so the last one is most likely the next.
         self._last: tuple[Peer | None, InputCapabilities] = (None, NO_INPUT)
@@ -62,8 +65,17 @@ class CallerKeys:
             # that no later one can be taken for it.
             place = request.network.session_id or session
         if self._last[0] is not peer:
-            self._last = peer, InputCapabilities.of(peer).limited_to(self.allowed)
+            self._last = peer, self._declared_for(peer)
         return CallerKey(request.exchange.principal, place, self._last[1])
+
+
+    def _declared_for(self, peer: Peer) -> InputCapabilities:
+        asked = InputCapabilities.of(peer).limited_to(self.allowed)
+        return asked._replace(roots=True) if self._has_own_roots else asked
+
+    def asked_of(self, request: RequestContext) -> InputCapabilities:
+        """The input requests that reach the caller of a request."""
+        return self.key_of(request).input.limited_to(self.allowed)
 
 
 class SessionIndex:

@@ -336,7 +336,7 @@ class ServerSupervisor:
         """The revision of the server, None before it is known, and the input requests that it may
         send to the caller of a request."""
         revision = EVERY.get(self._revision) if self._revision is not None else None
-        return revision, self._callers.key_of(request).input
+        return revision, self._callers.asked_of(request)
 
     @property
     def sessions(self) -> tuple[HostedSession, ...]:
