@@ -77,7 +77,7 @@ class Desk:
         return " ".join(said)
 
     async def later(self, who: str, ctx: Context) -> str:
-        """Asks when it is told to."""
+        """Asks when the test lets it."""
         self.begun.append(who)
         await self.go.setdefault(who, asyncio.Event()).wait()
         return f"{who}: {await ctx.elicit(f'Which seat for {who}?', str)}"
