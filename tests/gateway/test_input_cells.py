@@ -8,8 +8,10 @@ import pytest
 from colonnade import Context, Server
 from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
+from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import ALL
 from gateway.recorded import NEW, OLD, Cell, recorded
 from live import live
 
@@ -259,4 +261,36 @@ async def test_a_client_without_url_mode_reads_the_url(upstream: str) -> None:
         assert result.is_error
         assert "URL elicitation, which the client does not support" in result.text
         assert user.urls == []
+        cell.check()
+
+
+# ---------------------------------------------------------------- all pairs of revisions
+
+DATES = [revision.date for revision in ALL]
+
+
+@pytest.mark.parametrize("upstream", DATES)
+@pytest.mark.parametrize("downstream", DATES)
+@live
+async def test_a_form_crosses_between_all_revisions_that_have_it(
+    downstream: str, upstream: str
+) -> None:
+    user = User()
+    async with recorded(asking(), upstream=upstream, downstream=downstream, **SETTINGS) as cell:
+        client = await cell.connect(user.callbacks())
+        both = all("form" in one.elicitation.modes for one in (cell.downstream, cell.upstream))
+        if both:
+            assert await called(cell, client, "book", who="Ada") == "Ada: 12A"
+            assert user.forms == ["Which seat for Ada?"]
+            return
+        # Otherwise it was not declared, and the server says what it needs (D10).
+        try:
+            result = await client.call_tool("s__book", {"who": "Ada"})
+        except RemoteError as error:
+            said = error.message
+        else:
+            assert result.is_error
+            said = result.text
+        assert "this needs elicitation, which the client does not support" in said
+        assert user.forms == []
         cell.check()
