@@ -7,7 +7,7 @@ escape (`\\\\u202e`) and long text is cut; in the mode `mark` the text stays and
 Both put what was found into the `_meta` of a result.
 
 `structuredContent` is data for programs, validated by a schema: it is never changed, only marked.
-What shows it to a model writes it as ASCII.
+A model sees the text of such a result; if there is none, one is made from the data.
 
 Rules: pure; no I/O. Letters, emoji and line breaks stay. A result without hidden text is returned
 as it is, and costs one pass over its text. The result of a server is not changed: a contained one
@@ -24,6 +24,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import encode_any
 from colonnade.text import clean, has_hidden
 
 ContainMode: TypeAlias = Literal["neutralise", "mark", "off"]
@@ -205,8 +206,10 @@ class Contain:
         contained = contain(one, result)
         if not one.found:
             return result
+        if isinstance(contained, t.CallToolResult) and "structured" in one.found:
+            contained = _with_data_as_text(contained)
         if self.mode == "mark":
-            contained = _with_note(result, one.found)
+            contained = _with_note(contained, one.found)
         meta: dict[str, Any] = {**(getattr(result, "meta", None) or {}), CONTAINED_KEY: one.found}
         return replace(contained, meta=meta)
 
@@ -306,6 +309,15 @@ def _with_note(result: t.ProtocolType, found: Mapping[str, int]) -> t.ProtocolTy
         about = f"{note.text}\n\n{result.description or ''}".rstrip()
         return replace(result, description=about)
     return result
+
+
+def _with_data_as_text(result: t.CallToolResult) -> t.CallToolResult:
+    """With the structured content as a text: a result without text would be shown to a model as
+    its structured content, in which something is hidden."""
+    if any(isinstance(block, t.TextContent) for block in result.content):
+        return result
+    shown = t.TextContent(text=neutralise(encode_any(result.structured_content).decode()))
+    return replace(result, content=[shown, *result.content])
 
 
 # ---------------------------------------------------------------- content

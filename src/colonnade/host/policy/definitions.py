@@ -9,7 +9,7 @@ members and the whitespace between them. Nothing of a definition is shown withou
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from math import isfinite
 from typing import Any, Final, Literal, TypeAlias, cast
@@ -72,15 +72,25 @@ MAX_NAMED: Final = 4
 
 
 class Definition(Struct, frozen=True):
-    """One definition: `text` is its canonical JSON, `digest` the digest of that, and `body` the
-    digest of all but its name; empty if there is no description, by which it could be recognised
-    under another name."""
+    """One definition: `text` is its canonical JSON, and `digest` the digest of that."""
 
     kind: ItemKind
     name: str
     text: bytes
     digest: str
-    body: str
+
+    @property
+    def body(self) -> str:
+        """The digest of all but its name; empty if there is no description, by which it could be
+        recognised under another name. Computed on use: most definitions have not changed."""
+        found: object = _decoder.decode(self.text)
+        members = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        if not members.get("description"):
+            return ""
+        key = KEY_MEMBER[self.kind]
+        return digest_of(
+            self.kind, canonical({name: one for name, one in members.items() if name != key})
+        )
 
 
 # ---------------------------------------------------------------- canonical JSON
@@ -159,11 +169,7 @@ def instructions_definition(text: str) -> Definition:
 def _definition(kind: ItemKind, name: str, items: list[dict[str, Any]]) -> Definition:
     members = [_without_content(kind, _without_hop(item)) for item in items]
     text = canonical(members[0] if len(members) == 1 else members)
-    body = ""
-    if len(members) == 1 and members[0].get("description"):
-        unnamed = {member: one for member, one in members[0].items() if member != KEY_MEMBER[kind]}
-        body = digest_of(kind, canonical(unnamed))
-    return Definition(kind, name, text, digest_of(kind, text), body)
+    return Definition(kind, name, text, digest_of(kind, text))
 
 
 def _without_hop(members: dict[str, Any]) -> dict[str, Any]:
@@ -281,9 +287,3 @@ def _shown(line: str) -> str:
 def closest_text(texts: Sequence[bytes], after: bytes) -> bytes:
     """Of several accepted definitions, the one with the fewest differences."""
     return min(texts, key=lambda one: len(changed_members(one, after)))
-
-
-def members_of(text: bytes) -> Mapping[str, Any]:
-    """A definition as an object; empty for several items of one name."""
-    found = msgspec.json.decode(text)
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
