@@ -28,8 +28,10 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.host.policy.containment import Contain
     from colonnade.host.policy.guard import PolicyGuard, RuleSet
-    from colonnade.host.policy.request import Approver, AuditSink, Containment, PinReview
+    from colonnade.host.policy.pins import Pins
+    from colonnade.host.policy.request import Approver, AuditSink
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -75,17 +77,19 @@ class Host(HostRequests):
         title: str | None = None,
         telemetry: "bool | Telemetry" = False,
         policy: "RuleSet | None" = None,
-        pins: "PinReview | None" = None,
+        pins: "Pins | None" = None,
         audit: "AuditSink | None" = None,
         inbox: "Approver | None" = None,
-        containment: "Containment | None" = None,
+        containment: "Contain | None" = None,
     ) -> None:
         self._read: Callable[[], Config] | None = None
         # The last configuration that was valid.
         self._valid: Config = configured(servers)
         self._exit_stack = AsyncExitStack()
         self._telemetry = self._watched(telemetry) if telemetry is not False else None
-        guard = _guard(policy, pins, audit, inbox, containment)
+        guard = _guard(self._valid, policy, pins, audit, inbox, containment)
+        if guard is not None and guard.pins is not None:
+            self._exit_stack.push_async_callback(guard.pins.pins.close)
         if on_input_request is None and inbox is not None:
             on_input_request = inbox.answer_input
         runtime = HostRuntime(
@@ -122,10 +126,10 @@ class Host(HostRequests):
         title: str | None = None,
         telemetry: "bool | Telemetry" = False,
         policy: "RuleSet | None" = None,
-        pins: "PinReview | None" = None,
+        pins: "Pins | None" = None,
         audit: "AuditSink | None" = None,
         inbox: "Approver | None" = None,
-        containment: "Containment | None" = None,
+        containment: "Contain | None" = None,
     ) -> "Host":
         """A host with the servers of one or several configuration files: of Claude Desktop, Claude
         Code, VS Code, Cursor, Codex, or `colonnade.toml`. Errors in a file, or a missing file, are
@@ -302,15 +306,25 @@ class Host(HostRequests):
 
 
 def _guard(
+    config: Config,
     policy: "RuleSet | None",
-    pins: "PinReview | None",
+    pins: "Pins | None",
     audit: "AuditSink | None",
     inbox: "Approver | None",
-    containment: "Containment | None",
+    containment: "Contain | None",
 ) -> "PolicyGuard | None":
-    """The guard with these parts; None if there are none."""
-    if all(one is None for one in (policy, pins, audit, inbox, containment)):
+    """The guard with these parts; None if there are none. The settings of a single server may ask
+    for pins or containment, and with any other part hidden text is contained."""
+    every = [one.settings for one in config.entries.values()]
+    if pins is None and any(one.pins not in (None, "off") for one in every):
+        from colonnade.host.policy.pins import Pins
+
+        pins = Pins(mode="off")
+    is_bare = all(one is None for one in (policy, pins, audit, inbox, containment))
+    if is_bare and all(one.contain in (None, "off") for one in every):
         return None
+    from colonnade.host.policy.containment import Contain
     from colonnade.host.policy.guard import PolicyGuard
 
+    containment = containment or Contain("off" if is_bare else "neutralise")
     return PolicyGuard(policy, pins, audit, inbox, containment)

@@ -174,10 +174,11 @@ class HostRequests:
         self, name: str, request: LocalRequestContext, options: LocalOptions, returns: Any
     ) -> ToolResult[Any]:
         """Send a call, or wait for the task that one became, and return the result."""
-        tool = None
+        tool = untouched = None
         try:
             routed = await self._send(request, options)
             result, tool = cast("t.CallToolResult", routed.result), routed.tool
+            untouched = cast("t.CallToolResult | None", routed.untouched)
         except ToolError as error:  # of a middleware, with a message for the caller
             text = [t.TextContent(text=str(error))]
             result = t.CallToolResult(content=cast("list[t.ContentBlock]", text), is_error=True)
@@ -188,7 +189,8 @@ class HostRequests:
         if structured is not UNSET and not result.is_error:
             await listings.learn_schemas(request.exchange.principal)
             wrapped = may_be_wrapped(structured) and listings.is_wrapped(original, result)
-        return ToolResult(name, result, returns, listings.output(original), wrapped=wrapped)
+        output = listings.output(original)
+        return ToolResult(name, result, returns, output, wrapped=wrapped, untouched=untouched)
 
     # ------------------------------------------------------------ tasks
 

@@ -23,8 +23,10 @@ from urllib.parse import quote
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import encode_any
+from colonnade.protocol.input_requests import InputRequest
 from colonnade.text import clean, has_hidden
 
 ContainMode: TypeAlias = Literal["neutralise", "mark", "off"]
@@ -192,10 +194,10 @@ class Contain:
 
     def __init__(self, mode: ContainMode = "neutralise", max_text: int = MAX_TEXT) -> None:
         self.mode: ContainMode = mode
-        self._max_text = max_text
+        self.max_text: int = max_text
 
     def _pass(self) -> _Pass:
-        return _Pass(self.mode, self._max_text)
+        return _Pass(self.mode, self.max_text)
 
     def contain(self, result: t.ProtocolType) -> t.ProtocolType:
         """A result for a model or a terminal: the given one, if nothing is hidden in it."""
@@ -282,6 +284,58 @@ class Contain:
             return params
         return replace(params, message=message, requested_schema=schema)
 
+    def input_request(self, request: InputRequest) -> InputRequest:
+        """An input request for the user or the model."""
+        params = request.params
+        if isinstance(params, t.ElicitRequestParams):
+            contained: Any = self.elicitation(params)
+        elif isinstance(params, t.CreateMessageRequestParams):
+            contained = self._sampling(params)
+        else:
+            return request
+        return request if contained is params else InputRequest(contained)
+
+    def _sampling(self, params: t.CreateMessageRequestParams) -> t.CreateMessageRequestParams:
+        if self.mode == "off":
+            return params
+        one = self._pass()
+        messages = [replace(each, content=_blocks(one, each.content)) for each in params.messages]
+        prompt = one.optional(params.system_prompt)
+        if not one.found:
+            return params
+        if self.mode == "mark":
+            marked = f"{describe_found(one.found)}\n\n{params.system_prompt or ''}".rstrip()
+            return replace(params, system_prompt=marked)
+        return replace(params, messages=messages, system_prompt=prompt)
+
+    def error(self, error: RemoteError) -> RemoteError:
+        """An error of a server: the given one, if nothing is hidden in its message."""
+        message = self.text(error.message)
+        if message == error.message:
+            return error
+        contained = error.copy()
+        contained.message = message
+        contained.args = (f"{message} ({error.code})",)
+        contained.untouched = error
+        return contained
+
+
+class ServerContainment:
+    """The containment of each server of a host, by key: its setting, or the default."""
+
+    def __init__(self, default: Contain) -> None:
+        self._default = default
+        self._by_key: dict[str, Contain] = {}
+
+    def add(self, key: str, mode: ContainMode | None) -> None:
+        """Use the setting of a server."""
+        default = self._default
+        self._by_key[key] = default if mode is None else Contain(mode, default.max_text)
+
+    def of(self, key: str) -> Contain:
+        """The containment of a server."""
+        return self._by_key.get(key, self._default)
+
 
 def describe_found(found: Mapping[str, int]) -> str:
     """What was found, for models and people."""
@@ -343,6 +397,13 @@ def _block(one: _Pass, block: t.ContentBlock) -> t.ContentBlock:
             return replace(block, whole=t.UnknownMembers(members))
         case _:
             return block
+
+
+def _blocks(one: _Pass, content: Any) -> Any:
+    """The blocks of a sampling message: one, or a list of them."""
+    if isinstance(content, list):
+        return [_block(one, each) for each in cast("list[Any]", content)]
+    return _block(one, content)
 
 
 def _contents(one: _Pass, contents: t.ResourceContents) -> t.ResourceContents:

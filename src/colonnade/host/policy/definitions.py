@@ -9,7 +9,7 @@ members and the whitespace between them. Nothing of a definition is shown withou
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from hashlib import sha256
 from math import isfinite
 from typing import Any, Final, Literal, TypeAlias, cast
@@ -147,6 +147,18 @@ def read_definitions(kind: ItemKind, pages: Iterable[Raw | bytes]) -> dict[str, 
     Items of one name are one definition: which of them is used does not matter then. What has no
     name, or is not JSON, is no item of the list either.
     """
+    steps = definition_steps(kind, pages)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("dict[str, Definition]", end.value)
+
+
+def definition_steps(
+    kind: ItemKind, pages: Iterable[Raw | bytes]
+) -> Generator[None, None, dict[str, Definition]]:
+    """The same, with a pause after each definition: a list may have thousands of them."""
     found: dict[str, list[dict[str, Any]]] = {}
     key = KEY_MEMBER[kind]
     for page in pages:
@@ -157,7 +169,11 @@ def read_definitions(kind: ItemKind, pages: Iterable[Raw | bytes]) -> dict[str, 
             name = item.get(key)
             if isinstance(name, str):
                 found.setdefault(name, []).append(item)
-    return {name: _definition(kind, name, items) for name, items in found.items()}
+    definitions: dict[str, Definition] = {}
+    for name, items in found.items():
+        definitions[name] = _definition(kind, name, items)
+        yield
+    return definitions
 
 
 def instructions_definition(text: str) -> Definition:

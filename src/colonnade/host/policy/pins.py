@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from colonnade.errors import Refused
 from colonnade.host.policy.containment import skeleton
-from colonnade.host.policy.definitions import Definition, ItemKind
+from colonnade.host.policy.definitions import Definition, ItemKind, instructions_definition
 from colonnade.host.policy.pin_records import (
     EMPTY,
     Comparison,
@@ -74,10 +74,13 @@ class ListReview(Struct, frozen=True):
     held: Mapping[str, HeldItem]
     seen: bytes | None
 
-    def refusal(self, server: str, name: str) -> str:
-        """Why an item may not be used, for people; empty if it may."""
-        held = self.held.get(name)
-        return "" if held is None else refusal_text(server, held)
+    def allows(self, name: str) -> bool:
+        """Whether an item may be used: its definition was compared, and is not held."""
+        return name in self.digests and name not in self.held
+
+    def problems(self, server: str) -> list[str]:
+        """What is held, for people."""
+        return [refusal_text(server, one) for one in self.held.values()]
 
 
 def refusal_text(server: str, held: HeldItem) -> str:
@@ -124,6 +127,8 @@ class Pins:
         self._opening = asyncio.Lock()
         # The accepted names of each server and kind, by what they look like.
         self._names: dict[tuple[str, ItemKind], dict[str, dict[str, str]]] = {}
+        # The instructions of each server that were reviewed, and whether they were accepted.
+        self._instructions: dict[str, tuple[str, bool]] = {}
         # What was logged, so that it is logged once.
         self._logged: set[tuple[str, HeldItem]] = set()
 
@@ -162,6 +167,21 @@ class Pins:
         """Whether something was accepted since a review, so that the list is to be read again."""
         store = await self._store()
         return await store.get(SERVER_PRINCIPAL, _key(server.identity, kind)) != review.seen
+
+    async def review_instructions(self, server: PinnedServer, text: str) -> None:
+        """Compare the instructions of a server with those that were accepted."""
+        one = instructions_definition(text)
+        if self._instructions.get(server.identity) == (one.digest, True):
+            return
+        review = await self.review(server, "instructions", {one.name: one})
+        self._instructions[server.identity] = one.digest, review.allows(one.name)
+
+    def accepts_instructions(self, server: PinnedServer, text: str) -> bool:
+        """Whether these instructions were reviewed and accepted."""
+        return self._instructions.get(server.identity) == (
+            instructions_definition(text).digest,
+            True,
+        )
 
     def _decode(self, server: PinnedServer, kind: ItemKind, data: bytes | None) -> PinRecord:
         try:
