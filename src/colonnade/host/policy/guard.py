@@ -442,7 +442,9 @@ class PolicyGuard:
             steps.abandoned(error)
             contain = self.contain(server.key)
             if contain is not None and isinstance(error, RemoteError):
-                raise contain.error(error) from None
+                contained = contain.error(error)
+                if contained is not error:
+                    raise contained from None
             raise
         except BaseException as error:
             steps.abandoned(error)
