@@ -23,6 +23,7 @@ from colonnade.client.client import Client
 from colonnade.client.input_callbacks import CallbackQueue, InputCallbacks
 from colonnade.client.request import LOG_MESSAGE, OnProgress
 from colonnade.client.results import show_crash
+from colonnade.client.subscriptions import LISTS
 from colonnade.client.transports import (
     ChannelTransport,
     MemoryTransport,
@@ -106,6 +107,9 @@ FINAL_PROGRESS_S = 1.0
 # Sends an input request to the caller of these calls, one of which it belongs to. Returns the raw
 # result.
 SendInputRequest: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[Raw]]
+
+# Called with the calls in flight before `roots/list` is answered; raises `Declined` to refuse.
+ReviewRoots: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[None]]
 
 # Called with the key of a server and the task that a call has become there; returns whether the
 # caller waits for the task itself.
@@ -253,7 +257,9 @@ class SessionEvents:
     def on_notification(self, notification: NotificationReceived) -> None:
         """Handle a notification of the server."""
         self._client.on_notification(notification)
-        if notification.method.name == LOG_MESSAGE:
+        if notification.method.name in LISTS:
+            self._session.forget_reviews()
+        elif notification.method.name == LOG_MESSAGE:
             with contextlib.suppress(Fault):  # R0233: never answered
                 self._session.log_received(
                     decode_as(t.LoggingMessageNotificationParams, notification.params)
@@ -262,6 +268,7 @@ class SessionEvents:
     def on_missed_notifications(self) -> None:
         """Notifications were lost."""
         self._client.on_missed_notifications()
+        self._session.forget_reviews()
 
     def on_closed(self) -> None:
         """The connection has ended."""
@@ -282,6 +289,7 @@ class SessionInputRequests(InputCallbacks):
         input_kinds: Collection[InputRequestKind],
         send: SendInputRequest,
         roots: Collection[str],
+        review_roots: ReviewRoots | None = None,
     ) -> None:
         super().__init__(
             on_elicit=_advertised if InputRequestKind.ELICIT in input_kinds else None,
@@ -290,6 +298,7 @@ class SessionInputRequests(InputCallbacks):
         )
         self._calls = calls
         self._send = send
+        self._review_roots = review_roots
 
     async def respond(self, request: InputRequest) -> AnyInputResponse:
         """Return the result from the caller of the calls that are in flight now."""
@@ -301,6 +310,9 @@ class SessionInputRequests(InputCallbacks):
         """Return the result from the caller of these calls. Cancelled when the last of them
         ends."""
         if request.kind is InputRequestKind.ROOTS:
+            if self._review_roots is not None:
+                contexts = tuple(call.context for call in session_calls)
+                await self._review_roots(contexts, request)
             return await super().respond(request)
         if not session_calls:
             message = "no call is in flight that this input request could belong to"
@@ -464,6 +476,7 @@ class HostedSession:
         self._stderr = StderrBuffer()
         self._transport: ClientTransport | None = None
         self._first_caller: str | None = None
+        self._contain: Callable[[Any], Any] | None = None
         self._reconnects = False
         self.state: SessionState = SessionState.STARTING
         self.isolation: Isolation = Isolation.PER_CALLER
@@ -472,6 +485,11 @@ class HostedSession:
         self.start: SharedStart[HostedSession] | None = None
         self.caller: str | None = None
         self.calls: dict[SessionCall, None] = {}
+        # What the lists of this very session were found to be, by kind, and when they were read.
+        # Empty without pins.
+        self.reviews: dict[str, tuple[object, float]] = {}
+        # How often they may have changed: a list that was read meanwhile is not current.
+        self.list_changes: int = 0
         self.opened_at: float = 0.0
         self.idle_since: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
@@ -480,22 +498,32 @@ class HostedSession:
         """Change the state as `TRANSITIONS` says."""
         self.state = TRANSITIONS[self.state][event]
 
+    def forget_reviews(self) -> None:
+        """Its lists may have changed, so that they are read again before the next call."""
+        self.list_changes += 1
+        self.reviews.clear()
+
     def create_client(
         self,
         transport: ClientTransport,
         *,
+        may_reconnect: bool = True,
+        contain: Callable[[Any], Any] | None = None,
         input_kinds: Collection[InputRequestKind],
         send_input_request: SendInputRequest,
         roots: Collection[str],
+        review_roots: ReviewRoots | None = None,
         **options: Any,
     ) -> Client:
-        """Create the client on a transport."""
+        """Create the client on a transport. Without `may_reconnect`, a session that is lost is
+        never opened again below a call: the call gets another session, and is checked again."""
         self._transport = transport
+        self._contain = contain
         # A client of HTTP connects again by itself. For any other transport the supervisor decides
         # whether there is another session.
-        self._reconnects = transport.can_reconnect and transport.mirrors
+        self._reconnects = transport.can_reconnect and transport.mirrors and may_reconnect
         self.input_requests: SessionInputRequests = SessionInputRequests(
-            lambda: self.calls, input_kinds, send_input_request, roots
+            lambda: self.calls, input_kinds, send_input_request, roots, review_roots
         )
         tracked = SessionTransport(transport, self, can_reconnect=self._reconnects)
         self.client: Client = Client(tracked, self.input_requests, **options)
@@ -594,7 +622,8 @@ class HostedSession:
         if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
             return
         call = next(reversed(self.calls))
-        frame = call.context.exchange.log(message.level, message.data, message.logger)
+        data = message.data if self._contain is None else self._contain(message.data)
+        frame = call.context.exchange.log(message.level, data, message.logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
 
