@@ -3,8 +3,8 @@
     gateway = Gateway(Host.from_config("claude_desktop_config.json"))
     gateway.run("http", port=8000)
 
-Rules: a gateway is a `Service` like a `Server`, so it has every transport. `front` forwards requests
-to the one handler of the host; nothing reaches a server around its middleware.
+Rules: a gateway is a `Service` like a `Server`, so it has every transport. Requests go through
+`front` to the one handler of the host; nothing reaches a server around its middleware.
 """
 
 import asyncio

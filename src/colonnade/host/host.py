@@ -249,6 +249,11 @@ class Host(HostRequests):
         """The handler of all requests, inside the middleware: to serve this host to clients."""
         return self._runtime.handler
 
+    @property
+    def inspects_results(self) -> bool:
+        """Whether a middleware may have looked at a result: what it saw is what is passed on."""
+        return self._runtime.has_middleware
+
     def add_middleware(self, middleware: Middleware) -> Middleware:
         """Add a middleware inside those that are there."""
         self._runtime.add_middleware(middleware)

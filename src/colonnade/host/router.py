@@ -10,6 +10,7 @@ that is current when it begins, and no other. Names are translated, and the hop-
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -35,6 +36,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import Exchange, NonHttpRequestFields
+from colonnade.protocol.forwarded import ResultOrigin, forwardable_meta
 from colonnade.protocol.jsonrpc import (
     NOTHING,
     Notification,
@@ -165,7 +167,7 @@ def forwarded_meta(meta: Raw) -> dict[str, Any] | None:
     """
     if not meta:
         return None
-    return _forwardable(_members.decode(meta)) or None
+    return forwardable_meta(_members.decode(meta)) or None
 
 
 def without_server_info(result: t.ProtocolType) -> t.ProtocolType:
@@ -173,21 +175,14 @@ def without_server_info(result: t.ProtocolType) -> t.ProtocolType:
     meta: dict[str, Any] | None = getattr(result, "meta", None)
     if not meta:
         return result
-    kept = None if meta.keys() == _SERVER_INFO_ONLY else _forwardable(meta)
+    kept = None if meta.keys() == _SERVER_INFO_ONLY else forwardable_meta(meta)
     if kept is not None and len(kept) == len(meta):
         return result
     return replace(result, meta=kept or None)
 
 
-def _forwardable(meta: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: value for key, value in meta.items() if key in _TRACE or not t.reserved_meta_key(key)
-    }
-
-
 # The `_meta` of most results.
 _SERVER_INFO_ONLY = {t.SERVER_INFO_KEY}
-_TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
 
 
 # ---------------------------------------------------------------- routing
@@ -333,6 +328,9 @@ class HostRouter:
             meta = forwarded_meta(head.meta) if head.meta else None
             forwarded = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
             listings = server.listings(caller)
+            if options is None:
+                find = partial(listings.tool, own)
+                context.exchange.origin = ResultOrigin(server.key, find_tool=find)
             return HostResult(
                 await _forward(context, options, server, CALL, forwarded), (), (listings, own)
             )
@@ -448,6 +446,10 @@ async def _forward(
     method: str,
     params: t.RequestParams,
 ) -> t.ProtocolType:
+    origin = None
+    if options is None:  # the result is passed on to a client that connected
+        origin = request.exchange.origin = request.exchange.origin or ResultOrigin(server.key)
+        origin.is_private = server.settings.is_per_caller
     options = options or NO_OPTIONS
     try:
         result = await server.supervisor.request(
@@ -458,6 +460,7 @@ async def _forward(
             on_progress=_progress_forwarder(request),
             wants_task=options.wants_task,
             on_task=options.on_task,
+            origin=origin,
         )
     except Fault as fault:  # the server's response is invalid, not the request
         invalid = RemoteProtocolError(fault.message, server=fault.server).with_server(server.key)
@@ -467,8 +470,13 @@ async def _forward(
         raise
     except RemoteError as error:
         error.server = server.key
+        if origin is not None:
+            origin.outcome = error
         raise
-    return without_server_info(result)
+    passed = without_server_info(result)
+    if origin is not None:
+        origin.settle(result, passed)
+    return passed
 
 
 def _progress_forwarder(request: RequestContext) -> OnProgress | None:

@@ -95,6 +95,11 @@ class HostRuntime:
         # For clients that connect to this host.
         self.handler: Handler = stack(self._router.handle, self._middleware)
 
+    @property
+    def has_middleware(self) -> bool:
+        """Whether there is a middleware."""
+        return bool(self._middleware)
+
     def add_middleware(self, middleware: Middleware) -> None:
         """Add a middleware inside those that are there."""
         self._middleware.append(_checked(middleware))

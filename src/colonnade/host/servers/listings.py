@@ -490,6 +490,12 @@ class ServerListings:
 
     # ------------------------------------------------------------ results of tools
 
+    def tool(self, own: str) -> t.Tool | None:
+        """The tool of this name on the server, as it was last listed; None if it was not."""
+        listed = self.tools.content
+        found = listed.names.of(self._key, own) if listed is not None and listed.names else None
+        return listed.items[found.name] if listed is not None and found is not None else None
+
     def output(self, tool: str) -> Validator | None:
         """The validator of the output schema of a tool, by its name on the server."""
         return self._schemas.output(tool)

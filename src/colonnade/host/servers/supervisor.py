@@ -66,6 +66,7 @@ from colonnade.protocol.input_requests import InputRequestKind
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.protocol.forwarded import ResultOrigin
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -364,6 +365,7 @@ class ServerSupervisor:
         on_progress: OnProgress | None = None,
         wants_task: bool = False,
         on_task: OnTask | None = None,
+        origin: "ResultOrigin | None" = None,
     ) -> t.ProtocolType:
         """Send a request for a call and return the result, as `SessionCall.request`. Sent once more
         to a new session if the connection was lost and repeating the request is safe."""
@@ -376,6 +378,7 @@ class ServerSupervisor:
                 on_progress=on_progress,
                 wants_task=wants_task,
                 on_task=on_task,
+                origin=origin,
             )
 
         return await self._with_retry(context, send, lambda error: may_repeat(method, error))
