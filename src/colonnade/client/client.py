@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 import msgspec
 from msgspec import UNSET, Raw
 
-from colonnade.client.cache import ListBudget
+from colonnade.client.cache import CacheHints, HintedList, ListBudget
 from colonnade.client.request import (
     BaseClient,
     Headers,
@@ -802,7 +802,8 @@ class Client(BaseClient):
     ) -> list[N]:
         """Read page by page. Only a missing cursor ends the list, an empty one does not."""
         budget = ListBudget(self.name, method, self._max_list_bytes, self._max_list_items)
-        result: list[N] = []
+        result: HintedList[N] = HintedList()
+        hints: CacheHints | None = None
         cursor: str | None = None
         while True:
             params = t.PaginatedRequestParams(cursor=cursor)
@@ -810,7 +811,10 @@ class Client(BaseClient):
             listed = items(page)
             budget.add_items(len(listed))
             result.extend(listed)
+            found = CacheHints(page.ttl_ms, page.cache_scope or "private")
+            hints = found if hints is None else hints.merged(found)
             cursor = page.next_cursor
             if cursor is None:
+                result.hints = hints
                 return result
             budget.add_cursor(cursor)

@@ -11,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from colonnade.errors import (
     NO_OUTPUT,
     ChannelError,
@@ -22,16 +24,19 @@ from colonnade.errors import (
     RemoteError,
     RemoteProtocolError,
 )
+from colonnade.gateway.changes import GatewayChanges
+from colonnade.gateway.pages import LISTS, ListPages
 from colonnade.host.host import Host
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import CallerLost
 from colonnade.protocol.forwarded import code_for, kind_of
+from colonnade.protocol.http.param_headers import check_params
 from colonnade.protocol.negotiation import Callers, Identity
 from colonnade.protocol.revision import Revisions
 from colonnade.server.handlers.function import ErrorReporter
 from colonnade.server.handlers.tools import error_result
-from colonnade.server.notifications import ChangeNotifier, Listener
+from colonnade.server.notifications import Listener
 
 log: logging.Logger = logging.getLogger("colonnade.gateway")
 
@@ -47,18 +52,22 @@ class GatewayFront:
         host: Host,
         identity: Callable[[], Identity],
         accepts: Revisions,
-        changes: ChangeNotifier,
+        changes: GatewayChanges,
+        pages: ListPages,
         error_reporter: ErrorReporter,
     ) -> None:
         self._host = host
         self._identity = identity
         self._accepts = accepts
         self._changes = changes
+        self._pages = pages
         self._error_reporter = error_reporter
         self._listeners: set[Listener] = set()
         self._own_handlers: dict[str, Handler] = {
             "server/discover": self._discover,
             "subscriptions/listen": self._listen,
+            "tools/call": self._call_tool,
+            **dict.fromkeys(LISTS, self._list),
         }
 
     # ------------------------------------------------------------ responses
@@ -131,6 +140,25 @@ class GatewayFront:
         message = self._error_reporter.report(request.exchange.method.name, error, request)
         return Fault(FaultKind.INTERNAL, message)
 
+    # ------------------------------------------------------------ lists and calls
+
+    async def _list(self, request: RequestContext) -> t.ProtocolType:
+        position = self._pages.take_cursor(request)
+        result = await self._host.handler(request)
+        if self._host.inspects_results and isinstance(result, t.ListResult):
+            # A middleware may show each caller something else (R1029).
+            result = replace(result, cache_scope="private")
+        return self._pages.cut(request, position, result)
+
+    async def _call_tool(self, request: RequestContext) -> t.ProtocolType:
+        exchange, headers = request.exchange, request.headers
+        name = exchange.params.name
+        if headers and exchange.peer.revision.http.routing_headers and isinstance(name, str):
+            mirrored = await self._host.param_headers(name, request.principal)
+            if mirrored:
+                check_params(mirrored, headers, exchange.params.arguments)  # R0902
+        return await self._host.handler(request)
+
     # ------------------------------------------------------------ own methods
 
     async def _discover(self, request: RequestContext) -> t.ProtocolType:
@@ -145,7 +173,7 @@ class GatewayFront:
         listener = Listener(Subscription(request.exchange, pushed), request)
         self._listeners.add(listener)
         try:
-            return await listener.run(self._changes)
+            return await listener.run(self._changes.of(request.principal))
         finally:
             self._listeners.discard(listener)
 

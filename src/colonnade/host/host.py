@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -231,6 +232,11 @@ class Host(HostRequests):
         called."""
         return self._runtime.generation.tool(name, caller)
 
+    async def param_headers(self, name: str, caller: str = "") -> "tuple[ParamHeader, ...]":
+        """The arguments of a tool that are mirrored in HTTP headers, by its qualified name or an
+        alias; its server is listed if it was not. Empty for a tool that there is not."""
+        return await self._runtime.generation.param_headers(name, caller)
+
     def status(self) -> list[Status]:
         """The status of every server."""
         return [one.supervisor.status for one in self._runtime.generation.servers.values()]
@@ -243,6 +249,11 @@ class Host(HostRequests):
             raise LocalProtocolError(fault.message) from None
 
     # ------------------------------------------------------------ middleware
+
+    def limit_names(self, limit: int) -> None:
+        """Let the names of tools and prompts have at most this many characters; before the first
+        request. Raises `InvalidArgument`, and `LocalProtocolError` after a request."""
+        self._runtime.limit_names(limit)
 
     @property
     def handler(self) -> Handler:

@@ -8,15 +8,17 @@ that is current when it begins, and no other. Names are translated, and the hop-
 `_meta` are removed; nothing else of a request or a result is changed.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from colonnade.client.cache import NO_HINTS, CacheHints
 from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.client.request import OnLog, OnProgress
 from colonnade.errors import (
@@ -29,7 +31,7 @@ from colonnade.errors import (
     RemoteProtocolError,
 )
 from colonnade.host.servers.generation import Generation, HostedServer
-from colonnade.host.servers.listings import ListedItems, ListKind, ServerListings
+from colonnade.host.servers.listings import ListedItems, Listing, ListKind, ServerListings
 from colonnade.host.servers.session import OnTask
 from colonnade.ports import RequestContext, Session
 from colonnade.protocol import types as t
@@ -272,39 +274,41 @@ class HostRouter:
     async def _list_tools(
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
-        lists = await self._gather(request, "tools", options)
-        return HostResult(t.ListToolsResult(tools=_items(lists)), lists)
+        lists, hints = await self._gather(request, "tools", options)
+        return HostResult(t.ListToolsResult(tools=_items(lists), **hints), lists)
 
     async def _list_prompts(
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
-        lists = await self._gather(request, "prompts", options)
-        return HostResult(t.ListPromptsResult(prompts=_items(lists)), lists)
+        lists, hints = await self._gather(request, "prompts", options)
+        return HostResult(t.ListPromptsResult(prompts=_items(lists), **hints), lists)
 
     async def _list_resources(
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
-        lists = await self._gather(request, "resources", options)
-        return HostResult(t.ListResourcesResult(resources=_items(lists)), lists)
+        lists, hints = await self._gather(request, "resources", options)
+        return HostResult(t.ListResourcesResult(resources=_items(lists), **hints), lists)
 
     async def _list_templates(
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
-        lists = await self._gather(request, "templates", options)
+        lists, hints = await self._gather(request, "templates", options)
         found = _items(lists)
-        return HostResult(t.ListResourceTemplatesResult(resource_templates=found), lists)
+        return HostResult(t.ListResourceTemplatesResult(resource_templates=found, **hints), lists)
 
     async def _gather(
         self, request: RequestContext, kind: ListKind, options: LocalOptions | None
-    ) -> list[ListedItems[Any, Any]]:
-        """One list of all servers. It is one page, so every cursor is invalid."""
+    ) -> tuple[list[ListedItems[Any, Any]], "ListHints"]:
+        """One list of all servers, and its cache hints. It is one page, so every cursor is
+        invalid."""
         if decode_as(t.PaginatedRequestParams, request.exchange.request.params).cursor is not None:
             raise Fault(FaultKind.INVALID_PARAMS, "unknown cursor; list from the beginning")
         generation, caller = self._current(), request.exchange.principal
         with _hold_all(generation):
             fresh = options is not None and options.fresh
             listings = await generation.gather(kind, caller, self._wait_s, fresh=fresh)
-        return [one.content for one in listings.values() if one.content is not None]
+        found = [one.content for one in listings.values() if one.content is not None]
+        return found, merged_hints(listings)
 
     # ------------------------------------------------------------ calls
 
@@ -433,6 +437,29 @@ def _hold_all(generation: Generation) -> Generator[None]:
     finally:
         for one in generation.servers.values():
             one.release()
+
+
+class ListHints(TypedDict):
+    """The cache hints of a list."""
+
+    ttl_ms: int | None
+    cache_scope: t.CacheScope
+
+
+def merged_hints(listings: Mapping[HostedServer, Listing[ListedItems[Any, Any]]]) -> ListHints:
+    """The cache hints of the lists of several servers as one: what is left of the shortest time,
+    and public only if all are (R1027). A list that is missing may be there at any time."""
+    now, hints = asyncio.get_running_loop().time(), NO_HINTS
+    for number, (server, listing) in enumerate(listings.items()):
+        listed = listing.content
+        if listed is None:
+            own = CacheHints(0)
+        else:
+            own, age_ms = listed.hints, int((now - listed.read_at) * 1000)
+            left_ms = None if own.ttl_ms is None else max(own.ttl_ms - age_ms, 0)
+            own = CacheHints(left_ms, own.scope if server.is_common else "private")
+        hints = own if number == 0 else hints.merged(own)
+    return ListHints(ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
 
 
 def _items(lists: Sequence[ListedItems[Any, Any]]) -> list[Any]:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -38,7 +38,7 @@ from colonnade.host.servers.listings import (
     describe_error,
     run_cooperatively,
 )
-from colonnade.host.servers.naming import BETWEEN, is_shown, qualified_name
+from colonnade.host.servers.naming import BETWEEN, NAME_LIMIT, is_shown, qualified_name
 from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.host.servers.supervisor import DRAIN_S, ServerSupervisor
 from colonnade.ports import RequestContext
@@ -47,6 +47,9 @@ from colonnade.protocol.revision import OutputRoot
 from colonnade.protocol.schema.error_messages import truncate
 from colonnade.protocol.uritemplate import UriTemplate
 from colonnade.text import close_matches, closest
+
+if TYPE_CHECKING:  # few tools mirror arguments
+    from colonnade.protocol.http.param_headers import ParamHeader
 
 # Callers of one server whose lists are cached; for further ones the oldest are read again.
 MAX_CALLERS = 1000
@@ -70,16 +73,23 @@ def list_changed_capability(name: str) -> str:
 
 
 class NameClaim(NamedTuple):
-    """The names that belong to a server: the namespace before all of its names, and aliases."""
+    """The names that belong to a server: the namespace before all of its names, aliases, and how
+    long a name may be."""
 
     namespace: str
     aliases: dict[str, str]
+    name_limit: int = NAME_LIMIT
+
+    def qualified(self, own: str) -> str:
+        """The qualified name of an item, by its name on the server."""
+        return qualified_name(self.namespace, own, self.name_limit)
 
 
 # Makes the request for a list: of which method, and for which caller.
 MakeListRequest = Callable[[str, str], RequestContext]
-# Called with the key of a server and the lists of it that have changed.
-OnListChange = Callable[[str, Sequence[ListKind]], None]
+# Called with the key of a server, the lists of it that have changed, and the caller that sees them;
+# None for all callers.
+OnListChange = Callable[[str, Sequence[ListKind], str | None], None]
 # Makes the supervisor of a server; the callback is called with each session that it opens.
 MakeSupervisor = Callable[
     [ServerEntry, Callable[[ServerSupervisor, HostedSession], None]], ServerSupervisor
@@ -177,10 +187,16 @@ class HostedServer:
                 self.settings,
                 self._fetch,
                 lambda: self._has_bare_output,
-                lambda kind: self._on_change(self.key, (kind,)),
+                lambda kind: self._on_change(self.key, (kind,), owner),
                 self._is_notified,
+                self.claim.name_limit,
             )
         return listings
+
+    @property
+    def is_common(self) -> bool:
+        """Whether all callers see the same lists, as far as is known."""
+        return self._is_common
 
     def _forget_one(self) -> None:
         if len(self._listings) >= MAX_CALLERS:
@@ -209,7 +225,7 @@ class HostedServer:
     def plain_name(self, name: str) -> str | None:
         """The name on the server of a qualified name, if that is known without a list."""
         own = name.partition("__")[2]
-        is_it = qualified_name(self.claim.namespace, own) == name and is_shown(self.settings, own)
+        is_it = self.claim.qualified(own) == name and is_shown(self.settings, own)
         return own if is_it else None
 
     async def _fetch(
@@ -294,7 +310,7 @@ class HostedServer:
         for kind in kinds if owner in self._listings else ():
             self._listings[owner].by_kind[kind].expire()
         if kinds:
-            self._on_change(self.key, kinds)
+            self._on_change(self.key, kinds, owner)
 
 
 # ---------------------------------------------------------------- all servers
@@ -335,8 +351,7 @@ class Generation:
         self._aliases = aliases
         self._config_problems = tuple(problems)
         self._by_prefix = {
-            qualified_name(one.claim.namespace, "x").partition(BETWEEN)[0]: one
-            for one in servers.values()
+            one.claim.qualified("x").partition(BETWEEN)[0]: one for one in servers.values()
         }
 
     # ------------------------------------------------------------ from a name to a server
@@ -371,6 +386,27 @@ class Generation:
             return None
         found = listed.find(name) if listed is not None else None
         return listed.hosted[found.name] if listed is not None and found is not None else None
+
+    async def param_headers(self, name: str, caller: str) -> "tuple[ParamHeader, ...]":
+        """The arguments of a tool that are mirrored in headers; its server is listed if it was not.
+        Empty for a tool that there is not, and if the list fails: the call says why."""
+        try:
+            server = self.server_for("tools", name, caller)
+        except Fault:
+            return ()
+        listing = server.listings(caller).tools
+        listed = listing.content
+        found = listed.find(name) if listed is not None else None
+        if found is None:
+            server.hold()
+            try:
+                listed = await listing.fetch(caller)
+            except ColonnadeError:
+                return ()
+            finally:
+                server.release()
+            found = listed.find(name)
+        return listed.param_headers(found.name) if listed is not None and found is not None else ()
 
     def listed_name(
         self, kind: Nameable, name: str, server: HostedServer, caller: str

@@ -11,10 +11,11 @@ and so cannot be called. What one caller is shown was listed for that caller.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import asdict, replace
 
+from colonnade.client.cache import NO_HINTS, CacheHints, cache_hints
 from colonnade.client.client import SCHEMAS_S, Client
 from colonnade.client.tools import ListedTool, ToolSchemas
 from colonnade.errors import (
@@ -31,9 +32,12 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.host.config.settings import Settings
-from colonnade.host.servers.naming import NameIndex, QualifiedName
+from colonnade.host.servers.naming import NAME_LIMIT, NameIndex, QualifiedName
 from colonnade.protocol import types as t
 from colonnade.protocol.schema.validate import Validator
+
+if TYPE_CHECKING:  # few tools mirror arguments
+    from colonnade.protocol.http.param_headers import ParamHeader
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
@@ -345,14 +349,33 @@ H = TypeVar("H", bound=t.ProtocolType)
 
 class ListedItems(Generic[H, N]):
     """The items of one list: `items` for clients that connect to the host, `hosted` for programs,
-    both by qualified name or URI. `names` has the qualified names, for tools and prompts."""
+    both by qualified name or URI. `names` has the qualified names, for tools and prompts; `hints`
+    are the cache hints that came with the list."""
 
     def __init__(
-        self, hosted: Mapping[str, H], items: Mapping[str, N], names: NameIndex | None = None
+        self,
+        hosted: Mapping[str, H],
+        items: Mapping[str, N],
+        names: NameIndex | None = None,
+        hints: CacheHints = NO_HINTS,
     ) -> None:
         self.hosted = hosted
         self.items = items
         self.names = names
+        self.hints = hints
+        # When it was read, for the age of the hints.
+        self.read_at: float = _now()
+        self._param_headers: dict[str, tuple[ParamHeader, ...]] = {}
+
+    def param_headers(self, name: str) -> "tuple[ParamHeader, ...]":
+        """The arguments of a tool that are mirrored in headers, by its qualified name."""
+        found = self._param_headers.get(name)
+        if found is None:
+            from colonnade.protocol.http.param_headers import param_headers
+
+            schema: Any = getattr(self.items.get(name), "input_schema", None)
+            found = self._param_headers[name] = param_headers(schema) if schema else ()
+        return found
 
     def find(self, name: str) -> QualifiedName | None:
         """What a qualified name or an alias stands for."""
@@ -395,7 +418,8 @@ class FetchList(Protocol):
 class ServerListings:
     """The four lists of a server. `has_bare_output` is whether its structured content needs no
     wrapper; `on_change` is called when a list differs from the one that callers have seen, and
-    `is_notified` is for which lists the server sends `list_changed`."""
+    `is_notified` is for which lists the server sends `list_changed`. No name is longer than
+    `name_limit`."""
 
     def __init__(
         self,
@@ -405,8 +429,10 @@ class ServerListings:
         has_bare_output: Callable[[], bool],
         on_change: Callable[[ListKind], None],
         is_notified: Callable[[ListKind], bool],
+        name_limit: int = NAME_LIMIT,
     ) -> None:
         self._key = key
+        self._name_limit = name_limit
         self._settings = settings
         self._fetch = fetch
         self._has_bare_output = has_bare_output
@@ -549,11 +575,13 @@ class ServerListings:
                 items[uri] = one
                 hosted[uri] = host_type.from_listed(one, self._key)
             yield
-        return ListedItems(hosted, items)
+        return ListedItems(hosted, items, None, cache_hints(listed))
 
     def _by_name(self, listed: Sequence[Any], host_type: Any) -> Steps[ListedItems[Any, Any]]:
         first = {one.name: one for one in reversed(listed)}
-        names = NameIndex([(self._key, self._settings, [one.name for one in listed])])
+        names = NameIndex(
+            [(self._key, self._settings, [one.name for one in listed])], self._name_limit
+        )
         yield
         items: dict[str, Any] = {}
         hosted: dict[str, Any] = {}
@@ -561,4 +589,4 @@ class ServerListings:
             item = items[name.name] = replace(first[name.own], name=name.name)
             hosted[name.name] = host_type.from_listed(item, self._key, name.own, name.aliases)
             yield
-        return ListedItems(hosted, items, names)
+        return ListedItems(hosted, items, names, cache_hints(listed))
