@@ -32,6 +32,7 @@ _HOMES = {
     "Fault": "errors",
     "FaultKind": "errors",
     "File": "server.handlers.content",
+    "Gateway": "gateway.gateway",
     "Handler": "ports",
     "Host": "host.host",
     "HostInputRequest": "host.input_requests",

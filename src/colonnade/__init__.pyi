@@ -30,6 +30,7 @@ from colonnade.errors import ScopeRequired as ScopeRequired
 from colonnade.errors import TaskEnded as TaskEnded
 from colonnade.errors import TimedOut as TimedOut
 from colonnade.errors import ToolError as ToolError
+from colonnade.gateway.gateway import Gateway as Gateway
 from colonnade.host.agent.openai_model import OpenAICompatible as OpenAICompatible
 from colonnade.host.credentials import UpstreamCredentials as UpstreamCredentials
 from colonnade.host.host import Host as Host

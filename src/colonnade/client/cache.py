@@ -6,7 +6,7 @@ that a caller cannot change a result of another one.
 """
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -22,6 +22,8 @@ MAX_ENTRY_BYTES = 4 * 1024 * 1024
 # A day: a longer `ttlMs` is shortened to it.
 MAX_TTL_S = 24 * 3600.0
 
+T = TypeVar("T")
+
 # The principal, None for a public result; the method; the encoded params.
 Key: TypeAlias = tuple[str | None, str, bytes]
 
@@ -32,6 +34,34 @@ class CacheEntry(Struct, frozen=True):
     raw: bytes
     until: float
     uri: str | None
+
+
+class CacheHints(NamedTuple):
+    """The cache hints of a list: of all of its pages. `ttl_ms` is None if a page has none."""
+
+    ttl_ms: int | None = None
+    scope: t.CacheScope = "private"
+
+    def merged(self, other: "CacheHints") -> "CacheHints":
+        """Those of both lists together: the shorter time, and public only if both are."""
+        ttl_ms = None
+        if self.ttl_ms is not None and other.ttl_ms is not None:
+            ttl_ms = min(self.ttl_ms, other.ttl_ms)
+        return CacheHints(ttl_ms, "public" if self.scope == other.scope == "public" else "private")
+
+
+NO_HINTS = CacheHints()
+
+
+class HintedList(list[T]):
+    """The items of a list, with the cache hints of its pages."""
+
+    hints: CacheHints = NO_HINTS
+
+
+def cache_hints(items: object) -> CacheHints:
+    """The cache hints of a list; none if it has none."""
+    return items.hints if isinstance(items, HintedList) else NO_HINTS
 
 
 class Cache:

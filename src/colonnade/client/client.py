@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 import msgspec
 from msgspec import UNSET, Raw
 
-from colonnade.client.cache import ListBudget
+from colonnade.client.cache import CacheHints, HintedList, ListBudget
 from colonnade.client.request import (
     BaseClient,
     Headers,
@@ -68,6 +68,7 @@ from colonnade.providers.tool_calls import ModelToolCall
 if TYPE_CHECKING:
     from colonnade.client.extensions import OnExtensionNotification
     from colonnade.client.tasks.task import ClientTask
+    from colonnade.protocol.forwarded import ResultOrigin
 
 # Debounce between two keystrokes.
 DEBOUNCE_S = 0.15
@@ -219,7 +220,7 @@ class Client(BaseClient):
                 result = await self._ask(CALL, params, CallToolResult, timeout_s, report, headers)
         except ColonnadeError as error:
             result = await self._call_again(error, params, timeout_s, report, headers)
-        if type(result) is not CallToolResult:
+        if not isinstance(result, CallToolResult):
             result = await self._follow(result, params, timeout_s, report)
         return await self._make_result(name, result, returns)
 
@@ -258,7 +259,7 @@ class Client(BaseClient):
         """Call a tool and return the protocol's result."""
         report = on_progress or self._on_progress or ignore_progress
         result = await self._start_call(params, timeout_s, report, caller)
-        if type(result) is not CallToolResult:
+        if not isinstance(result, CallToolResult):
             result = await self._follow(result, params, timeout_s, report, caller)
         return result
 
@@ -712,6 +713,7 @@ class Client(BaseClient):
         log_level: t.LoggingLevel | None = None,
         wants_task: bool = False,
         on_task: "Callable[[ClientTask], Awaitable[bool]] | None" = None,
+        origin: "ResultOrigin | None" = None,
     ) -> t.ProtocolType:
         """Send any request and return the protocol's result: for gateways that forward requests.
 
@@ -723,11 +725,11 @@ class Client(BaseClient):
         called with the task that a call has become, and if it returns True, the call returns at
         once, and the caller waits for the task itself. Input requests that arrive as
         requests of the server go to this client, since they do not say which request they belong
-        to.
+        to. `origin` gets the result as it was written, and its revision.
         """
         caller = None
         if answers is not None:
-            caller = OriginalCaller(answers, principal, log_level, wants_task, on_task)
+            caller = OriginalCaller(answers, principal, log_level, wants_task, on_task, origin)
         if isinstance(params, t.CallToolRequestParams):
             return await self._call(params, timeout_s, on_progress, caller)
         return await self._ask(
@@ -831,7 +833,8 @@ class Client(BaseClient):
         """Read page by page. Only a missing cursor ends the list, an empty one does not."""
         most = self._max_list_bytes, self._max_list_items
         budget = ListBudget(self.name, method, *most, pages)
-        result: list[N] = []
+        result: HintedList[N] = HintedList()
+        hints: CacheHints | None = None
         cursor: str | None = None
         while True:
             params = t.PaginatedRequestParams(cursor=cursor)
@@ -839,7 +842,10 @@ class Client(BaseClient):
             listed = items(page)
             budget.add_items(len(listed))
             result.extend(listed)
+            found = CacheHints(page.ttl_ms, page.cache_scope or "private")
+            hints = found if hints is None else hints.merged(found)
             cursor = page.next_cursor
             if cursor is None:
+                result.hints = hints
                 return result
             budget.add_cursor(cursor)

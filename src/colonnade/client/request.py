@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from colonnade.client.extensions import ClientExtensions
     from colonnade.client.tasks.requests import TaskRequests
     from colonnade.client.tasks.task import ClientTask
+    from colonnade.protocol.forwarded import ResultOrigin
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.client")
@@ -171,13 +172,15 @@ Headers = Iterable[tuple[str, str]]
 class OriginalCaller(NamedTuple):
     """The caller of a forwarded request: what responds to its input requests, the principal for the
     cache, the log level, whether it asks for a task, and what is called with the task that a call
-    has become: it returns whether the caller waits for the task itself."""
+    has become: it returns whether the caller waits for the task itself. `origin` gets the result as
+    it was written."""
 
     answers: InputResponder
     principal: str = ""
     log_level: t.LoggingLevel | None = None
     wants_task: bool = False
     on_task: "Callable[[ClientTask], Awaitable[bool]] | None" = None
+    origin: "ResultOrigin | None" = None
 
 
 class BaseClient:
@@ -418,14 +421,15 @@ class BaseClient:
         for a page of a list."""
         self._check_loop()
         responder: InputResponder = self._callbacks
-        principal, level = "", self._level
+        principal, level, origin = "", self._level, None
         if caller is not None:
             responder, principal, level = caller.answers, caller.principal, caller.log_level
+            origin = caller.origin
         cacheable = method in CACHEABLE
         if cacheable and not fresh:
             kept = self._cached(method, params, principal)
             if kept is not None:
-                return self._decode(method, kept, budget)
+                return self._decode(method, kept, budget, origin)
         seconds = self.timeout_s if timeout_s is None else timeout_s
         progressed = None
         if on_progress is not None:
@@ -456,7 +460,7 @@ class BaseClient:
                 continue
             except ColonnadeError as error:
                 raise self._with_server(error) from error.__cause__
-            result = self._decode(method, raw, budget)
+            result = self._decode(method, raw, budget, origin)
             if not isinstance(result, InputRequiredResult):
                 # R1003: after rounds it depends on the input; after a change it may be stale.
                 if cacheable and params is first and changes == self._cache.changes:
@@ -485,7 +489,13 @@ class BaseClient:
             message = f"{method} requires input that this client does not support: {fault.message}"
             raise self._with_server(RemoteProtocolError(message)) from None
 
-    def _decode(self, method: str, raw: Raw, budget: ListBudget | None) -> Any:
+    def _decode(
+        self,
+        method: str,
+        raw: Raw,
+        budget: ListBudget | None,
+        origin: "ResultOrigin | None" = None,
+    ) -> Any:
         if budget is not None:
             budget.add_page(raw)
         peer = self._discovered or self.peer
@@ -493,7 +503,11 @@ class BaseClient:
         if row is None:
             return self._decode_extension(method, raw, peer)
         try:
-            return decode_result(row, raw, peer, self._declared)
+            if origin is None:
+                return decode_result(row, raw, peer, self._declared)
+            result = decode_result(row, raw, peer, self._declared, is_relayed=True)
+            origin.received(peer.revision, raw, result)
+            return result
         except Fault as fault:
             kept, wrong = raw, list[str]()
             if budget is not None and row.result is not None:

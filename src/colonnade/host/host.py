@@ -20,7 +20,7 @@ from colonnade.host.requests import HostRequests
 from colonnade.host.runtime import HostRuntime, OnChange, OnEvent
 from colonnade.host.servers.listings import WAIT_S, HostTool
 from colonnade.host.servers.session import State, Status
-from colonnade.ports import Handler, Middleware, Store
+from colonnade.ports import Handler, Middleware, RequestContext, Store
 
 if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.auth.client.login import Auth
@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.policy.guard import PolicyGuard
     from colonnade.host.policy.pins import Pins
     from colonnade.host.policy.request import Approver, AuditSink, RuleSet
+    from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -107,6 +108,7 @@ class Host(HostRequests):
             guard=guard,
         )
         super().__init__(runtime, store)
+        self._is_entered = False
 
     @classmethod
     def from_config(
@@ -196,7 +198,13 @@ class Host(HostRequests):
             self._exit_stack.callback(telemetry.watch_host(read, get_args(State)))
         return telemetry
 
+    @property
+    def is_entered(self) -> bool:
+        """Whether a program has entered this host with `async with`, and so closes it."""
+        return self._is_entered
+
     async def __aenter__(self) -> "Host":
+        self._is_entered = True
         telemetry = self._telemetry
         if telemetry is not None and telemetry.metrics_address is not None:
             from colonnade.transport.http_server.runner import AppListener
@@ -263,6 +271,13 @@ class Host(HostRequests):
         view = self._runtime.view_of(caller)
         return self._runtime.generation.tool(name, caller, view)
 
+    async def param_headers(self, name: str, request: RequestContext) -> "tuple[ParamHeader, ...]":
+        """The arguments of a tool that are mirrored in HTTP headers, by its qualified name or an
+        alias, for the caller of a request; its server is listed if it was not. Empty for a tool
+        that there is not."""
+        view = self._runtime.view(request)
+        return await self._runtime.generation.param_headers(name, request.principal, view)
+
     def status(self) -> list[Status]:
         """The status of every server."""
         return [one.supervisor.status for one in self._runtime.generation.servers.values()]
@@ -276,10 +291,21 @@ class Host(HostRequests):
 
     # ------------------------------------------------------------ middleware
 
+    def limit_names(self, limit: int) -> None:
+        """Let the names of tools and prompts have at most this many characters; before the first
+        request. Raises `InvalidArgument`, and `LocalProtocolError` after a request."""
+        self._runtime.limit_names(limit)
+
     @property
     def handler(self) -> Handler:
         """The handler of all requests, inside the middleware: to serve this host to clients."""
         return self._runtime.handler
+
+    @property
+    def inspects_results(self) -> bool:
+        """Whether a middleware or the guard may have looked at a result: what they saw is what is
+        passed on."""
+        return self._runtime.has_middleware or self._runtime.guard is not None
 
     def add_middleware(self, middleware: Middleware) -> Middleware:
         """Add a middleware inside those that are there."""

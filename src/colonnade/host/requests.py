@@ -244,7 +244,7 @@ class HostRequests:
         from colonnade.host.tasks import HostTask, HostTaskRecord
         from colonnade.protocol.tasks.client import TaskHandle
 
-        tool = qualified_name(server, TaskHandle.decode(handle).tool)
+        tool = qualified_name(server, TaskHandle.decode(handle).tool, self._runtime.name_limit)
         record = HostTaskRecord(handle, server, tool, caller or "", time.time())
         return HostTask(self, self._records, record, on_progress=on_progress)
 

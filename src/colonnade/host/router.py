@@ -9,15 +9,17 @@ that is current when it begins, and no other. Names are translated, and the hop-
 guard, every request to a server and every list passes it; what it hides is unknown here.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from colonnade.client.cache import NO_HINTS, CacheHints
 from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.client.request import OnLog, OnProgress
 from colonnade.errors import (
@@ -36,7 +38,7 @@ from colonnade.host.servers.generation import (
     Nameable,
     unlisted_resource,
 )
-from colonnade.host.servers.listings import ListedItems, ListKind, ServerListings
+from colonnade.host.servers.listings import ListedItems, Listing, ListKind, ServerListings
 from colonnade.host.servers.session import OnTask
 from colonnade.host.servers.supervisor import BeforeSend
 from colonnade.ports import RequestContext, Session
@@ -44,6 +46,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import Exchange, NonHttpRequestFields
+from colonnade.protocol.forwarded import ResultOrigin, forwardable_meta
 from colonnade.protocol.jsonrpc import (
     NOTHING,
     Notification,
@@ -175,7 +178,7 @@ def forwarded_meta(meta: Raw) -> dict[str, Any] | None:
     """
     if not meta:
         return None
-    return _forwardable(_members.decode(meta)) or None
+    return forwardable_meta(_members.decode(meta)) or None
 
 
 def without_server_info(result: t.ProtocolType) -> t.ProtocolType:
@@ -183,21 +186,14 @@ def without_server_info(result: t.ProtocolType) -> t.ProtocolType:
     meta: dict[str, Any] | None = getattr(result, "meta", None)
     if not meta:
         return result
-    kept = None if meta.keys() == _SERVER_INFO_ONLY else _forwardable(meta)
+    kept = None if meta.keys() == _SERVER_INFO_ONLY else forwardable_meta(meta)
     if kept is not None and len(kept) == len(meta):
         return result
     return replace(result, meta=kept or None)
 
 
-def _forwardable(meta: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: value for key, value in meta.items() if key in _TRACE or not t.reserved_meta_key(key)
-    }
-
-
 # The `_meta` of most results.
 _SERVER_INFO_ONLY = {t.SERVER_INFO_KEY}
-_TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
 
 
 # ---------------------------------------------------------------- routing
@@ -312,32 +308,33 @@ class HostRouter:
     async def _list_tools(
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
-        lists = await self._gather(request, "tools", options)
-        return HostResult(t.ListToolsResult(tools=_items(lists)), lists)
+        lists, hints = await self._gather(request, "tools", options)
+        return HostResult(t.ListToolsResult(tools=_items(lists), **hints), lists)
 
     async def _list_prompts(
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
-        lists = await self._gather(request, "prompts", options)
-        return HostResult(t.ListPromptsResult(prompts=_items(lists)), lists)
+        lists, hints = await self._gather(request, "prompts", options)
+        return HostResult(t.ListPromptsResult(prompts=_items(lists), **hints), lists)
 
     async def _list_resources(
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
-        lists = await self._gather(request, "resources", options)
-        return HostResult(t.ListResourcesResult(resources=_items(lists)), lists)
+        lists, hints = await self._gather(request, "resources", options)
+        return HostResult(t.ListResourcesResult(resources=_items(lists), **hints), lists)
 
     async def _list_templates(
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
-        lists = await self._gather(request, "templates", options)
+        lists, hints = await self._gather(request, "templates", options)
         found = _items(lists)
-        return HostResult(t.ListResourceTemplatesResult(resource_templates=found), lists)
+        return HostResult(t.ListResourceTemplatesResult(resource_templates=found, **hints), lists)
 
     async def _gather(
         self, request: RequestContext, kind: ListKind, options: LocalOptions | None
-    ) -> list[ListedItems[Any, Any]]:
-        """One list of all servers. It is one page, so every cursor is invalid."""
+    ) -> tuple[list[ListedItems[Any, Any]], "ListHints"]:
+        """One list of all servers, and its cache hints. It is one page, so every cursor is
+        invalid."""
         if decode_as(t.PaginatedRequestParams, request.exchange.request.params).cursor is not None:
             raise Fault(FaultKind.INVALID_PARAMS, "unknown cursor; list from the beginning")
         generation, caller = self._current(), request.exchange.principal
@@ -346,9 +343,8 @@ class HostRouter:
             fresh = options is not None and options.fresh
             if self.guard is not None:
                 await self.guard.recheck(generation.servers.values(), kind, caller)
-            return await generation.visible_lists(
-                kind, caller, self._wait_s, fresh=fresh, view=view
-            )
+            gathered = await generation.gather(kind, caller, self._wait_s, fresh=fresh, view=view)
+        return generation.visible_lists(gathered, kind, view), merged_hints(gathered)
 
     def _view(self, request: RequestContext) -> ListView | None:
         return None if self.guard is None else self.guard.view(request)
@@ -376,6 +372,9 @@ class HostRouter:
             meta = forwarded_meta(head.meta) if head.meta else None
             forwarded = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
             listings = server.listings(caller)
+            if options is None:
+                find = partial(listings.tool, own)
+                context.exchange.origin = ResultOrigin(server.key, find_tool=find)
             if self.guard is None:
                 result = await _forward(context, options, server, CALL, forwarded)
                 return HostResult(result, (), (listings, own))
@@ -561,6 +560,29 @@ def _hold_all(generation: Generation) -> Generator[None]:
             one.release()
 
 
+class ListHints(TypedDict):
+    """The cache hints of a list."""
+
+    ttl_ms: int | None
+    cache_scope: t.CacheScope
+
+
+def merged_hints(listings: Mapping[HostedServer, Listing[ListedItems[Any, Any]]]) -> ListHints:
+    """The cache hints of the lists of several servers as one: what is left of the shortest time,
+    and public only if all are (R1027). A list that is missing may be there at any time."""
+    now, hints = asyncio.get_running_loop().time(), NO_HINTS
+    for number, (server, listing) in enumerate(listings.items()):
+        listed = listing.content
+        if listed is None:
+            own = CacheHints(0)
+        else:
+            own, age_ms = listed.hints, int((now - listed.read_at) * 1000)
+            left_ms = None if own.ttl_ms is None else max(own.ttl_ms - age_ms, 0)
+            own = CacheHints(left_ms, own.scope if server.is_common else "private")
+        hints = own if number == 0 else hints.merged(own)
+    return ListHints(ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
+
+
 def _items(lists: Sequence[ListedItems[Any, Any]]) -> list[Any]:
     return [one for listed in lists for one in listed.items.values()]
 
@@ -574,6 +596,10 @@ async def _forward(
     before_send: BeforeSend | None = None,
     contain: Callable[[str], str] | None = None,
 ) -> t.ProtocolType:
+    origin = None
+    if options is None:  # the result is passed on to a client that connected
+        origin = request.exchange.origin = request.exchange.origin or ResultOrigin(server.key)
+        origin.is_private = server.settings.is_per_caller
     options = options or NO_OPTIONS
     try:
         result = await server.supervisor.request(
@@ -585,6 +611,7 @@ async def _forward(
             wants_task=options.wants_task,
             on_task=options.on_task,
             before_send=before_send,
+            origin=origin,
         )
     except Fault as fault:  # the server's response is invalid, not the request
         invalid = RemoteProtocolError(fault.message, server=fault.server).with_server(server.key)
@@ -594,8 +621,13 @@ async def _forward(
         raise
     except RemoteError as error:
         error.server = server.key
+        if origin is not None:
+            origin.outcome = error
         raise
-    return without_server_info(result)
+    passed = without_server_info(result)
+    if origin is not None:
+        origin.settle(result, passed)
+    return passed
 
 
 def _progress_forwarder(

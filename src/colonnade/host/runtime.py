@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.client.request import running_loop
-from colonnade.errors import Fault, LocalProtocolError
+from colonnade.errors import Fault, InvalidArgument, LocalProtocolError
 from colonnade.host.agent.search import ToolSearch
 from colonnade.host.config.settings import Config, HostProblem, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, input_request_sender
@@ -29,7 +29,7 @@ from colonnade.host.router import (
 )
 from colonnade.host.servers.generation import Generation, HostedServer, ListView, NameClaim
 from colonnade.host.servers.listings import ListKind, ListSource, ReviewedItems
-from colonnade.host.servers.naming import NameClaims
+from colonnade.host.servers.naming import MIN_NAME_LIMIT, NAME_LIMIT, NameClaims
 from colonnade.host.servers.session import HostedSession, SessionCall, State, Status
 from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Handler, Middleware, RequestContext, stack
@@ -54,11 +54,12 @@ ALL_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources", "templates")
 
 
 class ListChanges(NamedTuple):
-    """Lists that have changed (`tools`, `prompts`, `resources`, `templates`), and the servers that
-    they are of."""
+    """Lists that have changed (`tools`, `prompts`, `resources`, `templates`), the servers that
+    they are of, and the caller that sees them: None for all callers."""
 
     kinds: tuple[ListKind, ...]
     servers: tuple[str, ...]
+    caller: str | None = None
 
 
 OnChange: TypeAlias = Callable[[ListChanges], Any]
@@ -97,11 +98,18 @@ class HostRuntime:
         self._states: dict[ServerSupervisor, State] = {}
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._config = config
+        self.name_limit: int = NAME_LIMIT
         self.generation: Generation = self._build(config, None)
         self._router = HostRouter(self._current, wait_s, upstream, guard)
         self._unwatch = upstream.watch(self._connected) if upstream is not None else None
         # For clients that connect to this host.
         self.handler: Handler = stack(self._router.handle, self._middleware)
+
+    @property
+    def has_middleware(self) -> bool:
+        """Whether there is a middleware."""
+        return bool(self._middleware)
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Add a middleware inside those that are there."""
@@ -192,7 +200,7 @@ class HostRuntime:
         for key, namespace in claims.namespaces.items():
             entry = enabled[key]
             aliases = {alias: own for alias, (of, own) in claims.aliases.items() if of == key}
-            claim = NameClaim(namespace, aliases)
+            claim = NameClaim(namespace, aliases, self.name_limit)
             old = before.servers.get(key) if before is not None else None
             if old is not None and _is_same(old, entry, claim):
                 old.entry = entry  # its place in the file may have changed
@@ -295,11 +303,25 @@ class HostRuntime:
         """Call the `watch` callbacks for every list: what callers may see has changed."""
         self._notify(ListChanges(ALL_KINDS, tuple(self.generation.servers)))
 
+    def limit_names(self, limit: int) -> None:
+        """Use names of at most this many characters from now on; not once there were requests.
+        Raises `InvalidArgument`."""
+        if not MIN_NAME_LIMIT <= limit <= NAME_LIMIT:
+            message = f"a name limit is {MIN_NAME_LIMIT} to {NAME_LIMIT} characters, not {limit}"
+            raise InvalidArgument(message, argument="name_limit")
+        if limit == self.name_limit:
+            return
+        if self._loop is not None:
+            raise LocalProtocolError(f"this host has names of {self.name_limit} characters in use")
+        self.name_limit = limit
+        self.generation = self._build(self._config, None)
+
     def reload(self, config: Config, rules: "RuleSet | None" = None) -> None:
         """Use another configuration and other rules from now on. Raises `LocalProtocolError` after
         `close`."""
         if self._is_closed:
             raise LocalProtocolError(CLOSED)
+        self._config = config
         has_other_rules = self._set_rules(rules)
         before = self.generation
         after = self._build(config, before)
@@ -334,16 +356,18 @@ class HostRuntime:
 
         return unwatch
 
-    def _lists_changed(self, server: str, kinds: Sequence[ListKind]) -> None:
+    def _lists_changed(
+        self, server: str, kinds: Sequence[ListKind], caller: str | None = None
+    ) -> None:
         if server in self.generation.servers:
-            self._notify(ListChanges(tuple(kinds), (server,)))
+            self._notify(ListChanges(tuple(kinds), (server,), caller))
 
     def _connected(self, server: str, principal: str) -> None:
         """A caller has connected its account to a server, which now has lists for it."""
         hosted = self.generation.servers.get(server)
         if hosted is not None and hosted.settings.is_per_caller:
             hosted.listings(principal).mark_stale()
-            self._lists_changed(server, ALL_KINDS)
+            self._lists_changed(server, ALL_KINDS, principal)
 
     def _notify(self, changes: ListChanges) -> None:
         for callback in list(self._watchers.values()):

@@ -271,15 +271,12 @@ _ANNOTATIONS = {
 
 
 def known_options(function_name: str, transport: str) -> list[str]:
-    """The keywords of `Server.run`, `Server.serve` or `Server.asgi` on a transport, sorted."""
+    """The keywords of `Server.run`, `Server.serve` or `Server.asgi` on a transport, sorted. Those
+    of `Gateway` are the same."""
     if transport == "stdio":
         return ["started", "streams"]
-    options = {
-        "Server.run": HttpRunOptions,
-        "Server.serve": HttpOptions,
-        "Server.asgi": AsgiOptions,
-    }
-    return sorted(options[function_name].__optional_keys__)
+    options = {"run": HttpRunOptions, "serve": HttpOptions, "asgi": AsgiOptions}
+    return sorted(options[function_name.partition(".")[2]].__optional_keys__)
 
 
 def annotation_hint(given: Any) -> str:

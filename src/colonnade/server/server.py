@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from functools import cached_property
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
@@ -28,7 +28,6 @@ from colonnade.server.dispatch import Dispatch, ListOptions
 from colonnade.server.handlers.function import Body, ErrorReporter, HandlerEnvironment
 from colonnade.server.handlers.threads import THREADS, Workers
 from colonnade.server.hints import (
-    Http,
     attribute_error,
     check_auth,
     check_extension_list,
@@ -37,11 +36,11 @@ from colonnade.server.hints import (
     check_middleware_list,
     check_options,
     check_threads,
-    check_transport,
     with_hints,
 )
 from colonnade.server.lifespan import ServerLifespan, call_lifespan
 from colonnade.server.registry import PAGE_SIZE, RunTool, ServerRegistry
+from colonnade.server.run import RunnableService
 
 if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
     from typing import Unpack
@@ -53,7 +52,7 @@ if TYPE_CHECKING:  # imported on first use, to keep `import colonnade` fast
     from colonnade.server.context.handles import Handles
     from colonnade.server.extensions import Extension, ExtensionRegistry
     from colonnade.server.handlers.input_rounds import InputRoundsRunner, Keys
-    from colonnade.server.options import AsgiOptions, HttpOptions, HttpRunOptions
+    from colonnade.server.options import AsgiOptions
     from colonnade.server.tasks.options import TaskOptions, TaskTool
     from colonnade.server.tasks.service import ServerTasks
     from colonnade.telemetry.server import ServerRecorder
@@ -77,7 +76,7 @@ Lifespan = (
 )
 
 
-class Server(Decorators):
+class Server(Decorators, RunnableService):
     """An MCP server: tools, resources and prompts for clients of every revision.
 
     >>> server = Server("weather", version="1.0")
@@ -576,9 +575,10 @@ class Server(Decorators):
         return self._dispatch.may_subscribe(uri, scopes)
 
     def watch_changes(
-        self, on_change: Callable[[str, t.NotificationParams], None]
+        self, on_change: Callable[[str, t.NotificationParams], None], principal: str = ""
     ) -> Callable[[], None]:
-        """Call `on_change` for every change until the returned function is called."""
+        """Call `on_change` for every change until the returned function is called; changes are the
+        same for all principals."""
         return self._registry.changes.watch(on_change)
 
     async def start(self) -> None:
@@ -640,61 +640,6 @@ class Server(Decorators):
     def debug(self, shown: bool) -> None:
         for server in (self, *self.mounted):
             server._environment.error_reporter.debug = shown
-
-    @overload
-    def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
-    @overload
-    def run(self, transport: Http, **options: "Unpack[HttpRunOptions]") -> None: ...
-    def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve until interrupted: on stdio, or `run("http", port=8000)`.
-
-        On HTTP the URL is printed to standard output, unless `started` is given: it is called with
-        the URL instead. Options that are not given are read from the environment
-        (`COLONNADE_PORT=9000`). On stdio a message is printed if stdin is a terminal. Raises
-        exceptions of the lifespan, and `LocalProtocolError` if the address cannot be bound.
-        """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
-            raise LocalProtocolError(
-                f"an event loop is already running: use `await server.serve({transport!r})`"
-            )
-        check_transport("Server.run", transport, options)
-        if transport == "stdio":
-            from colonnade.transport.stdio import run_stdio
-
-            run_stdio(self, **options)
-        else:
-            from colonnade.server.options import run_settings, take_app_options
-            from colonnade.transport.http_server.runner import AddressError, run
-
-            settings = run_settings(options)
-            try:
-                run(self.asgi(**take_app_options(settings)), **settings)
-            except AddressError as error:  # without the frames of the event loop
-                raise error.with_traceback(None) from None
-
-    @overload
-    async def serve(self, transport: Literal["stdio"] = "stdio") -> None: ...
-    @overload
-    async def serve(self, transport: Http, **options: "Unpack[HttpOptions]") -> None: ...
-    async def serve(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve in the running event loop until cancelled, without output: `started` is called.
-
-        After cancellation no task or connection of the server is left in the loop.
-        """
-        check_transport("Server.serve", transport, options)
-        if transport == "stdio":
-            from colonnade.transport.stdio import serve_stdio
-
-            await serve_stdio(self, **options)
-        else:
-            from colonnade.server.options import take_app_options
-            from colonnade.transport.http_server.runner import serve
-
-            await serve(self.asgi(**take_app_options(options)), **options)
 
     def asgi(self, **options: "Unpack[AsgiOptions]") -> "HttpApp":
         """The server as an ASGI application.

@@ -427,6 +427,8 @@ class PolicyGuard:
             if contain is not None and isinstance(error, RemoteError):
                 contained = contain.error(error)
                 if contained is not error:
+                    if exchange.origin is not None:  # its code is still that of the server
+                        exchange.origin.outcome = contained
                     raise contained from None
             raise
         except BaseException as error:

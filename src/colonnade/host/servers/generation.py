@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -44,7 +44,7 @@ from colonnade.host.servers.listings import (
     describe_error,
     run_cooperatively,
 )
-from colonnade.host.servers.naming import BETWEEN, is_shown, qualified_name
+from colonnade.host.servers.naming import BETWEEN, NAME_LIMIT, is_shown, qualified_name
 from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.host.servers.supervisor import DRAIN_S, ServerSupervisor
 from colonnade.ports import RequestContext
@@ -53,6 +53,9 @@ from colonnade.protocol.revision import ChangeNotifications, OutputRoot
 from colonnade.protocol.schema.error_messages import truncate
 from colonnade.protocol.uritemplate import UriTemplate
 from colonnade.text import close_matches, closest
+
+if TYPE_CHECKING:  # few tools mirror arguments
+    from colonnade.protocol.http.param_headers import ParamHeader
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
@@ -81,16 +84,23 @@ def list_changed_capability(name: str) -> str:
 
 
 class NameClaim(NamedTuple):
-    """The names that belong to a server: the namespace before all of its names, and aliases."""
+    """The names that belong to a server: the namespace before all of its names, aliases, and how
+    long a name may be."""
 
     namespace: str
     aliases: dict[str, str]
+    name_limit: int = NAME_LIMIT
+
+    def qualified(self, own: str) -> str:
+        """The qualified name of an item, by its name on the server."""
+        return qualified_name(self.namespace, own, self.name_limit)
 
 
 # Makes the request for a list: of which method, and for which caller.
 MakeListRequest = Callable[[str, str], RequestContext]
-# Called with the key of a server and the lists of it that have changed.
-OnListChange = Callable[[str, Sequence[ListKind]], None]
+# Called with the key of a server, the lists of it that have changed, and the caller that sees them;
+# None for all callers.
+OnListChange = Callable[[str, Sequence[ListKind], str | None], None]
 # Makes the supervisor of a server; the callback is called with each session that it opens.
 MakeSupervisor = Callable[
     [ServerEntry, Callable[[ServerSupervisor, HostedSession], None]], ServerSupervisor
@@ -197,11 +207,17 @@ class HostedServer:
                 self.settings,
                 self._fetch,
                 lambda: self._has_bare_output,
-                lambda kind: self._on_change(self.key, (kind,)),
+                lambda kind: self._on_change(self.key, (kind,), owner),
                 self._is_notified,
                 None if self._review is None else partial(self._review, self),
+                self.claim.name_limit,
             )
         return listings
+
+    @property
+    def is_common(self) -> bool:
+        """Whether all callers see the same lists, as far as is known."""
+        return self._is_common
 
     def _forget_one(self) -> None:
         if len(self._listings) >= MAX_CALLERS:
@@ -236,17 +252,17 @@ class HostedServer:
     def plain_name(self, name: str) -> str | None:
         """The name on the server of a qualified name, if that is known without a list."""
         own = name.partition("__")[2]
-        is_it = qualified_name(self.claim.namespace, own) == name and is_shown(self.settings, own)
+        is_it = self.claim.qualified(own) == name and is_shown(self.settings, own)
         return own if is_it else None
 
     @property
     def qualified_prefix(self) -> str:
         """The prefix of all qualified names of this server."""
-        return qualified_name(self.claim.namespace, "x").partition(BETWEEN)[0] + BETWEEN
+        return self.claim.qualified("x").partition(BETWEEN)[0] + BETWEEN
 
     def qualified(self, own: str) -> str:
         """The qualified name of an item, by its name on the server."""
-        return qualified_name(self.claim.namespace, own)
+        return self.claim.qualified(own)
 
     def needs_read(self, session: HostedSession, kind: ListKind) -> bool:
         """Whether a list was not reviewed in this very session, or may have changed since: the
@@ -357,7 +373,7 @@ class HostedServer:
         for kind in kinds if owner in self._listings else ():
             self._listings[owner].by_kind[kind].expire()
         if kinds:
-            self._on_change(self.key, kinds)
+            self._on_change(self.key, kinds, owner)
 
 
 # ---------------------------------------------------------------- all servers
@@ -418,8 +434,7 @@ class Generation:
         self._aliases = aliases
         self._config_problems = tuple(problems)
         self._by_prefix = {
-            qualified_name(one.claim.namespace, "x").partition(BETWEEN)[0]: one
-            for one in servers.values()
+            one.claim.qualified("x").partition(BETWEEN)[0]: one for one in servers.values()
         }
 
     # ------------------------------------------------------------ from a name to a server
@@ -484,6 +499,30 @@ class Generation:
         listed = _content(server, server.listings(caller).tools, "tools", view)
         found = listed.find(name) if listed is not None else None
         return listed.hosted.get(found.name) if listed is not None and found is not None else None
+
+    async def param_headers(
+        self, name: str, caller: str, view: "ListView | None" = None
+    ) -> "tuple[ParamHeader, ...]":
+        """The arguments of a tool that are mirrored in headers; its server is listed if it was not.
+        Empty for a tool that there is not, and if the list fails: the call says why."""
+        try:
+            server = self.server_for("tools", name, caller, view)
+        except Fault:
+            return ()
+        listing = server.listings(caller).tools
+        listed = _content(server, listing, "tools", view)
+        found = listed.find(name) if listed is not None else None
+        if found is None:
+            server.hold()
+            try:
+                await listing.fetch(caller)
+                listed = _content(server, listing, "tools", view)
+            except ColonnadeError:
+                return ()
+            finally:
+                server.release()
+            found = listed.find(name) if listed is not None else None
+        return listed.param_headers(found.name) if listed is not None and found is not None else ()
 
     def listed_name(
         self,
@@ -611,11 +650,13 @@ class Generation:
             found = await self._gather_once(servers, kind, caller, wait_s)
         return found
 
-    async def visible_lists(
-        self, kind: ListKind, caller: str, wait_s: float, *, fresh: bool, view: ListView | None
+    def visible_lists(
+        self,
+        gathered: Mapping[HostedServer, Listing[ListedItems[Any, Any]]],
+        kind: ListKind,
+        view: ListView | None,
     ) -> list[ListedItems[Any, Any]]:
-        """One list of every server, as `gather`, with what the caller may see of each."""
-        gathered = await self.gather(kind, caller, wait_s, fresh=fresh, view=view)
+        """What a caller may see of the lists that `gather` has returned."""
         found = (_content(one, listing, kind, view) for one, listing in gathered.items())
         return [listed for listed in found if listed is not None]
 

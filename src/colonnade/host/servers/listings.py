@@ -19,11 +19,21 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+)
 
 from msgspec import Raw
 from msgspec.structs import asdict, replace
 
+from colonnade.client.cache import NO_HINTS, CacheHints, cache_hints
 from colonnade.client.client import SCHEMAS_S, Client
 from colonnade.client.tools import ListedTool, ToolSchemas
 from colonnade.errors import (
@@ -40,10 +50,13 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.host.config.settings import Settings
-from colonnade.host.servers.naming import NameIndex, QualifiedName
+from colonnade.host.servers.naming import NAME_LIMIT, NameIndex, QualifiedName
 from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.protocol import types as t
 from colonnade.protocol.schema.validate import Validator
+
+if TYPE_CHECKING:  # few tools mirror arguments
+    from colonnade.protocol.http.param_headers import ParamHeader
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
@@ -391,13 +404,14 @@ class ListedItems(Generic[H, N]):
     """The items of one list: `items` for clients that connect to the host, `hosted` for programs,
     both by qualified name or URI. `names` has the qualified names, for tools and prompts, and
     `definitions` the items as the server wrote them, if the list was reviewed; `review` is what
-    the review of pinned definitions found."""
+    the review of pinned definitions found. `hints` are the cache hints that came with the list."""
 
     def __init__(
         self,
         hosted: Mapping[str, H],
         items: Mapping[str, N],
         names: NameIndex | None = None,
+        hints: CacheHints = NO_HINTS,
         definitions: Mapping[str, N] | None = None,
         review: DefinitionReview | None = None,
     ) -> None:
@@ -406,6 +420,20 @@ class ListedItems(Generic[H, N]):
         self.review: DefinitionReview | None = review
         self.names = names
         self.definitions: Mapping[str, N] = items if definitions is None else definitions
+        self.hints = hints
+        # When it was read, for the age of the hints.
+        self.read_at: float = _now()
+        self._param_headers: dict[str, tuple[ParamHeader, ...]] = {}
+
+    def param_headers(self, name: str) -> "tuple[ParamHeader, ...]":
+        """The arguments of a tool that are mirrored in headers, by its qualified name."""
+        found = self._param_headers.get(name)
+        if found is None:
+            from colonnade.protocol.http.param_headers import param_headers
+
+            schema: Any = getattr(self.items.get(name), "input_schema", None)
+            found = self._param_headers[name] = param_headers(schema) if schema else ()
+        return found
 
     def find(self, name: str) -> QualifiedName | None:
         """What a qualified name or an alias stands for."""
@@ -435,7 +463,10 @@ class VisibleItems(ListedItems[H, N]):
         self._named = named
         hosted = {name: one for name, one in listed.hosted.items() if name in shown}
         items = {name: one for name, one in listed.items.items() if name in shown}
-        super().__init__(hosted, items, listed.names, listed.definitions, listed.review)
+        super().__init__(
+            hosted, items, listed.names, listed.hints, listed.definitions, listed.review
+        )
+        self.read_at = listed.read_at
 
     def find(self, name: str) -> QualifiedName | None:
         """What a qualified name or an alias stands for, if the caller knows it."""
@@ -522,7 +553,7 @@ class ServerListings:
     """The four lists of a server. `has_bare_output` is whether its structured content needs no
     wrapper; `on_change` is called when a list differs from the one that callers have seen, and
     `is_notified` is for which lists the server sends `list_changed`. `review` is called with each
-    list before it is used."""
+    list before it is used. No name is longer than `name_limit`."""
 
     def __init__(
         self,
@@ -533,8 +564,10 @@ class ServerListings:
         on_change: Callable[[ListKind], None],
         is_notified: Callable[[ListKind], bool],
         review: ReviewList | None = None,
+        name_limit: int = NAME_LIMIT,
     ) -> None:
         self._key = key
+        self._name_limit = name_limit
         self._settings = settings
         self._review = review
         self._fetch = fetch
@@ -622,6 +655,12 @@ class ServerListings:
 
     # ------------------------------------------------------------ results of tools
 
+    def tool(self, own: str) -> t.Tool | None:
+        """The tool of this name on the server, as it was last listed; None if it was not."""
+        listed = self.tools.content
+        found = listed.names.of(self._key, own) if listed is not None and listed.names else None
+        return listed.items[found.name] if listed is not None and found is not None else None
+
     def output(self, tool: str) -> Validator | None:
         """The validator of the output schema of a tool, by its name on the server."""
         return self._schemas.output(tool)
@@ -696,7 +735,7 @@ class ServerListings:
     ) -> ListedItems[Any, N]:
         shown, review = await self._reviewed(kind, caller, listed, source)
         items = await run_cooperatively(self._uri_steps(shown, uri_of, host_type))
-        items.review = review
+        items.review, items.hints = review, cache_hints(listed)
         if self._review is not None:
             items.definitions = {uri_of(one): one for one in reversed(listed)}
         return items
@@ -724,7 +763,7 @@ class ServerListings:
     ) -> ListedItems[Any, Any]:
         shown, review = await self._reviewed(kind, caller, listed, source)
         items = await run_cooperatively(self._name_steps(shown, host_type))
-        items.review = review
+        items.review, items.hints = review, cache_hints(listed)
         if self._review is not None and items.names is not None:
             first = {one.name: one for one in reversed(listed)}
             items.definitions = {name.name: first[name.own] for name in items.names}
@@ -732,7 +771,9 @@ class ServerListings:
 
     def _name_steps(self, listed: Sequence[Any], host_type: Any) -> Steps[ListedItems[Any, Any]]:
         first = {one.name: one for one in reversed(listed)}
-        names = NameIndex([(self._key, self._settings, [one.name for one in listed])])
+        names = NameIndex(
+            [(self._key, self._settings, [one.name for one in listed])], self._name_limit
+        )
         yield
         items: dict[str, Any] = {}
         hosted: dict[str, Any] = {}

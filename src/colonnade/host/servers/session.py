@@ -99,6 +99,7 @@ class StderrBuffer:
 
 if TYPE_CHECKING:
     from colonnade.client.tasks.task import ClientTask
+    from colonnade.protocol.forwarded import ResultOrigin
     from colonnade.transport.process.child import Child
 
 # How long a result waits for the progress callbacks of its call.
@@ -387,12 +388,14 @@ class SessionCall:
         on_progress: OnProgress | None = None,
         wants_task: bool = False,
         on_task: OnTask | None = None,
+        origin: "ResultOrigin | None" = None,
     ) -> t.ProtocolType:
         """Send a request for this call and return the result. Input requests go to its caller.
 
         Progress that was received before the result is delivered before it, within
         `FINAL_PROGRESS_S`. `wants_task` is whether the caller asks for a task, in revisions where
-        the client decides that; `on_task` is called if the call has become one.
+        the client decides that; `on_task` is called if the call has become one. `origin` gets the
+        result as it was written.
         """
         exchange = self.context.exchange
         try:
@@ -406,6 +409,7 @@ class SessionCall:
                 log_level=exchange.log_level,
                 wants_task=wants_task,
                 on_task=None if on_task is None else partial(on_task, self.client.name),
+                origin=origin,
             )
         except ChannelError as error:
             self.session.on(SessionEvent.RESPONSE_MISSING)
@@ -413,6 +417,8 @@ class SessionCall:
                 remove_output(error)
             raise
         except RemoteError as error:
+            if origin is not None:
+                origin.revision = self.client.peer.revision
             show_crash(self.session.child, error)
             raise
         except asyncio.CancelledError:

@@ -67,6 +67,7 @@ from colonnade.protocol.input_requests import InputRequestKind
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.protocol.forwarded import ResultOrigin
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -393,6 +394,7 @@ class ServerSupervisor:
         wants_task: bool = False,
         on_task: OnTask | None = None,
         before_send: BeforeSend | None = None,
+        origin: "ResultOrigin | None" = None,
     ) -> t.ProtocolType:
         """Send a request for a call and return the result, as `SessionCall.request`. Sent once more
         to a new session if the connection was lost and repeating the request is safe.
@@ -406,6 +408,7 @@ class ServerSupervisor:
                 on_progress=on_progress,
                 wants_task=wants_task,
                 on_task=on_task,
+                origin=origin,
             )
 
         async def checked(call: SessionCall) -> t.ProtocolType:

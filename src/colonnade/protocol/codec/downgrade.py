@@ -140,7 +140,7 @@ class TypePlans(dict[type[t.ProtocolType], TypePlan | None]):
 
     def __missing__(self, obj: type[t.ProtocolType]) -> TypePlan | None:
         drops = self._drops(obj)
-        own = RULES.get(obj.__name__, NO_RULE)
+        own = _rule_of(obj) or NO_RULE
         hidden = {name for name, _ in drops} | own.fields
         walks = tuple(
             name
@@ -161,7 +161,12 @@ class TypePlans(dict[type[t.ProtocolType], TypePlan | None]):
         return tuple((field.name, field.default) for field in fields(obj) if field.name in absent)
 
     def _changes(self, obj: type[t.ProtocolType]) -> bool:
-        return obj.__name__ in RULES or bool(self._drops(obj))
+        return _rule_of(obj) is not None or bool(self._drops(obj))
+
+
+def _rule_of(obj: type[t.ProtocolType]) -> "TypeRule | None":
+    """The rule of a type, or of the one that it is made from, as a listed tool is from a tool."""
+    return next((RULES[one.__name__] for one in obj.__mro__ if one.__name__ in RULES), None)
 
 
 class PlainBlocks(dict[type[Any], bool]):

@@ -1,0 +1,1 @@
+"""The gateway: a server in front of the servers of a host."""

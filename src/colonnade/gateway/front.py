@@ -1,0 +1,191 @@
+"""The front of a gateway: from a request of a client to the handler of the host, and back.
+
+It is to a gateway what `server/dispatch` is to a server, and the only caller of `exchange.settle`
+here.
+
+Rules: independent of transports. A result or an error of a server keeps its meaning in the revision
+of the client.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from colonnade.errors import (
+    NO_OUTPUT,
+    ChannelError,
+    ColonnadeError,
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    RemoteError,
+    RemoteProtocolError,
+)
+from colonnade.gateway.changes import GatewayChanges
+from colonnade.gateway.pages import LISTS, ListPages
+from colonnade.host.host import Host
+from colonnade.ports import Handler, RequestContext
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import CallerLost
+from colonnade.protocol.forwarded import code_for, kind_of
+from colonnade.protocol.http.param_headers import check_params
+from colonnade.protocol.negotiation import Callers, Identity
+from colonnade.protocol.revision import Revisions
+from colonnade.server.handlers.function import ErrorReporter
+from colonnade.server.handlers.tools import error_result
+from colonnade.server.notifications import Listener
+
+log: logging.Logger = logging.getLogger("colonnade.gateway")
+
+# Errors about a request of the gateway that say nothing of the request of the client.
+HOP_FAULTS = (FaultKind.HEADER_MISMATCH, FaultKind.VERSION_UNSUPPORTED, FaultKind.PARSE)
+
+
+class GatewayFront:
+    """Responds to the requests of clients: some of them itself, the others by the host."""
+
+    def __init__(
+        self,
+        host: Host,
+        identity: Callable[[], Identity],
+        accepts: Revisions,
+        changes: GatewayChanges,
+        pages: ListPages,
+        error_reporter: ErrorReporter,
+    ) -> None:
+        self._host = host
+        self._identity = identity
+        self._accepts = accepts
+        self._changes = changes
+        self._pages = pages
+        self._error_reporter = error_reporter
+        self._listeners: set[Listener] = set()
+        self._own_handlers: dict[str, Handler] = {
+            "server/discover": self._discover,
+            "subscriptions/listen": self._listen,
+            "tools/call": self._call_tool,
+            **dict.fromkeys(LISTS, self._list),
+        }
+
+    # ------------------------------------------------------------ responses
+
+    async def respond(self, request: RequestContext) -> bytes | None:
+        """The encoded response, a result or an error."""
+        exchange = request.exchange
+        try:
+            handler = self._own_handlers.get(exchange.method.name) or self._host.handler
+            try:
+                result = await handler(request)
+            except (CallerLost, Fault):
+                raise
+            except RemoteError as error:
+                return self._pass_error(request, error)
+            except ColonnadeError as error:
+                return self._report_failure(request, error)
+            origin = exchange.origin
+            if origin is None:
+                return exchange.settle(result)
+            return exchange.settle_forwarded(
+                result, origin, is_inspected=self._host.inspects_results
+            )
+        except Fault as fault:
+            request.fault = fault
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            request.fault = self._internal_error(request, error)
+        except (ConnectionLost, GeneratorExit):
+            raise
+        except BaseException as error:
+            request.fault = self._internal_error(request, error)
+        try:
+            return exchange.fail(request.fault)
+        except LocalProtocolError as error:  # the error's data cannot be encoded as JSON
+            request.fault = self._internal_error(request, error)
+            return exchange.fail(request.fault)
+
+    def _pass_error(self, request: RequestContext, error: RemoteError) -> bytes | None:
+        """The response for an error response of a server: the same error, with the code that it has
+        in the revision of the client."""
+        exchange, revision = request.exchange, request.exchange.peer.revision
+        origin = exchange.origin
+        if origin is None or origin.outcome is not error or origin.revision is None:
+            return exchange.pass_error(error.code, error.message, error.data)
+        kind = kind_of(error.code, error.data, exchange.method.name, origin.revision)
+        if kind in HOP_FAULTS:  # the server and the gateway disagree; the client is not to blame
+            what = f"server {origin.server!r} refused the gateway: {error.message}"
+            return self._report_failure(request, RemoteProtocolError(what))
+        code = code_for(kind, error.code, revision)
+        is_call = exchange.method.params is t.CallToolRequestParams
+        if kind is FaultKind.CAPABILITY_MISSING and code != error.code and is_call:  # D10
+            return exchange.settle(error_result(f"server {origin.server!r}: {error.message}"))
+        return exchange.pass_error(code, error.message, error.data)
+
+    def _report_failure(self, request: RequestContext, error: ColonnadeError) -> bytes | None:
+        """The response for an error of the gateway itself: the server cannot be reached, did not
+        respond, or a middleware refuses. A model can read the result of a tool."""
+        log.info("%s of %r failed: %s", request.method, request.principal, error)
+        # What a server has printed is for its operator, who is the only caller on stdio.
+        is_operator = request.callers is Callers.SINGLE
+        message = str(error) if is_operator else _without_output(error)
+        if request.exchange.method.params is t.CallToolRequestParams:
+            return request.exchange.settle(error_result(message))
+        raise Fault(FaultKind.INTERNAL, message) from error
+
+    def _internal_error(self, request: RequestContext, error: BaseException) -> Fault:
+        message = self._error_reporter.report(request.exchange.method.name, error, request)
+        return Fault(FaultKind.INTERNAL, message)
+
+    # ------------------------------------------------------------ lists and calls
+
+    async def _list(self, request: RequestContext) -> t.ProtocolType:
+        position = self._pages.take_cursor(request)
+        result = await self._host.handler(request)
+        if self._host.inspects_results and isinstance(result, t.ListResult):
+            # A middleware may show each caller something else (R1029).
+            result = replace(result, cache_scope="private")
+        return self._pages.cut(request, position, result)
+
+    async def _call_tool(self, request: RequestContext) -> t.ProtocolType:
+        exchange, headers = request.exchange, request.headers
+        name = exchange.params.name
+        if headers and exchange.peer.revision.http.routing_headers and isinstance(name, str):
+            mirrored = await self._host.param_headers(name, request)
+            if mirrored:
+                check_params(mirrored, headers, exchange.params.arguments)  # R0902
+        return await self._host.handler(request)
+
+    # ------------------------------------------------------------ own methods
+
+    async def _discover(self, request: RequestContext) -> t.ProtocolType:
+        return self._identity().for_callers(request.callers).discover_result(self._accepts)
+
+    async def _listen(self, request: RequestContext) -> t.ProtocolType:
+        from colonnade.protocol.subscriptions import Subscription
+
+        pushed = t.SubscriptionFilter(
+            tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
+        )
+        listener = Listener(Subscription(request.exchange, pushed), request)
+        self._listeners.add(listener)
+        try:
+            return await listener.run(self._changes.of(request.principal))
+        finally:
+            self._listeners.discard(listener)
+
+    def drain(self) -> None:
+        """End open subscriptions."""
+        for listener in self._listeners:
+            listener.end("the gateway is shutting down; listen again")
+
+
+def _without_output(error: ColonnadeError) -> str:
+    """The message of an error, without what a server process has printed."""
+    if isinstance(error, ChannelError) and error.output:
+        error = error.copy()
+        error.output = NO_OUTPUT
+    return str(error)

@@ -1,0 +1,260 @@
+"""`Gateway`: the servers of a host behind one endpoint, for clients of every revision.
+
+    gateway = Gateway(Host.from_config("claude_desktop_config.json"))
+    gateway.run("http", port=8000)
+
+Rules: a gateway is a `Service` like a `Server`, so it has every transport. Requests go through
+`front` to the one handler of the host; nothing reaches a server around its middleware.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from colonnade.errors import InvalidArgument
+from colonnade.gateway.changes import GatewayChanges
+from colonnade.gateway.front import GatewayFront
+from colonnade.gateway.pages import ListPages
+from colonnade.host.host import Host
+from colonnade.host.runtime import ListChanges
+from colonnade.ports import RequestContext, Store
+from colonnade.protocol import types as t
+from colonnade.protocol.jsonrpc import Request
+from colonnade.protocol.link.events import NotificationReceived
+from colonnade.protocol.negotiation import Encoders, Identity, Peer
+from colonnade.protocol.revision import EVERY, Revisions
+from colonnade.server.handlers.function import ErrorReporter
+from colonnade.server.handlers.input_rounds import Keys
+from colonnade.server.hints import check_auth, check_options
+from colonnade.server.lifespan import ServerLifespan
+from colonnade.server.registry import PAGE_SIZE
+from colonnade.server.run import RunnableService
+
+if TYPE_CHECKING:  # imported on first use
+    from typing import Unpack
+
+    from colonnade.auth.server.protection import Protection
+    from colonnade.ports import ServerTelemetry
+    from colonnade.protocol.http.param_headers import ParamHeader
+    from colonnade.server.auth import ProtectionGuard
+    from colonnade.server.options import AsgiOptions
+    from colonnade.transport.http_server.app import HttpApp
+
+log: logging.Logger = logging.getLogger("colonnade.gateway")
+
+# Claude Code calls a tool `mcp__gateway__NAME`, Cursor counts the name of the server too, and model
+# providers accept 64 characters.
+NAME_LIMIT = 45
+
+# The notification for each list that has changed.
+LIST_NOTIFICATIONS = {
+    "tools": "notifications/tools/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
+    "templates": "notifications/resources/list_changed",
+}
+
+
+class Gateway(RunnableService):
+    """The servers of a host as one server.
+
+    `auth` protects it over HTTP. `store` has the state that outlives a request, and `keys` encrypt
+    what clients carry: both the same on all replicas, the newest key first. A host that was not
+    entered with `async with` is closed when the gateway stops. `name_limit` is the length of the
+    names of tools and prompts: clients put a prefix of their own before them.
+    """
+
+    class_label: ClassVar[str] = "Gateway"
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        name: str = "gateway",
+        version: str = "0",
+        title: str | None = None,
+        instructions: str | None = None,
+        auth: "Protection | None" = None,
+        store: Store | None = None,
+        keys: Iterable[bytes] = (),
+        revisions: Iterable[str] | None = None,
+        name_limit: int = NAME_LIMIT,
+        page_size: int = PAGE_SIZE,
+        debug: bool = False,
+    ) -> None:
+        check_auth(auth)
+        if page_size < 1:
+            raise InvalidArgument(
+                f"page_size is {page_size}; it must be 1 or more", argument="page_size"
+            )
+        host.limit_names(name_limit)
+        self.host: Host = host
+        self.info: t.Implementation = t.Implementation(name=name, version=version, title=title)
+        self.instructions: str | None = instructions
+        self._accepts = Revisions.of(*revisions) if revisions is not None else EVERY
+        self._auth = auth
+        self._store = store
+        self._given_keys = list(keys)
+        if self._given_keys:
+            _ = self.keys  # raises for invalid keys
+        self._guards: list[ProtectionGuard] = []
+        self._encoders: Encoders = {}
+        self._identity: Identity | None = None
+        self._lifespan = ServerLifespan(self._enter)
+        self.changes: GatewayChanges = GatewayChanges()
+        self._front = GatewayFront(
+            host,
+            lambda: self.identity,
+            self._accepts,
+            self.changes,
+            ListPages(page_size, lambda: self.keys),
+            ErrorReporter(debug=debug),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Gateway {self.info.name!r} to {self.host!r}>"
+
+    @cached_property
+    def keys(self) -> Keys:
+        """The keys that encrypt what clients carry."""
+        return Keys(self._given_keys, self.info.name)
+
+    def share_key(self, key: bytes) -> None:
+        """Encrypt with this key of 32 bytes, unless the gateway was given `keys`: for several
+        processes that serve the same clients and are started by one."""
+        self.keys.share(key)
+
+    @property
+    def store(self) -> Store:
+        """The storage of state that outlives a request; in memory if no other was given."""
+        if self._store is None:
+            from colonnade.store.memory import MemoryStore
+
+            self._store = MemoryStore()
+        return self._store
+
+    # ------------------------------------------------------------ the Service protocol
+
+    @property
+    def accepts(self) -> Revisions:
+        """The supported revisions."""
+        return self._accepts
+
+    @property
+    def telemetry(self) -> "ServerTelemetry | None":
+        """None: spans of requests to servers are recorded by the host."""
+        return None
+
+    @property
+    def identity(self) -> Identity:
+        """The implementation info and the current capabilities."""
+        if self._identity is None:
+            self._identity = Identity(
+                self.info, self._capabilities(), self.instructions, encoders=self._encoders
+            )
+        return self._identity
+
+    def _capabilities(self) -> t.ServerCapabilities:
+        return t.ServerCapabilities(
+            tools=t.ToolsCapability(list_changed=True),
+            resources=t.ResourcesCapability(list_changed=True, subscribe=True),
+            prompts=t.PromptsCapability(list_changed=True),
+            completions={},
+            logging={},
+        )
+
+    def respond(self, request: RequestContext) -> Awaitable[bytes | None]:
+        """The encoded response to a request."""
+        return self._front.respond(request)
+
+    def on_notification(self, notification: NotificationReceived, peer: Peer | None) -> None:
+        """Handle a client's notification that belongs to no request: it is only logged."""
+        log.debug("received %s from a client", notification.method.name)
+
+    def param_headers(self, tool: str) -> "tuple[ParamHeader, ...]":
+        """None: which tool it is depends on the caller, so `front` checks the headers."""
+        return ()
+
+    def may_subscribe(self, uri: str, scopes: frozenset[str] | None) -> bool:
+        """Whether these scopes allow update notifications of a resource: the server decides."""
+        return True
+
+    @property
+    def shared_store(self) -> Store | None:
+        """The store, if it is shared with other processes; None otherwise."""
+        return self._store if self._store is not None and self._store.is_shared else None
+
+    def watch_changes(
+        self, on_change: Callable[[str, t.NotificationParams], None], principal: str = ""
+    ) -> Callable[[], None]:
+        """Call `on_change` for every change that a principal can see, until the returned function
+        is called."""
+        return self.changes.watch(on_change, principal)
+
+    # ------------------------------------------------------------ lifespan
+
+    async def start(self) -> None:
+        """Start, once; later calls wait for the first. Each needs a `stop`."""
+        await self._lifespan.start()
+
+    async def _enter(self, exit_stack: contextlib.AsyncExitStack) -> None:
+        if not self.host.is_entered:
+            await exit_stack.enter_async_context(self.host)
+        exit_stack.callback(self.host.watch(self._lists_changed))
+        for guard in self._guards:
+            await guard.start()
+            exit_stack.push_async_callback(guard.close)
+        self.changes.start(asyncio.get_running_loop())
+        store = self.shared_store
+        if store is not None:
+            await self.changes.share(store, self.info.name, exit_stack)
+
+    def _lists_changed(self, changes: ListChanges) -> None:
+        for method in dict.fromkeys(LIST_NOTIFICATIONS[kind] for kind in changes.kinds):
+            self.changes.publish(method, t.NotificationParams(), changes.caller)
+
+    def drain(self) -> None:
+        """End open subscriptions with their result; calls continue."""
+        self._front.drain()
+
+    async def stop(self) -> None:
+        """Stop once every `start` has had its `stop`."""
+        if not self._lifespan.stop():
+            return
+        self.changes.stop()
+        await self._lifespan.exit()
+
+    # ------------------------------------------------------------ transports
+
+    def asgi(self, **options: "Unpack[AsgiOptions]") -> "HttpApp":
+        """The gateway as an ASGI application; the options are those of `Server.asgi`."""
+        from colonnade.transport.http_server.app import HttpApp
+
+        if options:
+            check_options("Gateway.asgi", "http", options)
+        if self._auth is None:
+            return HttpApp(self, **options)
+        if "verify" in options:
+            raise InvalidArgument(
+                "auth= and verify= both authenticate callers; remove one of them", argument="verify"
+            )
+        guard = self._make_guard(self._auth, options.get("path", "/mcp"))
+        return HttpApp(self, guard=guard, **options)
+
+    def _make_guard(self, auth: "Protection", path: str) -> "ProtectionGuard":
+        from colonnade.server.auth import ProtectionGuard
+
+        title = self.info.title or self.info.name
+        guard = ProtectionGuard(
+            auth, path, title, _no_scopes, lambda: self.store, lambda: self.keys
+        )
+        self._guards.append(guard)
+        return guard
+
+
+def _no_scopes(request: Request) -> frozenset[str]:
+    """The scopes that a request needs beyond those of the gateway: none."""
+    return frozenset()
