@@ -58,6 +58,7 @@ from colonnade.ports import InputResponder
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import convert_to
 from colonnade.protocol.codec.encode import encode_finite
+from colonnade.protocol.input_requests import InputCapabilities
 from colonnade.protocol.link.link import DISCOVER, PING, SET_LEVEL
 from colonnade.protocol.negotiation import Peer, defined_in
 from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, OutputRoot, Tasks
@@ -255,11 +256,11 @@ class Client(BaseClient):
         timeout_s: float | None,
         on_progress: OnProgress | None,
         caller: OriginalCaller | None,
-    ) -> t.CallToolResult:
+    ) -> t.ProtocolType:
         """Call a tool and return the protocol's result."""
         report = on_progress or self._on_progress or ignore_progress
         result = await self._start_call(params, timeout_s, report, caller)
-        if not isinstance(result, CallToolResult):
+        if not isinstance(result, CallToolResult | t.InputRequiredResult):
             result = await self._follow(result, params, timeout_s, report, caller)
         return result
 
@@ -714,22 +715,40 @@ class Client(BaseClient):
         wants_task: bool = False,
         on_task: "Callable[[ClientTask], Awaitable[bool]] | None" = None,
         origin: "ResultOrigin | None" = None,
+        declared: InputCapabilities | None = None,
+        relay: bool = False,
+        relay_errors: bool = False,
     ) -> t.ProtocolType:
         """Send any request and return the protocol's result: for gateways that forward requests.
 
         With `answers` the request is sent on behalf of another caller: the input requests of an
-        `input_required` result go there instead of to this client's callbacks, which still decide
-        the advertised capabilities. `principal` is the caller, for the cache, and `log_level` the
-        caller's level, in revisions where each request has one. `wants_task` is
+        `input_required` result go there instead of to this client's callbacks. `declared` are the
+        input capabilities of the caller, in revisions where each request declares them; without it,
+        and in a session, this client's callbacks decide. `principal` is the caller, for the cache,
+        and `log_level` the caller's level, in revisions where each request has one. `wants_task` is
         whether the caller asks for a task, in revisions where the client decides that; `on_task` is
         called with the task that a call has become, and if it returns True, the call returns at
         once, and the caller waits for the task itself. Input requests that arrive as
         requests of the server go to this client, since they do not say which request they belong
         to. `origin` gets the result as it was written, and its revision.
+
+        With `relay` an `input_required` result is returned instead of answered, and the caller
+        sends the next round itself, with `input_responses` and `request_state` in its params; with
+        `relay_errors` the error that requires URL elicitations (-32042) is raised.
         """
         caller = None
         if answers is not None:
-            caller = OriginalCaller(answers, principal, log_level, wants_task, on_task, origin)
+            caller = OriginalCaller(
+                answers,
+                principal,
+                log_level,
+                wants_task,
+                on_task,
+                origin,
+                declared,
+                relay,
+                relay_errors,
+            )
         if isinstance(params, t.CallToolRequestParams):
             return await self._call(params, timeout_s, on_progress, caller)
         return await self._ask(

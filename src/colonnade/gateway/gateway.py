@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from colonnade.errors import InvalidArgument
+from colonnade.gateway.bridge import InputBridge
 from colonnade.gateway.changes import GatewayChanges
 from colonnade.gateway.front import GatewayFront
 from colonnade.gateway.pages import ListPages
@@ -105,6 +106,7 @@ class Gateway(RunnableService):
         self._identity: Identity | None = None
         self._lifespan = ServerLifespan(self._enter)
         self.changes: GatewayChanges = GatewayChanges()
+        self._bridge = InputBridge(host, lambda: self.keys, lambda: self.store)
         self._front = GatewayFront(
             host,
             lambda: self.identity,
@@ -112,6 +114,7 @@ class Gateway(RunnableService):
             self.changes,
             ListPages(page_size, lambda: self.keys),
             ErrorReporter(debug=debug),
+            self._bridge,
         )
 
     def __repr__(self) -> str:
@@ -209,6 +212,7 @@ class Gateway(RunnableService):
             exit_stack.push_async_callback(guard.close)
         self.changes.start(asyncio.get_running_loop())
         store = self.shared_store
+        await self._bridge.start(exit_stack, self, store)
         if store is not None:
             await self.changes.share(store, self.info.name, exit_stack)
 

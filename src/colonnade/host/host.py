@@ -21,6 +21,8 @@ from colonnade.host.runtime import HostRuntime, OnChange, OnEvent
 from colonnade.host.servers.listings import WAIT_S, HostTool
 from colonnade.host.servers.session import State, Status
 from colonnade.ports import Handler, Middleware, RequestContext, Store
+from colonnade.protocol.input_requests import InputCapabilities
+from colonnade.protocol.revision import Revision
 
 if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.auth.client.login import Auth
@@ -295,6 +297,14 @@ class Host(HostRequests):
         """Let the names of tools and prompts have at most this many characters; before the first
         request. Raises `InvalidArgument`, and `LocalProtocolError` after a request."""
         self._runtime.limit_names(limit)
+
+    def input_target(
+        self, request: RequestContext
+    ) -> tuple[Revision | None, InputCapabilities] | None:
+        """The revision of the server that a call of a client is for, None if it is not known yet,
+        and the input requests that it may send to the client. None for a request that has no
+        server before it was handled, such as one about a URI."""
+        return self._runtime.input_target(request)
 
     @property
     def handler(self) -> Handler:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -206,6 +206,9 @@ GET_TASK = "tasks/get"
 MAX_CONNECTS = 2
 
 
+InputParams = TypeVar("InputParams", bound=t.InputResponseRequestParams)
+
+
 class HostResult(NamedTuple):
     """A result, and where it comes from: the lists that a list was made of, or the listings of the
     server of a tool, and the name of the tool on that server. `untouched` is the result as the
@@ -352,15 +355,15 @@ class HostRouter:
     # ------------------------------------------------------------ calls
 
     async def _call_tool(self, context: RequestContext, options: LocalOptions | None) -> HostResult:
-        head, request = context.exchange.params, context.exchange.request
+        head, request, given = context.exchange.params, context.exchange.request, None
         if options is not None:  # this program has just encoded it
             name, arguments = str(head.name), head.arguments
         elif is_bare_call(request, head):  # as nearly all are: the params are decoded already
             refuse_duplicate_members(head.arguments)
             name, arguments = str(head.name), head.arguments
         else:
-            params = decode_as(t.CallToolRequestParams, request.params)
-            name, arguments = params.name, params.arguments
+            given = decode_as(t.CallToolRequestParams, request.params)
+            name, arguments = given.name, given.arguments
         generation, caller = self._current(), context.exchange.principal
         view = self._view(context)
         server = generation.server_for("tools", name, caller, view)
@@ -371,6 +374,8 @@ class HostRouter:
                 own = await generation.fetch_name("tools", name, server, caller, view)
             meta = forwarded_meta(head.meta) if head.meta else None
             forwarded = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
+            if given is not None:
+                forwarded = _with_round(forwarded, given, context)
             listings = server.listings(caller)
             if options is None:
                 find = partial(listings.tool, own)
@@ -472,6 +477,7 @@ class HostRouter:
             own = await self._prompt_name(generation, params.name, server, request)
             meta = forwarded_meta(request.exchange.params.meta)
             forwarded = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
+            forwarded = _with_round(forwarded, params, request)
             if self.guard is None:
                 return HostResult(await _forward(request, options, server, GET_PROMPT, forwarded))
             arguments = Raw(encode(params.arguments)) if params.arguments else NOTHING
@@ -497,6 +503,7 @@ class HostRouter:
         forwarded = t.ReadResourceRequestParams(
             uri=params.uri, meta=forwarded_meta(request.exchange.params.meta)
         )
+        forwarded = _with_round(forwarded, params, request)
         return await self._forward_by_uri(request, options, params.uri, "resources/read", forwarded)
 
     async def _forward_by_uri(
@@ -587,6 +594,16 @@ def _items(lists: Sequence[ListedItems[Any, Any]]) -> list[Any]:
     return [one for listed in lists for one in listed.items.values()]
 
 
+def _with_round(forwarded: InputParams, given: InputParams, request: RequestContext) -> InputParams:
+    """Params with the input responses of the caller and the state of the server, if the caller
+    handles `input_required` results itself."""
+    if request.input_relay is None:
+        return forwarded
+    return replace(
+        forwarded, input_responses=given.input_responses, request_state=given.request_state
+    )
+
+
 async def _forward(
     request: RequestContext,
     options: LocalOptions | None,
@@ -601,6 +618,8 @@ async def _forward(
         origin = request.exchange.origin = request.exchange.origin or ResultOrigin(server.key)
         origin.is_private = server.settings.is_per_caller
     options = options or NO_OPTIONS
+    if request.input_relay is not None:
+        request.input_relay.check_server(server.key)
     try:
         result = await server.supervisor.request(
             request,

@@ -27,15 +27,23 @@ from colonnade.host.router import (
     LocalRequestContext,
     local_exchange,
 )
-from colonnade.host.servers.generation import Generation, HostedServer, ListView, NameClaim
+from colonnade.host.servers.generation import (
+    Generation,
+    HostedServer,
+    ListView,
+    Nameable,
+    NameClaim,
+)
 from colonnade.host.servers.listings import ListKind, ListSource, ReviewedItems
 from colonnade.host.servers.naming import MIN_NAME_LIMIT, NAME_LIMIT, NameClaims
 from colonnade.host.servers.session import HostedSession, SessionCall, State, Status
 from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities, InputRequest
 from colonnade.protocol.input_requests import InputRequestKind as InputKind
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import Revision
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
@@ -49,6 +57,12 @@ log: logging.Logger = logging.getLogger("colonnade.host")
 CLOSED = "this host is closed; make another one"
 # Its connections belong to the event loop that they were opened in.
 OTHER_LOOP = "this host is used in another event loop; make another one for this loop"
+
+# The methods whose server is known by a name.
+NAMED: dict[str, Nameable] = {"tools/call": "tools", "prompts/get": "prompts"}
+
+# Principals whose last client is remembered, for sessions that are opened to read lists.
+MAX_CLIENT_PEERS = 1000
 
 ALL_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources", "templates")
 
@@ -104,7 +118,31 @@ class HostRuntime:
         self._router = HostRouter(self._current, wait_s, upstream, guard)
         self._unwatch = upstream.watch(self._connected) if upstream is not None else None
         # For clients that connect to this host.
-        self.handler: Handler = stack(self._router.handle, self._middleware)
+        self._client_peers: dict[str, Peer] = {}
+        self.handler: Handler = stack(self._handle, self._middleware)
+
+    def input_target(
+        self, request: RequestContext
+    ) -> tuple[Revision | None, InputCapabilities] | None:
+        """See `Host.input_target`."""
+        kind = NAMED.get(request.exchange.method.name)
+        if kind is None:
+            return None
+        name, caller = str(request.exchange.params.name), request.exchange.principal
+        try:
+            server = self._current().server_for(kind, name, caller)
+        except Fault:  # there is no such server, which the router says
+            return None, NO_INPUT
+        return server.supervisor.input_target(request)
+
+    def _handle(self, request: RequestContext) -> Awaitable[t.ProtocolType]:
+        """The result of a request of a client that connected."""
+        exchange, peers = request.exchange, self._client_peers
+        if peers.get(exchange.principal) is not exchange.peer:
+            peers[exchange.principal] = exchange.peer
+            if len(peers) > MAX_CLIENT_PEERS:
+                del peers[next(iter(peers))]
+        return self._router.handle(request)
 
     @property
     def has_middleware(self) -> bool:
@@ -114,7 +152,7 @@ class HostRuntime:
     def add_middleware(self, middleware: Middleware) -> None:
         """Add a middleware inside those that are there."""
         self._middleware.append(_checked(middleware))
-        self.handler = stack(self._router.handle, self._middleware)
+        self.handler = stack(self._handle, self._middleware)
 
     def request(self, context: RequestContext, options: LocalOptions) -> Awaitable[HostResult]:
         """The result of a request of this program, through all middleware, and where it comes from:
@@ -232,7 +270,6 @@ class HostRuntime:
     def _make_supervisor(
         self, entry: ServerEntry, on_open: Callable[[ServerSupervisor, HostedSession], None]
     ) -> ServerSupervisor:
-        can_answer = self.input_requests.can_answer
         send = input_request_sender(entry.key)
         if self.guard is not None:
             self.guard.add_server(entry)
@@ -249,7 +286,7 @@ class HostRuntime:
 
         return ServerSupervisor(
             entry,
-            input_kinds=(InputKind.ELICIT, InputKind.SAMPLE) if can_answer else (),
+            input_kinds=tuple(InputKind),
             send_input_request=guarded,
             review_roots=review_roots,
             may_reconnect=self.guard is None or self.guard.may_reconnect(entry),
@@ -286,7 +323,9 @@ class HostRuntime:
     def _list_request(self, method: str, caller: str) -> LocalRequestContext:
         """The request for a list, which the host makes in the session of a caller."""
         params = t.PaginatedRequestParams()
-        exchange = local_exchange(method, params, self.input_requests.peer, caller)
+        # A session that is opened for the list is then one that the client's calls can use.
+        peer = self._client_peers.get(caller, self.input_requests.peer)
+        exchange = local_exchange(method, params, peer, caller)
         return LocalRequestContext(exchange, self.input_requests)
 
     def _set_rules(self, rules: "RuleSet | None") -> bool:

@@ -32,7 +32,7 @@ from colonnade.host.config.references import (
     literal,
     template,
 )
-from colonnade.host.config.settings import ConfigSyntaxError, HostProblem, Place
+from colonnade.host.config.settings import ROOTS_OF_CALLER, ConfigSyntaxError, HostProblem, Place
 from colonnade.text import clean, closest
 
 
@@ -404,7 +404,9 @@ class _ValueReader:
             return value if node.members is not None else None
         if kind is ValueKind.STRING:
             return self._text(node)
-        if kind in (ValueKind.STRINGS, ValueKind.NAMES):
+        if kind is ValueKind.ROOTS and value == ROOTS_OF_CALLER:
+            return value
+        if kind in (ValueKind.STRINGS, ValueKind.ROOTS, ValueKind.NAMES):
             return self._texts(node, kind)
         return scalar_value(value, kind)
 

@@ -220,6 +220,7 @@ class ValueKind(Enum):
 
     STRING = "a string"
     STRINGS = "a list of strings"
+    ROOTS = 'a list of folders, or "caller"'
     TABLE = "an object with string values"
     # With numbers, and null for a variable that is not to be set.
     LOOSE_TABLE = "an object with string, number or null values"
@@ -318,7 +319,7 @@ SETTINGS: Final[dict[str, KeySpec]] = {
     "elicitation": KeySpec(ValueKind.BOOLEAN, "elicitation"),
     "trusted": KeySpec(ValueKind.BOOLEAN, "trusted"),
     "sampling": KeySpec(ValueKind.BOOLEAN, "sampling"),
-    "roots": KeySpec(ValueKind.STRINGS, "roots"),
+    "roots": KeySpec(ValueKind.ROOTS, "roots"),
     "revision": KeySpec(ValueKind.STRING, "revision"),
     "start_s": KeySpec(ValueKind.SECONDS, "start_s"),
     "timeout_s": KeySpec(ValueKind.SECONDS, "timeout_s"),

@@ -8,7 +8,7 @@ looks them up when the server is about to be started, and they are not kept.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
@@ -42,6 +42,8 @@ CredentialsMode: TypeAlias = Literal["own", "login", "exchange", "id-jag"]
 # nothing; and to hidden text in what it sends: made visible, marked, or nothing.
 PinsSetting: TypeAlias = Literal["strict", "warn", "off"]
 ContainSetting: TypeAlias = Literal["neutralise", "mark", "off"]
+# The setting `roots` for the roots of the client that a call comes from.
+ROOTS_OF_CALLER: Final = "caller"
 
 # Long enough for a package manager to install the server first.
 START_S = 60.0
@@ -102,7 +104,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     - `pins` is what happens to definitions that were not accepted, and `contain` to hidden text in
       what it sends; None for what the host does.
     - `trusted` lets rules of a policy look at the annotations of its tools.
-    - `sampling` and `elicitation` allow these input requests, and `roots` are its roots.
+    - `sampling` and `elicitation` allow these input requests, and `roots` are its roots: folders,
+      or "caller" for those of the client that the call comes from.
     - `max_list_bytes` and `max_list_items` are the limits of one of its lists.
     """
 
@@ -118,7 +121,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     contain: ContainSetting | None = None
     elicitation: bool = True
     sampling: bool = False
-    roots: tuple[str, ...] = ()
+    roots: tuple[str, ...] | Literal["caller"] = ()
     revision: str | None = None
     start_s: float = START_S
     timeout_s: float = TIMEOUT_S
