@@ -463,6 +463,8 @@ async def test_calls_that_begin_together_and_ask_are_not_held_beyond_the_limit()
 
 @live_for(600)
 async def test_a_thousand_calls_are_held_and_nothing_is_left_of_them() -> None:
+    # An exception of an earlier test may still refer to one.
+    others = {id(one) for one in gc.get_objects() if isinstance(one, HeldCall)}
     made, making = desk(limits=HeldLimits(per_principal=1000))
     async with making as cell:
         rounds = Rounds(await cell.connect(can_elicit()))
@@ -480,7 +482,8 @@ async def test_a_thousand_calls_are_held_and_nothing_is_left_of_them() -> None:
         for _ in range(50):  # the task of the last request is about to end
             await asyncio.sleep(0)
         gc.collect()
-        assert not [one for one in gc.get_objects() if isinstance(one, HeldCall)]
+        left = [one for one in gc.get_objects() if isinstance(one, HeldCall)]
+        assert all(id(one) in others for one in left)
 
 
 @live
