@@ -533,11 +533,11 @@ class Service(Protocol):
         ...
 
     def watch_changes(
-        self, on_change: Callable[[str, NotificationParams], None]
+        self, on_change: Callable[[str, NotificationParams], None], principal: str
     ) -> Callable[[], None]:
-        """Call `on_change` with the method and params of every change notification, until the
-        returned function is called. For sessions: their clients get list changes without a
-        subscription."""
+        """Call `on_change` with the method and params of every change notification for a
+        principal, until the returned function is called. For sessions: their clients get list
+        changes without a subscription."""
         ...
 
     async def start(self) -> None:

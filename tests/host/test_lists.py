@@ -208,7 +208,7 @@ def test_a_list_is_kept_until_its_server_says_that_it_has_changed(revision: str)
 
             _ = two
             await until(lambda: bool(told))
-            assert told == [ListChanges(("tools",), ("c",))]
+            assert [one[:2] for one in told] == [(("tools",), ("c",))]
             assert [tool.name for tool in await host.list_tools()] == [
                 "c__one",
                 "c__two",

@@ -129,7 +129,7 @@ class FakeService:
         return scopes is None or not uri.startswith("secret:") or "admin" in scopes
 
     def watch_changes(
-        self, on_change: Callable[[str, t.NotificationParams], None]
+        self, on_change: Callable[[str, t.NotificationParams], None], principal: str = ""
     ) -> Callable[[], None]:
         self._watchers.append(on_change)
         return lambda: self._watchers.remove(on_change)

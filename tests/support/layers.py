@@ -39,7 +39,7 @@ PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
     frozenset({"elicitation", "jsonrpc", "methods"}),
     frozenset({"revision"}),
     frozenset({"codec"}),
-    frozenset({"extensions", "negotiation_cache"}),
+    frozenset({"extensions", "forwarded", "negotiation_cache"}),
     frozenset({"negotiation"}),
     frozenset({"http", "input_requests"}),
     frozenset({"exchange", "input_rounds"}),

@@ -6,7 +6,7 @@ that a caller cannot change a result of another one.
 """
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -22,6 +22,8 @@ MAX_ENTRY_BYTES = 4 * 1024 * 1024
 # A day: a longer `ttlMs` is shortened to it.
 MAX_TTL_S = 24 * 3600.0
 
+T = TypeVar("T")
+
 # The principal, None for a public result; the method; the encoded params.
 Key: TypeAlias = tuple[str | None, str, bytes]
 
@@ -32,6 +34,34 @@ class CacheEntry(Struct, frozen=True):
     raw: bytes
     until: float
     uri: str | None
+
+
+class CacheHints(NamedTuple):
+    """The cache hints of a list: of all of its pages. `ttl_ms` is None if a page has none."""
+
+    ttl_ms: int | None = None
+    scope: t.CacheScope = "private"
+
+    def merged(self, other: "CacheHints") -> "CacheHints":
+        """Those of both lists together: the shorter time, and public only if both are."""
+        ttl_ms = None
+        if self.ttl_ms is not None and other.ttl_ms is not None:
+            ttl_ms = min(self.ttl_ms, other.ttl_ms)
+        return CacheHints(ttl_ms, "public" if self.scope == other.scope == "public" else "private")
+
+
+NO_HINTS = CacheHints()
+
+
+class HintedList(list[T]):
+    """The items of a list, with the cache hints of its pages."""
+
+    hints: CacheHints = NO_HINTS
+
+
+def cache_hints(items: object) -> CacheHints:
+    """The cache hints of a list; none if it has none."""
+    return items.hints if isinstance(items, HintedList) else NO_HINTS
 
 
 class Cache:
@@ -123,9 +153,18 @@ MAX_PAGES = 1000
 
 
 class ListBudget:
-    """The limits of one list that is read page by page."""
+    """The limits of one list that is read page by page; each page is added to `pages`, as it was
+    sent."""
 
-    def __init__(self, server: str, method: str, max_bytes: int, max_items: int) -> None:
+    def __init__(
+        self,
+        server: str,
+        method: str,
+        max_bytes: int,
+        max_items: int,
+        pages: list[Raw] | None = None,
+    ) -> None:
+        self._pages = pages
         self._server = server
         self._method = method
         self._max_bytes = max_bytes
@@ -135,11 +174,13 @@ class ListBudget:
         # Bounded, since together they are smaller than the list.
         self._cursors: set[str] = set()
 
-    def add_page(self, size: int) -> None:
-        """Count a page of so many bytes, before it is decoded."""
-        self._bytes += size
+    def add_page(self, page: Raw) -> None:
+        """Count the bytes of a page, before it is decoded."""
+        self._bytes += len(page)
         if self._bytes > self._max_bytes:
             raise self._too_large(f"{self._max_bytes} bytes", "max_list_bytes")
+        if self._pages is not None:
+            self._pages.append(page)
 
     def add_items(self, count: int) -> None:
         """Count the items of a page."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 import msgspec
 from msgspec import UNSET, Raw
 
-from colonnade.client.cache import ListBudget
+from colonnade.client.cache import CacheHints, HintedList, ListBudget
 from colonnade.client.request import (
     BaseClient,
     Headers,
@@ -69,6 +69,7 @@ from colonnade.providers.tool_calls import ModelToolCall
 if TYPE_CHECKING:
     from colonnade.client.extensions import OnExtensionNotification
     from colonnade.client.tasks.task import ClientTask
+    from colonnade.protocol.forwarded import ResultOrigin
 
 # Debounce between two keystrokes.
 DEBOUNCE_S = 0.15
@@ -161,11 +162,16 @@ class Client(BaseClient):
 
     # ------------------------------------------------------------ tools
 
-    async def list_tools(self, *, fresh: bool = False) -> list[ListedTool]:
-        """List all tools, from all pages. `fresh` skips the cache."""
+    async def list_tools(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[ListedTool]:
+        """List all tools, from all pages. `fresh` skips the cache; each page is added to `pages`,
+        as the server sent it."""
         changes = self._cache.changes
         kind = t.ListToolsResult
-        tools = await self._items("tools/list", kind, lambda page: page.tools, fresh=fresh)
+        tools = await self._items(
+            "tools/list", kind, lambda page: page.tools, fresh=fresh, pages=pages
+        )
         mirrors = self._transport.mirrors and self.peer.revision.http.routing_headers
         stale = changes != self._cache.changes
         tasks = self._has_core_tasks
@@ -215,7 +221,7 @@ class Client(BaseClient):
                 result = await self._ask(CALL, params, CallToolResult, timeout_s, report, headers)
         except ColonnadeError as error:
             result = await self._call_again(error, params, timeout_s, report, headers)
-        if type(result) is not CallToolResult:
+        if not isinstance(result, CallToolResult):
             result = await self._follow(result, params, timeout_s, report)
         return await self._make_result(name, result, returns)
 
@@ -254,7 +260,7 @@ class Client(BaseClient):
         """Call a tool and return the protocol's result."""
         report = on_progress or self._on_progress or ignore_progress
         result = await self._start_call(params, timeout_s, report, caller)
-        if type(result) not in (CallToolResult, t.InputRequiredResult):
+        if not isinstance(result, CallToolResult | t.InputRequiredResult):
             result = await self._follow(result, params, timeout_s, report, caller)
         return result
 
@@ -529,15 +535,23 @@ class Client(BaseClient):
 
     # ------------------------------------------------------------ resources
 
-    async def list_resources(self, *, fresh: bool = False) -> list[t.Resource]:
+    async def list_resources(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[t.Resource]:
         """List all resources, from all pages."""
         kind = t.ListResourcesResult
-        return await self._items("resources/list", kind, lambda page: page.resources, fresh=fresh)
+        return await self._items(
+            "resources/list", kind, lambda page: page.resources, fresh=fresh, pages=pages
+        )
 
-    async def list_resource_templates(self, *, fresh: bool = False) -> list[t.ResourceTemplate]:
+    async def list_resource_templates(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[t.ResourceTemplate]:
         """List all resource templates, from all pages."""
         method, kind = "resources/templates/list", t.ListResourceTemplatesResult
-        return await self._items(method, kind, lambda page: page.resource_templates, fresh=fresh)
+        return await self._items(
+            method, kind, lambda page: page.resource_templates, fresh=fresh, pages=pages
+        )
 
     async def read_resource(
         self, uri: str, *, timeout_s: float | None = None, fresh: bool = False
@@ -567,10 +581,14 @@ class Client(BaseClient):
 
     # ------------------------------------------------------------ prompts and completions
 
-    async def list_prompts(self, *, fresh: bool = False) -> list[t.Prompt]:
+    async def list_prompts(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[t.Prompt]:
         """List all prompts, from all pages."""
         kind = t.ListPromptsResult
-        return await self._items("prompts/list", kind, lambda page: page.prompts, fresh=fresh)
+        return await self._items(
+            "prompts/list", kind, lambda page: page.prompts, fresh=fresh, pages=pages
+        )
 
     async def get_prompt(
         self,
@@ -696,6 +714,7 @@ class Client(BaseClient):
         log_level: t.LoggingLevel | None = None,
         wants_task: bool = False,
         on_task: "Callable[[ClientTask], Awaitable[bool]] | None" = None,
+        origin: "ResultOrigin | None" = None,
         declared: InputCapabilities | None = None,
         relay: bool = False,
         relay_errors: bool = False,
@@ -711,7 +730,7 @@ class Client(BaseClient):
         called with the task that a call has become, and if it returns True, the call returns at
         once, and the caller waits for the task itself. Input requests that arrive as
         requests of the server go to this client, since they do not say which request they belong
-        to.
+        to. `origin` gets the result as it was written, and its revision.
 
         With `relay` an `input_required` result is returned instead of answered, and the caller
         sends the next round itself, with `input_responses` and `request_state` in its params; with
@@ -725,6 +744,7 @@ class Client(BaseClient):
                 log_level,
                 wants_task,
                 on_task,
+                origin,
                 declared,
                 relay,
                 relay_errors,
@@ -800,25 +820,40 @@ class Client(BaseClient):
     # ------------------------------------------------------------ pages
 
     async def _items(
-        self, method: str, kind: type[R], items: Callable[[R], Sequence[N]], *, fresh: bool
+        self,
+        method: str,
+        kind: type[R],
+        items: Callable[[R], Sequence[N]],
+        *,
+        fresh: bool,
+        pages: list[Raw] | None,
     ) -> list[N]:
         """All items of a list, each page from the cache if it is fresh."""
         try:
-            return await self._all_items(method, kind, items, fresh)
+            return await self._all_items(method, kind, items, fresh, pages)
         except RemoteError as error:
             bad = error.code == self.peer.revision.codes[FaultKind.INVALID_PARAMS]
             if fresh or not bad or not self._cache.invalidate([method]):
                 raise
+        if pages is not None:
+            pages.clear()
         return await self._all_items(
-            method, kind, items, True
+            method, kind, items, True, pages
         )  # R1026: a cached cursor was invalid
 
     async def _all_items(
-        self, method: str, kind: type[R], items: Callable[[R], Sequence[N]], fresh: bool
+        self,
+        method: str,
+        kind: type[R],
+        items: Callable[[R], Sequence[N]],
+        fresh: bool,
+        pages: list[Raw] | None,
     ) -> list[N]:
         """Read page by page. Only a missing cursor ends the list, an empty one does not."""
-        budget = ListBudget(self.name, method, self._max_list_bytes, self._max_list_items)
-        result: list[N] = []
+        most = self._max_list_bytes, self._max_list_items
+        budget = ListBudget(self.name, method, *most, pages)
+        result: HintedList[N] = HintedList()
+        hints: CacheHints | None = None
         cursor: str | None = None
         while True:
             params = t.PaginatedRequestParams(cursor=cursor)
@@ -826,7 +861,10 @@ class Client(BaseClient):
             listed = items(page)
             budget.add_items(len(listed))
             result.extend(listed)
+            found = CacheHints(page.ttl_ms, page.cache_scope or "private")
+            hints = found if hints is None else hints.merged(found)
             cursor = page.next_cursor
             if cursor is None:
+                result.hints = hints
                 return result
             budget.add_cursor(cursor)

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from colonnade.client.extensions import ClientExtensions
     from colonnade.client.tasks.requests import TaskRequests
     from colonnade.client.tasks.task import ClientTask
+    from colonnade.protocol.forwarded import ResultOrigin
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.client")
@@ -183,7 +184,8 @@ Headers = Iterable[tuple[str, str]]
 class OriginalCaller(NamedTuple):
     """The caller of a forwarded request: what responds to its input requests, the principal for the
     cache, the log level, whether it asks for a task, and what is called with the task that a call
-    has become: it returns whether the caller waits for the task itself.
+    has become: it returns whether the caller waits for the task itself. `origin` gets the result as
+    it was written.
 
     `declared` are its input capabilities; None for those of the client. With `relay`, an
     `input_required` result is returned as it is, and with `relay_errors` the error that requires
@@ -195,6 +197,7 @@ class OriginalCaller(NamedTuple):
     log_level: t.LoggingLevel | None = None
     wants_task: bool = False
     on_task: "Callable[[ClientTask], Awaitable[bool]] | None" = None
+    origin: "ResultOrigin | None" = None
     declared: InputCapabilities | None = None
     relay: bool = False
     relay_errors: bool = False
@@ -438,17 +441,17 @@ class BaseClient:
         for a page of a list."""
         self._check_loop()
         responder: InputResponder = self._callbacks
-        principal, level, declared = "", self._level, None
+        principal, level, origin, declared = "", self._level, None, None
         relay = relay_errors = False
         cacheable = method in CACHEABLE and not is_retry(params)
         if caller is not None:
             responder, principal, level = caller.answers, caller.principal, caller.log_level
-            relay, relay_errors = caller.relay, caller.relay_errors
+            relay, relay_errors, origin = caller.relay, caller.relay_errors, caller.origin
             declared = self._declared_by(caller)
         if cacheable and not fresh:
             kept = self._cached(method, params, principal)
             if kept is not None:
-                return self._decode(method, kept, budget)
+                return self._decode(method, kept, budget, origin)
         seconds = self.timeout_s if timeout_s is None else timeout_s
         progressed = self._progress_callback(on_progress) if on_progress is not None else None
         made: dict[str, int] = {}
@@ -475,7 +478,7 @@ class BaseClient:
                 continue
             except ColonnadeError as error:
                 raise self._with_server(error) from error.__cause__
-            result = self._decode(method, raw, budget)
+            result = self._decode(method, raw, budget, origin)
             if not isinstance(result, InputRequiredResult):
                 # R1003: after rounds it depends on the input; after a change it may be stale.
                 if cacheable and params is first and changes == self._cache.changes:
@@ -515,15 +518,25 @@ class BaseClient:
             message = f"{method} requires input that this client does not support: {fault.message}"
             raise self._with_server(RemoteProtocolError(message)) from None
 
-    def _decode(self, method: str, raw: Raw, budget: ListBudget | None) -> Any:
+    def _decode(
+        self,
+        method: str,
+        raw: Raw,
+        budget: ListBudget | None,
+        origin: "ResultOrigin | None" = None,
+    ) -> Any:
         if budget is not None:
-            budget.add_page(len(raw))
+            budget.add_page(raw)
         peer = self._discovered or self.peer
         row = peer.revision.methods.get(method)
         if row is None:
             return self._decode_extension(method, raw, peer)
         try:
-            return decode_result(row, raw, peer, self._declared)
+            if origin is None:
+                return decode_result(row, raw, peer, self._declared)
+            result = decode_result(row, raw, peer, self._declared, is_relayed=True)
+            origin.received(peer.revision, raw, result)
+            return result
         except Fault as fault:
             kept, wrong = raw, list[str]()
             if budget is not None and row.result is not None:

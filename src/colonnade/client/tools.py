@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import asdict
 
+from colonnade.client.cache import HintedList, cache_hints
 from colonnade.client.results import tool_html
 from colonnade.errors import Fault, ProtocolError
 from colonnade.protocol import types as t
@@ -268,7 +269,8 @@ class ToolSchemas:
         """
         self.clear()
         self.listed = True
-        usable: list[ListedTool] = []
+        usable: HintedList[ListedTool] = HintedList()
+        usable.hints = cache_hints(tools)
         for tool in tools:
             if mirrors and not self._mirror(tool):
                 continue

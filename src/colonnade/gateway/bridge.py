@@ -201,6 +201,8 @@ class InputBridge:
             result = await self._host.handler(ForwardedRequest(request, exchange, relay))
         except RemoteError as error:
             return await self._required_by_error(error, request, round)
+        finally:
+            request.exchange.origin = exchange.origin
         return await self._wrap(result, request, relay, round)
 
     def _may_be_held(self, request: RequestContext) -> bool:
@@ -297,6 +299,7 @@ class InputBridge:
             return await self._input_required(asked.requests, state)
         outcome = call.outcome
         assert outcome is not None
+        request.exchange.origin = call.request.exchange.origin
         return await self._conclude(outcome, request, relay, round)
 
     async def _conclude(
@@ -370,7 +373,7 @@ def _required_of_session(error: RemoteError, exchange: Exchange) -> t.ProtocolTy
         raise missing_capability(words, **needed_capability(urls[0])) from error
     if required_capabilities(error) is not None:
         if is_call:
-            return error_result(error.message)
+            return error_result(f"server {error.server!r}: {error.message}")
         raise Fault(FaultKind.CAPABILITY_MISSING, error.message, error.data) from error
     raise error
 

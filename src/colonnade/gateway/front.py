@@ -8,26 +8,41 @@ of the client.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from colonnade.errors import (
+    NO_OUTPUT,
+    ChannelError,
     ColonnadeError,
     ConnectionLost,
     Fault,
     FaultKind,
     LocalProtocolError,
     RemoteError,
+    RemoteProtocolError,
 )
 from colonnade.gateway.bridge import InputBridge
+from colonnade.gateway.changes import GatewayChanges
+from colonnade.gateway.pages import LISTS, ListPages
 from colonnade.host.host import Host
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import CallerLost
-from colonnade.protocol.negotiation import Identity
+from colonnade.protocol.forwarded import code_for, kind_of
+from colonnade.protocol.http.param_headers import check_params
+from colonnade.protocol.negotiation import Callers, Identity
 from colonnade.protocol.revision import Revisions
 from colonnade.server.handlers.function import ErrorReporter
 from colonnade.server.handlers.tools import error_result
-from colonnade.server.notifications import ChangeNotifier, Listener
+from colonnade.server.notifications import Listener
+
+log: logging.Logger = logging.getLogger("colonnade.gateway")
+
+# Errors about a request of the gateway that say nothing of the request of the client.
+HOP_FAULTS = (FaultKind.HEADER_MISMATCH, FaultKind.VERSION_UNSUPPORTED, FaultKind.PARSE)
 
 
 class GatewayFront:
@@ -38,7 +53,8 @@ class GatewayFront:
         host: Host,
         identity: Callable[[], Identity],
         accepts: Revisions,
-        changes: ChangeNotifier,
+        changes: GatewayChanges,
+        pages: ListPages,
         error_reporter: ErrorReporter,
         bridge: InputBridge,
     ) -> None:
@@ -47,11 +63,14 @@ class GatewayFront:
         self._identity = identity
         self._accepts = accepts
         self._changes = changes
+        self._pages = pages
         self._error_reporter = error_reporter
         self._listeners: set[Listener] = set()
         self._own_handlers: dict[str, Handler] = {
             "server/discover": self._discover,
             "subscriptions/listen": self._listen,
+            "tools/call": self._call_tool,
+            **dict.fromkeys(LISTS, self._list),
         }
 
     # ------------------------------------------------------------ responses
@@ -66,11 +85,19 @@ class GatewayFront:
                     elsewhere = await self._bridge.respond_elsewhere(request)
                     if elsewhere is not None:
                         return elsewhere
-                return exchange.settle(await handler(request))
+                result = await handler(request)
             except (CallerLost, asyncio.CancelledError, Fault):
                 raise
+            except RemoteError as error:
+                return self._pass_error(request, error)
             except ColonnadeError as error:
-                return self._failed(request, error)
+                return self._report_failure(request, error)
+            origin = exchange.origin
+            if origin is None:
+                return exchange.settle(result)
+            return exchange.settle_forwarded(
+                result, origin, is_inspected=self._host.inspects_results
+            )
         except Fault as fault:
             request.fault = fault
         except asyncio.CancelledError as error:
@@ -88,17 +115,56 @@ class GatewayFront:
             request.fault = self._internal_error(request, error)
             return exchange.fail(request.fault)
 
-    def _failed(self, request: RequestContext, error: ColonnadeError) -> bytes | None:
-        """The response for an error of a server, or of the gateway itself."""
-        if isinstance(error, RemoteError):
-            raise Fault(FaultKind.INTERNAL, error.message, error.data) from error
+    def _pass_error(self, request: RequestContext, error: RemoteError) -> bytes | None:
+        """The response for an error response of a server: the same error, with the code that it has
+        in the revision of the client."""
+        exchange, revision = request.exchange, request.exchange.peer.revision
+        origin = exchange.origin
+        if origin is None or origin.outcome is not error or origin.revision is None:
+            return exchange.pass_error(error.code, error.message, error.data)
+        kind = kind_of(error.code, error.data, exchange.method.name, origin.revision)
+        if kind in HOP_FAULTS:  # the server and the gateway disagree; the client is not to blame
+            what = f"server {origin.server!r} refused the gateway: {error.message}"
+            return self._report_failure(request, RemoteProtocolError(what))
+        code = code_for(kind, error.code, revision)
+        is_call = exchange.method.params is t.CallToolRequestParams
+        if kind is FaultKind.CAPABILITY_MISSING and code != error.code and is_call:  # D10
+            return exchange.settle(error_result(f"server {origin.server!r}: {error.message}"))
+        return exchange.pass_error(code, error.message, error.data)
+
+    def _report_failure(self, request: RequestContext, error: ColonnadeError) -> bytes | None:
+        """The response for an error of the gateway itself: the server cannot be reached, did not
+        respond, or a middleware refuses. A model can read the result of a tool."""
+        log.info("%s of %r failed: %s", request.method, request.principal, error)
+        # What a server has printed is for its operator, who is the only caller on stdio.
+        is_operator = request.callers is Callers.SINGLE
+        message = str(error) if is_operator else _without_output(error)
         if request.exchange.method.params is t.CallToolRequestParams:
-            return request.exchange.settle(error_result(error.sentence))
-        raise Fault(FaultKind.INTERNAL, error.sentence) from error
+            return request.exchange.settle(error_result(message))
+        raise Fault(FaultKind.INTERNAL, message) from error
 
     def _internal_error(self, request: RequestContext, error: BaseException) -> Fault:
         message = self._error_reporter.report(request.exchange.method.name, error, request)
         return Fault(FaultKind.INTERNAL, message)
+
+    # ------------------------------------------------------------ lists and calls
+
+    async def _list(self, request: RequestContext) -> t.ProtocolType:
+        position = self._pages.take_cursor(request)
+        result = await self._host.handler(request)
+        if self._host.inspects_results and isinstance(result, t.ListResult):
+            # A middleware may show each caller something else (R1029).
+            result = replace(result, cache_scope="private")
+        return self._pages.cut(request, position, result)
+
+    async def _call_tool(self, request: RequestContext) -> t.ProtocolType:
+        exchange, headers = request.exchange, request.headers
+        name = exchange.params.name
+        if headers and exchange.peer.revision.http.routing_headers and isinstance(name, str):
+            mirrored = await self._host.param_headers(name, request)
+            if mirrored:
+                check_params(mirrored, headers, exchange.params.arguments)  # R0902
+        return await self._bridge.handle(request)
 
     # ------------------------------------------------------------ own methods
 
@@ -114,7 +180,7 @@ class GatewayFront:
         listener = Listener(Subscription(request.exchange, pushed), request)
         self._listeners.add(listener)
         try:
-            return await listener.run(self._changes)
+            return await listener.run(self._changes.of(request.principal))
         finally:
             self._listeners.discard(listener)
 
@@ -122,3 +188,11 @@ class GatewayFront:
         """End open subscriptions."""
         for listener in self._listeners:
             listener.end("the gateway is shutting down; listen again")
+
+
+def _without_output(error: ColonnadeError) -> str:
+    """The message of an error, without what a server process has printed."""
+    if isinstance(error, ChannelError) and error.output:
+        error = error.copy()
+        error.output = NO_OUTPUT
+    return str(error)

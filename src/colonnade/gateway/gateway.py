@@ -3,8 +3,8 @@
     gateway = Gateway(Host.from_config("claude_desktop_config.json"))
     gateway.run("http", port=8000)
 
-Rules: a gateway is a `Service` like a `Server`, so it has every transport. Requests are forwarded by
-`front` to the host's one handler; nothing reaches a server around the middleware of the host.
+Rules: a gateway is a `Service` like a `Server`, so it has every transport. Requests go through
+`front` to the one handler of the host; nothing reaches a server around its middleware.
 """
 
 import asyncio
@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from colonnade.errors import InvalidArgument
 from colonnade.gateway.bridge import InputBridge
+from colonnade.gateway.changes import GatewayChanges
 from colonnade.gateway.front import GatewayFront
+from colonnade.gateway.pages import ListPages
 from colonnade.host.host import Host
 from colonnade.host.runtime import ListChanges
 from colonnade.ports import RequestContext, Store
@@ -29,7 +31,7 @@ from colonnade.server.handlers.function import ErrorReporter
 from colonnade.server.handlers.input_rounds import Keys
 from colonnade.server.hints import check_auth, check_options
 from colonnade.server.lifespan import ServerLifespan
-from colonnade.server.notifications import ChangeNotifier
+from colonnade.server.registry import PAGE_SIZE
 from colonnade.server.run import RunnableService
 
 if TYPE_CHECKING:  # imported on first use
@@ -43,6 +45,10 @@ if TYPE_CHECKING:  # imported on first use
     from colonnade.transport.http_server.app import HttpApp
 
 log: logging.Logger = logging.getLogger("colonnade.gateway")
+
+# Claude Code calls a tool `mcp__gateway__NAME`, Cursor counts the name of the server too, and model
+# providers accept 64 characters.
+NAME_LIMIT = 45
 
 # The notification for each list that has changed.
 LIST_NOTIFICATIONS = {
@@ -58,7 +64,8 @@ class Gateway(RunnableService):
 
     `auth` protects it over HTTP. `store` has the state that outlives a request, and `keys` encrypt
     what clients carry: both the same on all replicas, the newest key first. A host that was not
-    entered with `async with` is closed when the gateway stops.
+    entered with `async with` is closed when the gateway stops. `name_limit` is the length of the
+    names of tools and prompts: clients put a prefix of their own before them.
     """
 
     class_label: ClassVar[str] = "Gateway"
@@ -75,9 +82,16 @@ class Gateway(RunnableService):
         store: Store | None = None,
         keys: Iterable[bytes] = (),
         revisions: Iterable[str] | None = None,
+        name_limit: int = NAME_LIMIT,
+        page_size: int = PAGE_SIZE,
         debug: bool = False,
     ) -> None:
         check_auth(auth)
+        if page_size < 1:
+            raise InvalidArgument(
+                f"page_size is {page_size}; it must be 1 or more", argument="page_size"
+            )
+        host.limit_names(name_limit)
         self.host: Host = host
         self.info: t.Implementation = t.Implementation(name=name, version=version, title=title)
         self.instructions: str | None = instructions
@@ -91,13 +105,14 @@ class Gateway(RunnableService):
         self._encoders: Encoders = {}
         self._identity: Identity | None = None
         self._lifespan = ServerLifespan(self._enter)
-        self.changes: ChangeNotifier = ChangeNotifier()
+        self.changes: GatewayChanges = GatewayChanges()
         self._bridge = InputBridge(host, lambda: self.keys, lambda: self.store)
         self._front = GatewayFront(
             host,
             lambda: self.identity,
             self._accepts,
             self.changes,
+            ListPages(page_size, lambda: self.keys),
             ErrorReporter(debug=debug),
             self._bridge,
         )
@@ -163,7 +178,7 @@ class Gateway(RunnableService):
         log.debug("received %s from a client", notification.method.name)
 
     def param_headers(self, tool: str) -> "tuple[ParamHeader, ...]":
-        """The arguments of a tool that clients mirror in HTTP headers."""
+        """None: which tool it is depends on the caller, so `front` checks the headers."""
         return ()
 
     def may_subscribe(self, uri: str, scopes: frozenset[str] | None) -> bool:
@@ -176,10 +191,11 @@ class Gateway(RunnableService):
         return self._store if self._store is not None and self._store.is_shared else None
 
     def watch_changes(
-        self, on_change: Callable[[str, t.NotificationParams], None]
+        self, on_change: Callable[[str, t.NotificationParams], None], principal: str = ""
     ) -> Callable[[], None]:
-        """Call `on_change` for every change until the returned function is called."""
-        return self.changes.watch(on_change)
+        """Call `on_change` for every change that a principal can see, until the returned function
+        is called."""
+        return self.changes.watch(on_change, principal)
 
     # ------------------------------------------------------------ lifespan
 
@@ -202,7 +218,7 @@ class Gateway(RunnableService):
 
     def _lists_changed(self, changes: ListChanges) -> None:
         for method in dict.fromkeys(LIST_NOTIFICATIONS[kind] for kind in changes.kinds):
-            self.changes.publish(method, t.NotificationParams())
+            self.changes.publish(method, t.NotificationParams(), changes.caller)
 
     def drain(self) -> None:
         """End open subscriptions with their result; calls continue."""

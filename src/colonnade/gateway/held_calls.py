@@ -39,6 +39,7 @@ from colonnade.ports import InputRelay, RequestContext, Seal, Session, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import CallerLost, Exchange, Network, RequestFields
+from colonnade.protocol.forwarded import RelayedToolResult
 from colonnade.protocol.http.security import TOO_MANY_REQUESTS, Headers, HttpError
 from colonnade.protocol.input_requests import InputRequest, InputRequestKind
 from colonnade.protocol.jsonrpc import Notification, decode, encode
@@ -103,6 +104,8 @@ class HeldOutcome(Struct, frozen=True, omit_defaults=True):
 
 def describe_outcome(outcome: t.ProtocolType | Exception) -> HeldOutcome:
     """An outcome for the store."""
+    if isinstance(outcome, RelayedToolResult):
+        outcome = outcome.plain
     if isinstance(outcome, t.ProtocolType):
         return HeldOutcome(result=Raw(encode(outcome)))
     if isinstance(outcome, RemoteError):

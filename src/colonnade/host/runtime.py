@@ -6,16 +6,19 @@ the others are drained in the background. `watch` callbacks are called once for 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from msgspec import Raw
+
 from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.client.request import running_loop
-from colonnade.errors import Fault, LocalProtocolError
+from colonnade.errors import Fault, InvalidArgument, LocalProtocolError
 from colonnade.host.agent.search import ToolSearch
-from colonnade.host.config.settings import Config, ServerEntry
+from colonnade.host.config.settings import Config, HostProblem, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, input_request_sender
 from colonnade.host.router import (
     HostResult,
@@ -24,14 +27,20 @@ from colonnade.host.router import (
     LocalRequestContext,
     local_exchange,
 )
-from colonnade.host.servers.generation import Generation, HostedServer, Nameable, NameClaim
-from colonnade.host.servers.listings import ListKind
-from colonnade.host.servers.naming import NameClaims
+from colonnade.host.servers.generation import (
+    Generation,
+    HostedServer,
+    ListView,
+    Nameable,
+    NameClaim,
+)
+from colonnade.host.servers.listings import ListKind, ListSource, ReviewedItems
+from colonnade.host.servers.naming import MIN_NAME_LIMIT, NAME_LIMIT, NameClaims
 from colonnade.host.servers.session import HostedSession, SessionCall, State, Status
 from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities
+from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities, InputRequest
 from colonnade.protocol.input_requests import InputRequestKind as InputKind
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import Revision
@@ -39,6 +48,8 @@ from colonnade.protocol.revision import Revision
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.host.policy.guard import PolicyGuard
+    from colonnade.host.policy.request import RuleSet
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -57,11 +68,12 @@ ALL_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources", "templates")
 
 
 class ListChanges(NamedTuple):
-    """Lists that have changed (`tools`, `prompts`, `resources`, `templates`), and the servers that
-    they are of."""
+    """Lists that have changed (`tools`, `prompts`, `resources`, `templates`), the servers that
+    they are of, and the caller that sees them: None for all callers."""
 
     kinds: tuple[ListKind, ...]
     servers: tuple[str, ...]
+    caller: str | None = None
 
 
 OnChange: TypeAlias = Callable[[ListChanges], Any]
@@ -83,8 +95,10 @@ class HostRuntime:
         upstream: "UpstreamCredentials | None" = None,
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
+        guard: "PolicyGuard | None" = None,
     ) -> None:
         self.input_requests = input_requests
+        self.guard = guard
         self._info = info
         self._telemetry: bool | Telemetry = telemetry
         self.search: ToolSearch = ToolSearch()
@@ -98,8 +112,10 @@ class HostRuntime:
         self._states: dict[ServerSupervisor, State] = {}
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._config = config
+        self.name_limit: int = NAME_LIMIT
         self.generation: Generation = self._build(config, None)
-        self._router = HostRouter(self._current, wait_s, upstream)
+        self._router = HostRouter(self._current, wait_s, upstream, guard)
         self._unwatch = upstream.watch(self._connected) if upstream is not None else None
         # For clients that connect to this host.
         self._client_peers: dict[str, Peer] = {}
@@ -128,6 +144,11 @@ class HostRuntime:
                 del peers[next(iter(peers))]
         return self._router.handle(request)
 
+    @property
+    def has_middleware(self) -> bool:
+        """Whether there is a middleware."""
+        return bool(self._middleware)
+
     def add_middleware(self, middleware: Middleware) -> None:
         """Add a middleware inside those that are there."""
         self._middleware.append(_checked(middleware))
@@ -155,12 +176,38 @@ class HostRuntime:
         result = await stack(innermost, self._middleware)(request)
         return HostResult(result) if routed is None else routed._replace(result=result)
 
+    def view(self, context: RequestContext) -> ListView | None:
+        """What the caller of a request may see; None for everything."""
+        return None if self.guard is None else self.guard.view(context)
+
+    def view_of(self, caller: str) -> ListView | None:
+        """What a caller of this program may see; None for everything."""
+        if self.guard is None:
+            return None
+        from colonnade.host.policy.guard import CallerFacts
+
+        return self.guard.view_for(CallerFacts(caller))
+
+    def sees_tool(self, key: str, tool: str, caller: str) -> bool:
+        """Whether a caller of this program may see a tool, by its qualified name, as far as that is
+        known without a request."""
+        view, server = self.view_of(caller), self.generation.servers.get(key)
+        if view is None or server is None:
+            return True
+        own = self.generation.listed_name("tools", tool, server, caller)
+        own = own or server.plain_name(tool) or tool
+        return view.shows_server(server) and view.shows_item(server, "tools", own)
+
     @asynccontextmanager
-    async def session(self, server: str, context: RequestContext) -> AsyncGenerator[SessionCall]:
-        """A session of a server, for a request of this program. Raises `LocalProtocolError` if
-        there is no such server."""
+    async def session(
+        self, server: str, context: RequestContext, tool: str | None = None
+    ) -> AsyncGenerator[SessionCall]:
+        """A session of a server, for a request of this program, about a tool if one is named.
+        Raises `LocalProtocolError` if there is no such server, or none that its caller may see."""
         try:
-            hosted = self._current().server(server)
+            hosted = self._current().server(server, self.view(context))
+            if tool is not None:
+                await self._router.task_item(context, server, tool)
         except Fault as fault:
             raise LocalProtocolError(fault.message) from None
         hosted.hold()
@@ -191,26 +238,59 @@ class HostRuntime:
         for key, namespace in claims.namespaces.items():
             entry = enabled[key]
             aliases = {alias: own for alias, (of, own) in claims.aliases.items() if of == key}
-            claim = NameClaim(namespace, aliases)
+            claim = NameClaim(namespace, aliases, self.name_limit)
             old = before.servers.get(key) if before is not None else None
             if old is not None and _is_same(old, entry, claim):
                 old.entry = entry  # its place in the file may have changed
                 servers[key] = old
             else:
                 servers[key] = HostedServer(
-                    entry, claim, self._make_supervisor, self._list_request, self._lists_changed
+                    entry,
+                    claim,
+                    self._make_supervisor,
+                    self._list_request,
+                    self._lists_changed,
+                    self._review,
                 )
         number = before.number + 1 if before is not None else 1
-        problems = (*config.problems, *claims.problems)
+        problems = (*config.problems, *claims.problems, *self._lookalikes(enabled))
         return Generation(number, servers, claims.aliases, problems)
+
+    def _lookalikes(self, entries: Mapping[str, ServerEntry]) -> list[HostProblem]:
+        """The servers whose key looks like that of another one, if anything guards this host."""
+        if self.guard is None:
+            return []
+        from colonnade.host.policy.containment import confusable
+
+        return [
+            HostProblem(key, f"its name {key!r} looks like {other!r}", entries[key].place)
+            for key, other in confusable(entries)
+        ]
 
     def _make_supervisor(
         self, entry: ServerEntry, on_open: Callable[[ServerSupervisor, HostedSession], None]
     ) -> ServerSupervisor:
+        send = input_request_sender(entry.key)
+        if self.guard is not None:
+            self.guard.add_server(entry)
+
+        async def guarded(contexts: tuple[RequestContext, ...], request: InputRequest) -> Raw:
+            if self.guard is None:
+                return await send(contexts, request)
+            forward = partial(send, contexts)
+            return await self.guard.review_input(entry.key, contexts, request, forward)
+
+        async def review_roots(contexts: tuple[RequestContext, ...], request: InputRequest) -> None:
+            if self.guard is not None:
+                await self.guard.review_roots(entry.key, contexts, request)
+
         return ServerSupervisor(
             entry,
             input_kinds=tuple(InputKind),
-            send_input_request=input_request_sender(entry.key),
+            send_input_request=guarded,
+            review_roots=review_roots,
+            may_reconnect=self.guard is None or self.guard.may_reconnect(entry),
+            contain=self._contain_value(entry.key),
             auth=self._auth,
             upstream=self.upstream,
             info=self._info,
@@ -218,6 +298,27 @@ class HostRuntime:
             on_open=on_open,
             on_change=self._status_changed if self._on_event is not None else None,
         )
+
+    def _contain_value(self, key: str) -> Callable[[Any], Any]:
+        """Contains the data of log messages of a server."""
+
+        def contain(value: Any) -> Any:
+            found = self.guard.contain(key) if self.guard is not None else None
+            return value if found is None else found.value(value)
+
+        return contain
+
+    async def _review(
+        self,
+        server: HostedServer,
+        kind: ListKind,
+        caller: str,
+        listed: Sequence[Any],
+        source: ListSource,
+    ) -> ReviewedItems:
+        if self.guard is None:
+            return ReviewedItems(listed)
+        return await self.guard.review(server, kind, listed, source, self.generation.servers)
 
     def _list_request(self, method: str, caller: str) -> LocalRequestContext:
         """The request for a list, which the host makes in the session of a caller."""
@@ -227,10 +328,40 @@ class HostRuntime:
         exchange = local_exchange(method, params, peer, caller)
         return LocalRequestContext(exchange, self.input_requests)
 
-    def reload(self, config: Config) -> None:
-        """Use another configuration from now on. Raises `LocalProtocolError` after `close`."""
+    def _set_rules(self, rules: "RuleSet | None") -> bool:
+        """Use another policy from now on; whether it is another."""
+        if self.guard is None:
+            if rules is None:
+                return False
+            from colonnade.host.policy.guard import PolicyGuard
+
+            self.guard = self._router.guard = PolicyGuard()
+        return self.guard.set_rules(rules)
+
+    def notify_all(self) -> None:
+        """Call the `watch` callbacks for every list: what callers may see has changed."""
+        self._notify(ListChanges(ALL_KINDS, tuple(self.generation.servers)))
+
+    def limit_names(self, limit: int) -> None:
+        """Use names of at most this many characters from now on; not once there were requests.
+        Raises `InvalidArgument`."""
+        if not MIN_NAME_LIMIT <= limit <= NAME_LIMIT:
+            message = f"a name limit is {MIN_NAME_LIMIT} to {NAME_LIMIT} characters, not {limit}"
+            raise InvalidArgument(message, argument="name_limit")
+        if limit == self.name_limit:
+            return
+        if self._loop is not None:
+            raise LocalProtocolError(f"this host has names of {self.name_limit} characters in use")
+        self.name_limit = limit
+        self.generation = self._build(self._config, None)
+
+    def reload(self, config: Config, rules: "RuleSet | None" = None) -> None:
+        """Use another configuration and other rules from now on. Raises `LocalProtocolError` after
+        `close`."""
         if self._is_closed:
             raise LocalProtocolError(CLOSED)
+        self._config = config
+        has_other_rules = self._set_rules(rules)
         before = self.generation
         after = self._build(config, before)
         self.generation = after
@@ -240,8 +371,10 @@ class HostRuntime:
             task = asyncio.get_running_loop().create_task(one.drain())
             self._draining[task] = one
             task.add_done_callback(self._drained)
-        if removed or added:
-            servers = dict.fromkeys([*(one.key for one in removed), *added])
+        if removed or added or has_other_rules:
+            # Other rules may change what is seen of every server.
+            every = tuple(after.servers) if has_other_rules else ()
+            servers = dict.fromkeys([*(one.key for one in removed), *added, *every])
             self._notify(ListChanges(ALL_KINDS, tuple(servers)))
 
     def _drained(self, task: "asyncio.Task[None]") -> None:
@@ -262,16 +395,18 @@ class HostRuntime:
 
         return unwatch
 
-    def _lists_changed(self, server: str, kinds: Sequence[ListKind]) -> None:
+    def _lists_changed(
+        self, server: str, kinds: Sequence[ListKind], caller: str | None = None
+    ) -> None:
         if server in self.generation.servers:
-            self._notify(ListChanges(tuple(kinds), (server,)))
+            self._notify(ListChanges(tuple(kinds), (server,), caller))
 
     def _connected(self, server: str, principal: str) -> None:
         """A caller has connected its account to a server, which now has lists for it."""
         hosted = self.generation.servers.get(server)
         if hosted is not None and hosted.settings.is_per_caller:
             hosted.listings(principal).mark_stale()
-            self._lists_changed(server, ALL_KINDS)
+            self._lists_changed(server, ALL_KINDS, principal)
 
     def _notify(self, changes: ListChanges) -> None:
         for callback in list(self._watchers.values()):

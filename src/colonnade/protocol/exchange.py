@@ -37,8 +37,9 @@ from colonnade.protocol.revision import (
     error_code,
 )
 
-if TYPE_CHECKING:  # few exchanges request input, or have notifications of extensions
+if TYPE_CHECKING:  # few exchanges request input, are forwarded, or have notifications of extensions
     from colonnade.protocol.extensions import ExtensionNotificationParams
+    from colonnade.protocol.forwarded import ResultOrigin
     from colonnade.protocol.input_requests import AnyInputResponse, InputRequest
 
 # The log level of a session before it sets one.
@@ -91,6 +92,7 @@ class Exchange(Struct, eq=False):
     returns what is to be sent then: the response, or nothing until its batch is complete. `logs` is
     whether this side declared logging (R0153). `scopes` are the scopes of the caller's credentials,
     None if they are not checked. `token` caches `progress_token`. `record` is that of telemetry.
+    `origin` is where the outcome comes from, if the request was forwarded to another server.
     """
 
     request: Request
@@ -107,6 +109,7 @@ class Exchange(Struct, eq=False):
     settled: bool = False
     token: t.ProgressToken | UnsetType | None = UNSET
     record: RequestRecord | None = None
+    origin: "ResultOrigin | None" = None
 
     def __repr__(self) -> str:
         return f"Exchange({self.method.name}, id={self.request.id!r}, settled={self.settled})"
@@ -192,6 +195,7 @@ class Exchange(Struct, eq=False):
         if self.settled:
             return None
         if type(result) is not self.method.result or self.input_request is not None:
+            result = getattr(result, "plain", result)  # one that was decoded to be passed on
             self._check(result)
         data = self.encoder.response(self.request.raw_id, result, origin, wrap)
         self.settled = True
@@ -253,6 +257,29 @@ class Exchange(Struct, eq=False):
         if data is not None:
             data = Raw(encode_finite(data))
         return self._end(encode_error(self.request.raw_id, code, fault.message, data))
+
+    def settle_forwarded(
+        self, result: t.ProtocolType, origin: "ResultOrigin", *, is_inspected: bool = True
+    ) -> bytes | None:
+        """Return the response with a result of another server, as `settle` does."""
+        if self.settled:
+            return None
+        from colonnade.protocol.forwarded import RelayedToolResult, encode_forwarded
+
+        if type(result) is not RelayedToolResult or self.method.result is not t.CallToolResult:
+            self._check(result)
+        data = encode_forwarded(
+            self.encoder, self.request.raw_id, result, origin, is_inspected=is_inspected
+        )
+        return self._end(data)
+
+    def pass_error(self, code: int, message: str, data: Any) -> bytes | None:
+        """Return an error response of another server, whose code is one for this client already;
+        None if there was a response."""
+        if self.settled:
+            return None
+        raw = None if data is None else Raw(encode_finite(data))
+        return self._end(encode_error(self.request.raw_id, code, message, raw))
 
     def refuse_arguments(self, fault: Fault) -> bytes | None:
         """Report arguments that do not fit the schema of a tool, as the revision requires (D16)."""
@@ -430,9 +457,11 @@ def decode_result(
     own_extensions: frozenset[str] = frozenset(),
     *,
     as_task: bool = False,
+    is_relayed: bool = False,
 ) -> t.ProtocolType:
     """Decode the result of a request. `own_extensions` are those that the request declared;
-    `as_task` is whether it asked to run as a task, in the revision whose core has tasks.
+    `as_task` is whether it asked to run as a task, in the revision whose core has tasks, and
+    `is_relayed` whether the result is passed on to another client.
 
     An absent `resultType` is `complete` (R0743); one that is not recognised is invalid (R0742).
     Raises `Fault`.
@@ -442,9 +471,14 @@ def decode_result(
     if as_task and peer.revision.tasks is Tasks.CORE:
         return decode_unchecked(t.CreateTaskResult, raw)
     kind: Any = None
+    result_type = method.result
+    if is_relayed and result_type is t.CallToolResult:
+        from colonnade.protocol.forwarded import RelayedToolResult
+
+        result_type = RelayedToolResult
     if peer.revision.typed_results:
         try:  # nearly all are complete; the others are decoded once more
-            result = decode_unchecked(method.result, raw)
+            result = decode_unchecked(result_type, raw)
         except Fault:
             pass
         else:
@@ -452,7 +486,7 @@ def decode_result(
                 return result
         kind = decode_unchecked(_ResultType, raw).result_type
     if kind in (None, "complete"):
-        return decode_unchecked(method.result, raw)
+        return decode_unchecked(result_type, raw)
     if (
         kind == "input_required"
         and method.may_require_input

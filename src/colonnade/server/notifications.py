@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from colonnade.ports import RequestContext, Store
 from colonnade.protocol import types as t
@@ -109,6 +109,14 @@ def _running() -> asyncio.AbstractEventLoop | None:
 # ---------------------------------------------------------------- listener
 
 
+class ChangeSource(Protocol):
+    """What a listener is notified by."""
+
+    def watch(self, callback: ChangeCallback) -> Callable[[], None]:
+        """Call `callback` for every change until the returned function is called."""
+        ...
+
+
 # Pending notifications of one slow listener.
 MAX_WAITING = 256
 
@@ -124,7 +132,7 @@ class Listener:
         # Set while the subscription is acknowledged and nothing is pending.
         self._idle: asyncio.Future[None] | None = None
 
-    async def run(self, changes: ChangeNotifier) -> t.ProtocolType:
+    async def run(self, changes: "ChangeSource") -> t.ProtocolType:
         """Acknowledge, then send notifications until one side ends the subscription."""
         unwatch = changes.watch(self.on_change)
         try:

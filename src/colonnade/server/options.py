@@ -271,8 +271,8 @@ _ANNOTATIONS = {
 
 
 def known_options(function_name: str, transport: str) -> list[str]:
-    """The keywords of `Server.run`, `Server.serve` or `Server.asgi` on a transport, sorted; the same
-    for `Gateway`."""
+    """The keywords of `Server.run`, `Server.serve` or `Server.asgi` on a transport, sorted. Those
+    of `Gateway` are the same."""
     if transport == "stdio":
         return ["started", "streams"]
     options = {"run": HttpRunOptions, "serve": HttpOptions, "asgi": AsgiOptions}

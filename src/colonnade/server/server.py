@@ -575,9 +575,10 @@ class Server(Decorators, RunnableService):
         return self._dispatch.may_subscribe(uri, scopes)
 
     def watch_changes(
-        self, on_change: Callable[[str, t.NotificationParams], None]
+        self, on_change: Callable[[str, t.NotificationParams], None], principal: str = ""
     ) -> Callable[[], None]:
-        """Call `on_change` for every change until the returned function is called."""
+        """Call `on_change` for every change until the returned function is called; changes are the
+        same for all principals."""
         return self._registry.changes.watch(on_change)
 
     async def start(self) -> None:

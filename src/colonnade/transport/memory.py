@@ -355,7 +355,7 @@ def serve_end(
         debug=debug,
         telemetry=service.telemetry,
     )
-    end.join(duplex, service.watch_changes(duplex.notify_change))
+    end.join(duplex, service.watch_changes(duplex.notify_change, link.principal))
     return duplex
 
 

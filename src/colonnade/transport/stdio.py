@@ -368,7 +368,7 @@ async def serve_pipe(pipe: Pipe, service: Service) -> None:
         network=PIPE,
         telemetry=service.telemetry,
     )
-    unwatch = service.watch_changes(duplex.notify_change)
+    unwatch = service.watch_changes(duplex.notify_change, link.principal)
     with pipe.non_blocking():
         try:
             await pipe.read(duplex.receive_all)

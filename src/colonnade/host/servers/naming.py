@@ -10,6 +10,9 @@ be mistaken for another one, ends in a digest of what it stands for; no other pa
 that. So different servers have different prefixes, and a rule for `files__*` is for that server
 only.
 
+`limit` is the length of a name: shorter for a gateway, whose clients put prefixes of their own
+before it.
+
 Rules: pure. A name does not depend on which other servers there are, or on what they offer.
 """
 
@@ -27,8 +30,12 @@ from colonnade.providers.tool_calls import (
 )
 
 BETWEEN: Final = "__"
+# The length of names that model providers accept.
+NAME_LIMIT: Final = MAX_NAME_CHARACTERS
+# Two digests with something before each: a shorter name could not be told from another.
+MIN_NAME_LIMIT: Final = 40
 # Half of a name: the rest is enough for most tools, and a digest with words before it fits.
-MAX_NAMESPACE: Final = 32
+MAX_NAMESPACE: Final = NAME_LIMIT // 2
 # Duplicate names that one message lists.
 MAX_NAMED: Final = 5
 
@@ -39,11 +46,11 @@ _UNDERSCORES = re.compile(r"__+")
 ListedNames: TypeAlias = tuple[str, Settings, Iterable[str]]
 
 
-def qualified_name(namespace: str, name: str) -> str:
+def qualified_name(namespace: str, name: str, limit: int = NAME_LIMIT) -> str:
     """The qualified name of a tool or prompt: always valid for model providers, always with
-    `__`."""
-    first = _first(namespace)
-    room = MAX_NAME_CHARACTERS - len(first) - len(BETWEEN)
+    `__`, and never longer than `limit`, which is `MIN_NAME_LIMIT` to `NAME_LIMIT`."""
+    first = _first(namespace, limit)
+    room = limit - len(first) - len(BETWEEN)
     is_plain = (
         is_safe(name)
         and len(name) <= room
@@ -53,10 +60,11 @@ def qualified_name(namespace: str, name: str) -> str:
     return f"{first}{BETWEEN}{name if is_plain else name_with_digest(name, room, 'item')}"
 
 
-def _first(namespace: str) -> str:
-    if namespace_problem(namespace) is None:
+def _first(namespace: str, limit: int = NAME_LIMIT) -> str:
+    most = limit // 2
+    if len(namespace) <= most and namespace_problem(namespace) is None:
         return namespace
-    return _UNDERSCORES.sub("_", name_with_digest(namespace, MAX_NAMESPACE, "server"))
+    return _UNDERSCORES.sub("_", name_with_digest(namespace, most, "server"))
 
 
 def namespace_problem(namespace: str) -> str | None:
@@ -168,10 +176,10 @@ class NameIndex:
     """The qualified names of one kind of item, of all servers, at one moment.
 
     It is made from the lists of the servers, in the order of the configuration, and keeps that
-    order. What the configuration hides has no name in it.
+    order. What the configuration hides has no name in it. No name is longer than `limit`.
     """
 
-    def __init__(self, listings: Iterable[ListedNames]) -> None:
+    def __init__(self, listings: Iterable[ListedNames], limit: int = NAME_LIMIT) -> None:
         known = [(key, settings, list(names)) for key, settings, names in listings]
         claims = NameClaims((key, settings) for key, settings, _ in known)
         aliases: dict[tuple[str, str], list[str]] = {}
@@ -191,7 +199,7 @@ class NameIndex:
                 if (key, own) in self._by_own_name:
                     repeated[own] = None
                     continue
-                qualified = qualified_name(namespace, own)
+                qualified = qualified_name(namespace, own, limit)
                 named = QualifiedName(qualified, key, own, tuple(aliases.get((key, own), ())))
                 if self._by_name.setdefault(qualified, named) is not named:
                     problems.append(HostProblem(key, _collision(named, self._by_name[qualified])))

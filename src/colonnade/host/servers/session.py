@@ -25,6 +25,7 @@ from colonnade.client.client import Client
 from colonnade.client.input_callbacks import CallbackQueue, InputCallbacks
 from colonnade.client.request import ELICITATION_COMPLETE, LOG_MESSAGE, MAX_ROUNDS, OnProgress
 from colonnade.client.results import show_crash
+from colonnade.client.subscriptions import LISTS
 from colonnade.client.transports import (
     ChannelTransport,
     MemoryTransport,
@@ -115,6 +116,7 @@ class StderrBuffer:
 
 if TYPE_CHECKING:
     from colonnade.client.tasks.task import ClientTask
+    from colonnade.protocol.forwarded import ResultOrigin
     from colonnade.transport.process.child import Child
 
 # How long a result waits for the progress callbacks of its call.
@@ -123,6 +125,9 @@ FINAL_PROGRESS_S = 1.0
 # Sends an input request to the caller of these calls, one of which it belongs to. Returns the raw
 # result.
 SendInputRequest: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[Raw]]
+
+# Called with the calls in flight before `roots/list` is answered; raises `Declined` to refuse.
+ReviewRoots: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[None]]
 
 # Called with the key of a server and the task that a call has become there; returns whether the
 # caller waits for the task itself.
@@ -276,7 +281,9 @@ class SessionEvents:
     def on_notification(self, notification: NotificationReceived) -> None:
         """Handle a notification of the server."""
         self._client.on_notification(notification)
-        if notification.method.name == LOG_MESSAGE:
+        if notification.method.name in LISTS:
+            self._session.forget_reviews()
+        elif notification.method.name == LOG_MESSAGE:
             with contextlib.suppress(Fault):  # R0233: never answered
                 self._session.log_received(
                     decode_as(t.LoggingMessageNotificationParams, notification.params)
@@ -290,6 +297,7 @@ class SessionEvents:
     def on_missed_notifications(self) -> None:
         """Notifications were lost."""
         self._client.on_missed_notifications()
+        self._session.forget_reviews()
 
     def on_closed(self) -> None:
         """The connection has ended."""
@@ -314,6 +322,7 @@ class SessionInputRequests(InputCallbacks):
         send: SendInputRequest,
         roots: Collection[str] | Literal["caller"],
         rates: SamplingRates,
+        review_roots: ReviewRoots | None = None,
     ) -> None:
         self._asks_for_roots = roots == "caller"
         super().__init__(
@@ -324,6 +333,7 @@ class SessionInputRequests(InputCallbacks):
         self._calls = calls
         self._input = input
         self._send = send
+        self._review_roots = review_roots
         self._rates = rates
         # What the last call of the caller brought, for a server that asks outside of a call.
         self._last_roots: list[t.Root] = []
@@ -350,6 +360,9 @@ class SessionInputRequests(InputCallbacks):
         ends."""
         if request.kind is InputRequestKind.ROOTS:
             if not self._asks_for_roots:
+                if self._review_roots is not None:
+                    contexts = tuple(call.context for call in session_calls)
+                    await self._review_roots(contexts, request)
                 return await super().respond(request)
             if not any(call.may_be_asked for call in session_calls):
                 return t.ListRootsResult(roots=self._last_roots)
@@ -452,21 +465,27 @@ class SessionCall:
         on_progress: OnProgress | None = None,
         wants_task: bool = False,
         on_task: OnTask | None = None,
+        origin: "ResultOrigin | None" = None,
     ) -> t.ProtocolType:
         """Send a request for this call and return the result. Input requests go to its caller.
 
         Progress that was received before the result is delivered before it, within
         `FINAL_PROGRESS_S`. `wants_task` is whether the caller asks for a task, in revisions where
-        the client decides that; `on_task` is called if the call has become one.
+        the client decides that; `on_task` is called if the call has become one. `origin` gets the
+        result as it was written.
         """
         try:
-            result = await self._ask(method, params, timeout_s, on_progress, wants_task, on_task)
+            result = await self._ask(
+                method, params, timeout_s, on_progress, wants_task, on_task, origin
+            )
         except ChannelError as error:
             self.session.on(SessionEvent.RESPONSE_MISSING)
             if self.session.served_several:
                 remove_output(error)
             raise
         except RemoteError as error:
+            if origin is not None:
+                origin.revision = self.client.peer.revision
             show_crash(self.session.child, error)
             if self.context.input_relay is not None:
                 self.session.url_elicitations.pass_on(error, self.client.peer, self.context)
@@ -492,6 +511,7 @@ class SessionCall:
         on_progress: OnProgress | None,
         wants_task: bool,
         on_task: OnTask | None,
+        origin: "ResultOrigin | None",
     ) -> t.ProtocolType:
         """Send the request, and again for as long as the host can answer all that it requires."""
         exchange, relay = self.context.exchange, self.context.input_relay
@@ -507,6 +527,7 @@ class SessionCall:
                 log_level=exchange.log_level,
                 wants_task=wants_task,
                 on_task=None if on_task is None else partial(on_task, self.client.name),
+                origin=origin,
                 declared=self.input,
                 relay=relay is not None and relay.in_results,
                 relay_errors=relay is not None,
@@ -621,6 +642,7 @@ class HostedSession:
         self._stderr = StderrBuffer()
         self._transport: ClientTransport | None = None
         self._first_caller: str | None = None
+        self._contain: Callable[[Any], Any] | None = None
         self._first_session: Hashable = None
         self._reconnects = False
         # The caller that it belongs to, None for all; and whether it has served more than lists.
@@ -633,6 +655,11 @@ class HostedSession:
         self.start: SharedStart[HostedSession] | None = None
         self.caller: str | None = None
         self.calls: dict[SessionCall, None] = {}
+        # What the lists of this very session were found to be, by kind, and when they were read.
+        # Empty without pins.
+        self.reviews: dict[str, tuple[object, float]] = {}
+        # How often they may have changed: a list that was read meanwhile is not current.
+        self.list_changes: int = 0
         self.opened_at: float = 0.0
         self.idle_since: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
@@ -640,6 +667,11 @@ class HostedSession:
     def on(self, event: SessionEvent) -> None:
         """Change the state as `TRANSITIONS` says."""
         self.state = TRANSITIONS[self.state][event]
+
+    def forget_reviews(self) -> None:
+        """Its lists may have changed, so that they are read again before the next call."""
+        self.list_changes += 1
+        self.reviews.clear()
 
     def create_client(
         self,
@@ -649,16 +681,22 @@ class HostedSession:
         send_input_request: SendInputRequest,
         roots: Collection[str] | Literal["caller"],
         rates: SamplingRates,
+        review_roots: ReviewRoots | None = None,
+        may_reconnect: bool = True,
+        contain: Callable[[Any], Any] | None = None,
         **options: Any,
     ) -> Client:
-        """Create the client on a transport; `input` is what it declares to the server."""
+        """Create the client on a transport; `input` is what it declares to the server. Without
+        `may_reconnect`, a session that is lost is never opened again below a call: the call gets
+        another session, and is checked again."""
         self._transport = transport
+        self._contain = contain
         self.url_elicitations: SessionUrlElicitations = SessionUrlElicitations(transport.name)
         # A client of HTTP connects again by itself. For any other transport the supervisor decides
         # whether there is another session.
-        self._reconnects = transport.can_reconnect and transport.mirrors
+        self._reconnects = transport.can_reconnect and transport.mirrors and may_reconnect
         self.input_requests: SessionInputRequests = SessionInputRequests(
-            lambda: self.calls, input, send_input_request, roots, rates
+            lambda: self.calls, input, send_input_request, roots, rates, review_roots
         )
         tracked = SessionTransport(transport, self, can_reconnect=self._reconnects)
         self.client: Client = Client(tracked, self.input_requests, **options)
@@ -766,7 +804,8 @@ class HostedSession:
         if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
             return
         call = next(reversed(self.calls))
-        frame = call.context.exchange.log(message.level, message.data, message.logger)
+        data = message.data if self._contain is None else self._contain(message.data)
+        frame = call.context.exchange.log(message.level, data, message.logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
 

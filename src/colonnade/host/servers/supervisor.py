@@ -19,7 +19,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from colonnade.client.client import Client
 from colonnade.client.connect import (
@@ -50,6 +50,7 @@ from colonnade.host.servers.session import (
     HostedSession,
     Isolation,
     OnTask,
+    ReviewRoots,
     SendInputRequest,
     SessionCall,
     SessionEvent,
@@ -69,11 +70,15 @@ from colonnade.protocol.revision import EVERY, Revision
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.protocol.forwarded import ResultOrigin
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
 T = TypeVar("T")
+
+# Called with the session that a request is about to be sent on.
+BeforeSend: TypeAlias = Callable[[SessionCall], Awaitable[None]]
 
 # Lines of stderr in an error.
 QUOTED_LINES = 5
@@ -112,8 +117,14 @@ class SessionOpener:
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
         upstream: "UpstreamCredentials | None" = None,
+        review_roots: ReviewRoots | None = None,
+        may_reconnect: bool = True,
+        contain: Callable[[Any], Any] | None = None,
     ) -> None:
         settings = entry.settings
+        self._review_roots = review_roots
+        self._may_reconnect = may_reconnect
+        self._contain = contain
         self._roots = () if settings.sharing == "shared" else settings.roots
         self._rates = SamplingRates()
         self._entry = entry
@@ -178,6 +189,9 @@ class SessionOpener:
             send_input_request=self._send_input_request,
             roots=self._roots,
             rates=self._rates,
+            review_roots=self._review_roots,
+            may_reconnect=self._may_reconnect,
+            contain=self._contain,
             info=self._info or library_info(),
             accepts=accepted_revisions(settings.revision),
             timeout_s=settings.timeout_s,
@@ -259,7 +273,10 @@ class ServerSupervisor:
 
     - `input_kinds` are the input requests that the host lets through, and `send_input_request`
       sends one to the caller of the calls that it may belong to. The settings may allow fewer, and
-      only those that a caller declared are declared to the server for its calls.
+      only those that a caller declared are declared to the server for its calls. `review_roots` is
+      called before `roots/list` is answered.
+    - `may_reconnect` is whether a session may be opened again below a call, as HTTP allows; without
+      it such a call gets another session. `contain` changes the data of log messages.
     - `auth` gives the credentials for a URL if the entry has none, `upstream` those of callers.
     - `info` is the client info that the server is sent.
     - `telemetry` records the requests to the server.
@@ -274,6 +291,9 @@ class ServerSupervisor:
         *,
         input_kinds: Collection[InputRequestKind] = (),
         send_input_request: SendInputRequest = send_to_latest_call,
+        review_roots: ReviewRoots | None = None,
+        may_reconnect: bool = True,
+        contain: Callable[[Any], Any] | None = None,
         auth: "Callable[[str], Auth | None] | None" = None,
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
@@ -288,7 +308,16 @@ class ServerSupervisor:
         self.entry: ServerEntry = entry
         self._settings = settings
         self._opener = SessionOpener(
-            entry, send_input_request, auth, ping_s, info, telemetry, upstream
+            entry,
+            send_input_request,
+            auth,
+            ping_s,
+            info,
+            telemetry,
+            upstream,
+            review_roots,
+            may_reconnect,
+            contain,
         )
         self._callers = CallerKeys(frozenset(input_kinds), settings)
         self._on_open = on_open
@@ -370,9 +399,12 @@ class ServerSupervisor:
         on_progress: OnProgress | None = None,
         wants_task: bool = False,
         on_task: OnTask | None = None,
+        before_send: BeforeSend | None = None,
+        origin: "ResultOrigin | None" = None,
     ) -> t.ProtocolType:
         """Send a request for a call and return the result, as `SessionCall.request`. Sent once more
-        to a new session if the connection was lost and repeating the request is safe."""
+        to a new session if the connection was lost and repeating the request is safe.
+        `before_send` is called with each session that it is about to be sent on, and may raise."""
 
         def send(call: SessionCall) -> Awaitable[t.ProtocolType]:
             return call.request(
@@ -382,9 +414,16 @@ class ServerSupervisor:
                 on_progress=on_progress,
                 wants_task=wants_task,
                 on_task=on_task,
+                origin=origin,
             )
 
-        return await self._with_retry(context, send, lambda error: may_repeat(method, error))
+        async def checked(call: SessionCall) -> t.ProtocolType:
+            assert before_send is not None
+            await before_send(call)
+            return await send(call)
+
+        work = send if before_send is None else checked
+        return await self._with_retry(context, work, lambda error: may_repeat(method, error))
 
     async def run_read_only(
         self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]

@@ -161,7 +161,7 @@ def _repair_object(
     if chosen is not None:
         if chosen.cls.__name__ == FORM_FIELD:
             members = _without_null(members)
-        elif chosen.cls.__name__ == TOOL_RESULT and "structuredContent" in members:
+        elif _decoded_as(chosen.cls) == TOOL_RESULT and "structuredContent" in members:
             members = {"content": NO_BLOCKS, **members}
         repaired = {
             field.encode_name: _repair(field.type, members[field.encode_name])
@@ -178,6 +178,12 @@ def _repair_object(
     if isinstance(whole.get("type"), str) and _allows_unknown(candidates):
         return {"type": UnknownContent.__struct_config__.tag, "whole": UnknownMembers(whole)}
     return whole
+
+
+def _decoded_as(kind: type) -> str:
+    """The name of a type, or of the one that it takes the place of."""
+    name: str = getattr(kind, "decodes", kind.__name__)
+    return name
 
 
 def _without_null(members: dict[str, Raw]) -> dict[str, Raw]:

@@ -110,6 +110,8 @@ class Encoder:
         # By the identity of a list, which is kept with its bytes so that the identity stays unique.
         self._kept: dict[int, tuple[t.ProtocolType, bytes]] = {}
         self._info = Raw(encode_finite(self.downgrade(info))) if info is not None else None
+        # The same, for the `_meta` of results that are not encoded here.
+        self.encoded_info: Raw | None = self._info
         self._envelope: dict[str, Any] = {}
         # The `_meta` of a request without one of its own: alone, and as it begins before a progress
         # token.

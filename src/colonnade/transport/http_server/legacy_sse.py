@@ -168,7 +168,7 @@ class SseSession:
             telemetry=service.telemetry,
         )
         self.duplex.subscriptions = SubscribedUris(shared.subscribed, link.principal)
-        self._unwatch = service.watch_changes(self._notify)
+        self._unwatch = service.watch_changes(self._notify, link.principal)
 
     def _notify(self, method: str, params: NotificationParams) -> None:
         uri: str | None = getattr(params, "uri", None)

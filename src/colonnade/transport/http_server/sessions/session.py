@@ -360,7 +360,7 @@ class HttpSession:
         self._running: dict[Exchange, SessionRequestContext] = {}
         self._ids: dict[RequestId, Exchange] = {}
         self._waiting: dict[RequestId, tuple[asyncio.Future[Raw], Stream]] = {}
-        self._unwatch = self._service.watch_changes(self._notify)
+        self._unwatch = self._service.watch_changes(self._notify, self.link.principal)
         # Called when it ends, if it is recorded.
         self.on_ended: Callable[[], None] | None = None
 

@@ -1,0 +1,93 @@
+"""Change notifications of a gateway, for the principals that they concern.
+
+Lists of a server that each caller sees differently change for one caller; those of all others
+change for everybody.
+
+Rules: a principal is notified of changes that it can see, and of no others. What belongs to a
+principal is dropped with its last watcher.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from colonnade.ports import Store
+from colonnade.protocol import types as t
+from colonnade.server.notifications import ChangeCallback, ChangeNotifier
+
+
+class PrincipalChanges:
+    """The changes that one principal is notified of."""
+
+    def __init__(self, changes: "GatewayChanges", principal: str) -> None:
+        self._changes = changes
+        self._principal = principal
+
+    def watch(self, callback: ChangeCallback) -> Callable[[], None]:
+        """Call `callback` for every change until the returned function is called."""
+        return self._changes.watch(callback, self._principal)
+
+
+class GatewayChanges:
+    """Publishes the changes of all servers of a gateway."""
+
+    def __init__(self) -> None:
+        self._common = ChangeNotifier()
+        # By principal: its notifier, and how many watch it.
+        self._own: dict[str, tuple[ChangeNotifier, int]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Deliver changes in this event loop from now on."""
+        self._loop = loop
+        self._common.start(loop)
+        for notifier, _ in self._own.values():
+            notifier.start(loop)
+
+    def stop(self) -> None:
+        """Drop pending changes and deliver no more."""
+        self._loop = None
+        self._common.stop()
+        for notifier, _ in self._own.values():
+            notifier.stop()
+
+    async def share(self, store: Store, name: str, exit_stack: AsyncExitStack) -> None:
+        """Pass changes for all principals on to other processes of this gateway, and theirs to the
+        watchers here, until the stack is closed."""
+        await self._common.share(store, name, exit_stack)
+
+    def of(self, principal: str) -> PrincipalChanges:
+        """The changes that a principal is notified of."""
+        return PrincipalChanges(self, principal)
+
+    def watch(self, callback: ChangeCallback, principal: str) -> Callable[[], None]:
+        """Call `callback` for every change that a principal can see, until the returned function is
+        called."""
+        notifier, watchers = self._own.get(principal, (None, 0))
+        if notifier is None:
+            notifier = ChangeNotifier()
+            if self._loop is not None:
+                notifier.start(self._loop)
+        self._own[principal] = (notifier, watchers + 1)
+        ends = [self._common.watch(callback), notifier.watch(callback)]
+
+        def unwatch() -> None:
+            if not ends:
+                return
+            for end in ends:
+                end()
+            ends.clear()
+            notifier, left = self._own[principal]
+            if left > 1:
+                self._own[principal] = (notifier, left - 1)
+            else:
+                del self._own[principal]
+
+        return unwatch
+
+    def publish(self, method: str, params: t.NotificationParams, principal: str | None) -> None:
+        """Notify those who watch as this principal; None for all principals."""
+        if principal is None:
+            self._common.publish(method, params)
+        elif principal in self._own:
+            self._own[principal][0].publish(method, params)

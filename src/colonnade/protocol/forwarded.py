@@ -1,0 +1,212 @@
+"""Results and errors of one server that are passed on to the client of another connection.
+
+Between equal revisions the bytes of a result are passed on, so that members which this version does
+not know arrive unchanged, and a large result is never decoded as a whole. Between others the result
+is encoded for the revision of the client. The `_meta` of a hop is made anew either way.
+
+Rules: no I/O. Bytes are passed on only for the very result that they were decoded as: one that a
+middleware has replaced is encoded.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
+
+from colonnade.errors import FaultKind
+from colonnade.protocol import types as t
+from colonnade.protocol.codec.downgrade import wraps
+from colonnade.protocol.codec.encode import COMPLETE, PRIVATE, STALE_MS, Encoder, encode_finite
+from colonnade.protocol.json_checks import DECODE_ERRORS, has_duplicate_members
+from colonnade.protocol.jsonrpc import NOTHING, encode_result
+from colonnade.protocol.revision import OutputRoot, Revision
+
+_members = msgspec.json.Decoder(dict[str, Raw])
+_COMPLETE = Raw(msgspec.json.encode(COMPLETE))
+_TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
+
+
+def forwardable_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a `_meta` that are passed on: trace context, and unreserved keys. The others are
+    those of one hop."""
+    return {
+        key: value for key, value in meta.items() if key in _TRACE or not t.reserved_meta_key(key)
+    }
+
+
+# ---------------------------------------------------------------- results of tools
+
+
+class RawToolResult(t.CallToolResult, kw_only=True):
+    """The result of a tool whose structured content is not decoded."""
+
+    structured_content: Raw = t.ABSENT
+
+
+_raw_content: Any = vars(t.CallToolResult)["structured_content"]
+
+
+class RelayedToolResult(RawToolResult, kw_only=True):
+    """The result of a tool that is passed on: its structured content is decoded when it is read,
+    which most results are not."""
+
+    # The type in whose place it is decoded.
+    decodes: ClassVar[str] = "CallToolResult"
+
+    @property
+    def structured_content(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The structured content; UNSET without one."""
+        value: Any = _raw_content.__get__(self)
+        if not isinstance(value, Raw):
+            return value  # set by a middleware
+        return msgspec.json.decode(value) if value else UNSET
+
+    @property
+    def plain(self) -> t.CallToolResult:
+        """The same result as a type of the protocol, with the structured content as it was
+        written."""
+        value: Any = _raw_content.__get__(self)
+        return t.CallToolResult(
+            content=self.content,
+            structured_content=UNSET if isinstance(value, Raw) and not value else value,
+            is_error=self.is_error,
+            meta=self.meta,
+            result_type=self.result_type,
+        )
+
+
+# ---------------------------------------------------------------- origin
+
+
+class ResultOrigin(Struct):
+    """Where the outcome of a forwarded request comes from.
+
+    `outcome` is the result or the exception that this is about; `raw` is the result as the server
+    wrote it, and `decoded` what it was decoded as. `find_tool` returns the tool that was called, as
+    it is listed. With `is_private` a result is for one caller only, whatever its server says.
+    """
+
+    server: str
+    revision: Revision | None = None
+    raw: Raw = NOTHING
+    decoded: object = None
+    outcome: object = None
+    find_tool: Callable[[], t.Tool | None] | None = None
+    is_private: bool = False
+
+    def received(self, revision: Revision, raw: Raw, result: object) -> None:
+        """The server has responded with this result."""
+        self.revision, self.raw, self.decoded = revision, raw, result
+
+    def settle(self, result: object, outcome: object) -> None:
+        """Note what the handler returns for `result`, which was received last."""
+        if result is not self.decoded:  # made from several responses, such as that of a task
+            self.raw = NOTHING
+        self.outcome = outcome
+
+
+def encode_forwarded(
+    encoder: Encoder,
+    raw_id: bytes,
+    result: t.ProtocolType,
+    origin: ResultOrigin,
+    *,
+    is_inspected: bool,
+) -> bytes:
+    """The response with a result that has come from another server. `is_inspected` is whether
+    something has looked at it: what another decoder could read differently is then encoded anew."""
+    if (
+        origin.raw
+        and origin.outcome is result
+        and origin.revision is encoder.revision
+        and not (is_inspected and has_duplicate_members(origin.raw))
+    ):
+        passed = _pass_on(encoder, result, origin)
+        if passed is not None:
+            return encode_result(raw_id, passed)
+    if isinstance(result, RelayedToolResult):
+        result = result.plain
+    if origin.is_private and isinstance(result, t.CacheableResult):
+        result = replace(result, cache_scope=PRIVATE)
+    return encoder.response(raw_id, result, origin.revision, _wraps(encoder, result, origin))
+
+
+def _pass_on(encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin) -> bytes | None:
+    """The bytes of a result, with the `_meta` of this hop and the members that the revision
+    requires; None if they cannot be split."""
+    try:
+        members = _members.decode(origin.raw)
+        own = members.pop("_meta", None)
+        meta: dict[str, Any] = forwardable_meta(_members.decode(own)) if own is not None else {}
+    except DECODE_ERRORS:
+        return None
+    head: dict[str, Any] = {}
+    if encoder.revision.typed_results:
+        head["resultType"] = members.pop("resultType", _COMPLETE)
+        if encoder.encoded_info is not None:
+            meta[t.SERVER_INFO_KEY] = encoder.encoded_info
+        if isinstance(result, t.CacheableResult):
+            ttl_ms, scope = result.ttl_ms, result.cache_scope
+            members["ttlMs"] = Raw(b"%d" % max(STALE_MS if ttl_ms is None else ttl_ms, 0))
+            shown = PRIVATE if origin.is_private or scope is None else scope
+            members["cacheScope"] = Raw(encode_finite(shown))
+    if meta:
+        head["_meta"] = meta
+    if "content" not in members and isinstance(result, t.CallToolResult):
+        members["content"] = Raw(b"[]")  # D46
+    return encode_finite(head | members)
+
+
+def _wraps(encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin) -> bool | None:
+    """Whether the value of a tool is wrapped for this client, as the schema in its list is: only
+    where the server had no need to do so itself."""
+    if (
+        not isinstance(result, t.CallToolResult)
+        or encoder.revision.output_root is not OutputRoot.OBJECT
+        or origin.find_tool is None
+        or origin.revision is None
+        or origin.revision.output_root is not OutputRoot.ANY
+    ):
+        return None
+    tool = origin.find_tool()
+    return wraps(tool, encoder.revision) if tool is not None else None
+
+
+# ---------------------------------------------------------------- errors
+
+# Of several kinds with one code in a revision, the one that the code stands for.
+_KINDS = (
+    FaultKind.PARSE,
+    FaultKind.INVALID_REQUEST,
+    FaultKind.METHOD_NOT_FOUND,
+    FaultKind.INVALID_PARAMS,
+    FaultKind.INTERNAL,
+    FaultKind.CAPABILITY_MISSING,
+    FaultKind.HEADER_MISMATCH,
+    FaultKind.VERSION_UNSUPPORTED,
+    FaultKind.URL_ELICITATION_REQUIRED,
+    FaultKind.USER_REJECTED,
+)
+_READ = "resources/read"
+
+
+def kind_of(code: int, data: object, method: str, origin: Revision) -> FaultKind | None:
+    """The kind of an error of a server of this revision, for a method; None for codes of its own.
+
+    `-32002` means a missing resource only where one was read: servers use it for other things. A
+    revision where that is `-32602` names the resource in the data (R0748).
+    """
+    if method == _READ:
+        missing = origin.codes[FaultKind.RESOURCE_MISSING]
+        is_named = isinstance(data, dict) and "uri" in cast("dict[str, Any]", data)
+        if code == missing and (is_named or missing != origin.codes[FaultKind.INVALID_PARAMS]):
+            return FaultKind.RESOURCE_MISSING
+    return next((kind for kind in _KINDS if origin.codes[kind] == code), None)
+
+
+def code_for(kind: FaultKind | None, code: int, revision: Revision) -> int:
+    """The code of an error of this kind for a client of this revision; that of the server if the
+    protocol does not define it."""
+    return code if kind is None else revision.codes[kind]
