@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from colonnade.client.input_callbacks import InputCallbacks
-from colonnade.errors import RemoteError
+from colonnade.errors import CannotConnect, RemoteError
 from colonnade.gateway.held_calls import HeldLimits
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
 from colonnade.testing import Clock
@@ -488,3 +490,71 @@ async def test_progress_reaches_the_request_that_waits() -> None:
         assert text(last) == "12A"
         assert seen == [(1, "before"), (2, "after")]
         cell.check()
+
+
+# ---------------------------------------------------------------- what no request can reach
+
+
+@live
+async def test_a_call_and_its_outcome_are_found_by_their_principal_only() -> None:
+    _, making = desk()
+    async with making as cell:
+        calls = cell.gateway._bridge.held
+        rounds = Rounds(await cell.connect(can_elicit(), principal="ada"))
+        first = await rounds.begin("book", who="ada")
+        (id,) = calls._calls
+        assert calls.get(id, "ada") is not None
+        assert calls.get(id, "bob") is None
+        given = answered(first, lambda _: "12A")
+        await rounds.send("book", {"who": "ada"}, first.request_state, given)
+        method = cell.downstream.methods["tools/call"]
+        assert isinstance(await calls.outcome(id, "ada", method), t.CallToolResult)
+        assert await calls.outcome(id, "bob", method) is None
+
+
+@live
+async def test_an_outcome_that_the_store_does_not_take_is_kept_here_for_its_principal() -> None:
+    _, making = desk()
+    async with making as cell:
+        calls = cell.gateway._bridge.held
+        rounds = Rounds(await cell.connect(can_elicit(), principal="ada"))
+        first = await rounds.begin("book", who="ada")
+        (id,) = calls._calls
+
+        async def refuse(*_: Any) -> None:
+            raise CannotConnect("the store is away")
+
+        cell.gateway.store.put = refuse  # type: ignore[method-assign]
+        given = answered(first, lambda _: "12A")
+        for _ in range(2):
+            result = await rounds.send("book", {"who": "ada"}, first.request_state, given)
+            assert text(result) == "ada: 12A"
+        method = cell.downstream.methods["tools/call"]
+        assert await calls.outcome(id, "bob", method) is None
+
+
+@live
+async def test_a_call_with_large_params_is_not_held() -> None:
+    _, making = desk()
+    async with making as cell:
+        rounds = Rounds(await cell.connect(can_elicit()))
+        who = "x" * 1024 * 1024
+        assert text(await rounds.send("book", {"who": who})) == f"{who}: cancel"
+        assert held(cell) == 0
+
+
+@live
+async def test_a_state_of_one_server_is_not_sent_to_another_that_has_its_name_now() -> None:
+    made, other = Desk(), Desk()
+    async with recorded(made.server, upstream=NEW, downstream=NEW) as cell:
+        rounds = Rounds(await cell.connect(can_elicit()))
+        first = await rounds.begin("book", who="ada")
+        named = Settings(revision=NEW, namespace="s")
+        hidden = Settings(revision=NEW, namespace="elsewhere")
+        await cell.host.reload(
+            {"s": entry_of("s", made.server, hidden), "t": entry_of("t", other.server, named)}
+        )
+        given = answered(first, lambda _: "12A")
+        with pytest.raises(RemoteError, match=REFUSAL):
+            await rounds.send("book", {"who": "ada"}, first.request_state, given)
+        assert other.begun == []

@@ -188,7 +188,7 @@ async def test_roots_of_the_caller_cross(downstream: str, upstream: str) -> None
 async def test_roots_are_those_of_the_configuration_unless_it_says_otherwise(
     downstream: str, upstream: str
 ) -> None:
-    settings = SETTINGS | {"roots": (str(OTHER),)}
+    settings: dict[str, Any] = SETTINGS | {"roots": (str(OTHER),)}
     async with recorded(asking(), upstream=upstream, downstream=downstream, **settings) as cell:
         client = await cell.connect(User().callbacks())
         text = await called(cell, client, "where")
@@ -235,7 +235,7 @@ async def test_a_server_is_offered_what_the_client_of_the_call_declared(
 async def test_the_settings_of_a_server_limit_what_it_is_offered(
     downstream: str, upstream: str
 ) -> None:
-    settings = {"elicitation": False, "sampling": False}
+    settings: dict[str, Any] = {"elicitation": False, "sampling": False}
     async with recorded(asking(), upstream=upstream, downstream=downstream, **settings) as cell:
         client = await cell.connect(User().callbacks())
         for tool, arguments in (("book", {"who": "Ada"}), ("think", {})):

@@ -10,8 +10,8 @@ server does not finish within `finish_s`. The outcome of a call that was held is
 before it is sent.
 
 Rules: a call belongs to one principal, and no other sees its input requests or its outcome. Input
-responses are taken once, however often they are sent. Counts, sizes and times are limited; a call that
-could exceed a count is refused before it begins.
+responses are taken once, however often they are sent. Counts, sizes and times are limited; a call
+that could exceed a count is refused before it begins.
 """
 
 import asyncio
