@@ -280,7 +280,9 @@ def test_the_strictest_of_the_readings_of_a_value_counts() -> None:
     assert "readings" in decision.reason
 
 
-@pytest.mark.parametrize("arguments", [b'{"path": "/srv/a", "path": "/etc/x"}', b'{"path": "\\ud800"}'])
+@pytest.mark.parametrize(
+    "arguments", [b'{"path": "/srv/a", "path": "/etc/x"}', b'{"path": "\\ud800"}']
+)
 def test_arguments_that_cannot_be_read_match_deny_and_never_allow(arguments: bytes) -> None:
     request = asked(arguments=arguments)
     assert action(allowed(arguments={"path": "/**"}), request) == "deny"

@@ -72,7 +72,15 @@ def files(*, extra: bool = True) -> Server:
     def note(name: str) -> str:
         return name
 
-    _ = read, write, summarize, today, note
+    @server.completion(summarize, "topic")
+    def topics(value: str) -> list[str]:
+        return [value]
+
+    @server.completion(note, "name")
+    def names(value: str) -> list[str]:
+        return [value]
+
+    _ = read, write, summarize, today, note, topics, names
     if extra:
         _add_secrets(server)
     return server
