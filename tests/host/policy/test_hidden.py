@@ -13,9 +13,10 @@ import pytest
 from colonnade import Host, Server, connect
 from colonnade.errors import ColonnadeError
 from colonnade.host.config.inline import entry_of
-from colonnade.host.config.settings import Settings
+from colonnade.host.config.settings import Config, Settings
 from colonnade.host.policy.rules import Policy, Rule
 from colonnade.host.runtime import ListChanges
+from colonnade.protocol import types as t
 from colonnade.protocol.revision import Tasks
 from colonnade.protocol.tasks.client import TaskHandle
 from host.policies import files
@@ -175,12 +176,12 @@ async def test_tasks_of_tools_that_are_hidden_since_are_not_listed() -> None:
         return "done"
 
     _ = work
-    async with Host({"slow": server}, policy=Policy(default="allow")) as host:
+    entries = {"slow": entry_of("slow", server)}
+    async with Host(Config(entries=entries, policy=Policy(default="allow"))) as host:
         task = await host.start_task("slow__work")
         assert [one.tool for one in await host.tasks(refresh=False)] == ["slow__work"]
-        await host.reload({"slow": server})
-        host._own_policy = Policy([Rule("deny", tools="slow__*")], default="allow")  # pyright: ignore
-        await host.reload({"slow": server})
+        hiding = Policy([Rule("deny", tools="slow__*")], default="allow")
+        await host.reload(Config(entries=entries, policy=hiding))
         assert await host.tasks(refresh=False) == []
         with pytest.raises(ColonnadeError, match="no tool"):
             await task.result()
@@ -224,23 +225,15 @@ async def test_a_middleware_cannot_bring_back_what_is_hidden() -> None:
     async with Host({"files": server}) as open_host:
         await open_host.list_tools()
         async with connect(server) as client:
-            kept.append(await client.ask("tools/list", _no_params()))
+            kept.append(await client.ask("tools/list", t.PaginatedRequestParams()))
     async with Host({"files": server}, policy=POLICY, middleware=[caching]) as host:
         listed = [one.name for one in await host.list_tools()]
         assert not any("secret" in name for name in listed)
 
 
-def _no_params() -> Any:
-    from colonnade.protocol import types as t
-
-    return t.PaginatedRequestParams()
-
-
 @live
 async def test_a_reload_with_other_rules_tells_those_who_watch_once() -> None:
     changes: list[ListChanges] = []
-    from colonnade.host.config.settings import Config
-
     entries = {"files": entry_of("files", files()), "git": entry_of("git", one_tool("git"))}
     async with Host(Config(entries=entries, policy=Policy(default="allow"))) as host:
         host.watch(changes.append)
@@ -257,8 +250,6 @@ async def test_a_reload_with_other_rules_tells_those_who_watch_once() -> None:
 
 @live
 async def test_a_host_without_a_policy_can_get_one_by_a_reload() -> None:
-    from colonnade.host.config.settings import Config
-
     entries = {"files": entry_of("files", files())}
     async with Host(Config(entries=entries)) as host:
         assert "files__secret_wipe" in [one.name for one in await host.list_tools()]

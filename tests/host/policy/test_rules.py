@@ -371,7 +371,10 @@ def test_a_function_that_fails_denies_and_is_logged(caplog: pytest.LogCaptureFix
 
 
 def test_a_function_that_returns_nonsense_denies() -> None:
-    policy = Policy([FunctionRule(lambda request: True)], default="allow")  # pyright: ignore
+    def nonsense(request: PolicyRequest) -> Any:
+        return True
+
+    policy = Policy([FunctionRule(nonsense)], default="allow")
     assert action(policy, asked()) == "deny"
 
 
@@ -387,8 +390,9 @@ def test_an_async_function_is_refused() -> None:
     async def later(request: PolicyRequest) -> None:
         pass
 
+    rules: Any = [later]
     with pytest.raises(InvalidArgumentType, match="not async"):
-        Policy([later])  # pyright: ignore
+        Policy(rules)
 
 
 # ---------------------------------------------------------------- versions
@@ -467,10 +471,11 @@ def test_a_rule_that_cannot_be_used_is_refused(conditions: dict[str, Any], argum
 
 
 def test_an_unknown_action_is_refused() -> None:
+    action: Any = "permit"
     with pytest.raises(InvalidArgument, match="action"):
-        Rule("permit")  # pyright: ignore
+        Rule(action)
     with pytest.raises(InvalidArgument, match="default"):
-        Policy(default="permit")  # pyright: ignore
+        Policy(default=action)
 
 
 def test_a_policy_of_too_many_rules_is_refused() -> None:
