@@ -82,7 +82,7 @@ class ConfigReader:
         self.context: LookupContext = LookupContext(env, home, inputs, {})
         self.sources: list[ConfigFile] = []
         # Those that were named and may be used.
-        self._used: list[ConfigFile] = []
+        self.used: list[ConfigFile] = []
         self.drafts: dict[str, EntryDraft] = {}
         # The problems of the entries that would be used if their file was trusted, by file.
         self.untrusted: dict[str, list[HostProblem]] = {}
@@ -117,7 +117,7 @@ class ConfigReader:
 
     def _policy(self, servers: Iterable[str]) -> Any:
         """The rules of all files that may be used; None if there are none."""
-        files = [one for one in self._used if one.policy is not None or one.has_broken_policy]
+        files = [one for one in self.used if one.policy is not None or one.has_broken_policy]
         if not files:
             return None
         from colonnade.host.policy.rule_config import policy_of
@@ -169,7 +169,7 @@ class ConfigReader:
             usable = [
                 part for part in parts if not part.needs_trust or self._is_trusted(part, [part])
             ]
-        self._used.append(source)
+        self.used.append(source)
         self._check_env_files(source, *usable)
         return self._own(source, usable) if source.includes or source.defaults else source.drafts
 
