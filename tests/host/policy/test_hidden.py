@@ -257,3 +257,47 @@ async def test_a_host_without_a_policy_can_get_one_by_a_reload() -> None:
         assert "files__secret_wipe" not in [one.name for one in await host.list_tools()]
         with pytest.raises(ColonnadeError, match="no tool"):
             await host.call_tool("files__secret_wipe", {"path": "a"})
+
+
+class Unlistable(Server):
+    """A server whose list of tools cannot be decoded."""
+
+    async def respond(self, request: Any) -> bytes | None:
+        response = await super().respond(request)
+        if request.exchange.method.name == "tools/list" and response is not None:
+            return response.replace(b'"tools":[', b'"tools":[5,')
+        return response
+
+
+def unlistable() -> Server:
+    server = Unlistable("odd")
+
+    @server.tool
+    def secret() -> str:
+        return "secret"
+
+    @server.tool
+    def plain() -> str:
+        return "plain"
+
+    _ = secret, plain
+    return server
+
+
+@live
+async def test_if_a_list_is_invalid_a_hidden_tool_is_answered_as_any_other() -> None:
+    policy = Policy([Rule("deny", tools="*__secret"), Rule("allow")])
+    async with Host({"odd": unlistable()}, policy=policy) as host:
+        said = [await outcome(host.call_tool(f"odd__{name}")) for name in ("secret", "plain")]
+        assert said[0] == said[1]
+        assert "cannot be" in said[0]
+    async with Host({"odd": unlistable()}) as host:
+        assert (await host.call_tool("odd__plain")).text == "plain"
+
+
+@live
+async def test_a_never_listed_alias_of_a_hidden_tool_starts_no_server() -> None:
+    entry = entry_of("files", files(), Settings(aliases=ALIASES))
+    async with Host({"files": entry}, policy=POLICY) as host:
+        assert "there is no tool 'wipe'" in await outcome(host.call_tool("wipe"))
+        assert host.status()[0].state == "idle"
