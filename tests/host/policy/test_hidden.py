@@ -265,7 +265,7 @@ class Unlistable(Server):
     async def respond(self, request: Any) -> bytes | None:
         response = await super().respond(request)
         if request.exchange.method.name == "tools/list" and response is not None:
-            return response.replace(b'"tools":[', b'"tools":[5,')
+            return response.replace(b'"tools":[', b'"tools":5,"x":[')
         return response
 
 
