@@ -335,6 +335,16 @@ async def test_a_definition_that_is_not_accepted_is_hidden_and_its_call_is_refus
 
 
 @live
+async def test_a_definition_that_is_not_accepted_is_not_asked_about() -> None:
+    pins, person = Accepted(), Person()
+    async with Host({"shop": counted()}, policy=ASK, pins=pins, inbox=person) as host:
+        pins.change("pay")
+        with pytest.raises(Refused, match="pay has changed"):
+            await pay(host)
+    assert person.requests == []
+
+
+@live
 async def test_pins_that_change_between_the_decision_and_the_call_stop_it() -> None:
     server, pins = counted(), Accepted()
     person = Person(lambda: pins.change("pay"))
@@ -568,6 +578,14 @@ async def test_rules_decide_on_what_servers_ask(revision: str) -> None:
         if requests != "roots":
             assert (request.name, request.qualified) == (tool, f"curious__{tool}")
             assert bytes(request.arguments) == encode(person.inputs[0].params)
+
+
+@live
+async def test_what_a_server_asks_and_is_denied_is_not_asked_about() -> None:
+    person, policy = Person(), Policy([Rule("deny", requests="elicitation")], default="allow")
+    async with Host({"curious": curious("2026-07-28")}, policy=policy, inbox=person) as host:
+        assert "12A" not in await asked_for(host, "ask")
+    assert person.requests == []
 
 
 @live

@@ -235,8 +235,8 @@ CUTS: dict[str, Cut] = {
     ),
     "files that are not trusted": Cut(
         "host/config/reader.py",
-        "            for one in self.used\n            if one.policy is not None",
-        "            for one in self.sources\n            if one.policy is not None",
+        "for one in self.used if one.policy is not None",
+        "for one in self.sources if one.policy is not None",
         CONFIG,
         "not_trusted",
     ),
@@ -267,7 +267,7 @@ CUTS: dict[str, Cut] = {
         "        self._check_pin(request)\n        consent",
         "        consent",
         GUARD,
-        "not_accepted_is_hidden",
+        "not_accepted_is_not_asked",
     ),
     "pins again": Cut(
         "host/policy/guard.py",
@@ -316,7 +316,7 @@ CUTS: dict[str, Cut] = {
         '            if decision.action == "deny":\n                raise Refused(decision.reason',
         "            if False:\n                raise Refused(decision.reason",
         GUARD,
-        "rules_decide_on_what_servers_ask",
+        "is_denied_is_not_asked",
     ),
     "input requests without a way to ask": Cut(
         "host/policy/guard.py",
@@ -367,13 +367,6 @@ CUTS: dict[str, Cut] = {
         GUARD,
         "prompts_and_resources_are_asked",
     ),
-    "names of prompts": Cut(
-        "host/router.py",
-        "        caller, view = request.exchange.principal, self._view(request)\n        own",
-        "        caller, view = request.exchange.principal, None\n        own",
-        HIDDEN,
-        UNKNOWN,
-    ),
     "completions": Cut(
         "host/router.py",
         "            if self.guard is None:\n                return HostResult(await _forward(request, options, server, COMPLETE",
@@ -402,12 +395,12 @@ CUTS: dict[str, Cut] = {
         HIDDEN,
         "task_of_a_hidden_tool",
     ),
-    "servers of tasks": Cut(
+    "servers of logins": Cut(
         "host/runtime.py",
         "self._current().server(server, self.view(context))\n            if tool",
         "self._current().server(server)\n            if tool",
         HIDDEN,
-        "task_of_a_hidden_tool",
+        UNKNOWN,
     ),
     "lists of tasks": Cut(
         "host/runtime.py",
