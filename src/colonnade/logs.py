@@ -77,7 +77,7 @@ def redact_data(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         members = cast("dict[Any, Any]", value).items()
         return {
-            key: REDACTED if _is_secret(str(key)) else redact_data(item, depth + 1)
+            key: REDACTED if is_secret_name(str(key)) else redact_data(item, depth + 1)
             for key, item in members
         }
     return [redact_data(item, depth + 1) for item in cast("list[Any]", value)]
@@ -141,8 +141,8 @@ def _message(record: logging.LogRecord) -> str:
 def _json_value(value: object, name: str = "", depth: int = 0) -> Any:
     """A value as JSON, with secrets redacted."""
     if value is None or isinstance(value, bool | int):
-        return None if value is None else REDACTED if _is_secret(name) else value
-    if _is_secret(name):
+        return None if value is None else REDACTED if is_secret_name(name) else value
+    if is_secret_name(name):
         return REDACTED
     if isinstance(value, float):
         return value if isfinite(value) else str(value)
@@ -161,5 +161,6 @@ def _json_value(value: object, name: str = "", depth: int = 0) -> Any:
         return f"(cannot be shown: {type(failure).__name__})"
 
 
-def _is_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
+    """Whether the name of a member, header or variable is that of a secret: `api_key`."""
     return bool(name) and _SECRET_KEY.search(name) is not None
