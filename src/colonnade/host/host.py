@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.host.policy.guard import PolicyGuard, RuleSet
+    from colonnade.host.policy.request import Approver, AuditSink, Containment, PinReview
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -43,6 +45,9 @@ class Host(HostRequests):
     - `middleware` is called for every request, the first outermost.
     - `auth` gives the credentials for a URL, and `upstream` those of each caller, for servers whose
       setting `credentials` is not `own`.
+    - `policy` are the rules for calls and lists, `pins` the definitions that were accepted, `audit`
+      the log of calls, `inbox` where a person is asked, and `containment` what is done about hidden
+      text; each is None if it is not wanted.
     - `wait_s` is how long a list of all servers waits for one server.
     - `store` keeps the tasks that calls have become, so that `tasks` finds them after a restart;
       without it they are known as long as the host is.
@@ -69,12 +74,20 @@ class Host(HostRequests):
         version: str | None = None,
         title: str | None = None,
         telemetry: "bool | Telemetry" = False,
+        policy: "RuleSet | None" = None,
+        pins: "PinReview | None" = None,
+        audit: "AuditSink | None" = None,
+        inbox: "Approver | None" = None,
+        containment: "Containment | None" = None,
     ) -> None:
         self._read: Callable[[], Config] | None = None
         # The last configuration that was valid.
         self._valid: Config = configured(servers)
         self._exit_stack = AsyncExitStack()
         self._telemetry = self._watched(telemetry) if telemetry is not False else None
+        guard = _guard(policy, pins, audit, inbox, containment)
+        if on_input_request is None and inbox is not None:
+            on_input_request = inbox.answer_input
         runtime = HostRuntime(
             self._valid,
             InputRequestHandler(on_input_request),
@@ -85,6 +98,7 @@ class Host(HostRequests):
             upstream=upstream,
             info=client_info(name, version, title),
             telemetry=telemetry,
+            guard=guard,
         )
         super().__init__(runtime, store)
 
@@ -107,6 +121,11 @@ class Host(HostRequests):
         version: str | None = None,
         title: str | None = None,
         telemetry: "bool | Telemetry" = False,
+        policy: "RuleSet | None" = None,
+        pins: "PinReview | None" = None,
+        audit: "AuditSink | None" = None,
+        inbox: "Approver | None" = None,
+        containment: "Containment | None" = None,
     ) -> "Host":
         """A host with the servers of one or several configuration files: of Claude Desktop, Claude
         Code, VS Code, Cursor, Codex, or `colonnade.toml`. Errors in a file, or a missing file, are
@@ -146,6 +165,11 @@ class Host(HostRequests):
             version=version,
             title=title,
             telemetry=telemetry,
+            policy=policy,
+            pins=pins,
+            audit=audit,
+            inbox=inbox,
+            containment=containment,
         )
         host._read = read
         return host
@@ -215,14 +239,18 @@ class Host(HostRequests):
     @property
     def instructions(self) -> dict[str, str]:
         """The instructions of each server, by key; of those that were started."""
-        servers = self._runtime.generation.servers
-        return {key: one.instructions for key, one in servers.items() if one.instructions}
+        servers, guard = self._runtime.generation.servers, self._runtime.guard
+        if guard is None:
+            return {key: one.instructions for key, one in servers.items() if one.instructions}
+        found = {key: guard.instructions(one) for key, one in servers.items()}
+        return {key: text for key, text in found.items() if text}
 
     def tool(self, name: str, caller: str = "") -> HostTool | None:
         """The tool of a qualified name or an alias, as it was last listed for this caller; None if
         it was not listed. For middleware that decides by the tool, under whichever name it was
         called."""
-        return self._runtime.generation.tool(name, caller)
+        view = self._runtime.view_of(caller)
+        return self._runtime.generation.tool(name, caller, view)
 
     def status(self) -> list[Status]:
         """The status of every server."""
@@ -271,3 +299,18 @@ class Host(HostRequests):
         """Call a callback when lists change: a server sent `list_changed`, or there was a reload.
         Ends when the returned function is called."""
         return self._runtime.watch(callback)
+
+
+def _guard(
+    policy: "RuleSet | None",
+    pins: "PinReview | None",
+    audit: "AuditSink | None",
+    inbox: "Approver | None",
+    containment: "Containment | None",
+) -> "PolicyGuard | None":
+    """The guard with these parts; None if there are none."""
+    if all(one is None for one in (policy, pins, audit, inbox, containment)):
+        return None
+    from colonnade.host.policy.guard import PolicyGuard
+
+    return PolicyGuard(policy, pins, audit, inbox, containment)

@@ -5,7 +5,8 @@ middleware of the host.
 
 Rules: the router does not know where a request comes from. A call uses the generation of servers
 that is current when it begins, and no other. Names are translated, and the hop-by-hop keys of
-`_meta` are removed; nothing else of a request or a result is changed.
+`_meta` are removed; nothing else of a request or a result is changed, but by the guard. With a
+guard, every request to a server and every list passes it; what it hides is unknown here.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -27,9 +28,16 @@ from colonnade.errors import (
     RemoteError,
     RemoteProtocolError,
 )
-from colonnade.host.servers.generation import Generation, HostedServer
+from colonnade.host.servers.generation import (
+    Generation,
+    HostedServer,
+    ListView,
+    Nameable,
+    unlisted_resource,
+)
 from colonnade.host.servers.listings import ListedItems, ListKind, ServerListings
 from colonnade.host.servers.session import OnTask
+from colonnade.host.servers.supervisor import BeforeSend
 from colonnade.ports import RequestContext, Session
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -48,9 +56,10 @@ from colonnade.protocol.jsonrpc import (
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
-if TYPE_CHECKING:  # most calls have no input requests
+if TYPE_CHECKING:  # most calls have no input requests, and many hosts no policy
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.input_requests import InputRequestHandler
+    from colonnade.host.policy.guard import GuardedItem, PolicyGuard
     from colonnade.host.tasks import HostTask
     from colonnade.protocol.input_requests import InputRequest
 
@@ -193,6 +202,8 @@ _TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
 # ---------------------------------------------------------------- routing
 
 CALL = "tools/call"
+GET_PROMPT = "prompts/get"
+COMPLETE = "completion/complete"
 GET_TASK = "tasks/get"
 # Logins of its caller that one request waits for: a login, and a step-up.
 MAX_CONNECTS = 2
@@ -215,7 +226,7 @@ class HostRouter:
     """Forwards requests to servers.
 
     `current` returns the current generation; `wait_s` is how long a list of all servers waits for
-    one server; `upstream` has the credentials of callers.
+    one server; `upstream` has the credentials of callers; `guard` decides what callers may do.
     """
 
     def __init__(
@@ -223,19 +234,21 @@ class HostRouter:
         current: Callable[[], Generation],
         wait_s: float,
         upstream: "UpstreamCredentials | None" = None,
+        guard: "PolicyGuard | None" = None,
     ) -> None:
         self._current = current
+        self.guard = guard
         self._upstream = upstream
         self._wait_s = wait_s
         self._routes: dict[str, Route] = {
             CALL: self._call_tool,
             "tools/list": self._list_tools,
             "prompts/list": self._list_prompts,
-            "prompts/get": self._get_prompt,
+            GET_PROMPT: self._get_prompt,
             "resources/list": self._list_resources,
             "resources/templates/list": self._list_templates,
             "resources/read": self._read_resource,
-            "completion/complete": self._complete,
+            COMPLETE: self._complete,
             GET_TASK: self._task_outcome,
         }
 
@@ -306,10 +319,15 @@ class HostRouter:
         if decode_as(t.PaginatedRequestParams, request.exchange.request.params).cursor is not None:
             raise Fault(FaultKind.INVALID_PARAMS, "unknown cursor; list from the beginning")
         generation, caller = self._current(), request.exchange.principal
+        view = self._view(request)
         with _hold_all(generation):
             fresh = options is not None and options.fresh
-            listings = await generation.gather(kind, caller, self._wait_s, fresh=fresh)
-        return [one.content for one in listings.values() if one.content is not None]
+            return await generation.visible_lists(
+                kind, caller, self._wait_s, fresh=fresh, view=view
+            )
+
+    def _view(self, request: RequestContext) -> ListView | None:
+        return None if self.guard is None else self.guard.view(request)
 
     # ------------------------------------------------------------ calls
 
@@ -324,20 +342,51 @@ class HostRouter:
             params = decode_as(t.CallToolRequestParams, request.params)
             name, arguments = params.name, params.arguments
         generation, caller = self._current(), context.exchange.principal
-        server = generation.server_for("tools", name, caller)
+        view = self._view(context)
+        server = generation.server_for("tools", name, caller, view)
         server.hold()
         try:
-            own = generation.listed_name("tools", name, server, caller)
+            own = generation.listed_name("tools", name, server, caller, view)
             if own is None:
-                own = await generation.fetch_name("tools", name, server, caller)
+                own = await generation.fetch_name("tools", name, server, caller, view)
             meta = forwarded_meta(head.meta) if head.meta else None
             forwarded = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
             listings = server.listings(caller)
-            return HostResult(
-                await _forward(context, options, server, CALL, forwarded), (), (listings, own)
-            )
+            if self.guard is None:
+                result = await _forward(context, options, server, CALL, forwarded)
+            else:
+                item = self.guard.named_item(CALL, "tool", own, server, arguments)
+                result = await self._guarded(
+                    context, options, server, item, forwarded, ("tools", name)
+                )
+            return HostResult(result, (), (listings, own))
         finally:
             server.release()
+
+    async def _guarded(
+        self,
+        context: RequestContext,
+        options: LocalOptions | None,
+        server: HostedServer,
+        item: "GuardedItem",
+        params: t.RequestParams,
+        named: tuple[Nameable, str] | None = None,
+    ) -> t.ProtocolType:
+        """Forward a request if the guard allows it. `named` is the kind and the name that the
+        caller used; without it the item has a URI."""
+        guard = self.guard
+        assert guard is not None
+
+        def send(before_send: BeforeSend) -> Awaitable[t.ProtocolType]:
+            return _forward(context, options, server, item.method, params, before_send)
+
+        def unknown() -> Fault:
+            if named is None:
+                return unlisted_resource(item.name)
+            caller, view = context.exchange.principal, guard.view(context)
+            return self._current().unknown_item(*named, server, caller, view)
+
+        return await guard.run(context, server, item, send, unknown)
 
     async def _task_outcome(
         self, request: RequestContext, options: LocalOptions | None
@@ -346,33 +395,79 @@ class HostRouter:
         if options is None or options.task is None:
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"method not found: {GET_TASK}")
         task = options.task
+        if self.guard is not None:
+            return await self._guarded_outcome(request, task, self.guard)
         result, own = await task.outcome()
         listings = self._current().server(task.server).listings(task.caller)
         return HostResult(without_server_info(result), (), (listings, own))
+
+    async def _guarded_outcome(
+        self, request: RequestContext, task: "HostTask", guard: "PolicyGuard"
+    ) -> HostResult:
+        """The same; the task passes the guard as its call did."""
+        server, own = await self.task_item(request, task.server, task.tool)
+        caller, view = task.caller, guard.view(request)
+        item = guard.named_item(GET_TASK, "tool", own, server, NOTHING)
+
+        async def wait(_: BeforeSend) -> t.ProtocolType:
+            return without_server_info((await task.outcome())[0])
+
+        def unknown() -> Fault:
+            return self._current().unknown_item("tools", task.tool, server, caller, view)
+
+        result = await guard.run(request, server, item, wait, unknown)
+        return HostResult(result, (), (server.listings(caller), own))
+
+    async def task_item(
+        self, request: RequestContext, key: str, tool: str
+    ) -> tuple[HostedServer, str]:
+        """The server of a task, and the name of its tool there, as far as the caller of a request
+        may see them. Raises `Fault` as a call of the tool would."""
+        generation, caller = self._current(), request.exchange.principal
+        view = self._view(request)
+        server = generation.server(key, view)
+        if view is None:
+            return server, tool
+        server.hold()
+        try:
+            own = generation.listed_name("tools", tool, server, caller, view)
+            if own is None:
+                own = await generation.fetch_name("tools", tool, server, caller, view)
+        finally:
+            server.release()
+        return server, own
 
     async def _get_prompt(
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
         params = decode_as(t.GetPromptRequestParams, request.exchange.request.params)
-        generation = self._current()
-        server = generation.server_for("prompts", params.name, request.exchange.principal)
+        generation, view = self._current(), self._view(request)
+        server = generation.server_for("prompts", params.name, request.exchange.principal, view)
         server.hold()
         try:
             own = await self._prompt_name(generation, params.name, server, request)
             meta = forwarded_meta(request.exchange.params.meta)
             forwarded = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
-            return HostResult(await _forward(request, options, server, "prompts/get", forwarded))
+            if self.guard is None:
+                return HostResult(await _forward(request, options, server, GET_PROMPT, forwarded))
+            arguments = Raw(encode(params.arguments)) if params.arguments else NOTHING
+            item = self.guard.named_item(GET_PROMPT, "prompt", own, server, arguments)
+            return HostResult(
+                await self._guarded(
+                    request, options, server, item, forwarded, ("prompts", params.name)
+                )
+            )
         finally:
             server.release()
 
     async def _prompt_name(
         self, generation: Generation, name: str, server: HostedServer, request: RequestContext
     ) -> str:
-        caller = request.exchange.principal
-        own = generation.listed_name("prompts", name, server, caller)
+        caller, view = request.exchange.principal, self._view(request)
+        own = generation.listed_name("prompts", name, server, caller, view)
         if own is not None:
             return own
-        return await generation.fetch_name("prompts", name, server, caller)
+        return await generation.fetch_name("prompts", name, server, caller, view)
 
     async def _read_resource(
         self, request: RequestContext, options: LocalOptions | None
@@ -393,16 +488,20 @@ class HostRouter:
     ) -> HostResult:
         """Forward a request to the server that has a URI, or the one that the caller named."""
         generation, named = self._current(), options.server if options is not None else None
+        view = self._view(request)
         if named is not None:
-            server = generation.server(named)
+            server = generation.server(named, view)
             server.hold()
         else:
             with _hold_all(generation):
                 caller = request.exchange.principal
-                server = await generation.server_for_uri(uri, caller, self._wait_s)
+                server = await generation.server_for_uri(uri, caller, self._wait_s, view)
                 server.hold()
         try:
-            return HostResult(await _forward(request, options, server, method, params))
+            if self.guard is None:
+                return HostResult(await _forward(request, options, server, method, params))
+            item = self.guard.resource_item(method, uri, params)
+            return HostResult(await self._guarded(request, options, server, item, params))
         finally:
             server.release()
 
@@ -410,17 +509,20 @@ class HostRouter:
         params = decode_as(t.CompleteRequestParams, request.exchange.request.params)
         params = replace(params, meta=forwarded_meta(request.exchange.params.meta))
         if isinstance(params.ref, t.ResourceTemplateReference):
-            uri = params.ref.uri
-            return await self._forward_by_uri(request, options, uri, "completion/complete", params)
-        generation = self._current()
-        server = generation.server_for("prompts", params.ref.name, request.exchange.principal)
+            return await self._forward_by_uri(request, options, params.ref.uri, COMPLETE, params)
+        generation, view = self._current(), self._view(request)
+        name = params.ref.name
+        server = generation.server_for("prompts", name, request.exchange.principal, view)
         server.hold()
         try:
-            own = await self._prompt_name(generation, params.ref.name, server, request)
+            own = await self._prompt_name(generation, name, server, request)
             forwarded = replace(params, ref=replace(params.ref, name=own))
-            return HostResult(
-                await _forward(request, options, server, "completion/complete", forwarded)
-            )
+            if self.guard is None:
+                return HostResult(await _forward(request, options, server, COMPLETE, forwarded))
+            arguments = self.guard.completed_arguments(params)
+            item = self.guard.named_item(COMPLETE, "prompt", own, server, arguments)
+            named: tuple[Nameable, str] = "prompts", name
+            return HostResult(await self._guarded(request, options, server, item, forwarded, named))
         finally:
             server.release()
 
@@ -447,6 +549,7 @@ async def _forward(
     server: HostedServer,
     method: str,
     params: t.RequestParams,
+    before_send: BeforeSend | None = None,
 ) -> t.ProtocolType:
     options = options or NO_OPTIONS
     try:
@@ -458,6 +561,7 @@ async def _forward(
             on_progress=_progress_forwarder(request),
             wants_task=options.wants_task,
             on_task=options.on_task,
+            before_send=before_send,
         )
     except Fault as fault:  # the server's response is invalid, not the request
         invalid = RemoteProtocolError(fault.message, server=fault.server).with_server(server.key)

@@ -8,8 +8,11 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from msgspec import Raw
 
 from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.client.request import running_loop
@@ -24,18 +27,20 @@ from colonnade.host.router import (
     LocalRequestContext,
     local_exchange,
 )
-from colonnade.host.servers.generation import Generation, HostedServer, NameClaim
+from colonnade.host.servers.generation import Generation, HostedServer, ListView, NameClaim
 from colonnade.host.servers.listings import ListKind
 from colonnade.host.servers.naming import NameClaims
 from colonnade.host.servers.session import HostedSession, SessionCall, State, Status
 from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
+from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.input_requests import InputRequestKind as InputKind
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.host.policy.guard import PolicyGuard, RuleSet
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -74,8 +79,10 @@ class HostRuntime:
         upstream: "UpstreamCredentials | None" = None,
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
+        guard: "PolicyGuard | None" = None,
     ) -> None:
         self.input_requests = input_requests
+        self.guard = guard
         self._info = info
         self._telemetry: bool | Telemetry = telemetry
         self.search: ToolSearch = ToolSearch()
@@ -90,7 +97,7 @@ class HostRuntime:
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self.generation: Generation = self._build(config, None)
-        self._router = HostRouter(self._current, wait_s, upstream)
+        self._router = HostRouter(self._current, wait_s, upstream, guard)
         self._unwatch = upstream.watch(self._connected) if upstream is not None else None
         # For clients that connect to this host.
         self.handler: Handler = stack(self._router.handle, self._middleware)
@@ -122,12 +129,38 @@ class HostRuntime:
         result = await stack(innermost, self._middleware)(request)
         return HostResult(result) if routed is None else routed._replace(result=result)
 
+    def view(self, context: RequestContext) -> ListView | None:
+        """What the caller of a request may see; None for everything."""
+        return None if self.guard is None else self.guard.view(context)
+
+    def view_of(self, caller: str) -> ListView | None:
+        """What a caller of this program may see; None for everything."""
+        if self.guard is None:
+            return None
+        from colonnade.host.policy.guard import CallerFacts
+
+        return self.guard.view_for(CallerFacts(caller))
+
+    def sees_tool(self, key: str, tool: str, caller: str) -> bool:
+        """Whether a caller of this program may see a tool, by its qualified name, as far as that is
+        known without a request."""
+        view, server = self.view_of(caller), self.generation.servers.get(key)
+        if view is None or server is None:
+            return True
+        own = self.generation.listed_name("tools", tool, server, caller)
+        own = own or server.plain_name(tool) or tool
+        return view.shows_server(server) and view.shows_item(server, "tools", own)
+
     @asynccontextmanager
-    async def session(self, server: str, context: RequestContext) -> AsyncGenerator[SessionCall]:
-        """A session of a server, for a request of this program. Raises `LocalProtocolError` if
-        there is no such server."""
+    async def session(
+        self, server: str, context: RequestContext, tool: str | None = None
+    ) -> AsyncGenerator[SessionCall]:
+        """A session of a server, for a request of this program, about a tool if one is named.
+        Raises `LocalProtocolError` if there is no such server, or none that its caller may see."""
         try:
-            hosted = self._current().server(server)
+            hosted = self._current().server(server, self.view(context))
+            if tool is not None:
+                await self._router.task_item(context, server, tool)
         except Fault as fault:
             raise LocalProtocolError(fault.message) from None
         hosted.hold()
@@ -165,7 +198,12 @@ class HostRuntime:
                 servers[key] = old
             else:
                 servers[key] = HostedServer(
-                    entry, claim, self._make_supervisor, self._list_request, self._lists_changed
+                    entry,
+                    claim,
+                    self._make_supervisor,
+                    self._list_request,
+                    self._lists_changed,
+                    self._review,
                 )
         number = before.number + 1 if before is not None else 1
         problems = (*config.problems, *claims.problems)
@@ -175,10 +213,23 @@ class HostRuntime:
         self, entry: ServerEntry, on_open: Callable[[ServerSupervisor, HostedSession], None]
     ) -> ServerSupervisor:
         can_answer = self.input_requests.can_answer
+        send = input_request_sender(entry.key)
+
+        async def guarded(contexts: tuple[RequestContext, ...], request: InputRequest) -> Raw:
+            if self.guard is None:
+                return await send(contexts, request)
+            forward = partial(send, contexts)
+            return await self.guard.review_input(entry.key, contexts, request, forward)
+
+        async def review_roots(contexts: tuple[RequestContext, ...], request: InputRequest) -> None:
+            if self.guard is not None:
+                await self.guard.review_roots(entry.key, contexts, request)
+
         return ServerSupervisor(
             entry,
             input_kinds=(InputKind.ELICIT, InputKind.SAMPLE) if can_answer else (),
-            send_input_request=input_request_sender(entry.key),
+            send_input_request=guarded,
+            review_roots=review_roots,
             auth=self._auth,
             upstream=self.upstream,
             info=self._info,
@@ -187,11 +238,32 @@ class HostRuntime:
             on_change=self._status_changed if self._on_event is not None else None,
         )
 
+    async def _review(
+        self, server: HostedServer, kind: ListKind, caller: str, listed: Sequence[Any]
+    ) -> Sequence[Any]:
+        guard = self.guard
+        return listed if guard is None else await guard.review(server, kind, caller, listed)
+
     def _list_request(self, method: str, caller: str) -> LocalRequestContext:
         """The request for a list, which the host makes in the session of a caller."""
         params = t.PaginatedRequestParams()
         exchange = local_exchange(method, params, self.input_requests.peer, caller)
         return LocalRequestContext(exchange, self.input_requests)
+
+    def set_rules(self, rules: "RuleSet | None") -> None:
+        """Use another policy from now on; what callers see may change."""
+        if self.guard is None and rules is None:
+            return
+        if self.guard is None:
+            from colonnade.host.policy.guard import PolicyGuard
+
+            self.guard = self._router.guard = PolicyGuard()
+        if self.guard.set_rules(rules):
+            self.notify_all()
+
+    def notify_all(self) -> None:
+        """Call the `watch` callbacks for every list: what callers may see has changed."""
+        self._notify(ListChanges(ALL_KINDS, tuple(self.generation.servers)))
 
     def reload(self, config: Config) -> None:
         """Use another configuration from now on. Raises `LocalProtocolError` after `close`."""

@@ -308,6 +308,7 @@ SETTINGS: Final[dict[str, KeySpec]] = {
     "sharing": KeySpec(ValueKind.SHARING, "sharing"),
     "credentials": KeySpec(ValueKind.CREDENTIALS, "credentials"),
     "elicitation": KeySpec(ValueKind.BOOLEAN, "elicitation"),
+    "trusted": KeySpec(ValueKind.BOOLEAN, "trusted"),
     "sampling": KeySpec(ValueKind.BOOLEAN, "sampling"),
     "roots": KeySpec(ValueKind.STRINGS, "roots"),
     "revision": KeySpec(ValueKind.STRING, "revision"),

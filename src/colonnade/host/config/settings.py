@@ -94,6 +94,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     - `aliases` are further names, each for an item of this server.
     - `credentials` says whose credentials it gets; with others than `own` each caller has its own
       sessions.
+    - `trusted` lets rules of a policy look at the annotations of its tools.
     - `sampling` and `elicitation` allow these input requests, and `roots` are its roots.
     - `max_list_bytes` and `max_list_items` are the limits of one of its lists.
     """
@@ -105,6 +106,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     aliases: dict[str, str] = field(default_factory=dict[str, str])
     sharing: Sharing = "caller"
     credentials: CredentialsMode = "own"
+    trusted: bool = False
     elicitation: bool = True
     sampling: bool = False
     roots: tuple[str, ...] = ()

@@ -10,7 +10,15 @@ and so cannot be called. What one caller is shown was listed for that caller.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import asdict, replace
@@ -345,14 +353,20 @@ H = TypeVar("H", bound=t.ProtocolType)
 
 class ListedItems(Generic[H, N]):
     """The items of one list: `items` for clients that connect to the host, `hosted` for programs,
-    both by qualified name or URI. `names` has the qualified names, for tools and prompts."""
+    both by qualified name or URI. `names` has the qualified names, for tools and prompts, and
+    `definitions` the items as the server wrote them, if the list was reviewed."""
 
     def __init__(
-        self, hosted: Mapping[str, H], items: Mapping[str, N], names: NameIndex | None = None
+        self,
+        hosted: Mapping[str, H],
+        items: Mapping[str, N],
+        names: NameIndex | None = None,
+        definitions: Mapping[str, N] | None = None,
     ) -> None:
         self.hosted = hosted
         self.items = items
         self.names = names
+        self.definitions: Mapping[str, N] = items if definitions is None else definitions
 
     def find(self, name: str) -> QualifiedName | None:
         """What a qualified name or an alias stands for."""
@@ -361,6 +375,24 @@ class ListedItems(Generic[H, N]):
     def equals(self, other: "ListedItems[H, N]") -> bool:
         """Whether the other has the same items."""
         return self.items == other.items
+
+
+class VisibleItems(ListedItems[H, N]):
+    """The items of one list that a caller may see (`shown`), and the names that it knows (`named`);
+    the others do not exist for it."""
+
+    def __init__(
+        self, listed: ListedItems[H, N], shown: Collection[str], named: Collection[str]
+    ) -> None:
+        self._named = named
+        hosted = {name: one for name, one in listed.hosted.items() if name in shown}
+        items = {name: one for name, one in listed.items.items() if name in shown}
+        super().__init__(hosted, items, listed.names, listed.definitions)
+
+    def find(self, name: str) -> QualifiedName | None:
+        """What a qualified name or an alias stands for, if the caller knows it."""
+        found = super().find(name)
+        return found if found is not None and found.name in self._named else None
 
 
 def with_servers(
@@ -383,6 +415,10 @@ def with_servers(
     return result
 
 
+# Reviews a list that has just been read, for a caller, and returns the items to show in its place.
+ReviewList: TypeAlias = Callable[[ListKind, str, Sequence[Any]], Awaitable[Sequence[Any]]]
+
+
 class FetchList(Protocol):
     """Requests a list from a server: by which method, for which caller, and how a client does
     it."""
@@ -395,7 +431,8 @@ class FetchList(Protocol):
 class ServerListings:
     """The four lists of a server. `has_bare_output` is whether its structured content needs no
     wrapper; `on_change` is called when a list differs from the one that callers have seen, and
-    `is_notified` is for which lists the server sends `list_changed`."""
+    `is_notified` is for which lists the server sends `list_changed`. `review` is called with each
+    list before it is used."""
 
     def __init__(
         self,
@@ -405,9 +442,11 @@ class ServerListings:
         has_bare_output: Callable[[], bool],
         on_change: Callable[[ListKind], None],
         is_notified: Callable[[ListKind], bool],
+        review: ReviewList | None = None,
     ) -> None:
         self._key = key
         self._settings = settings
+        self._review = review
         self._fetch = fetch
         self._has_bare_output = has_bare_output
         self._on_change = on_change
@@ -508,19 +547,19 @@ class ServerListings:
     async def _list_tools(self, caller: str) -> ListedItems[HostTool, t.Tool]:
         tools = await self._fetch("tools/list", caller, lambda one: one.list_tools(fresh=True))
         self._schemas.update(tools, mirrors=False)
-        return await run_cooperatively(self._by_name(tools, HostTool))
+        return await self._by_name("tools", caller, tools, HostTool)
 
     async def _list_prompts(self, caller: str) -> ListedItems[HostPrompt, t.Prompt]:
         prompts = await self._fetch(
             "prompts/list", caller, lambda one: one.list_prompts(fresh=True)
         )
-        return await run_cooperatively(self._by_name(prompts, HostPrompt))
+        return await self._by_name("prompts", caller, prompts, HostPrompt)
 
     async def _list_resources(self, caller: str) -> ListedItems[HostResource, t.Resource]:
         found = await self._fetch(
             "resources/list", caller, lambda one: one.list_resources(fresh=True)
         )
-        return await run_cooperatively(self._by_uri(found, lambda one: one.uri, HostResource))
+        return await self._by_uri("resources", caller, found, lambda one: one.uri, HostResource)
 
     async def _list_templates(
         self, caller: str
@@ -528,11 +567,25 @@ class ServerListings:
         found = await self._fetch(
             "resources/templates/list", caller, lambda one: one.list_resource_templates(fresh=True)
         )
-        return await run_cooperatively(
-            self._by_uri(found, lambda one: one.uri_template, HostResourceTemplate)
+        return await self._by_uri(
+            "templates", caller, found, lambda one: one.uri_template, HostResourceTemplate
         )
 
-    def _by_uri(
+    async def _by_uri(
+        self,
+        kind: ListKind,
+        caller: str,
+        listed: Sequence[N],
+        uri_of: Callable[[N], str],
+        host_type: Any,
+    ) -> ListedItems[Any, N]:
+        shown = listed if self._review is None else await self._review(kind, caller, listed)
+        items = await run_cooperatively(self._uri_steps(shown, uri_of, host_type))
+        if self._review is not None:
+            items.definitions = {uri_of(one): one for one in reversed(listed)}
+        return items
+
+    def _uri_steps(
         self, listed: Sequence[N], uri_of: Callable[[N], str], host_type: Any
     ) -> Steps[ListedItems[Any, N]]:
         items: dict[str, N] = {}
@@ -545,7 +598,17 @@ class ServerListings:
             yield
         return ListedItems(hosted, items)
 
-    def _by_name(self, listed: Sequence[Any], host_type: Any) -> Steps[ListedItems[Any, Any]]:
+    async def _by_name(
+        self, kind: ListKind, caller: str, listed: Sequence[Any], host_type: Any
+    ) -> ListedItems[Any, Any]:
+        shown = listed if self._review is None else await self._review(kind, caller, listed)
+        items = await run_cooperatively(self._name_steps(shown, host_type))
+        if self._review is not None and items.names is not None:
+            first = {one.name: one for one in reversed(listed)}
+            items.definitions = {name.name: first[name.own] for name in items.names}
+        return items
+
+    def _name_steps(self, listed: Sequence[Any], host_type: Any) -> Steps[ListedItems[Any, Any]]:
         first = {one.name: one for one in reversed(listed)}
         names = NameIndex([(self._key, self._settings, [one.name for one in listed])])
         yield

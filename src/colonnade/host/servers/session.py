@@ -107,6 +107,9 @@ FINAL_PROGRESS_S = 1.0
 # result.
 SendInputRequest: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[Raw]]
 
+# Called with the calls in flight before `roots/list` is answered; raises `Declined` to refuse.
+ReviewRoots: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[None]]
+
 # Called with the key of a server and the task that a call has become there; returns whether the
 # caller waits for the task itself.
 OnTask: TypeAlias = Callable[[str, "ClientTask"], Awaitable[bool]]
@@ -282,6 +285,7 @@ class SessionInputRequests(InputCallbacks):
         input_kinds: Collection[InputRequestKind],
         send: SendInputRequest,
         roots: Collection[str],
+        review_roots: ReviewRoots | None = None,
     ) -> None:
         super().__init__(
             on_elicit=_advertised if InputRequestKind.ELICIT in input_kinds else None,
@@ -290,6 +294,7 @@ class SessionInputRequests(InputCallbacks):
         )
         self._calls = calls
         self._send = send
+        self._review_roots = review_roots
 
     async def respond(self, request: InputRequest) -> AnyInputResponse:
         """Return the result from the caller of the calls that are in flight now."""
@@ -301,6 +306,9 @@ class SessionInputRequests(InputCallbacks):
         """Return the result from the caller of these calls. Cancelled when the last of them
         ends."""
         if request.kind is InputRequestKind.ROOTS:
+            if self._review_roots is not None:
+                contexts = tuple(call.context for call in session_calls)
+                await self._review_roots(contexts, request)
             return await super().respond(request)
         if not session_calls:
             message = "no call is in flight that this input request could belong to"
@@ -487,6 +495,7 @@ class HostedSession:
         input_kinds: Collection[InputRequestKind],
         send_input_request: SendInputRequest,
         roots: Collection[str],
+        review_roots: ReviewRoots | None = None,
         **options: Any,
     ) -> Client:
         """Create the client on a transport."""
@@ -495,7 +504,7 @@ class HostedSession:
         # whether there is another session.
         self._reconnects = transport.can_reconnect and transport.mirrors
         self.input_requests: SessionInputRequests = SessionInputRequests(
-            lambda: self.calls, input_kinds, send_input_request, roots
+            lambda: self.calls, input_kinds, send_input_request, roots, review_roots
         )
         tracked = SessionTransport(transport, self, can_reconnect=self._reconnects)
         self.client: Client = Client(tracked, self.input_requests, **options)

@@ -19,7 +19,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from colonnade.client.client import Client
 from colonnade.client.connect import (
@@ -49,6 +49,7 @@ from colonnade.host.servers.session import (
     HostedSession,
     Isolation,
     OnTask,
+    ReviewRoots,
     SendInputRequest,
     SessionCall,
     SessionEvent,
@@ -71,6 +72,9 @@ if TYPE_CHECKING:  # most servers need no authorization
 log: logging.Logger = logging.getLogger("colonnade.host")
 
 T = TypeVar("T")
+
+# Called with the session that a request is about to be sent on.
+BeforeSend: TypeAlias = Callable[[SessionCall], Awaitable[None]]
 
 # Lines of stderr in an error.
 QUOTED_LINES = 5
@@ -108,8 +112,10 @@ class SessionOpener:
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
         upstream: "UpstreamCredentials | None" = None,
+        review_roots: ReviewRoots | None = None,
     ) -> None:
         settings = entry.settings
+        self._review_roots = review_roots
         shared = settings.sharing == "shared"
         allowed = {
             InputRequestKind.ELICIT: settings.elicitation,
@@ -180,6 +186,7 @@ class SessionOpener:
             input_kinds=self.input_kinds,
             send_input_request=self._send_input_request,
             roots=self._roots,
+            review_roots=self._review_roots,
             info=self._info or library_info(),
             accepts=accepted_revisions(settings.revision),
             timeout_s=settings.timeout_s,
@@ -261,7 +268,7 @@ class ServerSupervisor:
 
     - `input_kinds` are the input requests that the host can answer, and `send_input_request` sends
       one to the caller of the calls that it may belong to. The settings may allow fewer; no others
-      are advertised to the server.
+      are advertised to the server. `review_roots` is called before `roots/list` is answered.
     - `auth` gives the credentials for a URL if the entry has none, `upstream` those of callers.
     - `info` is the client info that the server is sent.
     - `telemetry` records the requests to the server.
@@ -276,6 +283,7 @@ class ServerSupervisor:
         *,
         input_kinds: Collection[InputRequestKind] = (),
         send_input_request: SendInputRequest = send_to_latest_call,
+        review_roots: ReviewRoots | None = None,
         auth: "Callable[[str], Auth | None] | None" = None,
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
@@ -290,7 +298,15 @@ class ServerSupervisor:
         self.entry: ServerEntry = entry
         self._settings = settings
         self._opener = SessionOpener(
-            entry, input_kinds, send_input_request, auth, ping_s, info, telemetry, upstream
+            entry,
+            input_kinds,
+            send_input_request,
+            auth,
+            ping_s,
+            info,
+            telemetry,
+            upstream,
+            review_roots,
         )
         self._on_open = on_open
         self._on_change = on_change
@@ -364,9 +380,11 @@ class ServerSupervisor:
         on_progress: OnProgress | None = None,
         wants_task: bool = False,
         on_task: OnTask | None = None,
+        before_send: BeforeSend | None = None,
     ) -> t.ProtocolType:
         """Send a request for a call and return the result, as `SessionCall.request`. Sent once more
-        to a new session if the connection was lost and repeating the request is safe."""
+        to a new session if the connection was lost and repeating the request is safe.
+        `before_send` is called with each session that it is about to be sent on, and may raise."""
 
         def send(call: SessionCall) -> Awaitable[t.ProtocolType]:
             return call.request(
@@ -378,7 +396,13 @@ class ServerSupervisor:
                 on_task=on_task,
             )
 
-        return await self._with_retry(context, send, lambda error: may_repeat(method, error))
+        async def checked(call: SessionCall) -> t.ProtocolType:
+            assert before_send is not None
+            await before_send(call)
+            return await send(call)
+
+        work = send if before_send is None else checked
+        return await self._with_retry(context, work, lambda error: may_repeat(method, error))
 
     async def run_read_only(
         self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
