@@ -33,12 +33,15 @@ _SECRET_KEY = re.compile(_NAMES, re.IGNORECASE)
 # Every quantifier is possessive or bounded, so that no line takes more than linear time.
 _SECRETS = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----END))*+(?:-----END[A-Z -]{0,60})?"
-    r"|\b(?i:bearer|dpop)\s++[A-Za-z0-9._~+/=-]{8,}+"
-    r"|\b(?i:basic)\s++(?=[a-z]*+[A-Z0-9+/=])[A-Za-z0-9+/=]{8,}+"
-    r"|\beyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]*+)?"
-    r"|\b(?:sk|pk|rk)[-_](?:[a-z0-9]{1,10}[-_]){0,3}[A-Za-z0-9]{16}[A-Za-z0-9_-]*+"
-    r"|\bgh[a-z]_[A-Za-z0-9]{20,}+|\bgithub_pat_[A-Za-z0-9_]{20,}+|\bglpat-[A-Za-z0-9_-]{16,}+"
-    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bxox[a-z]-[A-Za-z0-9-]{10,}+|\bAIza[A-Za-z0-9_-]{30,}+"
+    # An underscore joins names, so it is no part of the word.
+    r"|(?<![A-Za-z0-9])(?:"
+    r"(?i:bearer|dpop)\s++[A-Za-z0-9._~+/=-]{8,}+"
+    r"|(?i:basic)\s++(?=[a-z]*+[A-Z0-9+/=])[A-Za-z0-9+/=]{8,}+"
+    r"|eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]*+)?"
+    r"|(?:sk|pk|rk)[-_](?:[a-z0-9]{1,10}[-_]){0,3}[A-Za-z0-9]{16}[A-Za-z0-9_-]*+"
+    r"|gh[a-z]_[A-Za-z0-9]{20,}+|github_pat_[A-Za-z0-9_]{20,}+|glpat-[A-Za-z0-9_-]{16,}+"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}\b|xox[a-z]-[A-Za-z0-9-]{10,}+|AIza[A-Za-z0-9_-]{30,}+"
+    r")"
 )
 # An unquoted value is one word, and these two begin a sentence: `invalid_token: the token has
 # expired`.

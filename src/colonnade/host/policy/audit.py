@@ -136,7 +136,6 @@ class AuditLog:
                 kind=request.kind,
                 identity=request.identity,
                 definition=request.definition_digest,
-                qualified=request.qualified,
             ),
         )
         if request.arguments:
@@ -353,6 +352,7 @@ def _not_recorded(error: OSError) -> Refused:
     why = error.strerror or type(error).__name__
     return Refused(
         f"the call was not sent: the audit log cannot be written ({why}), and it is required",
+        reason="audit",
         hint="free disk space or repair its folder, which the log of the host names; or set"
         " required = false in [audit]",
     )

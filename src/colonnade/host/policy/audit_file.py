@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from colonnade.errors import ColonnadeError
 from colonnade.host.policy.audit_lines import (
     CLOSED,
@@ -45,6 +47,7 @@ MAX_WAITING_BYTES = 256 * 1024
 HEADS_S = 10.0
 # For as long as that can be noticed.
 HEADS_TTL_S = 90 * 86_400.0
+HEADS_PAGE = 1000
 # How often to look whether the file is still there.
 CHECK_S = 1.0
 
@@ -58,6 +61,11 @@ _CREATE = (
     | getattr(os, "O_NOFOLLOW", 0)
     | getattr(os, "O_BINARY", 0)
 )
+
+
+def host_name() -> str:
+    """The name of this machine."""
+    return socket.gethostname()[:MAX_NAME]
 
 
 def sync_and_close(descriptor: int) -> None:
@@ -244,7 +252,7 @@ class AuditFile:
             "event": "opened" if part == 1 else "continued",
             "format": FORMAT,
             "part": part,
-            "host": socket.gethostname()[:MAX_NAME],
+            "host": host_name(),
             "process": self._process,
             "version": __version__,
             **self._describe(),
@@ -289,8 +297,8 @@ class AuditFile:
         seq, digest = self._written
         if not seq:
             return None
-        host, now = socket.gethostname()[:MAX_NAME], self._clock()
-        return StoredHead(self.chain.run, seq, digest, host, self._folder, file_time(now))
+        time = file_time(self._clock())
+        return StoredHead(self.chain.run, seq, digest, host_name(), self._folder, time)
 
 
 def _write(descriptor: int, data: bytes) -> None:
@@ -310,6 +318,9 @@ def _sync_folder(folder: str) -> None:
 
 
 # ---------------------------------------------------------------- heads
+
+
+_head_decoder = msgspec.json.Decoder(StoredHead)
 
 
 class HeadKeeper:
@@ -357,3 +368,19 @@ class HeadKeeper:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self._keep(last)
+
+
+async def stored_heads(store: Store) -> list[StoredHead]:
+    """The last lines of all runs that a store knows. Raises `Refused`, `ChannelError`."""
+    found: list[StoredHead] = []
+    after = ""
+    while True:
+        names = await store.names(SERVER_PRINCIPAL, HEAD_PREFIX, after, HEADS_PAGE)
+        for name in names:
+            value = await store.get(SERVER_PRINCIPAL, name)
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                if value is not None:
+                    found.append(_head_decoder.decode(value))
+        if len(names) < HEADS_PAGE:
+            return found
+        after = names[-1]

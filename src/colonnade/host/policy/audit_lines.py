@@ -63,7 +63,7 @@ _encode = msgspec.json.encode
 
 
 # Sorted by name, files are in the order in which their runs began, and then in that of their parts.
-_FILE = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{16})-(\d{6})\.jsonl")
+_FILE = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-([0-9a-f]{16})-(\d{6})\.jsonl")
 
 
 class FileName(NamedTuple):
@@ -85,7 +85,8 @@ def parse_file_name(name: str) -> FileName | None:
 
 def file_time(time_ns: int) -> str:
     """When a run began, as its files are named."""
-    return strftime("%Y%m%dT%H%M%SZ", gmtime(time_ns // 1_000_000_000))
+    second, fraction = divmod(time_ns // 1000, 1_000_000)
+    return strftime("%Y%m%dT%H%M%S", gmtime(second)) + f".{fraction:06d}Z"
 
 
 # ---------------------------------------------------------------- lines
