@@ -39,8 +39,8 @@ async def write(folder: Path, calls: int = 3, max_file_bytes: int = 10**9) -> No
     await log.close()
 
 
-def kinds(folder: Path, **options: bool) -> list[str]:
-    return [one.kind for one in verify(str(folder), **options).findings]
+def kinds(folder: Path, *, archived: bool = False) -> list[str]:
+    return [one.kind for one in verify(str(folder), archived=archived).findings]
 
 
 def change(file: Path, edit: Callable[[list[bytes]], list[bytes]]) -> None:

@@ -30,6 +30,9 @@ MAX_OWN_BYTES: Final = 64 * 1024 * 1024
 # Any other file is written by hand, or by an attacker.
 MAX_BYTES: Final = 4 * 1024 * 1024
 
+# What `colonnade.toml` has at its top.
+OWN_TABLES: Final = ("include", "servers", "defaults", "audit")
+
 MCP_SERVERS, VSCODE_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "mcp_servers"
 
 
@@ -55,6 +58,7 @@ class ConfigFile:
         self.drafts: list[EntryDraft] = []
         self.includes: list[tuple[str, SourceNode]] = []
         self.defaults: EntryDraft | None = None
+        self.audit: SourceNode | None = None
         self.inputs: dict[str, Input] = {}
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
@@ -199,12 +203,13 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
         "colonnade", NAMED if source.file_role.scope == NAMED else source.file_role.scope
     )
     for key, node in (root.members or {}).items():
-        if key not in ("include", "servers", "defaults"):
+        if key not in OWN_TABLES:
             hint = "; servers are tables [servers.NAME]"
             if key in KEYS["codex"] or key in ("mcp_servers", "mcpServers"):
                 hint = "; in this file, servers are tables [servers.NAME]"
             message = f"unknown key, ignored{hint}"
             source.warnings.append(HostProblem("", message, node.place))
+    source.audit = root.get("audit")
     _take(source, root.get("servers"), origin)
     include = root.get("include")
     if include is not None:

@@ -24,7 +24,13 @@ from colonnade.host.config.formats import NAMED, RANKS
 from colonnade.host.config.lookups import Inputs, LookupContext, OnInput
 from colonnade.host.config.references import InvalidEnvLine, parse_env_file
 from colonnade.host.config.resolve import check_env_file, entry_of, env_path
-from colonnade.host.config.settings import Config, ConfigSyntaxError, HostProblem, ServerEntry
+from colonnade.host.config.settings import (
+    AuditSettings,
+    Config,
+    ConfigSyntaxError,
+    HostProblem,
+    ServerEntry,
+)
 from colonnade.host.config.trust import Trust, digest_of, is_trusted, requested_actions
 
 File: TypeAlias = str | os.PathLike[str]
@@ -87,6 +93,7 @@ class ConfigReader:
         # Of a file that has to be trusted: its path and those of the files that it includes, each
         # with its digest.
         self.included: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._included_files: set[str] = set()
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
         # The digests and the variable names of `.env` files.
@@ -105,9 +112,32 @@ class ConfigReader:
                 entries[key] = entry
             self.problems += draft.problems
             self.warnings += draft.warnings
+        audit = self._audit()
         return Config(
-            entries=entries, problems=_unique(self.problems), warnings=_unique(self.warnings)
+            entries=entries,
+            problems=_unique(self.problems),
+            warnings=_unique(self.warnings),
+            audit=audit,
         )
+
+    def _audit(self) -> AuditSettings | None:
+        """The settings of the audit log, of the first file that has some and needs no trust."""
+        sources = [one for one in self.sources if one.audit is not None]
+        if not sources:
+            return None
+        from colonnade.host.policy.audit_config import chosen, read_audit_table  # on use
+
+        found: list[AuditSettings] = []
+        for source in sources:
+            assert source.audit is not None
+            if source.needs_trust or source.file in self._included_files:
+                message = "not used: only a file that needs no trust, and is not included, has it"
+                self.warnings.append(HostProblem("", message, source.audit.place))
+                continue
+            home = self._read_context.home
+            settings = read_audit_table(source.audit, home=home, problems=self.problems)
+            found += [settings] if settings is not None else []
+        return chosen(found, self.warnings)
 
     def _absolute(self, path: str) -> str:
         if path == "~" or path.startswith(("~/", "~\\")):
@@ -127,6 +157,7 @@ class ConfigReader:
             )
             for path, _ in source.includes
         ]
+        self._included_files |= {part.file for part in parts}
         for one in (source, *parts):
             self.sources.append(one)
             self.problems += one.problems

@@ -22,16 +22,18 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import Raw, Struct
 
 from colonnade.errors import ColonnadeError, InvalidArgument, Refused, RemoteError
+from colonnade.host.config.settings import AuditSettings
 from colonnade.host.policy.audit_file import (
     FOLDER_MODE,
     MAX_FILE_BYTES,
     AuditFile,
     HeadKeeper,
+    OpenStore,
     sync_and_close,
 )
 from colonnade.host.policy.audit_lines import (
@@ -73,7 +75,8 @@ class AuditLog:
     - `contents`: `"none"` records digests alone, `"arguments"` also the arguments of calls, `"all"`
       also results, error messages, and what servers ask and are answered; without secrets.
     - `redact`: names of members that are not recorded, beside those of passwords, tokens and keys.
-    - `heads`: a store for the last line of this run, which `colonnade audit verify` compares.
+    - `heads`: a store for the last line of this run, or a file for one, which `colonnade audit
+      verify` compares.
     - `key`: for digests of contents; by default a key of this user, which is not in the folder.
     """
 
@@ -85,7 +88,7 @@ class AuditLog:
         contents: AuditContents = "none",
         redact: Iterable[str] = (),
         max_file_bytes: int = MAX_FILE_BYTES,
-        heads: Store | None = None,
+        heads: Store | str | os.PathLike[str] | None = None,
         key: bytes | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -111,7 +114,7 @@ class AuditLog:
         self._count = 0
         self._is_scheduled = False
         self._sync: asyncio.Task[None] | None = None
-        self._heads = HeadKeeper(heads, self._file) if heads is not None else None
+        self._heads = HeadKeeper(_opener(heads), self._file) if heads is not None else None
 
     def __repr__(self) -> str:
         return f"<AuditLog {self.path}>"
@@ -356,6 +359,39 @@ def _not_recorded(error: OSError) -> Refused:
         hint="free disk space or repair its folder, which the log of the host names; or set"
         " required = false in [audit]",
     )
+
+
+def open_audit_log(settings: AuditSettings) -> AuditLog:
+    """The audit log of a configuration."""
+    return AuditLog(
+        settings.path or default_folder(),
+        required=settings.required,
+        contents=cast("AuditContents", settings.contents),
+        redact=settings.redact,
+        heads=settings.heads or None,
+    )
+
+
+def default_folder() -> str:
+    """The folder of a log that has no path."""
+    from colonnade.client.auth import storage_folder  # on use
+
+    return str(storage_folder() / "audit")
+
+
+def _opener(heads: Store | str | os.PathLike[str]) -> OpenStore:
+    """Opens the store of the heads; whether it is closed with the log."""
+    if not isinstance(heads, str | os.PathLike):
+        return lambda: (heads, None)
+    path = os.path.abspath(heads)
+
+    def open_file() -> tuple[Store, Callable[[], Awaitable[None]]]:
+        from colonnade.store.sqlite import SqliteStore  # on use
+
+        store = SqliteStore(path)
+        return store, store.close
+
+    return open_file
 
 
 def _message(error: BaseException) -> str:

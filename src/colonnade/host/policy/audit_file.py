@@ -13,8 +13,8 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -320,14 +320,19 @@ def _sync_folder(folder: str) -> None:
 # ---------------------------------------------------------------- heads
 
 
+CloseStore: TypeAlias = Callable[[], Awaitable[None]]
+# Returns the store of the heads, and how to close it, if it is closed with the log.
+OpenStore: TypeAlias = Callable[[], tuple[Store, CloseStore | None]]
+
 _head_decoder = msgspec.json.Decoder(StoredHead)
 
 
 class HeadKeeper:
     """Names the last line of a run in a store, from time to time and at its end."""
 
-    def __init__(self, store: Store, file: AuditFile) -> None:
-        self._store = store
+    def __init__(self, open_store: OpenStore, file: AuditFile) -> None:
+        self._open_store = open_store
+        self._opened: tuple[Store, CloseStore | None] | None = None
         self._file = file
         self._task: asyncio.Task[None] | None = None
         self._kept = ""
@@ -340,7 +345,7 @@ class HeadKeeper:
 
     def forget(self) -> None:
         """Forget the task: it is one of the process that this one was forked from."""
-        self._task = None
+        self._task = self._opened = None
 
     async def _run(self) -> None:
         while True:
@@ -351,8 +356,10 @@ class HeadKeeper:
         if head is None or head.digest == self._kept:
             return
         try:
+            if self._opened is None:
+                self._opened = self._open_store()
             key, value = f"{HEAD_PREFIX}{head.run}", encode(head)
-            await self._store.put(SERVER_PRINCIPAL, key, value, HEADS_TTL_S)
+            await self._opened[0].put(SERVER_PRINCIPAL, key, value, HEADS_TTL_S)
         except ColonnadeError as error:
             if not self._is_reported:
                 self._is_reported = True
@@ -368,6 +375,9 @@ class HeadKeeper:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self._keep(last)
+        opened, self._opened = self._opened, None
+        if opened is not None and opened[1] is not None:
+            await opened[1]()
 
 
 async def stored_heads(store: Store) -> list[StoredHead]:

@@ -454,7 +454,7 @@ class PolicyGuard:
 
         async def before_send(call: SessionCall) -> None:
             await self._check_again(view, server, item, steps, decision, consent)
-            steps.executed(call)
+            await steps.executed(call)
 
         return before_send
 
@@ -569,13 +569,13 @@ class PolicyGuard:
             if decision.action == "deny":
                 raise Refused(decision.reason, reason="rule", rule=decision.rule)
             if decision.action == "allow":
-                steps.executed(None)
+                await steps.executed(None)
                 result = await forward(input_request)
             elif self._approver is None:
                 raise no_approver(request, decision)
             else:
                 steps.asked(decision)
-                steps.executed(None)
+                await steps.executed(None)
                 result = await self._approver.review_input(
                     request, decision, input_request, forward
                 )
@@ -666,11 +666,13 @@ class RequestSteps:
         if self._audit is not None:
             self._audit.answered(self._id, self.request, consent, why)
 
-    def executed(self, call: SessionCall | None) -> None:
+    async def executed(self, call: SessionCall | None) -> None:
         """It is about to be sent."""
         if self._audit is not None:
             revision = call.client.peer.revision.date if call is not None else ""
-            self._audit.executed(self._id, self.request, revision)
+            recorded = self._audit.executed(self._id, self.request, revision)
+            if recorded is not None:
+                await recorded
 
     def returned(self, result: t.ProtocolType | Raw) -> None:
         """There is a result."""

@@ -188,8 +188,9 @@ class AuditSink(Protocol):
         """A person, or a remembered rule, has answered; None is a refusal, and `why` its reason."""
         ...
 
-    def executed(self, call: str, request: PolicyRequest, revision: str) -> None:
-        """The request is about to be sent; `revision` is the one of the server."""
+    def executed(self, call: str, request: PolicyRequest, revision: str) -> Awaitable[None] | None:
+        """The request is about to be sent; `revision` is the one of the server. If an awaitable is
+        returned, it is sent after that; it raises `Refused` as well."""
         ...
 
     def returned(self, call: str, request: PolicyRequest, result: t.ProtocolType | Raw) -> None:
@@ -198,6 +199,10 @@ class AuditSink(Protocol):
 
     def abandoned(self, call: str, request: PolicyRequest, error: BaseException) -> None:
         """It ended without a result: refused, an error, cancelled."""
+        ...
+
+    async def close(self) -> None:
+        """The host is closed."""
         ...
 
 
