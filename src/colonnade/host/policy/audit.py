@@ -141,6 +141,8 @@ class AuditLog:
                 definition=request.definition_digest,
             ),
         )
+        if request.during:
+            body += b',"during":"%b"' % request.during.encode()
         if request.arguments:
             records = "all" if request.method in INPUT_METHODS else "arguments"
             arguments = self._described(bytes(request.arguments), records)
@@ -190,13 +192,17 @@ class AuditLog:
     def returned(self, call: str, request: PolicyRequest, result: t.ProtocolType | Raw) -> None:
         """There is a result, as the server sent it."""
         raw = bytes(result) if isinstance(result, Raw) else encode(result)
-        fields = b'"result":%b' % self._described(raw, "all")
-        if getattr(result, "is_error", None):
-            fields += b',"is_error":true'
-        task = _task_id(result)
-        if task:
-            fields += b',"task":"%b"' % self._key.digest(task.encode()).encode()
+        is_error = b"true" if getattr(result, "is_error", None) else b"false"
+        fields = b'"is_error":%b' % is_error
+        if raw:  # the roots of a server are in the configuration
+            fields += b',"result":%b' % self._described(raw, "all")
         self._ended(b"returned", call, request, fields)
+
+    def became_task(self, call: str, request: PolicyRequest, handle: str) -> None:
+        """The call has become a task of its server; `handle` stands for it."""
+        # A handle gives access to the result, so it is not in the log.
+        fields = b'"task":"%b"' % self._key.digest(handle.encode()).encode()
+        self._event(b"task", call, request, fields)
 
     def abandoned(self, call: str, request: PolicyRequest, error: BaseException) -> None:
         """It ended without a result: refused, an error, cancelled."""
@@ -399,12 +405,6 @@ def _message(error: BaseException) -> str:
         return str(error)
     except Exception as failure:  # of an exception class of the application
         return f"(cannot be shown: {type(failure).__name__})"
-
-
-def _task_id(result: object) -> str:
-    task: object = getattr(result, "task", None)
-    found: object = getattr(task if task is not None else result, "task_id", None)
-    return found if isinstance(found, str) else ""
 
 
 def _user_key() -> bytes:

@@ -268,7 +268,7 @@ class PolicyGuard:
         # Definitions are kept by their lists; the digest of each is computed once.
         self._digests: OrderedDict[int, tuple[t.ProtocolType, str]] = OrderedDict()
         # The requests that are being sent, for the input requests that belong to them.
-        self._in_flight: dict[Exchange, PolicyRequest] = {}
+        self._in_flight: dict[Exchange, RequestSteps] = {}
 
     @property
     def rules(self) -> RuleSet | None:
@@ -416,7 +416,7 @@ class PolicyGuard:
         request = view.request(server, item, view.definition(server, item))
         steps = RequestSteps(self._audit, request)
         exchange = context.exchange
-        self._in_flight[exchange] = request
+        self._in_flight[exchange] = steps
         try:
             check = await self._admit(view, server, item, steps)
             result = await send(check)
@@ -537,6 +537,12 @@ class PolicyGuard:
                 await listing.fetch(caller)
         return view.definition(server, item)
 
+    def became_task(self, context: RequestContext, handle: str) -> None:
+        """A call in flight has become a task, which this handle stands for."""
+        steps = self._in_flight.get(context.exchange)
+        if steps is not None:
+            steps.became_task(handle)
+
     # ------------------------------------------------------------ input requests
 
     async def review_roots(
@@ -597,9 +603,9 @@ class PolicyGuard:
     ) -> PolicyRequest:
         arguments = Raw(encode(input_request.params))
         method = input_request.kind.method
-        call = self._in_flight.get(contexts[-1].exchange) if contexts else None
-        if call is not None and call.server == server:
-            return replace(call, method=method, arguments=arguments)
+        steps = self._in_flight.get(contexts[-1].exchange) if contexts else None
+        if steps is not None and steps.request.server == server:
+            return replace(steps.request, method=method, arguments=arguments, during=steps.id)
         facts = CallerFacts.of(contexts[-1]) if contexts else CallerFacts()
         claims: dict[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
         return PolicyRequest(
@@ -649,40 +655,46 @@ class RequestSteps:
     def __init__(self, audit: AuditSink | None, request: PolicyRequest) -> None:
         self._audit = audit
         self.request = request
-        self._id = audit.proposed(request) if audit is not None else ""
+        # In the audit log; empty without one.
+        self.id: str = audit.proposed(request) if audit is not None else ""
 
     def decided(self, decision: Decision) -> None:
         """The rules have decided."""
         if self._audit is not None:
-            self._audit.decided(self._id, self.request, decision)
+            self._audit.decided(self.id, self.request, decision)
 
     def asked(self, decision: Decision) -> None:
         """A person is about to be asked."""
         if self._audit is not None:
-            self._audit.asked(self._id, self.request, decision)
+            self._audit.asked(self.id, self.request, decision)
 
     def answered(self, consent: Consent | None, why: str) -> None:
         """A person has answered."""
         if self._audit is not None:
-            self._audit.answered(self._id, self.request, consent, why)
+            self._audit.answered(self.id, self.request, consent, why)
 
     async def executed(self, call: SessionCall | None) -> None:
         """It is about to be sent."""
         if self._audit is not None:
             revision = call.client.peer.revision.date if call is not None else ""
-            recorded = self._audit.executed(self._id, self.request, revision)
+            recorded = self._audit.executed(self.id, self.request, revision)
             if recorded is not None:
                 await recorded
+
+    def became_task(self, handle: str) -> None:
+        """The call has become a task."""
+        if self._audit is not None:
+            self._audit.became_task(self.id, self.request, handle)
 
     def returned(self, result: t.ProtocolType | Raw) -> None:
         """There is a result."""
         if self._audit is not None:
-            self._audit.returned(self._id, self.request, result)
+            self._audit.returned(self.id, self.request, result)
 
     def abandoned(self, error: BaseException) -> None:
         """It ended without a result. Never raises: the error that ended it is raised."""
         if self._audit is not None:
             try:
-                self._audit.abandoned(self._id, self.request, error)
+                self._audit.abandoned(self.id, self.request, error)
             except Refused as refused:
                 log.error("the end of a request is not in the audit log: %s", refused)
