@@ -66,8 +66,8 @@ KINDS: Mapping[ItemKind, ListKind] = {
     "resource": "resources",
     "template": "templates",
 }
-# Never asked about: a task was decided when its call was made, and a completion has no effect.
-UNASKED_METHODS = frozenset({"tasks/get", "completion/complete"})
+# Never asked about: a completion has no effect.
+UNASKED_METHODS = frozenset({"completion/complete"})
 
 
 class RuleSet(Protocol):
@@ -180,7 +180,7 @@ class CallerView:
         """Whether the caller may see a server at all."""
         known = self._servers.get(server.key)
         if known is None:
-            request = self.request(server, GuardedItem("", "tool", "", ""))
+            request = self.request(server, GuardedItem("", "tool", "", server.qualified_prefix))
             known = not self._guard.rules_hide_server(request)
             self._servers[server.key] = known
         return known
@@ -462,6 +462,10 @@ class PolicyGuard:
         """What the rules say; `allow` without rules."""
         if self._rules is None:
             return NO_RULES
+        if request.method == "tasks/get":  # the arguments of its call are not known any more
+            action = "deny" if self._rules.hides(request) else "allow"
+            reason = "a task is decided as the list of tools is"
+            return Decision(action, "the rules", False, self._rules.version, reason)
         decision = self._rules.decide(request)
         if decision.action == "ask" and request.method in UNASKED_METHODS:
             return replace(decision, action="allow", reason="it is not asked about")
