@@ -79,14 +79,42 @@ def test_the_first_file_with_a_table_wins(tmp_path: Path) -> None:
     assert "not used" in config.warnings[0].summary
 
 
-def test_a_file_that_has_to_be_trusted_has_no_influence(tmp_path: Path) -> None:
-    config = read(tmp_path, "[audit]\npath = 'theirs'\ncontents = 'all'\n", strict=True)
+SERVER = "[servers.a]\ncommand = 'x'\n"
+
+
+def test_a_file_that_is_not_trusted_has_no_influence(tmp_path: Path) -> None:
+    text = f"[audit]\npath = 'theirs'\ncontents = 'all'\n{SERVER}"
+    config = read(tmp_path, text, strict=True)
     assert config.audit is None
-    assert "needs no trust" in config.warnings[0].summary
+    assert "not trusted" in config.warnings[0].summary
+    config = read_config(tmp_path / "colonnade.toml", folder=tmp_path, strict=True, trust=True)
+    assert config.audit is not None
+
+
+def test_a_file_without_servers_is_not_trusted_by_itself(tmp_path: Path) -> None:
+    assert read(tmp_path, "[audit]\npath = 'theirs'\n", strict=True).audit is None
+
+
+def test_a_file_that_needs_no_trust_comes_before_one_that_is_trusted(tmp_path: Path) -> None:
+    own = tmp_path / "config" / "colonnade" / "colonnade.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text("[audit]\npath = 'ours'\n")
+    (tmp_path / "colonnade.toml").write_text(f"[audit]\npath = 'theirs'\n{SERVER}")
+    config = read_config(
+        [tmp_path / "colonnade.toml", own],
+        trust=True,
+        strict=True,
+        env={"XDG_CONFIG_HOME": str(tmp_path / "config")},
+        home=str(tmp_path),
+        folder=tmp_path,
+    )
+    assert config.audit is not None
+    assert config.audit.path == str(own.parent / "ours")
+    assert "not used" in config.warnings[0].summary
 
 
 def test_an_included_file_has_no_influence(tmp_path: Path) -> None:
     (tmp_path / "part.toml").write_text("[audit]\npath = 'theirs'\n")
     config = read(tmp_path, "include = ['part.toml']\n")
     assert config.audit is None
-    assert "not included" in config.warnings[0].summary
+    assert "included" in config.warnings[0].summary

@@ -93,7 +93,8 @@ class ConfigReader:
         # Of a file that has to be trusted: its path and those of the files that it includes, each
         # with its digest.
         self.included: dict[str, tuple[tuple[str, str], ...]] = {}
-        self._included_files: set[str] = set()
+        # Files that were named, and whose tables count beside their servers.
+        self._effective: set[str] = set()
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
         # The digests and the variable names of `.env` files.
@@ -121,17 +122,18 @@ class ConfigReader:
         )
 
     def _audit(self) -> AuditSettings | None:
-        """The settings of the audit log, of the first file that has some and needs no trust."""
+        """The settings of the audit log, of the first file that has some: first of those that need
+        no trust, then of those that are trusted."""
         sources = [one for one in self.sources if one.audit is not None]
         if not sources:
             return None
         from colonnade.host.policy.audit_config import chosen, read_audit_table  # on use
 
         found: list[AuditSettings] = []
-        for source in sources:
+        for source in sorted(sources, key=lambda one: one.needs_trust):
             assert source.audit is not None
-            if source.needs_trust or source.file in self._included_files:
-                message = "not used: only a file that needs no trust, and is not included, has it"
+            if source.file not in self._effective:
+                message = "not used: its file is not trusted, or is included by another one"
                 self.warnings.append(HostProblem("", message, source.audit.place))
                 continue
             home = self._read_context.home
@@ -157,7 +159,6 @@ class ConfigReader:
             )
             for path, _ in source.includes
         ]
-        self._included_files |= {part.file for part in parts}
         for one in (source, *parts):
             self.sources.append(one)
             self.problems += one.problems
@@ -177,8 +178,11 @@ class ConfigReader:
         if source.needs_trust:
             if not self._is_trusted(source, [source, *parts]):
                 return []
+            if source.drafts or any(part.drafts for part in parts):  # else there was no question
+                self._effective.add(source.file)
             usable = parts
         else:
+            self._effective.add(source.file)
             usable = [
                 part for part in parts if not part.needs_trust or self._is_trusted(part, [part])
             ]

@@ -8,8 +8,9 @@
     heads = "heads.db"             # a file that has the last line of each run
 
 Rules: an invalid value is a problem with its place, and never makes the log say or demand less than
-a valid one would. The table counts only in a file that needs no trust: a project must not decide
-what the user can find out later.
+a valid one would. The table of a file that has to be trusted and is not has no influence, and one
+of a file that is trusted none if another file has one that needs no trust: a project does not
+decide what the user can find out later.
 """
 
 import os
