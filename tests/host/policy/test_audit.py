@@ -153,7 +153,7 @@ async def test_an_error_is_a_failure_and_a_cancelled_call_is_abandoned(tmp_path:
 
 
 @live
-async def test_an_error_result_and_a_task_are_told_apart(tmp_path: Path) -> None:
+async def test_an_error_result_is_marked_as_one(tmp_path: Path) -> None:
     log = opened(tmp_path)
     asked = request()
     broken = t.CallToolResult(content=[t.TextContent(text="broken")], is_error=True)
@@ -162,7 +162,7 @@ async def test_an_error_result_and_a_task_are_told_apart(tmp_path: Path) -> None
     await log.close()
     error, answer = (one for one in decoded(tmp_path) if one["event"] == "returned")
     assert error["is_error"] is True
-    assert "is_error" not in answer
+    assert answer["is_error"] is False
     assert answer["result"]["bytes"] == len(b'{"action":"accept"}')
 
 

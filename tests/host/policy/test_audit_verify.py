@@ -16,7 +16,7 @@ from colonnade.host.policy.audit_lines import (
     line_digest,
 )
 from colonnade.host.policy.audit_verify import (
-    Finding,
+    AuditFinding,
     VerifyReport,
     last_lines,
     lines_of_call,
@@ -566,5 +566,5 @@ async def test_calls_without_an_outcome_are_not_kept_without_limit(
 
 
 def test_a_finding_is_one_line() -> None:
-    assert str(Finding("a.jsonl", 3, "altered", "was altered")) == "a.jsonl:3: was altered"
-    assert str(Finding("a.jsonl", 0, "file", "is missing")) == "a.jsonl: is missing"
+    assert str(AuditFinding("a.jsonl", 3, "altered", "was altered")) == "a.jsonl:3: was altered"
+    assert str(AuditFinding("a.jsonl", 0, "file", "is missing")) == "a.jsonl: is missing"

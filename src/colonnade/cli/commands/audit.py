@@ -25,8 +25,8 @@ from colonnade.cli.terminal import Terminal, columns
 from colonnade.errors import ColonnadeError
 from colonnade.host.policy.audit_lines import AuditLine, StoredHead
 from colonnade.host.policy.audit_verify import (
+    AuditFinding,
     CallSummary,
-    Finding,
     VerifyReport,
     lines_of_call,
     read_calls,
@@ -305,7 +305,7 @@ def _summary(report: VerifyReport) -> str:
 
 
 def _to_json(report: VerifyReport) -> dict[str, Any]:
-    def each(found: Iterable[Finding]) -> list[dict[str, Any]]:
+    def each(found: Iterable[AuditFinding]) -> list[dict[str, Any]]:
         return [one._asdict() for one in found]
 
     return {

@@ -30,8 +30,10 @@ MAX_OWN_BYTES: Final = 64 * 1024 * 1024
 # Any other file is written by hand, or by an attacker.
 MAX_BYTES: Final = 4 * 1024 * 1024
 
+# A file that cannot be parsed and has this may deny what nothing else denies.
+POLICY_HEADER: Final = b"[policy"
 # What `colonnade.toml` has at its top.
-OWN_TABLES: Final = ("include", "servers", "defaults", "audit")
+OWN_TABLES: Final = ("include", "servers", "defaults", "policy", "audit")
 
 MCP_SERVERS, VSCODE_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "mcp_servers"
 
@@ -59,6 +61,9 @@ class ConfigFile:
         self.includes: list[tuple[str, SourceNode]] = []
         self.defaults: EntryDraft | None = None
         self.audit: SourceNode | None = None
+        # The `[[policy]]` of the file, and whether it may have one that could not be read.
+        self.policy: SourceNode | None = None
+        self.has_broken_policy: bool = False
         self.inputs: dict[str, Input] = {}
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
@@ -111,6 +116,7 @@ def load(file: str, read_context: ReadContext, *, needs_trust: bool | None = Non
         _read(source, data)
     except ConfigSyntaxError as error:
         source.wrong(error.why, Place(file, error.line, error.column, error.key))
+        source.has_broken_policy = file.lower().endswith(".toml") and POLICY_HEADER in data
     return source
 
 
@@ -211,6 +217,7 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
             source.warnings.append(HostProblem("", message, node.place))
     source.audit = root.get("audit")
     _take(source, root.get("servers"), origin)
+    source.policy = root.get("policy")
     include = root.get("include")
     if include is not None:
         if include.items is None or not all(isinstance(one.value, str) for one in include.items):

@@ -16,7 +16,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from colonnade.host.config.entry import EntryDraft, decode_text, merge, shadow
 from colonnade.host.config.files import ConfigFile, ReadContext, load, read_bytes
@@ -87,14 +87,14 @@ class ConfigReader:
         inputs = on_input if isinstance(on_input, Inputs) else Inputs(on_input)
         self.context: LookupContext = LookupContext(env, home, inputs, {})
         self.sources: list[ConfigFile] = []
+        # Those that were named and may be used.
+        self._used: list[ConfigFile] = []
         self.drafts: dict[str, EntryDraft] = {}
         # The problems of the entries that would be used if their file was trusted, by file.
         self.untrusted: dict[str, list[HostProblem]] = {}
         # Of a file that has to be trusted: its path and those of the files that it includes, each
         # with its digest.
         self.included: dict[str, tuple[tuple[str, str], ...]] = {}
-        # Files that were named, and whose tables count beside their servers.
-        self._effective: set[str] = set()
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
         # The digests and the variable names of `.env` files.
@@ -113,11 +113,13 @@ class ConfigReader:
                 entries[key] = entry
             self.problems += draft.problems
             self.warnings += draft.warnings
+        policy = self._policy(entries)
         audit = self._audit()
         return Config(
             entries=entries,
             problems=_unique(self.problems),
             warnings=_unique(self.warnings),
+            policy=policy,
             audit=audit,
         )
 
@@ -130,9 +132,11 @@ class ConfigReader:
         from colonnade.host.policy.audit_config import chosen, read_audit_table  # on use
 
         found: list[AuditSettings] = []
+        # A file without servers is trusted without a question.
+        used = [one for one in self._used if not one.needs_trust or one.drafts]
         for source in sorted(sources, key=lambda one: one.needs_trust):
             assert source.audit is not None
-            if source.file not in self._effective:
+            if source not in used:
                 message = "not used: its file is not trusted, or is included by another one"
                 self.warnings.append(HostProblem("", message, source.audit.place))
                 continue
@@ -140,6 +144,15 @@ class ConfigReader:
             settings = read_audit_table(source.audit, home=home, problems=self.problems)
             found += [settings] if settings is not None else []
         return chosen(found, self.warnings)
+
+    def _policy(self, servers: Iterable[str]) -> Any:
+        """The rules of all files that may be used; None if there are none."""
+        files = [one for one in self._used if one.policy is not None or one.has_broken_policy]
+        if not files:
+            return None
+        from colonnade.host.policy.rule_config import policy_of
+
+        return policy_of(files, servers, self.problems, self.warnings)
 
     def _absolute(self, path: str) -> str:
         if path == "~" or path.startswith(("~/", "~\\")):
@@ -175,17 +188,18 @@ class ConfigReader:
                         "", "an included file cannot include others or have defaults", node.place
                     )
                 )
+            if part.policy is not None:
+                message = "an included file cannot have a policy; name both files instead"
+                self.problems.append(HostProblem("", message, part.policy.place))
         if source.needs_trust:
             if not self._is_trusted(source, [source, *parts]):
                 return []
-            if source.drafts or any(part.drafts for part in parts):  # else there was no question
-                self._effective.add(source.file)
             usable = parts
         else:
-            self._effective.add(source.file)
             usable = [
                 part for part in parts if not part.needs_trust or self._is_trusted(part, [part])
             ]
+        self._used.append(source)
         self._check_env_files(source, *usable)
         return self._own(source, usable) if source.includes or source.defaults else source.drafts
 

@@ -181,11 +181,13 @@ class AuditSettings(Struct, frozen=True, kw_only=True):
 class Config(Struct, frozen=True, kw_only=True, eq=False):
     """The servers of a host, in the order of their files, and the problems of others.
 
-    `warnings` are harmless: a key that is not known, for example. `audit` are the settings of the
-    audit log, if there is to be one.
+    `warnings` are harmless: a key that is not known, for example. `policy` are the rules of
+    `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any; `audit` are the
+    settings of the audit log, if there is to be one.
     """
 
     entries: Mapping[str, ServerEntry]
     problems: tuple[HostProblem, ...] = ()
     warnings: tuple[HostProblem, ...] = ()
+    policy: Any = None
     audit: AuditSettings | None = None

@@ -53,7 +53,7 @@ FindingKind: TypeAlias = Literal[
 ]
 
 
-class Finding(NamedTuple):
+class AuditFinding(NamedTuple):
     """What is wrong with a file or one of its lines; `line` is 0 for the file."""
 
     file: str
@@ -73,8 +73,8 @@ class VerifyReport(Struct):
     runs: int = 0
     lines: int = 0
     dropped: int = 0
-    findings: list[Finding] = []
-    notes: list[Finding] = []
+    findings: list[AuditFinding] = []
+    notes: list[AuditFinding] = []
 
     @property
     def is_valid(self) -> bool:
@@ -248,9 +248,9 @@ class _Verification:
                 continue
             message = f"the files of run {other.run}, which began at {other.began}, are missing"
             if self._archived and other.began < oldest:
-                self.report.notes.append(Finding(str(one), 1, "run", message))
+                self.report.notes.append(AuditFinding(str(one), 1, "run", message))
             else:
-                self.report.findings.append(Finding(str(one), 1, "run", message))
+                self.report.findings.append(AuditFinding(str(one), 1, "run", message))
 
     def _follow_stored(self, head: StoredHead, host: str, oldest: str) -> None:
         reference = _Reference(head.digest, "the store", "", 0)
@@ -258,7 +258,7 @@ class _Verification:
             self._refer(head.run, head.seq, reference)
         elif head.folder == self._folder and head.host == host:
             message = f"the files of run {head.run}, which wrote until {head.time}, are missing"
-            finding = Finding(self._folder, 0, "run", message)
+            finding = AuditFinding(self._folder, 0, "run", message)
             is_old = self._archived and head.time < oldest
             (self.report.notes if is_old else self.report.findings).append(finding)
 
@@ -295,7 +295,7 @@ class _RunState:
         """Some files before this one are not there."""
         missing = f"file {expected}" if one.name.part == expected + 1 else f"files from {expected}"
         message = f"{missing} of this run to {one.name.part - 1} missing; this is {one.name.part}"
-        finding = Finding(str(one), 0, "file", message)
+        finding = AuditFinding(str(one), 0, "file", message)
         (self._report.notes if archived else self._report.findings).append(finding)
         self._seq = self._digest = None
 
@@ -327,7 +327,7 @@ class _RunState:
 
     def _note_or_find(self, number: int, message: str, *, is_note: bool) -> None:
         if is_note:
-            self._report.notes.append(Finding(self._file, number, "cut", message))
+            self._report.notes.append(AuditFinding(self._file, number, "cut", message))
         else:
             self._find(number, "cut", message)
 
@@ -392,15 +392,15 @@ class _RunState:
                 self._find(0, "cut", words)
         if not self._is_closed:
             words = "the run has no end: its process is running or was killed, or the file was cut"
-            self._report.notes.append(Finding(self._file, 0, "cut", words))
+            self._report.notes.append(AuditFinding(self._file, 0, "cut", words))
 
     def _find(self, line: int, kind: FindingKind, message: str) -> None:
         self._found += 1
         if self._found <= MAX_FINDINGS:
-            self._report.findings.append(Finding(self._file, line, kind, message))
+            self._report.findings.append(AuditFinding(self._file, line, kind, message))
         elif self._found == MAX_FINDINGS + 1:
             words = f"more than {MAX_FINDINGS} findings in this file"
-            self._report.findings.append(Finding(self._file, line, kind, words))
+            self._report.findings.append(AuditFinding(self._file, line, kind, words))
 
 
 # ---------------------------------------------------------------- calls
