@@ -73,7 +73,7 @@ def steps(folder: Path) -> list[tuple[str, str, str]]:
     return [(one["event"], one["method"], one["name"]) for one in found if "call" in one]
 
 
-@pytest.mark.spec("R0146", "R0109")
+@pytest.mark.spec("R0146")
 @live
 async def test_tools_prompts_resources_and_completions_are_recorded(tmp_path: Path) -> None:
     notes = Notes()
