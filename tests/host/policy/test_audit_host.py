@@ -1,6 +1,7 @@
 """The audit log of a real host: every way into it is recorded, and a required log stops calls."""
 
 import asyncio
+import errno
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from colonnade import Context, Host, HostInputRequest, RemoteError, Server, Tool
 from colonnade.errors import Refused
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
+from colonnade.host.policy import audit_file
 from colonnade.host.policy.audit_verify import verify
 from colonnade.host.policy.rules import Policy, Rule
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
@@ -193,6 +195,24 @@ async def test_a_call_is_not_sent_if_a_required_log_cannot_be_written(tmp_path: 
         await host.call_tool("n__read", {"path": "b"})
     assert notes.calls == ["b"]
     assert verify(str(tmp_path / "audit")).is_valid
+
+
+@live
+async def test_a_call_is_not_sent_if_a_required_log_is_not_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = Notes()
+    async with Host({"n": notes.server}, audit=opened(tmp_path, required=True)) as host:
+        await host.call_tool("n__read", {"path": "a"})
+
+        def fail(_: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with monkeypatch.context() as broken:
+            broken.setattr(audit_file.os, "fsync", fail)
+            with pytest.raises(Refused, match="audit log cannot be written"):
+                await host.call_tool("n__read", {"path": "b"})
+    assert notes.calls == ["a"]
 
 
 @live

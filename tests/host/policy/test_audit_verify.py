@@ -225,6 +225,9 @@ async def test_a_file_that_is_cut_in_the_middle_of_a_run_is_found(tmp_path: Path
     for end in (b"", before[:-1], before[: len(before) // 2], before[: before.rindex(b'{"time"')]):
         second.write_bytes(end)
         assert kinds(tmp_path), len(end)
+    second.write_bytes(before[:-1])
+    first, _ = verify(str(tmp_path)).findings
+    assert (first.file, first.kind) == (second.name, "cut")
 
 
 @live
@@ -482,7 +485,9 @@ def test_a_huge_file_is_not_read_at_once(tmp_path: Path) -> None:
 
 def test_links_and_other_files_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
-    os.symlink("/dev/zero", tmp_path / "20260101T000000.000000Z-0123456789abcdef-000001.jsonl")
+    name = "20260101T000000.000000Z-0123456789abcdef-00000{}.jsonl"
+    os.symlink("/dev/zero", tmp_path / name.format(1))
+    os.symlink(tmp_path / "notes.txt", tmp_path / name.format(2))
     report = verify(str(tmp_path))
     assert report == VerifyReport(findings=[], notes=[])
 
