@@ -114,6 +114,12 @@ class Recorder:
     def abandoned(self, call: str, request: PolicyRequest, error: BaseException) -> None:
         self._record("abandoned", request, type(error).__name__)
 
+    def became_task(self, call: str, request: PolicyRequest, handle: str) -> None:
+        self._record("task", request)
+
+    async def close(self) -> None:
+        pass
+
 
 class Accepted:
     """Pins that accept what they see first; `changed` are own names that are not accepted."""

@@ -245,7 +245,7 @@ class PolicyGuard:
         # Definitions are kept by their lists; the digest of each is computed once.
         self._digests: OrderedDict[int, tuple[t.ProtocolType, str]] = OrderedDict()
         # The requests that are being sent, for the input requests that belong to them.
-        self._in_flight: dict[Exchange, PolicyRequest] = {}
+        self._in_flight: dict[Exchange, RequestSteps] = {}
         # Those that are in the audit log.
         self._recorded: set[Exchange] = set()
 
@@ -395,7 +395,7 @@ class PolicyGuard:
         request = view.request(server, item, view.definition(server, item))
         steps = RequestSteps(self._audit, request)
         exchange = context.exchange
-        self._in_flight[exchange] = request
+        self._in_flight[exchange] = steps
         self._recorded.add(exchange)
         try:
             check = await self._admit(view, server, item, steps)
@@ -434,7 +434,7 @@ class PolicyGuard:
 
         async def before_send(call: SessionCall) -> None:
             await self._check_again(view, server, item, steps, decision, consent)
-            steps.executed(call)
+            await steps.executed(call)
 
         return before_send
 
@@ -521,6 +521,12 @@ class PolicyGuard:
                 await listing.fetch(caller)
         return view.definition(server, item)
 
+    def became_task(self, context: RequestContext, handle: str) -> None:
+        """A call in flight has become a task, which this handle stands for."""
+        steps = self._in_flight.get(context.exchange)
+        if steps is not None:
+            steps.became_task(handle)
+
     # ------------------------------------------------------------ hidden items
 
     @property
@@ -590,13 +596,13 @@ class PolicyGuard:
             if decision.action == "deny":
                 raise Refused(decision.reason, reason="rule", rule=decision.rule)
             if decision.action == "allow":
-                steps.executed(None)
+                await steps.executed(None)
                 result = await forward(input_request)
             elif self._approver is None:
                 raise no_approver(request, decision)
             else:
                 steps.asked(decision)
-                steps.executed(None)
+                await steps.executed(None)
                 result = await self._approver.review_input(
                     request, decision, input_request, forward
                 )
@@ -618,9 +624,9 @@ class PolicyGuard:
     ) -> PolicyRequest:
         arguments = Raw(encode(input_request.params))
         method = input_request.kind.method
-        call = self._in_flight.get(contexts[-1].exchange) if contexts else None
-        if call is not None and call.server == server:
-            return replace(call, method=method, arguments=arguments)
+        steps = self._in_flight.get(contexts[-1].exchange) if contexts else None
+        if steps is not None and steps.request.server == server:
+            return replace(steps.request, method=method, arguments=arguments, during=steps.id)
         facts = CallerFacts.of(contexts[-1]) if contexts else CallerFacts()
         claims: dict[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
         return PolicyRequest(
