@@ -283,9 +283,7 @@ SAMPLE = t.CreateMessageRequestParams(
     messages=[t.SamplingMessage(role="user", content=t.TextContent(text="Rhyme on plum."))],
     max_tokens=9,
 )
-SAMPLED = t.CreateMessageResult(
-    role="assistant", content=t.TextContent(text="Gum."), model="tiny"
-)
+SAMPLED = t.CreateMessageResult(role="assistant", content=t.TextContent(text="Gum."), model="tiny")
 SAMPLING = replace(CALL, method="sampling/createMessage")
 
 
@@ -407,7 +405,9 @@ async def test_an_elicitation_with_no_person_to_ask_is_declined_at_once(home: Pa
 
 @live
 async def test_the_input_request_of_a_task_is_the_same_item_after_a_restart(home: Path) -> None:
-    request = HostInputRequest("files", "elicit", FORM, (PendingCall("t1", {}, "", "tasks/get"),))
+    request = HostInputRequest(
+        "files", "elicit", FORM, (PendingCall("files__write", {}, "", task="t1"),)
+    )
     store = MemoryStore()
     before = Inbox(store)
     before.attach()

@@ -1,7 +1,6 @@
 """The inbox: the first answer wins, answers are for what was shown, everything has a limit."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -346,9 +345,9 @@ async def test_what_is_no_item_in_the_store_is_skipped(caplog: pytest.LogCapture
 @pytest.mark.parametrize("given", ["wait_s=-1", "usable_s=0", "deadline_s=0"])
 def test_a_time_that_cannot_be_is_refused(given: str) -> None:
     name, _, value = given.partition("=")
-    make: Callable[..., Inbox] = Inbox
+    times: dict[str, Any] = {name: float(value)}
     with pytest.raises(InvalidArgument, match="wait_s"):
-        make(**{name: float(value)})
+        Inbox(**times)
 
 
 def test_the_record_of_an_item_is_the_same_after_a_round_trip() -> None:

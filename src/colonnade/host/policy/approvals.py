@@ -105,7 +105,7 @@ class Approvals:
     async def approve(self, request: PolicyRequest, decision: Decision) -> Consent:
         """Ask for this exact request. Raises `Refused` if it is declined or expires, and at once
         if there is no way to ask."""
-        consent = self._recall(request, decision)
+        consent = self.recall(request, decision)
         if consent is not None:
             return consent
         key = new_key(request.principal, exact_request(request, decision))
@@ -119,19 +119,23 @@ class Approvals:
             if await self._use(item):
                 await self._keep_last(item)
                 return Consent(approval=item.id, by=item.answered_by)
-            consent = self._recall(request, decision)  # an identical request has used the approval
+            consent = self.recall(request, decision)  # an identical request has used the approval
             if consent is not None:
                 return consent
             if item.state not in ("accepted", "used") or ends_at <= self.inbox.clock():
                 raise _refusal(item)
 
-    def _recall(self, request: PolicyRequest, decision: Decision) -> Consent | None:
+    def recall(self, request: PolicyRequest, decision: Decision) -> Consent | None:
+        """The consent of a remembered decision; None if there is none. Raises `Refused` for a
+        denial."""
         rule = self.remembered.find(request, decision)
         if rule is None:
             return None
         if rule.action == "deny":
             hint = f"`colonnade policy forget {rule.id}` removes that decision"
-            raise Refused("a person has denied it, and this is remembered", hint=hint)
+            raise Refused(
+                "a person has denied it, and this is remembered", hint=hint, reason="approval"
+            )
         return Consent(by="a remembered decision", rule=rule.sentence)
 
     async def _use(self, item: InboxItem) -> bool:
@@ -142,7 +146,7 @@ class Approvals:
 
     async def _open(self, item: InboxItem) -> InboxItem:
         if not self.inbox.has_approver:
-            raise Refused(NO_APPROVER, hint=ATTACH)
+            raise Refused(NO_APPROVER, hint=ATTACH, reason="no_approver")
         return await self.inbox.open(item)
 
     async def _wait(self, item: InboxItem, timeout_s: float | None) -> InboxItem:
@@ -215,9 +219,7 @@ class Approvals:
             return await self._review_sampling(request, decision, input_request, forward)
         if isinstance(params, t.ListRootsRequestParams):
             return await self._review_roots(request, decision, input_request, forward)
-        if request.client:  # its person may be another one than ours
-            await self.approve(request, decision)
-        # A form or a URL for this program is shown to its person anyway (`answer_input`).
+        # A form or a URL is shown to a person, who can decline it: to ask first is to ask twice.
         return await forward(input_request)
 
     async def _review_sampling(
@@ -247,7 +249,7 @@ class Approvals:
         """The person sees the roots before the server does (R0094), and may leave some out."""
         result = await forward(input_request)
         request = replace(request, arguments=result)
-        if self._recall(request, decision) is not None:
+        if self.recall(request, decision) is not None:
             return result
         answer = await self._review("roots", bytes(result).decode(), request, decision)
         return Raw(answer.content.encode()) if answer.content else result
@@ -271,7 +273,12 @@ class Approvals:
             raise Declined("there is no model for sampling; pass Host(on_input_request=…)")
         if not self.inbox.has_approver:
             raise Declined("there is no person to ask")
-        item = await self._wait(await self.inbox.open(self._input_item(request, params)), None)
+        item = self._input_item(request, params)
+        answered = await self.inbox.read(item.key) if item.task else None
+        if answered is None or not await self.inbox.use(answered):  # it was not while we were gone
+            answered = await self._wait(await self.inbox.open(item), None)
+            await self.inbox.use(answered)
+        item = answered
         if item.state == "cancelled":
             return None
         if item.state != "accepted" or item.answer is None:
@@ -283,7 +290,7 @@ class Approvals:
         call = request.calls[-1] if request.calls else None
         principal = call.caller if call is not None else ""
         content = encode(params).decode()
-        task = call.name if call is not None and call.method == "tasks/get" else ""
+        task = call.task if call is not None else ""
         match = encode([request.server, task, content]) if task else b""
         item = new_item(
             "url" if params.mode == "url" else "form",
@@ -304,14 +311,14 @@ class Approvals:
 
 def _refusal(item: InboxItem) -> Refused:
     """Why there is no approval, and what the caller can do."""
+    hint = "call again to ask anew"
     if item.state == "open":
-        what = f"it is waiting for approval {item.id}"
-        return Refused(what, hint="call again with the same arguments")
-    if item.state == "declined":
-        return Refused("the user denied it")
-    if item.state == "expired":
-        return Refused(f"approval {item.id} has expired", hint="call again to ask anew")
-    return Refused(f"approval {item.id} is {item.state}", hint="call again to ask anew")
+        what, hint = f"it is waiting for approval {item.id}", "call again with the same arguments"
+    elif item.state == "declined":
+        what, hint = "the user denied it", ""
+    else:
+        what = f"approval {item.id} is {item.state}"
+    return Refused(what, server=item.server, hint=hint, reason="approval")
 
 
 def _last_key(item: InboxItem) -> str:

@@ -237,7 +237,6 @@ class Inbox:
     - `socket` is whether a host serves the control socket of `colonnade inbox` while it is entered.
     - `wait_s` is how long a call waits for its approval, `usable_s` how long the identical call can
       use one that was granted later, and `deadline_s` how long an item waits.
-    - `ask_roots` is whether the user is asked before a server sees roots.
     - `clock` is the time of day in seconds, the same for all processes with this store.
     """
 
@@ -250,7 +249,6 @@ class Inbox:
         wait_s: float = WAIT_S,
         usable_s: float = USABLE_S,
         deadline_s: float = DEADLINE_S,
-        ask_roots: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if store is None:
@@ -264,7 +262,6 @@ class Inbox:
         self.wait_s: float = wait_s
         self.usable_s: float = usable_s
         self.deadline_s: float = deadline_s
-        self.ask_roots: bool = ask_roots
         self.clock: Callable[[], float] = clock
         self._answerers: dict[object, OnItem | None] = {}
         self._watchers: dict[object, OnItemChange] = {}
@@ -415,7 +412,7 @@ class Inbox:
             answer=answer,
             answered_by=by,
             answered_at=now,
-            usable_until=now + self.usable_s if item.kind == "approval" else 0.0,
+            usable_until=now + self.usable_s if item.kind == "approval" or item.task else 0.0,
         )
         if len(encode(after)) > 2 * MAX_ITEM_BYTES:
             raise InvalidArgument(f"the answer is too large; {MAX_ITEM_BYTES} bytes at most")
