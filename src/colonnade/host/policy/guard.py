@@ -21,6 +21,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from colonnade.errors import ColonnadeError, Declined, Fault, FaultKind, Refused, RemoteError
+from colonnade.host.config.settings import ServerEntry
 from colonnade.host.policy.request import (
     NO_ARGUMENTS,
     Approver,
@@ -66,6 +67,8 @@ KINDS: Mapping[ItemKind, ListKind] = {
     "resource": "resources",
     "template": "templates",
 }
+# Asked about if there is a person to ask and no rule: what they reveal leaves the user's hands.
+REVIEWED_METHODS = frozenset({"sampling/createMessage", "roots/list"})
 # Never asked about: a task was decided when its call was made, and a completion has no effect.
 UNASKED_METHODS = frozenset({"tasks/get", "completion/complete"})
 
@@ -461,7 +464,8 @@ class PolicyGuard:
     def decide(self, request: PolicyRequest) -> Decision:
         """What the rules say; `allow` without rules."""
         if self._rules is None:
-            return NO_RULES
+            is_reviewed = self._approver is not None and request.method in REVIEWED_METHODS
+            return NO_RULES_ASK if is_reviewed else NO_RULES
         decision = self._rules.decide(request)
         if decision.action == "ask" and request.method in UNASKED_METHODS:
             return replace(decision, action="allow", reason="it is not asked about")
@@ -540,28 +544,28 @@ class PolicyGuard:
     # ------------------------------------------------------------ input requests
 
     async def review_roots(
-        self, server: str, contexts: tuple[RequestContext, ...], request: InputRequest
-    ) -> None:
-        """Let the rules decide on `roots/list`. Raises `Declined`."""
-
-        async def forward(_: InputRequest) -> Raw:
-            return NO_ARGUMENTS
-
+        self,
+        entry: ServerEntry,
+        contexts: tuple[RequestContext, ...],
+        request: InputRequest,
+        forward: ForwardInput,
+    ) -> Raw:
+        """The roots that a server may see; `forward` returns all of them. Raises `Declined`."""
         try:
-            await self.review_input(server, contexts, request, forward)
+            return await self.review_input(entry, contexts, request, forward)
         except RemoteError as error:
             raise Declined(error.message) from None
 
     async def review_input(
         self,
-        server: str,
+        entry: ServerEntry,
         contexts: tuple[RequestContext, ...],
         input_request: InputRequest,
         forward: ForwardInput,
     ) -> Raw:
         """The result of an input request of a server, if the rules allow it. Raises `RemoteError`
         with the code of a user's refusal otherwise."""
-        request = self._input_policy_request(server, contexts, input_request)
+        request = self._input_policy_request(entry, contexts, input_request)
         steps = RequestSteps(self._audit, request)
         try:
             decision = self.decide(request)
@@ -584,7 +588,7 @@ class PolicyGuard:
             return result
         except Refused as refused:
             steps.abandoned(refused)
-            log.info("%s of server %r is refused: %s", request.method, server, refused)
+            log.info("%s of server %r is refused: %s", request.method, entry.key, refused)
             raise RemoteError(
                 _code_of(contexts), "the request was refused by a policy of the user"
             ) from None
@@ -593,12 +597,12 @@ class PolicyGuard:
             raise
 
     def _input_policy_request(
-        self, server: str, contexts: tuple[RequestContext, ...], input_request: InputRequest
+        self, entry: ServerEntry, contexts: tuple[RequestContext, ...], input_request: InputRequest
     ) -> PolicyRequest:
         arguments = Raw(encode(input_request.params))
         method = input_request.kind.method
         call = self._in_flight.get(contexts[-1].exchange) if contexts else None
-        if call is not None and call.server == server:
+        if call is not None and call.server == entry.key:
             return replace(call, method=method, arguments=arguments)
         facts = CallerFacts.of(contexts[-1]) if contexts else CallerFacts()
         claims: dict[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
@@ -607,9 +611,9 @@ class PolicyGuard:
             claims=claims,
             client=facts.client,
             revision=facts.revision,
-            server=server,
-            identity="",
-            trusted=False,
+            server=entry.key,
+            identity=server_identity(entry),
+            trusted=entry.settings.trusted,
             method=method,
             kind="tool",
             name="",
@@ -619,6 +623,7 @@ class PolicyGuard:
 
 
 NO_RULES = Decision("allow", "", False, "", "there are no rules")
+NO_RULES_ASK = Decision("ask", "the default", False, "", "there are no rules")
 
 
 def _denied(request: PolicyRequest, decision: Decision) -> Refused:
