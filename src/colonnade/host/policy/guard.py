@@ -69,8 +69,8 @@ KINDS: Mapping[ItemKind, ListKind] = {
 }
 # Asked about if there is a person to ask and no rule: what they reveal leaves the user's hands.
 REVIEWED_METHODS = frozenset({"sampling/createMessage", "roots/list"})
-# Never asked about: a task was decided when its call was made, and a completion has no effect.
-UNASKED_METHODS = frozenset({"tasks/get", "completion/complete"})
+# Never asked about: a completion has no effect.
+UNASKED_METHODS = frozenset({"completion/complete"})
 
 
 class RuleSet(Protocol):
@@ -183,7 +183,7 @@ class CallerView:
         """Whether the caller may see a server at all."""
         known = self._servers.get(server.key)
         if known is None:
-            request = self.request(server, GuardedItem("", "tool", "", ""))
+            request = self.request(server, GuardedItem("", "tool", "", server.qualified_prefix))
             known = not self._guard.rules_hide_server(request)
             self._servers[server.key] = known
         return known
@@ -464,11 +464,21 @@ class PolicyGuard:
     def decide(self, request: PolicyRequest) -> Decision:
         """What the rules say; `allow` without rules."""
         if self._rules is None:
-            is_reviewed = self._approver is not None and request.method in REVIEWED_METHODS
-            return NO_RULES_ASK if is_reviewed else NO_RULES
+            return self._reviewed(request, NO_RULES)
+        if request.method == "tasks/get":  # the arguments of its call are not known any more
+            action = "deny" if self._rules.hides(request) else "allow"
+            reason = "a task is decided as the list of tools is"
+            return Decision(action, "the rules", False, self._rules.version, reason)
         decision = self._rules.decide(request)
         if decision.action == "ask" and request.method in UNASKED_METHODS:
             return replace(decision, action="allow", reason="it is not asked about")
+        return self._reviewed(request, decision)
+
+    def _reviewed(self, request: PolicyRequest, decision: Decision) -> Decision:
+        """The same decision, but `ask` for sampling and roots that no rule is about."""
+        is_default = decision.is_default and self._approver is not None
+        if is_default and request.method in REVIEWED_METHODS:
+            return replace(decision, action="ask", by_arguments=True)
         return decision
 
     def _check_pin(self, request: PolicyRequest) -> None:
@@ -622,8 +632,7 @@ class PolicyGuard:
         )
 
 
-NO_RULES = Decision("allow", "", False, "", "there are no rules")
-NO_RULES_ASK = Decision("ask", "the default", False, "", "there are no rules")
+NO_RULES = Decision("allow", "no rule", False, "", "there are no rules", is_default=True)
 
 
 def _denied(request: PolicyRequest, decision: Decision) -> Refused:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from colonnade.errors import ColonnadeError
+from colonnade.errors import ColonnadeError, Fault, FaultKind
 from colonnade.host.config.settings import ServerEntry
 from colonnade.protocol import types as t
-from colonnade.protocol.json_checks import refuse_duplicate_members
+from colonnade.protocol.json_checks import DECODE_ERRORS, refuse_duplicate_members
 
 if TYPE_CHECKING:  # few requests are input requests
     from colonnade.host.input_requests import HostInputRequest
@@ -70,11 +70,16 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def decoded_arguments(self) -> dict[str, Any]:
-        """The arguments, decoded once. Raises `Fault` for a repeated member."""
+        """The arguments, decoded once. Raises `Fault` for a repeated member, and for what is not
+        JSON."""
         if not self.arguments:
             return {}
         refuse_duplicate_members(self.arguments)
-        decoded: Any = msgspec.json.decode(self.arguments)
+        try:
+            decoded: Any = msgspec.json.decode(self.arguments)
+        except DECODE_ERRORS as error:
+            message = f"the arguments cannot be decoded: {error}"
+            raise Fault(FaultKind.INVALID_PARAMS, message) from None
         return cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}
 
     @cached_property
@@ -88,7 +93,8 @@ class Decision(Struct, frozen=True):
 
     `rule` is the place or the name of the rule that decides, for people; `by_arguments` is whether
     the arguments had a part in it, so that other arguments may be allowed; `policy_version` is the
-    version of the rules; `reason` says in one sentence why.
+    version of the rules; `reason` says in one sentence why; `is_default` is whether no rule
+    matches.
     """
 
     action: Action
@@ -96,6 +102,7 @@ class Decision(Struct, frozen=True):
     by_arguments: bool
     policy_version: str
     reason: str
+    is_default: bool = False
 
 
 class Consent(Struct, frozen=True):

@@ -221,6 +221,11 @@ class HostedServer:
         is_it = qualified_name(self.claim.namespace, own) == name and is_shown(self.settings, own)
         return own if is_it else None
 
+    @property
+    def qualified_prefix(self) -> str:
+        """The prefix of all qualified names of this server."""
+        return qualified_name(self.claim.namespace, "x").partition(BETWEEN)[0] + BETWEEN
+
     def qualified(self, own: str) -> str:
         """The qualified name of an item, by its name on the server."""
         return qualified_name(self.claim.namespace, own)
