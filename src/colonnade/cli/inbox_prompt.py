@@ -12,7 +12,7 @@ import asyncio
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple, cast
@@ -85,17 +85,24 @@ def indent(text: str) -> str:
     return "".join(f"  | {line}\n" for line in text.splitlines())
 
 
-def show_call(terminal: Terminal, name: str, server: str, content: str) -> None:
+def show_call(
+    terminal: Terminal,
+    name: str,
+    server: str,
+    content: str,
+    note: Callable[[str], None] | None = None,
+) -> None:
     """Show a call with its arguments (R0140)."""
+    note = note or terminal.note
     shown, key = one_line(name), one_line(server)
-    terminal.note(f"{terminal.emphasis(f'-> {shown}')} (server {key})\n")
+    note(f"{terminal.emphasis(f'-> {shown}')} (server {key})\n")
     text = "\n".join(argument_lines(content))
     if len(text) > MAX_SHOWN:
-        terminal.note(indent(text[:MAX_SHOWN]))
+        note(indent(text[:MAX_SHOWN]))
         left = len(text) - MAX_SHOWN
-        terminal.note(f"  (and {left} more characters; type show to see them)\n")
+        note(f"  (and {left} more characters; type show to see them)\n")
     elif text:
-        terminal.note(indent(text))
+        note(indent(text))
 
 
 def is_read_only(definition: str) -> bool:
@@ -138,23 +145,29 @@ def _member(content: str, name: str) -> str:
 class ItemPrompt:
     """Shows items, and asks the user about them."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Terminal, note: Callable[[str], None] | None = None) -> None:
         self._terminal = terminal
+        self._note = note or terminal.note
 
-    async def ask(self, item: InboxItem) -> InboxAnswer:
-        """Show an item, and return the user's answer."""
-        if item.kind == "approval":
-            return await self._approval(item)
-        if item.kind in ("form", "url"):
-            return await self._elicitation(item)
-        if item.kind == "roots":
-            return await self._roots(item)
-        return await self._sampling(item)
+    async def ask(self, item: InboxItem) -> InboxAnswer | None:
+        """Show an item, and return the user's answer; None if the input has ended."""
+        try:
+            if item.kind == "approval":
+                return await self._approval(item)
+            if item.kind in ("form", "url"):
+                return await self._elicitation(item)
+            if item.kind == "roots":
+                return await self._roots(item)
+            return await self._sampling(item)
+        except InputEnded:
+            return None
 
     def show(self, item: InboxItem) -> None:
         """Show an item, without asking."""
         if item.kind == "approval":
-            show_call(self._terminal, item.name or item.method, item.server, item.content)
+            show_call(
+                self._terminal, item.name or item.method, item.server, item.content, self._note
+            )
             self._facts(item)
         elif item.kind == "sampling":
             self._show_sampling(item, item.content)
@@ -163,35 +176,33 @@ class ItemPrompt:
         elif item.kind == "roots":
             self._show_roots(item)
         else:
-            self._terminal.note(f"{self._terminal.emphasis(title_of(item))}\n")
+            self._note(f"{self._terminal.emphasis(title_of(item))}\n")
             url = _member(item.content, "url")
             if url:
-                self._terminal.note(f"  URL   {clean(url)}\n")
+                self._note(f"  URL   {clean(url)}\n")
 
     def show_whole(self, item: InboxItem) -> None:
         """Show everything that an item has: all of its arguments, and the definition."""
-        terminal = self._terminal
         lines = argument_lines(item.content)
-        terminal.note(indent("\n".join(lines)) if lines else "  (no arguments)\n")
+        self._note(indent("\n".join(lines)) if lines else "  (no arguments)\n")
         if item.definition:
-            terminal.note("  definition of the tool, as its server wrote it:\n")
-            terminal.note(indent("\n".join(argument_lines(item.definition))))
+            self._note("  definition of the tool, as its server wrote it:\n")
+            self._note(indent("\n".join(argument_lines(item.definition))))
 
     # ------------------------------------------------------------ approvals
 
     def _facts(self, item: InboxItem) -> None:
-        terminal = self._terminal
         whom = [f"caller {one_line(item.principal)}"] if item.principal else []
         whom += [f"client {one_line(item.client)}"] if item.client else []
         if whom:
-            terminal.note(f"  for {', '.join(whom)}\n")
+            self._note(f"  for {', '.join(whom)}\n")
         if item.rule:
-            terminal.note(f"  asked by {one_line(item.rule)}\n")
+            self._note(f"  asked by {one_line(item.rule)}\n")
         if item.changes:
-            terminal.note("  changed since the last approval:\n")
-            terminal.note(indent("\n".join(map(clean, item.changes))))
+            self._note("  changed since the last approval:\n")
+            self._note(indent("\n".join(map(clean, item.changes))))
         if is_read_only(item.definition):
-            terminal.note("  (the tool declares itself read-only)\n")
+            self._note("  (the tool declares itself read-only)\n")
 
     async def _approval(self, item: InboxItem) -> InboxAnswer:
         self.show(item)
@@ -201,7 +212,7 @@ class ItemPrompt:
             if choice in SHOW:
                 self.show_whole(item)
             elif choice == "?":
-                self._terminal.note(HELP)
+                self._note(HELP)
             elif choice in YES:
                 return InboxAnswer(action="accept")
             elif choice in SCOPES:
@@ -214,7 +225,9 @@ class ItemPrompt:
 
     async def _choice(self, prompt: str) -> str:
         answer = await self._terminal.ask(prompt)
-        return "no" if answer is None else answer.lower()
+        if answer is None:
+            raise InputEnded
+        return answer.lower()
 
     # ------------------------------------------------------------ elicitation
 
@@ -235,10 +248,10 @@ class ItemPrompt:
 
     def _show_roots(self, item: InboxItem) -> list[t.Root]:
         terminal = self._terminal
-        terminal.note(f"{terminal.emphasis(f'{asker_of(item)} asks for your roots:')}\n")
+        self._note(f"{terminal.emphasis(f'{asker_of(item)} asks for your roots:')}\n")
         roots = decode_as(t.ListRootsResult, Raw(item.content.encode())).roots
         for number, root in enumerate(roots, start=1):
-            terminal.note(f"  {number}  {clean(root.uri)}\n")
+            self._note(f"  {number}  {clean(root.uri)}\n")
         return roots
 
     async def _roots(self, item: InboxItem) -> InboxAnswer:
@@ -286,16 +299,16 @@ class ItemPrompt:
         terminal = self._terminal
         params = decode_as(t.CreateMessageRequestParams, Raw(content.encode()))
         title = f"{asker_of(item)} requests sampling from your model:"
-        terminal.note(f"{terminal.emphasis(title)}\n")
+        self._note(f"{terminal.emphasis(title)}\n")
         if params.system_prompt:
-            terminal.note(_format_message("system", params.system_prompt))
+            self._note(_format_message("system", params.system_prompt))
         for message in params.messages:
-            terminal.note(_format_message(message.role, _content_text(message.content)))
-        terminal.note(f"  (at most {params.max_tokens} tokens)\n")
+            self._note(_format_message(message.role, _content_text(message.content)))
+        self._note(f"  (at most {params.max_tokens} tokens)\n")
 
     def _show_sampling_result(self, item: InboxItem, content: str) -> None:
         result = decode_as(t.CreateMessageResult, Raw(content.encode()))
-        self._terminal.note(_format_message(result.role, _content_text(result.content)))
+        self._note(_format_message(result.role, _content_text(result.content)))
 
 
 def _content_text(given: Any) -> str:
@@ -442,7 +455,7 @@ class TerminalApprovals(Approvals):
 
     async def _on_item(self, item: InboxItem) -> InboxAnswer:
         async with self._one_at_a_time:
-            return await self._prompt.ask(item)
+            return await self._prompt.ask(item) or InboxAnswer(action="decline")
 
     def decision_s(self, name: str, arguments: dict[str, Any]) -> float:
         """How long the user took to decide about a call that has ended."""
@@ -455,8 +468,13 @@ class TerminalApprovals(Approvals):
             self._show(request, "")
             return Consent(by="--yes")
         if not self.inbox.has_approver:
-            note = "rejected: there is no terminal to ask in; --yes approves every call"
-            self._show(request, note)
+            consent = self.recall(request, decision)
+            if consent is not None:
+                return consent
+            self._show(
+                request, "rejected: there is no terminal to ask in; --yes approves every call"
+            )
+            raise Refused("there is no user to approve the call", reason="no_approver")
         try:
             return await super().approve(request, decision)
         finally:
