@@ -28,9 +28,15 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
     from colonnade.host.credentials import UpstreamCredentials
-    from colonnade.host.policy.guard import PolicyGuard, RuleSet
+    from colonnade.host.policy.guard import PolicyGuard
     from colonnade.host.policy.inbox import Inbox
-    from colonnade.host.policy.request import Approver, AuditSink, Containment, PinReview
+    from colonnade.host.policy.request import (
+        Approver,
+        AuditSink,
+        Containment,
+        PinReview,
+        RuleSet,
+    )
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -86,6 +92,8 @@ class Host(HostRequests):
         self._valid: Config = configured(servers)
         self._exit_stack = AsyncExitStack()
         self._telemetry = self._watched(telemetry) if telemetry is not False else None
+        self._own_policy = policy
+        policy = self._combined(self._valid)
         self._approver = _approver(inbox)
         guard = _guard(policy, pins, audit, self._approver, containment)
         if on_input_request is None and self._approver is not None:
@@ -261,6 +269,11 @@ class Host(HostRequests):
         found = {key: guard.instructions(one) for key, one in servers.items()}
         return {key: text for key, text in found.items() if text}
 
+    @property
+    def policy(self) -> "RuleSet | None":
+        """The rules that are in force, of this program and of its files; None if there are none."""
+        return self._runtime.guard.rules if self._runtime.guard is not None else None
+
     def tool(self, name: str, caller: str = "") -> HostTool | None:
         """The tool of a qualified name or an alias, as it was last listed for this caller; None if
         it was not listed. For middleware that decides by the tool, under whichever name it was
@@ -306,10 +319,20 @@ class Host(HostRequests):
         else:
             config = self._read()
             if is_broken(config, self._valid):
-                config = replace(config, entries=self._valid.entries)
+                valid = self._valid
+                config = replace(config, entries=valid.entries, policy=valid.policy)
             else:
                 self._valid = config
-        self._runtime.reload(config)
+        self._runtime.reload(config, self._combined(config))
+
+    def _combined(self, config: Config) -> "RuleSet | None":
+        """The rules of this program and those of the files: the strictest decision counts."""
+        both = [one for one in (self._own_policy, config.policy) if one is not None]
+        if len(both) < 2:
+            return both[0] if both else None
+        from colonnade.host.policy.rules import CombinedPolicy
+
+        return CombinedPolicy(both)
 
     def watch(self, callback: OnChange) -> Callable[[], None]:
         """Call a callback when lists change: a server sent `list_changed`, or there was a reload.

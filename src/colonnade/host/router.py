@@ -11,6 +11,7 @@ guard, every request to a server and every list passes it; what it hides is unkn
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -263,9 +264,28 @@ class HostRouter:
         if route is None:
             message = f"method not found: {request.exchange.method.name}"
             raise Fault(FaultKind.METHOD_NOT_FOUND, message)
+        if self.guard is not None and self.guard.is_audited:
+            route = partial(self._route_recorded, route, self.guard)
         if self._upstream is None:
             return route(request, options)
         return self._route_connected(route, request, options, self._upstream)
+
+    async def _route_recorded(
+        self,
+        route: Route,
+        guard: "PolicyGuard",
+        request: RequestContext,
+        options: LocalOptions | None,
+    ) -> HostResult:
+        """The result of a request; a request for what is hidden is recorded, although its caller is
+        answered as if it did not exist."""
+        try:
+            return await route(request, options)
+        except Fault:
+            guard.record_hidden(request, self._current())
+            raise
+        finally:
+            guard.forget(request)
 
     async def _route_connected(
         self,

@@ -40,8 +40,8 @@ from colonnade.protocol.input_requests import InputRequestKind as InputKind
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
     from colonnade.host.credentials import UpstreamCredentials
-    from colonnade.host.policy.guard import PolicyGuard, RuleSet
-    from colonnade.host.policy.request import ForwardInput
+    from colonnade.host.policy.guard import PolicyGuard
+    from colonnade.host.policy.request import ForwardInput, RuleSet
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -254,25 +254,26 @@ class HostRuntime:
         exchange = local_exchange(method, params, self.input_requests.peer, caller)
         return LocalRequestContext(exchange, self.input_requests)
 
-    def set_rules(self, rules: "RuleSet | None") -> None:
-        """Use another policy from now on; what callers see may change."""
-        if self.guard is None and rules is None:
-            return
+    def _set_rules(self, rules: "RuleSet | None") -> bool:
+        """Use another policy from now on; whether it is another."""
         if self.guard is None:
+            if rules is None:
+                return False
             from colonnade.host.policy.guard import PolicyGuard
 
             self.guard = self._router.guard = PolicyGuard()
-        if self.guard.set_rules(rules):
-            self.notify_all()
+        return self.guard.set_rules(rules)
 
     def notify_all(self) -> None:
         """Call the `watch` callbacks for every list: what callers may see has changed."""
         self._notify(ListChanges(ALL_KINDS, tuple(self.generation.servers)))
 
-    def reload(self, config: Config) -> None:
-        """Use another configuration from now on. Raises `LocalProtocolError` after `close`."""
+    def reload(self, config: Config, rules: "RuleSet | None" = None) -> None:
+        """Use another configuration and other rules from now on. Raises `LocalProtocolError` after
+        `close`."""
         if self._is_closed:
             raise LocalProtocolError(CLOSED)
+        has_other_rules = self._set_rules(rules)
         before = self.generation
         after = self._build(config, before)
         self.generation = after
@@ -282,8 +283,10 @@ class HostRuntime:
             task = asyncio.get_running_loop().create_task(one.drain())
             self._draining[task] = one
             task.add_done_callback(self._drained)
-        if removed or added:
-            servers = dict.fromkeys([*(one.key for one in removed), *added])
+        if removed or added or has_other_rules:
+            # Other rules may change what is seen of every server.
+            every = tuple(after.servers) if has_other_rules else ()
+            servers = dict.fromkeys([*(one.key for one in removed), *added, *every])
             self._notify(ListChanges(ALL_KINDS, tuple(servers)))
 
     def _drained(self, task: "asyncio.Task[None]") -> None:

@@ -5,7 +5,8 @@ only if their server is trusted (R0294). `allow` needs that every value at a pat
 and `ask` that one does, also inside of arrays and objects, and in a string that is a number.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType
@@ -48,6 +49,29 @@ def as_strings(value: Strings, what: str) -> tuple[str, ...]:
     if len(many) > MAX_PATTERNS:
         raise InvalidArgument(f"{what}: at most {MAX_PATTERNS} patterns", argument=what)
     return many
+
+
+def globs(value: Strings, what: str) -> tuple[Glob, ...]:
+    """Patterns of names. Raises `InvalidArgument`, with the name of the parameter."""
+    with _about(what):
+        return tuple(Glob(one) for one in as_strings(value, what))
+
+
+def text_patterns(value: Strings, what: str, *, crosses: bool) -> tuple[TextPattern, ...]:
+    """Patterns of values. Raises `InvalidArgument`, with the name of the parameter."""
+    with _about(what):
+        return tuple(TextPattern(one, crosses=crosses) for one in as_strings(value, what))
+
+
+@contextmanager
+def _about(what: str, path: str = "") -> Generator[None]:
+    try:
+        yield
+    except InvalidArgument as error:
+        if error.argument:
+            raise
+        message = f"{path or what}: {error}"
+        raise InvalidArgument(message, argument=what) from None
 
 
 def _shown(patterns: Sequence[Glob | TextPattern]) -> str:
@@ -446,7 +470,8 @@ def _expected(
     found: list[TextPattern | bool | int | float] = []
     for one in many:
         if isinstance(one, str):
-            found.append(TextPattern(one, crosses=strict))
+            with _about("arguments", path):
+                found.append(TextPattern(one, crosses=strict))
         elif isinstance(one, bool | int | float):
             found.append(one)
         else:
@@ -463,7 +488,9 @@ def claim_condition(name: str, given: Any) -> ClaimCondition:
     if not many or not all(isinstance(one, str | bool | int | float) for one in many):
         message = f"claims.{name}: expected strings, numbers or booleans"
         raise InvalidArgument(message, argument="claims")
-    return ClaimCondition(name, tuple(Glob(one) if isinstance(one, str) else one for one in many))
+    with _about("claims", f"claims.{name}"):
+        expected = tuple(Glob(one) if isinstance(one, str) else one for one in many)
+    return ClaimCondition(name, expected)
 
 
 def input_condition(names: tuple[str, ...]) -> InputCondition:

@@ -13,7 +13,7 @@ router raises the one for a name that does not exist. Without a way to ask, `ask
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -34,10 +34,11 @@ from colonnade.host.policy.request import (
     PinReview,
     PolicyRequest,
     ReviewedListing,
+    RuleSet,
     digest_of,
     server_identity,
 )
-from colonnade.host.servers.generation import HostedServer
+from colonnade.host.servers.generation import Generation, HostedServer, Nameable
 from colonnade.host.servers.listings import ListedItems, ListKind, VisibleItems
 from colonnade.host.servers.session import SessionCall
 from colonnade.host.servers.supervisor import BeforeSend
@@ -67,36 +68,15 @@ KINDS: Mapping[ItemKind, ListKind] = {
     "resource": "resources",
     "template": "templates",
 }
+_NAMEABLE: Mapping[str, Nameable] = {"tool": "tools", "prompt": "prompts"}
+NAMED_METHODS: Mapping[str, Literal["tool", "prompt"]] = {
+    "tools/call": "tool",
+    "prompts/get": "prompt",
+}
 # Asked about if there is a person to ask and no rule: what they reveal leaves the user's hands.
 REVIEWED_METHODS = frozenset({"sampling/createMessage", "roots/list"})
 # Never asked about: a completion has no effect.
 UNASKED_METHODS = frozenset({"completion/complete"})
-
-
-class RuleSet(Protocol):
-    """What the guard needs of a policy."""
-
-    @property
-    def version(self) -> str:
-        """Changes with the rules."""
-        ...
-
-    @property
-    def uses_definitions(self) -> bool:
-        """Whether a decision may depend on the definition of an item."""
-        ...
-
-    def decide(self, request: PolicyRequest) -> Decision:
-        """What the rules say of a request. Never raises."""
-        ...
-
-    def hides(self, request: PolicyRequest) -> bool:
-        """Whether an item is denied whatever its arguments are."""
-        ...
-
-    def hides_server(self, request: PolicyRequest) -> bool:
-        """Whether everything of a server is denied. The request has no name."""
-        ...
 
 
 class GuardedItem(NamedTuple):
@@ -272,6 +252,8 @@ class PolicyGuard:
         self._digests: OrderedDict[int, tuple[t.ProtocolType, str]] = OrderedDict()
         # The requests that are being sent, for the input requests that belong to them.
         self._in_flight: dict[Exchange, PolicyRequest] = {}
+        # Those that are in the audit log.
+        self._recorded: set[Exchange] = set()
 
     @property
     def rules(self) -> RuleSet | None:
@@ -420,6 +402,7 @@ class PolicyGuard:
         steps = RequestSteps(self._audit, request)
         exchange = context.exchange
         self._in_flight[exchange] = request
+        self._recorded.add(exchange)
         try:
             check = await self._admit(view, server, item, steps)
             result = await send(check)
@@ -550,6 +533,43 @@ class PolicyGuard:
             if not listing.is_fresh:
                 await listing.fetch(caller)
         return view.definition(server, item)
+
+    # ------------------------------------------------------------ hidden items
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether requests are recorded."""
+        return self._audit is not None
+
+    def record_hidden(self, context: RequestContext, generation: Generation) -> None:
+        """Record a request that failed before it came to `run`, if it was for a hidden item."""
+        exchange = context.exchange
+        name, kind = exchange.params.name, NAMED_METHODS.get(exchange.method.name)
+        if exchange in self._recorded or kind is None or not isinstance(name, str):
+            return
+        caller = exchange.principal
+        try:
+            server = generation.server_for(_NAMEABLE[kind], name, caller)
+        except Fault:
+            return  # there is no such server
+        own = generation.listed_name(_NAMEABLE[kind], name, server, caller) or server.plain_name(
+            name
+        )
+        if own is None:
+            return
+        method, arguments = exchange.method.name, exchange.params.arguments
+        item = self.named_item(method, kind, own, server, arguments or NO_ARGUMENTS)
+        view = self.view(context)
+        request = view.request(server, item, view.definition(server, item))
+        decision = self.decide(request)
+        if decision.action == "deny":
+            steps = RequestSteps(self._audit, request)
+            steps.decided(decision)
+            steps.abandoned(_denied(request, decision))
+
+    def forget(self, context: RequestContext) -> None:
+        """The request has ended."""
+        self._recorded.discard(context.exchange)
 
     # ------------------------------------------------------------ input requests
 

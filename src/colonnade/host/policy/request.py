@@ -132,6 +132,32 @@ def digest_of(definition: t.ProtocolType | None) -> str:
 # ---------------------------------------------------------------- what the guard calls
 
 
+class RuleSet(Protocol):
+    """What the guard needs of a policy."""
+
+    @property
+    def version(self) -> str:
+        """Changes with the rules."""
+        ...
+
+    @property
+    def uses_definitions(self) -> bool:
+        """Whether a decision may depend on the definition of an item."""
+        ...
+
+    def decide(self, request: PolicyRequest) -> Decision:
+        """What the rules say of a request. Never raises."""
+        ...
+
+    def hides(self, request: PolicyRequest) -> bool:
+        """Whether an item is denied whatever its arguments are."""
+        ...
+
+    def hides_server(self, request: PolicyRequest) -> bool:
+        """Whether everything of a server is denied. The request has no name."""
+        ...
+
+
 class ReviewedListing(Struct, frozen=True, kw_only=True):
     """A list that a server has just sent, before anyone is shown it: the definitions as the server
     wrote them, by its own names or URIs, and its instructions."""

@@ -16,10 +16,11 @@ Rules: pure. No I/O, no clock, no exception for a request, whatever it contains.
 import hashlib
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from colonnade.errors import Fault, InvalidArgument, InvalidArgumentType
 from colonnade.host.policy.conditions import (
@@ -36,10 +37,12 @@ from colonnade.host.policy.conditions import (
     as_strings,
     claim_condition,
     comparison_of,
+    globs,
     input_condition,
+    text_patterns,
 )
 from colonnade.host.policy.patterns import EVERY_READING, Glob, TextPattern
-from colonnade.host.policy.request import Action, Decision, ItemKind, PolicyRequest
+from colonnade.host.policy.request import Action, Decision, ItemKind, PolicyRequest, RuleSet
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
@@ -104,7 +107,7 @@ class Rule:
         self.conditions: tuple[Condition, ...] = ()
         facts = {"principal": principals, "client": clients, "server": servers}
         found: list[Condition] = [
-            FactCondition(what, tuple(map(Glob, as_strings(given, f"{what}s"))))
+            FactCondition(what, globs(given, f"{what}s"))
             for what, given in facts.items()
             if given is not None
         ]
@@ -139,14 +142,12 @@ class Rule:
             return None
         names: dict[ItemKind, tuple[Glob, ...]] = {}
         if tools is not None:
-            names["tool"] = tuple(map(Glob, as_strings(tools, "tools")))
+            names["tool"] = globs(tools, "tools")
         if prompts is not None:
-            names["prompt"] = tuple(map(Glob, as_strings(prompts, "prompts")))
+            names["prompt"] = globs(prompts, "prompts")
         uris: tuple[TextPattern, ...] = ()
         if resources is not None:
-            crosses = self.action != "allow"
-            texts = as_strings(resources, "resources")
-            uris = tuple(TextPattern(one, crosses=crosses) for one in texts)
+            uris = text_patterns(resources, "resources", crosses=self.action != "allow")
         return ItemCondition(names, uris, is_own)
 
     def __repr__(self) -> str:
@@ -474,3 +475,33 @@ def _problem(rule: Rule, request: PolicyRequest) -> str:
         return rule.problem(request)
     except Fault as fault:
         return fault.message
+
+
+class CombinedPolicy:
+    """Several policies, each of which decides; the strictest decision counts. So what one of them
+    adds can only restrict the others."""
+
+    def __init__(self, policies: Sequence[RuleSet]) -> None:
+        self.policies: tuple[RuleSet, ...] = tuple(policies)
+        self.version: str = hashlib.sha256(
+            " ".join(one.version for one in self.policies).encode()
+        ).hexdigest()[:VERSION_CHARACTERS]
+        self.uses_definitions: bool = any(one.uses_definitions for one in self.policies)
+
+    def __repr__(self) -> str:
+        return f"<CombinedPolicy {self.version}: {len(self.policies)} policies>"
+
+    def decide(self, request: PolicyRequest) -> Decision:
+        """The strictest decision; of several the first. Never raises."""
+        decisions = [one.decide(request) for one in self.policies]
+        decision = max(decisions, key=lambda one: _STRICTNESS[one.action])
+        by_arguments = decision.by_arguments and not self.hides(request)
+        return replace(decision, policy_version=self.version, by_arguments=by_arguments)
+
+    def hides(self, request: PolicyRequest) -> bool:
+        """Whether one of them denies an item whatever its arguments are."""
+        return any(one.hides(request) for one in self.policies)
+
+    def hides_server(self, request: PolicyRequest) -> bool:
+        """Whether one of them denies everything of a server."""
+        return any(one.hides_server(request) for one in self.policies)
