@@ -27,7 +27,7 @@ from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.policy.approvals import Approvals
 from colonnade.host.policy.inbox import Inbox, InboxAnswer, InboxItem, RememberScope
 from colonnade.host.policy.remembered import RememberedRules
-from colonnade.host.policy.request import Consent, Decision, PolicyRequest
+from colonnade.host.policy.request import Consent, Decision, PolicyRequest, RuleSet
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.jsonrpc import encode
@@ -428,6 +428,48 @@ async def edit_text(command: list[str], text: str) -> str | None:
 # ---------------------------------------------------------------- this program's own host
 
 
+class ShownRules:
+    """Rules of a policy, which show each call that they allow (R0140); those that they ask about
+    are shown with the question."""
+
+    def __init__(self, rules: RuleSet, terminal: Terminal) -> None:
+        self._rules = rules
+        self._terminal = terminal
+
+    @property
+    def version(self) -> str:
+        """Changes with the rules."""
+        return self._rules.version
+
+    @property
+    def uses_definitions(self) -> bool:
+        """Whether a decision may depend on the definition of an item."""
+        return self._rules.uses_definitions
+
+    def decide(self, request: PolicyRequest) -> Decision:
+        """What the rules say of a request."""
+        decision = self._rules.decide(request)
+        if decision.action == "allow" and request.method == "tools/call":
+            show_request(self._terminal, request, f"allowed by {one_line(decision.rule)}")
+        return decision
+
+    def hides(self, request: PolicyRequest) -> bool:
+        """Whether an item is denied whatever its arguments are."""
+        return self._rules.hides(request)
+
+    def hides_server(self, request: PolicyRequest) -> bool:
+        """Whether everything of a server is denied."""
+        return self._rules.hides_server(request)
+
+
+def show_request(terminal: Terminal, request: PolicyRequest, note: str) -> None:
+    """Show a call that is not asked about, and why."""
+    content = bytes(request.arguments).decode("utf-8", "replace")
+    show_call(terminal, request.qualified or request.method, request.server, content)
+    if note:
+        terminal.note(f"  ({note})\n")
+
+
 class TerminalApprovals(Approvals):
     """Asks the user of this program, in its terminal. `yes` approves every call.
 
@@ -493,10 +535,7 @@ class TerminalApprovals(Approvals):
         return consent
 
     def _show(self, request: PolicyRequest, note: str) -> None:
-        content = bytes(request.arguments).decode("utf-8", "replace")
-        show_call(self._terminal, request.qualified or request.method, request.server, content)
-        if note:
-            self._terminal.note(f"  ({note})\n")
+        show_request(self._terminal, request, note)
 
     async def answer_input(self, request: HostInputRequest) -> Any:
         """Answer an elicitation in the terminal. Raises `Declined`."""

@@ -94,7 +94,7 @@ class Host(HostRequests):
         self._telemetry = self._watched(telemetry) if telemetry is not False else None
         self._own_policy = policy
         policy = self._combined(self._valid)
-        self._approver = _approver(inbox)
+        self._approver = _approver(inbox if inbox is not None else self._configured_inbox())
         guard = _guard(policy, pins, audit, self._approver, containment)
         if on_input_request is None and self._approver is not None:
             on_input_request = self._approver.answer_input
@@ -209,6 +209,17 @@ class Host(HostRequests):
             await self._exit_stack.enter_async_context(listener)
         await self._serve_inbox()
         return self
+
+    def _configured_inbox(self) -> "Inbox | None":
+        """The inbox of `[approvals]`, which this host closes."""
+        if self._valid.approvals is None:
+            return None
+        from colonnade.host.policy.approval_config import make_inbox
+
+        inbox = make_inbox(self._valid.approvals)
+        self._exit_stack.push_async_callback(inbox.store.close)
+        self._exit_stack.push_async_callback(inbox.close)
+        return inbox
 
     async def _serve_inbox(self) -> None:
         """Serve the control socket of the inbox, if it wants one."""

@@ -151,6 +151,7 @@ async def test_each_principal_has_a_queue_of_its_own() -> None:
     of_eve = await inbox.open(item_of(inbox, principal="eve", match=b"call"))
     assert await inbox.items("ada") == [of_ada]
     assert await inbox.items("eve") == [of_eve]
+    assert of_ada.id != of_eve.id
     with pytest.raises(InvalidArgument, match="there is no item"):
         await inbox.answer(of_ada.key.rpartition("/")[2], YES, principal="bob")
 

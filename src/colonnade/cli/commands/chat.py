@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import click
+from msgspec.structs import replace
 
 from colonnade.auth.client.login import Auth
 from colonnade.cli.commands.add import name_for
 from colonnade.cli.connections import load_config_for, login_for, show_problems
 from colonnade.cli.errors import INTERRUPTED, CliError, exit_code
-from colonnade.cli.inbox_prompt import TerminalApprovals, argument_lines, indent
+from colonnade.cli.inbox_prompt import (
+    ShownRules,
+    TerminalApprovals,
+    argument_lines,
+    indent,
+)
 from colonnade.cli.options import (
     Action,
     ConnectionOptions,
@@ -51,6 +57,8 @@ from colonnade.host.agent.prompts import introduction, prompt_messages, with_res
 from colonnade.host.config.settings import Config, ServerEntry, Settings
 from colonnade.host.host import Host
 from colonnade.host.input_requests import HostInputRequest
+from colonnade.host.policy.approval_config import make_inbox
+from colonnade.host.policy.inbox import Inbox
 from colonnade.host.policy.rules import Policy, Rule
 from colonnade.host.servers.listings import HostTool
 from colonnade.ports import Store
@@ -224,7 +232,12 @@ def chat_policy() -> Policy:
 
 
 async def _chat(config: Config, model: OpenAICompatible, terminal: Terminal, *, yes: bool) -> int:
-    approvals = TerminalApprovals(terminal, yes=yes)
+    inbox = make_inbox(config.approvals) if config.approvals is not None else None
+    approvals = TerminalApprovals(terminal, inbox=inbox, yes=yes)
+    # Rules of the files replace ours: of both, the strictest decision would count.
+    policy = chat_policy() if config.policy is None else None
+    if config.policy is not None:
+        config = replace(config, policy=ShownRules(config.policy, terminal))
 
     async def on_input_request(request: HostInputRequest) -> object:
         if isinstance(request.params, t.ElicitRequestParams):
@@ -236,12 +249,13 @@ async def _chat(config: Config, model: OpenAICompatible, terminal: Terminal, *, 
 
     async with (
         _task_store() as store,
+        _closing(approvals.inbox),
         Host(
             config,
             on_input_request=on_input_request,
             auth=auth,
             store=store,
-            policy=chat_policy(),
+            policy=policy,
             inbox=approvals,
         ) as host,
     ):
@@ -251,6 +265,15 @@ async def _chat(config: Config, model: OpenAICompatible, terminal: Terminal, *, 
             await chat.mention_tasks()
         with _interrupting(chat):
             return await chat.run()
+
+
+@asynccontextmanager
+async def _closing(inbox: Inbox) -> "AsyncGenerator[None]":
+    try:
+        yield
+    finally:
+        await inbox.close()
+        await inbox.store.close()
 
 
 async def _sample(

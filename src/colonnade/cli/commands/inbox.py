@@ -342,14 +342,12 @@ async def _asked(
     asking: "asyncio.Task[InboxAnswer | None]", one: HostItem, hosts: HostChanges
 ) -> bool:
     """Wait for the answer; False if the item is open no longer."""
+    asking.add_done_callback(lambda _: hosts.changed.set())
     try:
         while not asking.done():
-            changed = asyncio.ensure_future(hosts.changed.wait())
-            left_s = max(one.item.deadline - time.time(), 0.0)
-            await asyncio.wait(
-                [asking, changed], timeout=left_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            changed.cancel()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(one.item.deadline - time.time(), 0.0)):
+                    await hosts.changed.wait()
             hosts.changed.clear()
             if not asking.done():
                 serials = {other.item.serial for other in await open_items()}

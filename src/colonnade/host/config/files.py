@@ -61,6 +61,8 @@ class ConfigFile:
         # The `[[policy]]` of the file, and whether it may have one that could not be read.
         self.policy: SourceNode | None = None
         self.has_broken_policy: bool = False
+        # Its `[approvals]`.
+        self.approvals: SourceNode | None = None
         self.inputs: dict[str, Input] = {}
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
@@ -206,7 +208,7 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
         "colonnade", NAMED if source.file_role.scope == NAMED else source.file_role.scope
     )
     for key, node in (root.members or {}).items():
-        if key not in ("include", "servers", "defaults", "policy"):
+        if key not in ("include", "servers", "defaults", "policy", "approvals"):
             hint = "; servers are tables [servers.NAME]"
             if key in KEYS["codex"] or key in ("mcp_servers", "mcpServers"):
                 hint = "; in this file, servers are tables [servers.NAME]"
@@ -214,6 +216,7 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
             source.warnings.append(HostProblem("", message, node.place))
     _take(source, root.get("servers"), origin)
     source.policy = root.get("policy")
+    source.approvals = root.get("approvals")
     include = root.get("include")
     if include is not None:
         if include.items is None or not all(isinstance(one.value, str) for one in include.items):

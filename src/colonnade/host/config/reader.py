@@ -108,11 +108,13 @@ class ConfigReader:
             self.problems += draft.problems
             self.warnings += draft.warnings
         policy = self._policy(entries)
+        approvals = self._approvals()
         return Config(
             entries=entries,
             problems=_unique(self.problems),
             warnings=_unique(self.warnings),
             policy=policy,
+            approvals=approvals,
         )
 
     def _policy(self, servers: Iterable[str]) -> Any:
@@ -123,6 +125,15 @@ class ConfigReader:
         from colonnade.host.policy.rule_config import policy_of
 
         return policy_of(files, servers, self.problems, self.warnings)
+
+    def _approvals(self) -> Any:
+        """The `[approvals]` of the files that may be used; None if there are none."""
+        files = [one for one in self._used if one.approvals is not None]
+        if not files:
+            return None
+        from colonnade.host.policy.approval_config import approvals_of
+
+        return approvals_of(files, self.problems, self.warnings)
 
     def _absolute(self, path: str) -> str:
         if path == "~" or path.startswith(("~/", "~\\")):
@@ -161,6 +172,9 @@ class ConfigReader:
             if part.policy is not None:
                 message = "an included file cannot have a policy; name both files instead"
                 self.problems.append(HostProblem("", message, part.policy.place))
+            if part.approvals is not None:
+                message = "an included file cannot have [approvals]; name both files instead"
+                self.problems.append(HostProblem("", message, part.approvals.place))
         if source.needs_trust:
             if not self._is_trusted(source, [source, *parts]):
                 return []

@@ -170,10 +170,12 @@ class Config(Struct, frozen=True, kw_only=True, eq=False):
     """The servers of a host, in the order of their files, and the problems of others.
 
     `warnings` are harmless: a key that is not known, for example. `policy` are the rules of
-    `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any.
+    `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any; `approvals` is its
+    table `[approvals]` (`ApprovalSettings`).
     """
 
     entries: Mapping[str, ServerEntry]
     problems: tuple[HostProblem, ...] = ()
     warnings: tuple[HostProblem, ...] = ()
     policy: Any = None
+    approvals: Any = None

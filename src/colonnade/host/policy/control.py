@@ -191,15 +191,18 @@ class ControlServer:
         if self._connections:
             await asyncio.wait(self._connections)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = writer.get_extra_info("socket")
         if not is_own_user(peer_uid(connection)) or len(self._connections) >= MAX_CONNECTIONS:
             log.warning("a connection to the control socket was refused")
-            writer.close()
-            return
+            work = _close(writer)
+        else:
+            work = self._run(reader, writer)
+        task = asyncio.get_running_loop().create_task(work)
         self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._serve(reader, writer)
         except (ConnectionError, TimeoutError, ValueError):  # gone, or a line that is too long
@@ -207,8 +210,7 @@ class ControlServer:
         except asyncio.CancelledError:  # the server is closed
             pass
         finally:
-            self._connections.discard(task)
-            writer.close()
+            await _close(writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -255,14 +257,12 @@ class ControlServer:
         changed.set()
         unwatch = self._inbox.watch(lambda _: changed.set())
         ended = asyncio.ensure_future(reader.read(1))
+        ended.add_done_callback(lambda _: changed.set())
         try:
             while not ended.done():
-                waiting = asyncio.ensure_future(changed.wait())
-                await asyncio.wait([waiting, ended], return_when=asyncio.FIRST_COMPLETED)
-                waiting.cancel()
-                if changed.is_set():
-                    changed.clear()
-                    await _write(writer, ControlResponse(name=self._name, pid=os.getpid()))
+                await changed.wait()
+                changed.clear()
+                await _write(writer, ControlResponse(name=self._name, pid=os.getpid()))
         finally:
             unwatch()
             ended.cancel()
@@ -277,6 +277,13 @@ async def _write(writer: asyncio.StreamWriter, message: Struct) -> None:
     writer.write(msgspec.json.encode(message) + b"\n")
     async with asyncio.timeout(WRITE_S):
         await writer.drain()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(WRITE_S):
+            await writer.wait_closed()
 
 
 def _unlink(path: Path) -> None:
@@ -307,7 +314,7 @@ class ControlClient:
 
     async def __aexit__(self, *_: object) -> None:
         if self._writer is not None:
-            self._writer.close()
+            await _close(self._writer)
 
     async def request(self, request: ControlRequest) -> ControlResponse:
         """The response to a request. Raises `Refused` for an error of the host, and

@@ -161,7 +161,8 @@ def _decoded(value: bytes | None) -> InboxItem | None:
 def new_key(principal: str, match: bytes = b"") -> str:
     """The key of an item. Items with the same `match` are one; without it, each is different."""
     queue = hashlib.sha256(principal.encode("utf-8", "surrogatepass")).hexdigest()
-    digest = hashlib.sha256(match or secrets.token_bytes(16)).hexdigest()
+    # Items of two principals have different ids, also for the same call.
+    digest = hashlib.sha256(queue.encode() + (match or secrets.token_bytes(16))).hexdigest()
     return f"{PREFIX}{queue[:_KEY_CHARACTERS]}/{digest[:_KEY_CHARACTERS]}"
 
 
@@ -397,7 +398,11 @@ class Inbox:
         """Answer an item. `serial` is that of the item as it was shown, `by` says where the answer
         comes from. Raises `InvalidArgument` for an answer that does not fit, which changes
         nothing."""
-        found = await self.find(id, principal)
+        return await self._answer(await self.find(id, principal), answer, serial=serial, by=by)
+
+    async def _answer(
+        self, found: InboxItem, answer: InboxAnswer, *, serial: str, by: str
+    ) -> AnswerOutcome:
         before = await self.store.get(SERVER_PRINCIPAL, found.key)
         item = _decoded(before)
         if item is None or serial not in ("", item.serial):
@@ -548,7 +553,7 @@ class Inbox:
         returned = on_item(item)
         answer = await returned if inspect.isawaitable(returned) else returned
         if answer is not None:
-            await self.answer(item.key.rpartition("/")[2], answer, serial=item.serial, by=_OWN_NAME)
+            await self._answer(item, answer, serial=item.serial, by=_OWN_NAME)
 
     async def close(self) -> None:
         """Withdraw the items whose calls are of this process, and end the callbacks. Approvals

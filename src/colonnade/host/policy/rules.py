@@ -496,7 +496,14 @@ class CombinedPolicy:
         decisions = [one.decide(request) for one in self.policies]
         decision = max(decisions, key=lambda one: _STRICTNESS[one.action])
         by_arguments = decision.by_arguments and not self.hides(request)
-        return replace(decision, policy_version=self.version, by_arguments=by_arguments)
+        if decision.action == "ask":  # each of them asks: a remembered decision answers all
+            by_arguments = any(one.by_arguments for one in decisions if one.action == "ask")
+        return replace(
+            decision,
+            policy_version=self.version,
+            by_arguments=by_arguments,
+            is_default=all(one.is_default for one in decisions),
+        )
 
     def hides(self, request: PolicyRequest) -> bool:
         """Whether one of them denies an item whatever its arguments are."""
