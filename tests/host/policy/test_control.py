@@ -101,6 +101,8 @@ async def test_several_hosts_have_a_socket_each_and_all_are_found(folder: Path) 
         ControlServer(Inbox(), folder=folder) as one,
         ControlServer(Inbox(), folder=folder) as two,
     ):
+        assert one.path is not None
+        assert two.path is not None
         assert await find_sockets(folder) == sorted([one.path, two.path])
     assert await find_sockets(folder) == []
     assert list(folder.iterdir()) == []

@@ -123,9 +123,10 @@ async def test_a_rule_for_all_arguments_does_not_answer_where_arguments_made_the
 @live
 async def test_a_denial_can_be_remembered(tmp_path: Path) -> None:
     asked = Asked(tmp_path, InboxAnswer(action="decline", remember="always"))
-    for _ in range(2):
-        with pytest.raises(Refused) as refused:
-            await asked.approvals.approve(CALL, ASK)
+    with pytest.raises(Refused, match="the user denied it"):
+        await asked.approvals.approve(CALL, ASK)
+    with pytest.raises(Refused, match="this is remembered") as refused:
+        await asked.approvals.approve(CALL, ASK)
     assert "colonnade policy forget" in refused.value.hint
     assert len(asked.items) == 1
 
@@ -134,7 +135,8 @@ async def test_a_denial_can_be_remembered(tmp_path: Path) -> None:
 async def test_a_project_s_decision_is_for_that_folder_and_a_session_s_for_that_process(
     tmp_path: Path,
 ) -> None:
-    for scope, asks in (("project", 1), ("session", 1), ("always", 0)):
+    scopes: dict[KeptScope, int] = {"project": 1, "session": 1, "always": 0}
+    for scope, asks in scopes.items():
         home = tmp_path / scope
         await Asked(home, accept(scope)).calls(CALL)
         elsewhere = Asked(home, accept(scope), project="/another")
@@ -205,7 +207,8 @@ async def test_the_number_of_rules_has_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "MAX_RULES", 1)
-    for scope in ("session", "always"):
+    scopes: tuple[KeptScope, ...] = ("session", "always")
+    for scope in scopes:
         asked = Asked(tmp_path, accept(scope))
         await asked.calls(CALL, replace(CALL, name="other"))
         assert len(asked.approvals.remembered.list()) == 1

@@ -19,7 +19,7 @@ import stat
 import struct
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final, Literal
 
@@ -160,7 +160,7 @@ class ControlServer:
         self._name = name or os.path.basename(sys.argv[0] or "python")
         self._folder = folder
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._stack = contextlib.ExitStack()
         self.path: Path | None = None
 
@@ -186,21 +186,23 @@ class ControlServer:
         self._stack.close()
         if self._server is not None:
             self._server.close()
-        for task in self._connections:
+        connections = dict(self._connections)
+        for task in connections:
             task.cancel()
-        if self._connections:
-            await asyncio.wait(self._connections)
+        if connections:
+            await asyncio.wait(connections)
+        for writer in connections.values():  # also of a task that was cancelled before it began
+            await _close(writer)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = writer.get_extra_info("socket")
         if not is_own_user(peer_uid(connection)) or len(self._connections) >= MAX_CONNECTIONS:
             log.warning("a connection to the control socket was refused")
-            work = _close(writer)
-        else:
-            work = self._run(reader, writer)
-        task = asyncio.get_running_loop().create_task(work)
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+            writer.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._run(reader, writer))
+        self._connections[task] = writer
+        task.add_done_callback(lambda done: self._connections.pop(done, None))
 
     async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -210,7 +212,7 @@ class ControlServer:
         except asyncio.CancelledError:  # the server is closed
             pass
         finally:
-            await _close(writer)
+            writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -332,7 +334,7 @@ class ControlClient:
             raise Refused(response.error)
         return response
 
-    async def changes(self) -> AsyncIterator[None]:
+    async def changes(self) -> AsyncGenerator[None]:
         """One value at the beginning and after each change, until the host is gone. Nothing else
         can be requested on this connection."""
         assert self._writer is not None, "enter it first"
