@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "prompt": LazyCommand("commands.call", "Get the messages of a prompt."),
     "complete": LazyCommand("commands.call", "Complete an argument of a prompt or template."),
     "tasks": LazyCommand("commands.tasks", "List, wait for, answer and cancel tasks."),
+    "inbox": LazyCommand("commands.inbox", "Approve calls, and answer what servers ask."),
     "login": LazyCommand("commands.login", "Log in to a server and store the credentials."),
     "logout": LazyCommand("commands.login", "Revoke and delete stored credentials."),
     "whoami": LazyCommand("commands.login", "Show the credentials stored for a server."),

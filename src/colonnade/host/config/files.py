@@ -33,7 +33,7 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 # A file that cannot be parsed and has this may deny what nothing else denies.
 POLICY_HEADER: Final = b"[policy"
 # What `colonnade.toml` has at its top.
-OWN_TABLES: Final = ("include", "servers", "defaults", "policy", "audit")
+OWN_TABLES: Final = ("include", "servers", "defaults", "policy", "audit", "approvals")
 
 MCP_SERVERS, VSCODE_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "mcp_servers"
 
@@ -64,6 +64,8 @@ class ConfigFile:
         # The `[[policy]]` of the file, and whether it may have one that could not be read.
         self.policy: SourceNode | None = None
         self.has_broken_policy: bool = False
+        # Its `[approvals]`.
+        self.approvals: SourceNode | None = None
         self.inputs: dict[str, Input] = {}
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
@@ -218,6 +220,7 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
     source.audit = root.get("audit")
     _take(source, root.get("servers"), origin)
     source.policy = root.get("policy")
+    source.approvals = root.get("approvals")
     include = root.get("include")
     if include is not None:
         if include.items is None or not all(isinstance(one.value, str) for one in include.items):

@@ -115,12 +115,14 @@ class ConfigReader:
             self.warnings += draft.warnings
         policy = self._policy(entries)
         audit = self._audit()
+        approvals = self._approvals()
         return Config(
             entries=entries,
             problems=_unique(self.problems),
             warnings=_unique(self.warnings),
             policy=policy,
             audit=audit,
+            approvals=approvals,
         )
 
     def _audit(self) -> AuditSettings | None:
@@ -133,7 +135,7 @@ class ConfigReader:
 
         found: list[AuditSettings] = []
         # A file without servers is trusted without a question.
-        used = [one for one in self._used if not one.needs_trust or one.drafts]
+        used = [one for one in self.used if not one.needs_trust or one.drafts]
         for source in sorted(sources, key=lambda one: one.needs_trust):
             assert source.audit is not None
             if source not in used:
@@ -153,6 +155,15 @@ class ConfigReader:
         from colonnade.host.policy.rule_config import policy_of
 
         return policy_of(files, servers, self.problems, self.warnings)
+
+    def _approvals(self) -> Any:
+        """The `[approvals]` of the files that may be used; None if there are none."""
+        files = [one for one in self.used if one.approvals is not None]
+        if not files:
+            return None
+        from colonnade.host.policy.approval_config import approvals_of
+
+        return approvals_of(files, self.problems, self.warnings)
 
     def _absolute(self, path: str) -> str:
         if path == "~" or path.startswith(("~/", "~\\")):
@@ -191,6 +202,9 @@ class ConfigReader:
             if part.policy is not None:
                 message = "an included file cannot have a policy; name both files instead"
                 self.problems.append(HostProblem("", message, part.policy.place))
+            if part.approvals is not None:
+                message = "an included file cannot have [approvals]; name both files instead"
+                self.problems.append(HostProblem("", message, part.approvals.place))
         if source.needs_trust:
             if not self._is_trusted(source, [source, *parts]):
                 return []

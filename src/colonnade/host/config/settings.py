@@ -183,7 +183,8 @@ class Config(Struct, frozen=True, kw_only=True, eq=False):
 
     `warnings` are harmless: a key that is not known, for example. `policy` are the rules of
     `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any; `audit` are the
-    settings of the audit log, if there is to be one.
+    settings of the audit log, if there is to be one, and `approvals` is the table `[approvals]`
+    (`ApprovalSettings`).
     """
 
     entries: Mapping[str, ServerEntry]
@@ -191,3 +192,4 @@ class Config(Struct, frozen=True, kw_only=True, eq=False):
     warnings: tuple[HostProblem, ...] = ()
     policy: Any = None
     audit: AuditSettings | None = None
+    approvals: Any = None

@@ -21,6 +21,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from colonnade.errors import ColonnadeError, Declined, Fault, FaultKind, Refused, RemoteError
+from colonnade.host.config.settings import ServerEntry
 from colonnade.host.policy.request import (
     NO_ARGUMENTS,
     Approver,
@@ -73,6 +74,8 @@ NAMED_METHODS: Mapping[str, Literal["tool", "prompt"]] = {
     "tools/call": "tool",
     "prompts/get": "prompt",
 }
+# Asked about if there is a person to ask and no rule: what they reveal leaves the user's hands.
+REVIEWED_METHODS = frozenset({"sampling/createMessage", "roots/list"})
 # Never asked about: a completion has no effect.
 UNASKED_METHODS = frozenset({"completion/complete"})
 
@@ -441,7 +444,7 @@ class PolicyGuard:
     def decide(self, request: PolicyRequest) -> Decision:
         """What the rules say; `allow` without rules."""
         if self._rules is None:
-            return NO_RULES
+            return self._reviewed(request, NO_RULES)
         if request.method == "tasks/get":  # the arguments of its call are not known any more
             action = "deny" if self._rules.hides(request) else "allow"
             reason = "a task is decided as the list of tools is"
@@ -449,6 +452,13 @@ class PolicyGuard:
         decision = self._rules.decide(request)
         if decision.action == "ask" and request.method in UNASKED_METHODS:
             return replace(decision, action="allow", reason="it is not asked about")
+        return self._reviewed(request, decision)
+
+    def _reviewed(self, request: PolicyRequest, decision: Decision) -> Decision:
+        """The same decision, but `ask` for sampling and roots that no rule is about."""
+        is_default = decision.is_default and self._approver is not None
+        if is_default and request.method in REVIEWED_METHODS:
+            return replace(decision, action="ask", by_arguments=True)
         return decision
 
     def _check_pin(self, request: PolicyRequest) -> None:
@@ -567,28 +577,28 @@ class PolicyGuard:
     # ------------------------------------------------------------ input requests
 
     async def review_roots(
-        self, server: str, contexts: tuple[RequestContext, ...], request: InputRequest
-    ) -> None:
-        """Let the rules decide on `roots/list`. Raises `Declined`."""
-
-        async def forward(_: InputRequest) -> Raw:
-            return NO_ARGUMENTS
-
+        self,
+        entry: ServerEntry,
+        contexts: tuple[RequestContext, ...],
+        request: InputRequest,
+        forward: ForwardInput,
+    ) -> Raw:
+        """The roots that a server may see; `forward` returns all of them. Raises `Declined`."""
         try:
-            await self.review_input(server, contexts, request, forward)
+            return await self.review_input(entry, contexts, request, forward)
         except RemoteError as error:
             raise Declined(error.message) from None
 
     async def review_input(
         self,
-        server: str,
+        entry: ServerEntry,
         contexts: tuple[RequestContext, ...],
         input_request: InputRequest,
         forward: ForwardInput,
     ) -> Raw:
         """The result of an input request of a server, if the rules allow it. Raises `RemoteError`
         with the code of a user's refusal otherwise."""
-        request = self._input_policy_request(server, contexts, input_request)
+        request = self._input_policy_request(entry, contexts, input_request)
         steps = RequestSteps(self._audit, request)
         try:
             decision = self.decide(request)
@@ -611,7 +621,7 @@ class PolicyGuard:
             return result
         except Refused as refused:
             steps.abandoned(refused)
-            log.info("%s of server %r is refused: %s", request.method, server, refused)
+            log.info("%s of server %r is refused: %s", request.method, entry.key, refused)
             raise RemoteError(
                 _code_of(contexts), "the request was refused by a policy of the user"
             ) from None
@@ -620,12 +630,12 @@ class PolicyGuard:
             raise
 
     def _input_policy_request(
-        self, server: str, contexts: tuple[RequestContext, ...], input_request: InputRequest
+        self, entry: ServerEntry, contexts: tuple[RequestContext, ...], input_request: InputRequest
     ) -> PolicyRequest:
         arguments = Raw(encode(input_request.params))
         method = input_request.kind.method
         steps = self._in_flight.get(contexts[-1].exchange) if contexts else None
-        if steps is not None and steps.request.server == server:
+        if steps is not None and steps.request.server == entry.key:
             return replace(steps.request, method=method, arguments=arguments, during=steps.id)
         facts = CallerFacts.of(contexts[-1]) if contexts else CallerFacts()
         claims: dict[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
@@ -634,9 +644,9 @@ class PolicyGuard:
             claims=claims,
             client=facts.client,
             revision=facts.revision,
-            server=server,
-            identity="",
-            trusted=False,
+            server=entry.key,
+            identity=server_identity(entry),
+            trusted=entry.settings.trusted,
             method=method,
             kind="tool",
             name="",
@@ -645,7 +655,7 @@ class PolicyGuard:
         )
 
 
-NO_RULES = Decision("allow", "", False, "", "there are no rules")
+NO_RULES = Decision("allow", "no rule", False, "", "there are no rules", is_default=True)
 
 
 def _code_of(contexts: tuple[RequestContext, ...]) -> int:

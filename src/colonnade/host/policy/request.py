@@ -95,7 +95,8 @@ class Decision(Struct, frozen=True):
 
     `rule` is the place or the name of the rule that decides, for people; `by_arguments` is whether
     the arguments had a part in it, so that other arguments may be allowed; `policy_version` is the
-    version of the rules; `reason` says in one sentence why.
+    version of the rules; `reason` says in one sentence why; `is_default` is whether no rule
+    matches.
     """
 
     action: Action
@@ -103,6 +104,7 @@ class Decision(Struct, frozen=True):
     by_arguments: bool
     policy_version: str
     reason: str
+    is_default: bool = False
 
 
 class Consent(Struct, frozen=True):
