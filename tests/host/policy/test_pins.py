@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from colonnade.host.servers import generation
 from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.protocol.revision import EVERY, NEWEST
 from colonnade.store.memory import MemoryStore
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import HttpRunner
 from host.drifting import Drifting, FileServer
 from live import live, until
 
@@ -449,3 +453,33 @@ async def test_a_server_that_calls_itself_almost_like_another_is_a_problem() -> 
     async with Host({"github": Drifting(), "gіthub": Drifting()}, pins=Pins(MemoryStore())) as host:
         (problem,) = host.problems
         assert "looks like 'github'" in problem.message
+
+
+@asynccontextmanager
+async def served(server: Drifting, port: int = 0) -> AsyncGenerator[HttpRunner]:
+    runner = HttpRunner(HttpApp(server), port=port)
+    await runner.start()
+    try:
+        yield runner
+    finally:
+        await runner.stop()
+
+
+@eras
+@live
+async def test_a_server_at_a_url_that_was_replaced_is_compared_before_a_call(date: str) -> None:
+    first, second = Drifting(), Drifting()
+    second.lists["tools"][0]["description"] = "Other."
+    async with served(first) as runner:
+        port = runner.port
+        made = entry(f"http://127.0.0.1:{port}/mcp", date=date)
+        host = Host({"a": made}, pins=Pins(MemoryStore()))
+        await host.call_tool("a__read")
+        (session,) = host._runtime.generation.servers["a"].supervisor.sessions
+    async with host, served(second, port):
+        if date == NEWEST.date:  # its subscription has ended; the other era answers with 404
+            await until(lambda: not session.reviews)
+        with pytest.raises(Refused, match="its description changed"):
+            await host.call_tool("a__read")
+        assert (await host.call_tool("a__send")).text == "sent"
+    assert (first.calls, second.calls) == (["read"], ["send"])

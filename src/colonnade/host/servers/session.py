@@ -486,7 +486,8 @@ class HostedSession:
         self.caller: str | None = None
         self.calls: dict[SessionCall, None] = {}
         # What the lists of this very session were found to be, by kind, and when they were read.
-        # Empty without pins.
+        # Empty without pins. A pinned session is not opened again below a call.
+        self.is_pinned: bool = False
         self.reviews: dict[str, tuple[object, float]] = {}
         # How often they may have changed: a list that was read meanwhile is not current.
         self.list_changes: int = 0
@@ -522,6 +523,7 @@ class HostedSession:
         # A client of HTTP connects again by itself. For any other transport the supervisor decides
         # whether there is another session.
         self._reconnects = transport.can_reconnect and transport.mirrors and may_reconnect
+        self.is_pinned = not may_reconnect
         self.input_requests: SessionInputRequests = SessionInputRequests(
             lambda: self.calls, input_kinds, send_input_request, roots, review_roots
         )
