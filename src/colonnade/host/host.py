@@ -14,7 +14,7 @@ from colonnade.client.connect import Target, client_info
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError
 from colonnade.host.caller import HostCaller
 from colonnade.host.config.inline import configured, is_broken
-from colonnade.host.config.settings import Config, HostProblem, ServerEntry
+from colonnade.host.config.settings import Config, HostProblem, PinsTable, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
 from colonnade.host.requests import HostRequests
 from colonnade.host.runtime import HostRuntime, OnChange, OnEvent
@@ -302,9 +302,14 @@ class Host(HostRequests):
             config = self._read()
             if is_broken(config, self._valid):
                 valid = self._valid
-                config = replace(config, entries=valid.entries, policy=valid.policy)
+                config = replace(
+                    config, entries=valid.entries, policy=valid.policy, pins=valid.pins
+                )
             else:
                 self._valid = config
+        guard = self._runtime.guard
+        if guard is not None and guard.pins is not None and config.pins is not None:
+            guard.pins.use(config.pins)
         self._runtime.reload(config, self._combined(config))
 
     def _combined(self, config: Config) -> "RuleSet | None":
@@ -333,10 +338,12 @@ def _guard(
     """The guard with these parts; None if there are none. The settings of a single server may ask
     for pins or containment, and with any other part hidden text is contained."""
     every = [one.settings for one in config.entries.values()]
-    if pins is None and any(one.pins not in (None, "off") for one in every):
+    table = config.pins
+    if pins is None and (table or any(one.pins not in (None, "off") for one in every)):
         from colonnade.host.policy.pins import Pins
 
-        pins = Pins(mode="off")
+        table = table or PinsTable(mode="off")
+        pins = Pins(mode=table.mode, first=table.first)
     is_bare = all(one is None for one in (policy, pins, audit, inbox, containment))
     if is_bare and all(one.contain in (None, "off") for one in every):
         return None

@@ -24,7 +24,13 @@ from colonnade.host.config.formats import NAMED, RANKS
 from colonnade.host.config.lookups import Inputs, LookupContext, OnInput
 from colonnade.host.config.references import InvalidEnvLine, parse_env_file
 from colonnade.host.config.resolve import check_env_file, entry_of, env_path
-from colonnade.host.config.settings import Config, ConfigSyntaxError, HostProblem, ServerEntry
+from colonnade.host.config.settings import (
+    Config,
+    ConfigSyntaxError,
+    HostProblem,
+    PinsTable,
+    ServerEntry,
+)
 from colonnade.host.config.trust import Trust, digest_of, is_trusted, requested_actions
 
 File: TypeAlias = str | os.PathLike[str]
@@ -113,7 +119,16 @@ class ConfigReader:
             problems=_unique(self.problems),
             warnings=_unique(self.warnings),
             policy=policy,
+            pins=self._pins(),
         )
+
+    def _pins(self) -> PinsTable | None:
+        """`[pins]` of all files that may be used: the strictest counts."""
+        found: PinsTable | None = None
+        for one in self._used:
+            if one.pins is not None:
+                found = one.pins if found is None else found.combine(one.pins)
+        return found
 
     def _policy(self, servers: Iterable[str]) -> Any:
         """The rules of all files that may be used; None if there are none."""
@@ -161,6 +176,9 @@ class ConfigReader:
             if part.policy is not None:
                 message = "an included file cannot have a policy; name both files instead"
                 self.problems.append(HostProblem("", message, part.policy.place))
+            if part.pins is not None:
+                message = "an included file cannot have pins; name both files instead"
+                self.problems.append(HostProblem("", message, node.place))
         if source.needs_trust:
             if not self._is_trusted(source, [source, *parts]):
                 return []

@@ -42,6 +42,8 @@ CredentialsMode: TypeAlias = Literal["own", "login", "exchange", "id-jag"]
 # nothing; and to hidden text in what it sends: made visible, marked, or nothing.
 PinsSetting: TypeAlias = Literal["strict", "warn", "off"]
 ContainSetting: TypeAlias = Literal["neutralise", "mark", "off"]
+# What happens to a definition that was never seen: accepted, or it waits for a person.
+FirstSetting: TypeAlias = Literal["accept", "review"]
 
 # Long enough for a package manager to install the server first.
 START_S = 60.0
@@ -175,14 +177,36 @@ class ServerEntry(Struct, frozen=True, kw_only=True, eq=False):
     login: LoginSettings | None = None
 
 
+class PinsTable(Struct, frozen=True, kw_only=True):
+    """`[pins]` of `colonnade.toml`: what happens to definitions that were not accepted, and to
+    those that were never seen."""
+
+    mode: PinsSetting = "strict"
+    first: FirstSetting = "accept"
+
+    def combine(self, other: "PinsTable") -> "PinsTable":
+        """Both together: the stricter of each."""
+        rank = _STRICTNESS.index
+        return PinsTable(
+            mode=self.mode if rank(self.mode) <= rank(other.mode) else other.mode,
+            first=self.first if rank(self.first) <= rank(other.first) else other.first,
+        )
+
+
+# The strictest first.
+_STRICTNESS = ("strict", "warn", "off", "review", "accept")
+
+
 class Config(Struct, frozen=True, kw_only=True, eq=False):
     """The servers of a host, in the order of their files, and the problems of others.
 
     `warnings` are harmless: a key that is not known, for example. `policy` are the rules of
-    `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any.
+    `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any, and `pins` is its
+    `[pins]`.
     """
 
     entries: Mapping[str, ServerEntry]
     problems: tuple[HostProblem, ...] = ()
     warnings: tuple[HostProblem, ...] = ()
     policy: Any = None
+    pins: PinsTable | None = None

@@ -17,6 +17,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from colonnade.errors import LocalProtocolError, Refused
+from colonnade.host.config.settings import PinsTable
 from colonnade.host.policy.containment import skeleton
 from colonnade.host.policy.definitions import ItemKind, definition_steps
 from colonnade.host.policy.pins import (
@@ -75,6 +76,11 @@ class PinGuard:
             found = PinnedServer(server.key, pinned_identity(server), mode)
             self._servers[server] = found
         return found
+
+    def use(self, table: PinsTable) -> None:
+        """Use the settings of another configuration from now on."""
+        self.pins.mode, self.pins.first = table.mode, table.first
+        self._servers.clear()
 
     # ------------------------------------------------------------ lists
 
