@@ -15,6 +15,8 @@ from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.host.policy.pin_guard import pinned_identity
 from colonnade.host.policy.pins import PinnedServer, Pins
+from colonnade.host.policy.request import Consent
+from colonnade.host.policy.rules import Policy
 from colonnade.host.runtime import ListChanges
 from colonnade.host.servers import generation
 from colonnade.ports import SERVER_PRINCIPAL
@@ -40,7 +42,7 @@ def names(items: Any) -> list[str]:
 
 def server_of(host: Host, key: str = "a") -> PinnedServer:
     hosted = host._runtime.generation.servers[key]
-    return PinnedServer(key, pinned_identity(hosted))
+    return PinnedServer(key, pinned_identity(hosted.entry))
 
 
 async def accept_all(host: Host, pins: Pins, key: str = "a") -> int:
@@ -241,6 +243,42 @@ async def test_a_tool_that_the_session_does_not_list_is_not_called() -> None:
         with pytest.raises(Refused, match="'read' of server 'a' is not listed now"):
             await host.call_tool("a__read")
     assert server.calls == ["read"]
+
+
+class ChangesWhileAsked:
+    """An approver that approves everything, after something has happened."""
+
+    def __init__(self, change: Any) -> None:
+        self._change = change
+
+    async def approve(self, request: Any, decision: Any) -> Consent:
+        await self._change()
+        return Consent(by="ann")
+
+    async def review_input(self, *given: Any) -> Any:
+        raise NotImplementedError
+
+    async def answer_input(self, request: Any) -> Any:
+        raise NotImplementedError
+
+
+@live
+async def test_a_definition_that_changes_while_a_person_is_asked_is_not_called() -> None:
+    server = Drifting()
+
+    async def change() -> None:
+        server.lists["tools"][0]["vendor"] = 2  # which no type has, and no person was shown
+        server.announce()
+        (session,) = host._runtime.generation.servers["a"].supervisor.sessions
+        await until(lambda: not session.reviews)
+
+    ask = Policy([], default="ask")
+    made: dict[str, Any] = {"a": entry(server, date=HANDSHAKE)}
+    asked: Any = ChangesWhileAsked(change)
+    async with Host(made, policy=ask, inbox=asked, pins=Pins(MemoryStore())) as host:
+        with pytest.raises(Refused, match="its vendor changed since it was accepted"):
+            await host.call_tool("a__read")
+    assert server.calls == []
 
 
 # ---------------------------------------------------------------- what it has become

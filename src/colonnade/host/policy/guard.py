@@ -38,6 +38,7 @@ from colonnade.host.policy.request import (
     digest_of,
     server_identity,
 )
+from colonnade.host.policy.steps import HiddenNow, RequestSteps, denied, no_approver
 from colonnade.host.servers.generation import Generation, HostedServer, Nameable
 from colonnade.host.servers.listings import (
     ListedItems,
@@ -119,10 +120,6 @@ class GuardedResult(NamedTuple):
 
     result: t.ProtocolType
     untouched: t.ProtocolType
-
-
-class HiddenNow(Refused):
-    """An item is hidden from its caller since the name was resolved."""
 
 
 # ---------------------------------------------------------------- the view of one caller
@@ -445,7 +442,7 @@ class PolicyGuard:
         decision = self.decide(request)
         steps.decided(decision)
         if decision.action == "deny":
-            raise _denied(request, decision)
+            raise denied(request, decision)
         if self.pins is not None:
             await self.pins.check(server, item.kind, item.name, view.facts.principal)
         consent: Consent | None = None
@@ -518,7 +515,7 @@ class PolicyGuard:
     ) -> None:
         after = self.decide(request)
         if after.action == "deny":
-            raise _denied(request, after)
+            raise denied(request, after)
         approved_before = consent is not None and before.policy_version != after.policy_version
         if after.action == "ask" and (consent is None or approved_before):
             message = f"the policy or the definition of {request.qualified!r} has changed meanwhile"
@@ -567,7 +564,7 @@ class PolicyGuard:
         if decision.action == "deny":
             steps = RequestSteps(self._audit, request)
             steps.decided(decision)
-            steps.abandoned(_denied(request, decision))
+            steps.abandoned(denied(request, decision))
 
     def forget(self, context: RequestContext) -> None:
         """The request has ended."""
@@ -660,66 +657,6 @@ class PolicyGuard:
 NO_RULES = Decision("allow", "", False, "", "there are no rules")
 
 
-def _denied(request: PolicyRequest, decision: Decision) -> Refused:
-    if not decision.by_arguments:
-        return HiddenNow(decision.reason, server=request.server, reason="rule", rule=decision.rule)
-    message = f"{request.qualified!r} is denied with these arguments by {decision.rule}"
-    return Refused(message, server=request.server, reason="rule", rule=decision.rule)
-
-
-def no_approver(request: PolicyRequest, decision: Decision) -> Refused:
-    """The refusal of a request that needs an approval where there is no way to ask for one."""
-    what = request.qualified or request.method
-    message = f"{what!r} needs an approval ({decision.rule}), and there is no way to ask for one"
-    hint = 'pass Host(inbox=…), run "colonnade inbox", or allow it with a rule'
-    return Refused(
-        message, server=request.server, hint=hint, reason="no_approver", rule=decision.rule
-    )
-
-
 def _code_of(contexts: tuple[RequestContext, ...]) -> int:
     revision = contexts[-1].exchange.peer.revision if contexts else NEWEST
     return revision.codes[FaultKind.USER_REJECTED]
-
-
-class RequestSteps:
-    """The steps of one request in the audit log, if there is one."""
-
-    def __init__(self, audit: AuditSink | None, request: PolicyRequest) -> None:
-        self._audit = audit
-        self.request = request
-        self._id = audit.proposed(request) if audit is not None else ""
-
-    def decided(self, decision: Decision) -> None:
-        """The rules have decided."""
-        if self._audit is not None:
-            self._audit.decided(self._id, self.request, decision)
-
-    def asked(self, decision: Decision) -> None:
-        """A person is about to be asked."""
-        if self._audit is not None:
-            self._audit.asked(self._id, self.request, decision)
-
-    def answered(self, consent: Consent | None, why: str) -> None:
-        """A person has answered."""
-        if self._audit is not None:
-            self._audit.answered(self._id, self.request, consent, why)
-
-    def executed(self, call: SessionCall | None) -> None:
-        """It is about to be sent."""
-        if self._audit is not None:
-            revision = call.client.peer.revision.date if call is not None else ""
-            self._audit.executed(self._id, self.request, revision)
-
-    def returned(self, result: t.ProtocolType | Raw) -> None:
-        """There is a result."""
-        if self._audit is not None:
-            self._audit.returned(self._id, self.request, result)
-
-    def abandoned(self, error: BaseException) -> None:
-        """It ended without a result. Never raises: the error that ended it is raised."""
-        if self._audit is not None:
-            try:
-                self._audit.abandoned(self._id, self.request, error)
-            except Refused as refused:
-                log.error("the end of a request is not in the audit log: %s", refused)
