@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "doctor": LazyCommand("doctor.report", "Find out what is wrong with a server."),
     "add": LazyCommand("commands.add", "Add a server to Claude, VS Code, Cursor or Codex."),
     "remove": LazyCommand("commands.add", "Remove a server from one of them."),
+    "pins": LazyCommand("commands.pins", "List, compare and accept definitions of servers."),
     "config": LazyCommand("commands.config", "Explain, check and trust configuration files."),
 }
 SETTINGS: Final[dict[str, Any]] = {

@@ -87,7 +87,7 @@ def contents(text: str) -> t.ResourceContents:
     return t.ResourceContents(uri=f"a:{text}", text=text)
 
 
-RESULTS: dict[str, tuple[t.ProtocolType, Any]] = {
+RESULTS: dict[str, tuple[Any, Any]] = {
     "text": (
         t.CallToolResult(content=[t.TextContent(text=BAD)]),
         lambda one: one.content[0].text,
@@ -126,12 +126,12 @@ RESULTS: dict[str, tuple[t.ProtocolType, Any]] = {
 def test_each_kind_of_result_is_contained_and_the_given_one_is_not_changed(name: str) -> None:
     result, read = RESULTS[name]
     before = msgspec.json.encode(result.content) if name == "text" else None
-    contained = Contain().contain(result)
+    contained: Any = Contain().contain(result)
     assert read(contained) == SHOWN
     assert read(result) == BAD
     assert contained.meta[CONTAINED_KEY]["bidi"] >= 1
     assert Contain("off").contain(result) is result
-    marked = Contain("mark").contain(result)
+    marked: Any = Contain("mark").contain(result)
     assert marked.meta[CONTAINED_KEY]["bidi"] >= 1
     assert BAD in msgspec.json.encode(marked, enc_hook=vars_of).decode() or name == "unknown block"
     assert before is None or msgspec.json.encode(result.content) == before
@@ -156,7 +156,8 @@ def test_structured_content_is_marked_and_not_changed_and_a_model_sees_it_as_tex
     assert result.meta == {CONTAINED_KEY: {"structured": 2}}
     assert result.content[0].text == f'{{"name":["{SHOWN}"],"{SHOWN}":1}}'
     text: Any = t.CallToolResult(content=[t.TextContent(text="ok")], structured_content=data)
-    assert Contain().contain(text).content == text.content
+    contained: Any = Contain().contain(text)
+    assert contained.content == text.content
 
 
 def test_a_uri_is_percent_encoded_which_means_the_same() -> None:
