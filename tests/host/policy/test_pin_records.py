@@ -39,7 +39,8 @@ def accepted(*named: tuple[str, str]) -> PinRecord:
 
 
 def held(record: PinRecord, found: dict[str, Definition], **options: Any) -> dict[str, HeldItem]:
-    return compare(record, found, **{"first": "accept", "now": NOW, **options}).held
+    given: dict[str, Any] = {"first": "accept", "now": NOW, **options}
+    return compare(record, found, **given).held
 
 
 READ, SEND = ("read", "Reads a file."), ("send", "Sends a mail.")
@@ -231,7 +232,7 @@ def test_ten_thousand_lists_of_200_definitions_raise_no_alarm() -> None:
         assert (len(first.first_seen), first.held) == (len(definitions), {})
         records[kind] = decode_record(encode_record(first.record))
     # Written in so many ways, in any order and on any number of pages.
-    written = {
+    written: dict[ItemKind, list[list[str]]] = {
         kind: [[rewritten(one, rng) for one in definitions] for _ in range(20)]
         for kind, definitions in made.items()
     }

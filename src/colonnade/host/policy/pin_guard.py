@@ -17,6 +17,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from colonnade.errors import LocalProtocolError, Refused
+from colonnade.host.config.settings import PinsTable, ServerEntry
 from colonnade.host.policy.containment import skeleton
 from colonnade.host.policy.definitions import ItemKind, definition_steps
 from colonnade.host.policy.pins import (
@@ -51,10 +52,9 @@ MAX_TRIED: Final = 128 * 1024
 MAX_SHOWN: Final = 80
 
 
-def pinned_identity(server: HostedServer) -> str:
+def pinned_identity(entry: ServerEntry) -> str:
     """The identity of a server for its pins: its command or URL, and its key, since two servers of
     one command may differ in their environment."""
-    entry = server.entry
     return sha256(f"{entry.key}\n{server_identity(entry)}".encode()).hexdigest()
 
 
@@ -72,9 +72,14 @@ class PinGuard:
         found = self._servers.get(server)
         if found is None:
             mode = server.settings.pins or self.pins.mode
-            found = PinnedServer(server.key, pinned_identity(server), mode)
+            found = PinnedServer(server.key, pinned_identity(server.entry), mode)
             self._servers[server] = found
         return found
+
+    def use(self, table: PinsTable) -> None:
+        """Use the settings of another configuration from now on."""
+        self.pins.mode, self.pins.first = table.mode, table.first
+        self._servers.clear()
 
     # ------------------------------------------------------------ lists
 

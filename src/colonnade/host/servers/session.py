@@ -126,8 +126,12 @@ FINAL_PROGRESS_S = 1.0
 # result.
 SendInputRequest: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[Raw]]
 
-# Called with the calls in flight before `roots/list` is answered; raises `Declined` to refuse.
-ReviewRoots: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[None]]
+# Called with the calls in flight before `roots/list` is answered, and with a function that returns
+# the roots; returns those that the server may see, or raises `Declined`.
+ReviewRoots: TypeAlias = Callable[
+    [tuple[RequestContext, ...], InputRequest, Callable[[InputRequest], Awaitable[Raw]]],
+    Awaitable[Raw],
+]
 
 # Called with the key of a server and the task that a call has become there; returns whether the
 # caller waits for the task itself.
@@ -360,10 +364,7 @@ class SessionInputRequests(InputCallbacks):
         ends."""
         if request.kind is InputRequestKind.ROOTS:
             if not self._asks_for_roots:
-                if self._review_roots is not None:
-                    contexts = tuple(call.context for call in session_calls)
-                    await self._review_roots(contexts, request)
-                return await super().respond(request)
+                return await self._roots(request, tuple(call.context for call in session_calls))
             if not any(call.may_be_asked for call in session_calls):
                 return t.ListRootsResult(roots=self._last_roots)
         if not session_calls:
@@ -421,6 +422,18 @@ class SessionInputRequests(InputCallbacks):
                 if pending in call.input_requests:
                     call.input_requests.remove(pending)
         return await self._send_to(request, left)
+
+    async def _roots(
+        self, request: InputRequest, contexts: tuple[RequestContext, ...]
+    ) -> AnyInputResponse:
+        if self._review_roots is None:
+            return await super().respond(request)
+        respond = super().respond
+
+        async def forward(request: InputRequest) -> Raw:
+            return Raw(encode(await respond(request)))
+
+        return decode_as(t.ListRootsResult, await self._review_roots(contexts, request, forward))
 
 
 def _retrieve_exception(pending: "asyncio.Future[Raw]") -> None:
@@ -656,7 +669,8 @@ class HostedSession:
         self.caller: str | None = None
         self.calls: dict[SessionCall, None] = {}
         # What the lists of this very session were found to be, by kind, and when they were read.
-        # Empty without pins.
+        # Empty without pins. A pinned session is not opened again below a call.
+        self.is_pinned: bool = False
         self.reviews: dict[str, tuple[object, float]] = {}
         # How often they may have changed: a list that was read meanwhile is not current.
         self.list_changes: int = 0
@@ -695,6 +709,7 @@ class HostedSession:
         # A client of HTTP connects again by itself. For any other transport the supervisor decides
         # whether there is another session.
         self._reconnects = transport.can_reconnect and transport.mirrors and may_reconnect
+        self.is_pinned = not may_reconnect
         self.input_requests: SessionInputRequests = SessionInputRequests(
             lambda: self.calls, input, send_input_request, roots, rates, review_roots
         )
