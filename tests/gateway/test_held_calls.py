@@ -11,11 +11,13 @@ from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import CannotConnect, RemoteError
 from colonnade.gateway.held_calls import HeldLimits
 from colonnade.host.config.inline import entry_of
-from colonnade.host.config.settings import Settings
+from colonnade.host.config.settings import ServerEntry, Settings
+from colonnade.host.policy.rules import Policy
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
 from colonnade.testing import Clock
-from gateway.recorded import NEW, OLD, Cell, recorded
+from colonnade.transport.memory import End, connected_pair, serve_end
+from gateway.recorded import NEW, OLD, Cell, recorded, server_started
 from gateway.rounds import Desk, Rounds, answered, can_elicit, text
 from live import live, live_for
 
@@ -240,8 +242,9 @@ async def test_a_client_that_goes_away_while_it_waits_cancels_the_call() -> None
             await asyncio.sleep(0)
         call.cancel()
         await asyncio.wait([call])
-        while not cell.server_wire.said(Side.CLIENT, "notifications/cancelled"):
+        for _ in range(1000):  # far less than the timeout of the call, which would cancel it, too
             await asyncio.sleep(0)
+        assert len(cell.server_wire.said(Side.CLIENT, "notifications/cancelled")) == 1
         assert held(cell) == 0
 
 
@@ -538,23 +541,49 @@ async def test_a_call_with_large_params_is_not_held() -> None:
     _, making = desk()
     async with making as cell:
         rounds = Rounds(await cell.connect(can_elicit()))
-        who = "x" * 1024 * 1024
-        assert text(await rounds.send("book", {"who": who})) == f"{who}: cancel"
+        assert text(await rounds.send("keep", {"note": "x" * 1024 * 1024})) == "cancel"
         assert held(cell) == 0
+        assert isinstance(await rounds.send("keep", {"note": "short"}), t.InputRequiredResult)
 
 
 @live
 async def test_a_state_of_one_server_is_not_sent_to_another_that_has_its_name_now() -> None:
     made, other = Desk(), Desk()
-    async with recorded(made.server, upstream=NEW, downstream=NEW) as cell:
+    frames: list[bytes] = []
+
+    async def resolve() -> End:
+        near, far = connected_pair(lambda _, frame: frames.append(frame))
+        serve_end(far, other.server)
+        return near
+
+    making = recorded(made.server, upstream=NEW, downstream=NEW)
+    async with server_started(other.server), making as cell:
         rounds = Rounds(await cell.connect(can_elicit()))
         first = await rounds.begin("book", who="ada")
         named = Settings(revision=NEW, namespace="s")
         hidden = Settings(revision=NEW, namespace="elsewhere")
-        await cell.host.reload(
-            {"s": entry_of("s", made.server, hidden), "t": entry_of("t", other.server, named)}
-        )
+        entry = ServerEntry(key="t", resolve=resolve, fingerprint="t", settings=named)
+        await cell.host.reload({"s": entry_of("s", made.server, hidden), "t": entry})
         given = answered(first, lambda _: "12A")
         with pytest.raises(RemoteError, match=REFUSAL):
             await rounds.send("book", {"who": "ada"}, first.request_state, given)
-        assert other.begun == []
+        assert frames  # it was reached, for its list of tools
+        assert not any(b"tools/call" in frame for frame in frames)
+
+
+@live
+async def test_a_call_that_waits_while_the_policy_changes_is_cancelled() -> None:
+    made, making = desk(policy=Policy(default="allow"))
+    async with making as cell:
+        rounds = Rounds(await cell.connect(can_elicit()))
+        first = await rounds.begin("book", who="ada")
+        guard = cell.host._runtime.guard
+        assert guard is not None
+        guard.set_rules(Policy(default="deny"))
+        given = answered(first, lambda _: "12A")
+        result = await rounds.send("book", {"who": "ada"}, first.request_state, given)
+        assert result.is_error
+        assert "the policy has changed while the call waited" in text(result)
+        while held(cell):
+            await asyncio.sleep(0)
+        assert made.cancelled == ["ada cancel"]

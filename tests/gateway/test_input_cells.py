@@ -81,7 +81,9 @@ class User:
         self.samples.append(params)
         if params.tools is None or params.tool_choice == t.ToolChoice(mode="none"):
             return "a thought"
-        content = [t.ToolUseContent(id="1", name="look", input={})]
+        content: list[t.SamplingMessageContentBlock] = [
+            t.ToolUseContent(id="1", name="look", input={})
+        ]
         return t.CreateMessageResult(role="assistant", content=content, model="m")
 
     def callbacks(self, folder: Path = FOLDER) -> InputCallbacks:

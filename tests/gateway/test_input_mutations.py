@@ -163,6 +163,13 @@ CUTS: dict[str, Cut] = {
         REPLICAS,
         "read_from_the_store",
     ),
+    "policy of a held call": Cut(
+        BRIDGE,
+        "if call.policy_version != self._policy_version:",
+        "if False:",
+        HELD,
+        "while_the_policy_changes",
+    ),
     # callers apart
     "capabilities of a session": Cut(
         KEYS,

@@ -245,8 +245,12 @@ class HeldRound(NamedTuple):
 class HeldCall:
     """One call in a task of its own, and the requests of the client that wait for it."""
 
-    def __init__(self, calls: "HeldCalls", id: str, request: HeldRequest) -> None:
+    def __init__(
+        self, calls: "HeldCalls", id: str, request: HeldRequest, policy_version: str
+    ) -> None:
         self.id = id
+        # That of the rules when it began: what they allowed then may be denied now.
+        self.policy_version: str = policy_version
         self.request = request
         self.principal: str = request.exchange.principal
         self.outcome: t.ProtocolType | Exception | None = None
@@ -511,12 +515,14 @@ class HeldCalls:
         self,
         request: HeldRequest,
         handler: Callable[[RequestContext], Awaitable[t.ProtocolType]],
+        policy_version: str = "",
     ) -> HeldCall:
-        """Begin a call that may be held. Raises `Fault` if too many are."""
+        """Begin a call that may be held, under the rules of this version. Raises `Fault` if too
+        many are."""
         principal = request.exchange.principal
         if self._closed or not self._may_hold(principal):
             raise too_many_held()
-        call = HeldCall(self, secrets.token_hex(ID_BYTES), request)
+        call = HeldCall(self, secrets.token_hex(ID_BYTES), request, policy_version)
         self._calls[call.id] = call
         call.task = asyncio.get_running_loop().create_task(call.run(handler))
         return call

@@ -34,6 +34,7 @@ class Desk:
         self.server.tool(self.later)
         self.server.tool(self.large)
         self.server.tool(self.steps)
+        self.server.tool(self.keep)
 
     async def book(self, who: str, ctx: Context) -> str:
         self.begun.append(who)
@@ -85,6 +86,12 @@ class Desk:
     async def large(self, size: int, ctx: Context) -> str:
         try:
             return await ctx.elicit("x" * size, str)
+        except Declined as no:
+            return no.action
+
+    async def keep(self, note: str, ctx: Context) -> str:
+        try:
+            return await ctx.elicit("Keep it?", str)
         except Declined as no:
             return no.action
 
