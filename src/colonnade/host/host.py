@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.policy.containment import Contain
     from colonnade.host.policy.guard import PolicyGuard
+    from colonnade.host.policy.inbox import Inbox
     from colonnade.host.policy.pins import Pins
     from colonnade.host.policy.request import Approver, AuditSink, RuleSet
     from colonnade.telemetry.telemetry import Telemetry
@@ -79,7 +80,7 @@ class Host(HostRequests):
         policy: "RuleSet | None" = None,
         pins: "Pins | None" = None,
         audit: "AuditSink | None" = None,
-        inbox: "Approver | None" = None,
+        inbox: "Inbox | Approver | None" = None,
         containment: "Contain | None" = None,
     ) -> None:
         self._read: Callable[[], Config] | None = None
@@ -89,11 +90,18 @@ class Host(HostRequests):
         self._telemetry = self._watched(telemetry) if telemetry is not False else None
         self._own_policy = policy
         policy = self._combined(self._valid)
-        guard = _guard(self._valid, policy, pins, audit, inbox, containment)
+        if audit is None and self._valid.audit is not None:
+            from colonnade.host.policy.audit import open_audit_log  # on use
+
+            audit = open_audit_log(self._valid.audit)
+        if audit is not None:
+            self._exit_stack.push_async_callback(audit.close)
+        self._approver = _approver(inbox if inbox is not None else self._configured_inbox())
+        guard = _guard(self._valid, policy, pins, audit, self._approver, containment)
         if guard is not None and guard.pins is not None:
             self._exit_stack.push_async_callback(guard.pins.pins.close)
-        if on_input_request is None and inbox is not None:
-            on_input_request = inbox.answer_input
+        if on_input_request is None and self._approver is not None:
+            on_input_request = self._approver.answer_input
         runtime = HostRuntime(
             self._valid,
             InputRequestHandler(on_input_request),
@@ -130,7 +138,7 @@ class Host(HostRequests):
         policy: "RuleSet | None" = None,
         pins: "Pins | None" = None,
         audit: "AuditSink | None" = None,
-        inbox: "Approver | None" = None,
+        inbox: "Inbox | Approver | None" = None,
         containment: "Contain | None" = None,
     ) -> "Host":
         """A host with the servers of one or several configuration files: of Claude Desktop, Claude
@@ -203,7 +211,32 @@ class Host(HostRequests):
 
             listener = AppListener(telemetry.metrics_app, telemetry.metrics_address)
             await self._exit_stack.enter_async_context(listener)
+        await self._serve_inbox()
         return self
+
+    def _configured_inbox(self) -> "Inbox | None":
+        """The inbox of `[approvals]`, which this host closes."""
+        if self._valid.approvals is None:
+            return None
+        from colonnade.host.policy.approval_config import make_inbox
+
+        inbox = make_inbox(self._valid.approvals)
+        self._exit_stack.push_async_callback(inbox.store.close)
+        self._exit_stack.push_async_callback(inbox.close)
+        return inbox
+
+    async def _serve_inbox(self) -> None:
+        """Serve the control socket of the inbox, if it wants one."""
+        if self._approver is None:
+            return
+        from colonnade.host.policy.approvals import Approvals
+
+        approver = self._approver
+        if isinstance(approver, Approvals) and approver.inbox.socket:
+            from colonnade.host.policy.control import ControlServer
+
+            server = ControlServer(approver.inbox, approver.remembered)
+            await self._exit_stack.enter_async_context(server)
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -325,6 +358,19 @@ class Host(HostRequests):
         """Call a callback when lists change: a server sent `list_changed`, or there was a reload.
         Ends when the returned function is called."""
         return self._runtime.watch(callback)
+
+
+def _approver(inbox: "Inbox | Approver | None") -> "Approver | None":
+    """What asks the people behind an inbox."""
+    if inbox is None:
+        return None
+    from colonnade.host.policy.inbox import Inbox
+
+    if not isinstance(inbox, Inbox):
+        return inbox
+    from colonnade.host.policy.approvals import Approvals
+
+    return Approvals(inbox)
 
 
 def _guard(

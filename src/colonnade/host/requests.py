@@ -303,7 +303,8 @@ class HostRequests:
     @asynccontextmanager
     async def open_task(self, task: "HostTask") -> "AsyncGenerator[ClientTask]":
         """A task in a session of its server: for `HostTask`."""
-        params = t.CallToolRequestParams(name=task.tool)
+        meta = {t.RELATED_TASK_KEY: {"taskId": task.id}}
+        params = t.CallToolRequestParams(name=task.tool, meta=meta)
         context = self._context("tools/call", params, task.caller)
         async with self._runtime.session(task.server, context, task.tool) as call:
             yield call.client.resume_task(

@@ -58,6 +58,7 @@ from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
 if TYPE_CHECKING:  # most calls have no input requests, and many hosts no policy
+    from colonnade.client.tasks.task import ClientTask
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.input_requests import InputRequestHandler
     from colonnade.host.policy.guard import GuardedItem, PolicyGuard
@@ -399,6 +400,9 @@ class HostRouter:
         guard = self.guard
         assert guard is not None
 
+        if options is not None and options.on_task is not None:
+            options = options._replace(on_task=_recorded(options.on_task, guard, context))
+
         def send(before_send: BeforeSend) -> Awaitable[t.ProtocolType]:
             contain = guard.contain(server.key)
             words = contain.text if contain is not None else None
@@ -563,6 +567,17 @@ def _hold_all(generation: Generation) -> Generator[None]:
 
 def _items(lists: Sequence[ListedItems[Any, Any]]) -> list[Any]:
     return [one for listed in lists for one in listed.items.values()]
+
+
+def _recorded(on_task: OnTask, guard: "PolicyGuard", context: RequestContext) -> OnTask:
+    """The same, after the guard has recorded that a call has become a task."""
+
+    async def record(server: str, task: "ClientTask") -> bool:
+        if task.handle is not None:
+            guard.became_task(context, task.handle)
+        return await on_task(server, task)
+
+    return record
 
 
 async def _forward(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.policy.guard import PolicyGuard
-    from colonnade.host.policy.request import RuleSet
+    from colonnade.host.policy.request import ForwardInput, RuleSet
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -233,11 +233,14 @@ class HostRuntime:
             if self.guard is None:
                 return await send(contexts, request)
             forward = partial(send, contexts)
-            return await self.guard.review_input(entry.key, contexts, request, forward)
+            return await self.guard.review_input(entry, contexts, request, forward)
 
-        async def review_roots(contexts: tuple[RequestContext, ...], request: InputRequest) -> None:
-            if self.guard is not None:
-                await self.guard.review_roots(entry.key, contexts, request)
+        async def review_roots(
+            contexts: tuple[RequestContext, ...], request: InputRequest, forward: "ForwardInput"
+        ) -> Raw:
+            if self.guard is None:
+                return await forward(request)
+            return await self.guard.review_roots(entry, contexts, request, forward)
 
         return ServerSupervisor(
             entry,

@@ -113,6 +113,12 @@ class Recorder:
     def abandoned(self, call: str, request: PolicyRequest, error: BaseException) -> None:
         self._record("abandoned", request, type(error).__name__)
 
+    def became_task(self, call: str, request: PolicyRequest, handle: str) -> None:
+        self._record("task", request)
+
+    async def close(self) -> None:
+        pass
+
 
 class Counted(Server):
     """Keeps the params of each call that arrives."""
@@ -396,7 +402,7 @@ async def test_the_result_of_a_task_passes_the_guard() -> None:
     async with Host({"slow": server}, policy=ASK, audit=audit, inbox=Person()) as host:
         task = await host.start_task("slow__work")
         assert (await task.result()).text == "done"
-    methods = [one.method for step, one in zip(audit.steps, audit.requests, strict=True)]
+    methods = [one.method for one in audit.requests]
     assert "tasks/get" in methods
 
 
@@ -463,6 +469,14 @@ async def test_rules_decide_on_what_servers_ask(revision: str) -> None:
         if requests != "roots":
             assert (request.name, request.qualified) == (tool, f"curious__{tool}")
             assert bytes(request.arguments) == encode(person.inputs[0].params)
+
+
+@live
+async def test_what_a_server_asks_and_is_denied_is_not_asked_about() -> None:
+    person, policy = Person(), Policy([Rule("deny", requests="elicitation")], default="allow")
+    async with Host({"curious": curious("2026-07-28")}, policy=policy, inbox=person) as host:
+        assert "12A" not in await asked_for(host, "ask")
+    assert person.requests == []
 
 
 @live

@@ -177,6 +177,18 @@ class ServerEntry(Struct, frozen=True, kw_only=True, eq=False):
     login: LoginSettings | None = None
 
 
+class AuditSettings(Struct, frozen=True, kw_only=True):
+    """The table `[audit]`: the folder of the audit log and the file of its heads, both absolute and
+    empty for the default, and the arguments of `AuditLog`."""
+
+    path: str
+    required: bool
+    contents: str
+    redact: tuple[str, ...]
+    heads: str
+    place: Place
+
+
 class PinsTable(Struct, frozen=True, kw_only=True):
     """`[pins]` of `colonnade.toml`: what happens to definitions that were not accepted, and to
     those that were never seen."""
@@ -201,12 +213,15 @@ class Config(Struct, frozen=True, kw_only=True, eq=False):
     """The servers of a host, in the order of their files, and the problems of others.
 
     `warnings` are harmless: a key that is not known, for example. `policy` are the rules of
-    `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any, and `pins` is its
-    `[pins]`.
+    `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any; `audit` are the
+    settings of the audit log, if there is to be one, `approvals` is the table `[approvals]`
+    (`ApprovalSettings`), and `pins` is `[pins]`.
     """
 
     entries: Mapping[str, ServerEntry]
     problems: tuple[HostProblem, ...] = ()
     warnings: tuple[HostProblem, ...] = ()
     policy: Any = None
+    audit: AuditSettings | None = None
+    approvals: Any = None
     pins: PinsTable | None = None

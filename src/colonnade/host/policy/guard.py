@@ -80,6 +80,8 @@ NAMED_METHODS: Mapping[str, Literal["tool", "prompt"]] = {
     "tools/call": "tool",
     "prompts/get": "prompt",
 }
+# Asked about if there is a person to ask and no rule: what they reveal leaves the user's hands.
+REVIEWED_METHODS = frozenset({"sampling/createMessage", "roots/list"})
 # Never asked about: a completion has no effect.
 UNASKED_METHODS = frozenset({"completion/complete"})
 
@@ -255,7 +257,7 @@ class PolicyGuard:
         # Definitions are kept by their lists; the digest of each is computed once.
         self._digests: OrderedDict[int, tuple[t.ProtocolType, str]] = OrderedDict()
         # The requests that are being sent, for the input requests that belong to them.
-        self._in_flight: dict[Exchange, PolicyRequest] = {}
+        self._in_flight: dict[Exchange, RequestSteps] = {}
         # Those that are in the audit log.
         self._recorded: set[Exchange] = set()
 
@@ -409,7 +411,7 @@ class PolicyGuard:
         request = view.request(server, item, view.definition(server, item))
         steps = RequestSteps(self._audit, request)
         exchange = context.exchange
-        self._in_flight[exchange] = request
+        self._in_flight[exchange] = steps
         self._recorded.add(exchange)
         try:
             check = await self._admit(view, server, item, steps)
@@ -454,14 +456,14 @@ class PolicyGuard:
                 caller = view.facts.principal
                 await self.pins.check_session(call, server, item.kind, item.name, caller)
             await self._check_again(view, server, item, steps, decision, consent)
-            steps.executed(call)
+            await steps.executed(call)
 
         return before_send
 
     def decide(self, request: PolicyRequest) -> Decision:
         """What the rules say; `allow` without rules."""
         if self._rules is None:
-            return NO_RULES
+            return self._reviewed(request, NO_RULES)
         if request.method == "tasks/get":  # the arguments of its call are not known any more
             action = "deny" if self._rules.hides(request) else "allow"
             reason = "a task is decided as the list of tools is"
@@ -469,6 +471,13 @@ class PolicyGuard:
         decision = self._rules.decide(request)
         if decision.action == "ask" and request.method in UNASKED_METHODS:
             return replace(decision, action="allow", reason="it is not asked about")
+        return self._reviewed(request, decision)
+
+    def _reviewed(self, request: PolicyRequest, decision: Decision) -> Decision:
+        """The same decision, but `ask` for sampling and roots that no rule is about."""
+        is_default = decision.is_default and self._approver is not None
+        if is_default and request.method in REVIEWED_METHODS:
+            return replace(decision, action="ask", by_arguments=True)
         return decision
 
     async def _ask(self, steps: "RequestSteps", decision: Decision) -> Consent:
@@ -533,6 +542,12 @@ class PolicyGuard:
                 await listing.fetch(caller)
         return view.definition(server, item)
 
+    def became_task(self, context: RequestContext, handle: str) -> None:
+        """A call in flight has become a task, which this handle stands for."""
+        steps = self._in_flight.get(context.exchange)
+        if steps is not None:
+            steps.became_task(handle)
+
     # ------------------------------------------------------------ hidden items
 
     @property
@@ -573,31 +588,31 @@ class PolicyGuard:
     # ------------------------------------------------------------ input requests
 
     async def review_roots(
-        self, server: str, contexts: tuple[RequestContext, ...], request: InputRequest
-    ) -> None:
-        """Let the rules decide on `roots/list`. Raises `Declined`."""
-
-        async def forward(_: InputRequest) -> Raw:
-            return NO_ARGUMENTS
-
+        self,
+        entry: ServerEntry,
+        contexts: tuple[RequestContext, ...],
+        request: InputRequest,
+        forward: ForwardInput,
+    ) -> Raw:
+        """The roots that a server may see; `forward` returns all of them. Raises `Declined`."""
         try:
-            await self.review_input(server, contexts, request, forward)
+            return await self.review_input(entry, contexts, request, forward)
         except RemoteError as error:
             raise Declined(error.message) from None
 
     async def review_input(
         self,
-        server: str,
+        entry: ServerEntry,
         contexts: tuple[RequestContext, ...],
         input_request: InputRequest,
         forward: ForwardInput,
     ) -> Raw:
         """The result of an input request of a server, if the rules allow it. Raises `RemoteError`
         with the code of a user's refusal otherwise."""
-        contain = self.contain(server)
+        contain = self.contain(entry.key)
         if contain is not None:
             input_request = contain.input_request(input_request)
-        request = self._input_policy_request(server, contexts, input_request)
+        request = self._input_policy_request(entry, contexts, input_request)
         steps = RequestSteps(self._audit, request)
         try:
             decision = self.decide(request)
@@ -605,13 +620,13 @@ class PolicyGuard:
             if decision.action == "deny":
                 raise Refused(decision.reason, reason="rule", rule=decision.rule)
             if decision.action == "allow":
-                steps.executed(None)
+                await steps.executed(None)
                 result = await forward(input_request)
             elif self._approver is None:
                 raise no_approver(request, decision)
             else:
                 steps.asked(decision)
-                steps.executed(None)
+                await steps.executed(None)
                 result = await self._approver.review_input(
                     request, decision, input_request, forward
                 )
@@ -620,7 +635,7 @@ class PolicyGuard:
             return result
         except Refused as refused:
             steps.abandoned(refused)
-            log.info("%s of server %r is refused: %s", request.method, server, refused)
+            log.info("%s of server %r is refused: %s", request.method, entry.key, refused)
             raise RemoteError(
                 _code_of(contexts), "the request was refused by a policy of the user"
             ) from None
@@ -629,13 +644,13 @@ class PolicyGuard:
             raise
 
     def _input_policy_request(
-        self, server: str, contexts: tuple[RequestContext, ...], input_request: InputRequest
+        self, entry: ServerEntry, contexts: tuple[RequestContext, ...], input_request: InputRequest
     ) -> PolicyRequest:
         arguments = Raw(encode(input_request.params))
         method = input_request.kind.method
-        call = self._in_flight.get(contexts[-1].exchange) if contexts else None
-        if call is not None and call.server == server:
-            return replace(call, method=method, arguments=arguments)
+        steps = self._in_flight.get(contexts[-1].exchange) if contexts else None
+        if steps is not None and steps.request.server == entry.key:
+            return replace(steps.request, method=method, arguments=arguments, during=steps.id)
         facts = CallerFacts.of(contexts[-1]) if contexts else CallerFacts()
         claims: dict[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
         return PolicyRequest(
@@ -643,9 +658,9 @@ class PolicyGuard:
             claims=claims,
             client=facts.client,
             revision=facts.revision,
-            server=server,
-            identity="",
-            trusted=False,
+            server=entry.key,
+            identity=server_identity(entry),
+            trusted=entry.settings.trusted,
             method=method,
             kind="tool",
             name="",
@@ -654,7 +669,7 @@ class PolicyGuard:
         )
 
 
-NO_RULES = Decision("allow", "", False, "", "there are no rules")
+NO_RULES = Decision("allow", "no rule", False, "", "there are no rules", is_default=True)
 
 
 def _code_of(contexts: tuple[RequestContext, ...]) -> int:

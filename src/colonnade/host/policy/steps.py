@@ -50,38 +50,46 @@ class RequestSteps:
     def __init__(self, audit: AuditSink | None, request: PolicyRequest) -> None:
         self._audit = audit
         self.request = request
-        self._id = audit.proposed(request) if audit is not None else ""
+        # In the audit log; empty without one.
+        self.id: str = audit.proposed(request) if audit is not None else ""
 
     def decided(self, decision: Decision) -> None:
         """The rules have decided."""
         if self._audit is not None:
-            self._audit.decided(self._id, self.request, decision)
+            self._audit.decided(self.id, self.request, decision)
 
     def asked(self, decision: Decision) -> None:
         """A person is about to be asked."""
         if self._audit is not None:
-            self._audit.asked(self._id, self.request, decision)
+            self._audit.asked(self.id, self.request, decision)
 
     def answered(self, consent: Consent | None, why: str) -> None:
         """A person has answered."""
         if self._audit is not None:
-            self._audit.answered(self._id, self.request, consent, why)
+            self._audit.answered(self.id, self.request, consent, why)
 
-    def executed(self, call: SessionCall | None) -> None:
+    async def executed(self, call: SessionCall | None) -> None:
         """It is about to be sent."""
         if self._audit is not None:
             revision = call.client.peer.revision.date if call is not None else ""
-            self._audit.executed(self._id, self.request, revision)
+            recorded = self._audit.executed(self.id, self.request, revision)
+            if recorded is not None:
+                await recorded
+
+    def became_task(self, handle: str) -> None:
+        """The call has become a task."""
+        if self._audit is not None:
+            self._audit.became_task(self.id, self.request, handle)
 
     def returned(self, result: t.ProtocolType | Raw) -> None:
         """There is a result."""
         if self._audit is not None:
-            self._audit.returned(self._id, self.request, result)
+            self._audit.returned(self.id, self.request, result)
 
     def abandoned(self, error: BaseException) -> None:
         """It ended without a result. Never raises: the error that ended it is raised."""
         if self._audit is not None:
             try:
-                self._audit.abandoned(self._id, self.request, error)
+                self._audit.abandoned(self.id, self.request, error)
             except Refused as refused:
                 log.error("the end of a request is not in the audit log: %s", refused)

@@ -50,6 +50,7 @@ from colonnade.ports import (
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestKind
+from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DuplexLink
@@ -108,8 +109,12 @@ FINAL_PROGRESS_S = 1.0
 # result.
 SendInputRequest: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[Raw]]
 
-# Called with the calls in flight before `roots/list` is answered; raises `Declined` to refuse.
-ReviewRoots: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[None]]
+# Called with the calls in flight before `roots/list` is answered, and with a function that returns
+# the roots; returns those that the server may see, or raises `Declined`.
+ReviewRoots: TypeAlias = Callable[
+    [tuple[RequestContext, ...], InputRequest, Callable[[InputRequest], Awaitable[Raw]]],
+    Awaitable[Raw],
+]
 
 # Called with the key of a server and the task that a call has become there; returns whether the
 # caller waits for the task itself.
@@ -310,10 +315,7 @@ class SessionInputRequests(InputCallbacks):
         """Return the result from the caller of these calls. Cancelled when the last of them
         ends."""
         if request.kind is InputRequestKind.ROOTS:
-            if self._review_roots is not None:
-                contexts = tuple(call.context for call in session_calls)
-                await self._review_roots(contexts, request)
-            return await super().respond(request)
+            return await self._roots(request, tuple(call.context for call in session_calls))
         if not session_calls:
             message = "no call is in flight that this input request could belong to"
             raise Fault(FaultKind.INVALID_REQUEST, message)
@@ -347,6 +349,18 @@ class SessionInputRequests(InputCallbacks):
             for call in session_calls:
                 if pending in call.input_requests:
                     call.input_requests.remove(pending)
+
+    async def _roots(
+        self, request: InputRequest, contexts: tuple[RequestContext, ...]
+    ) -> AnyInputResponse:
+        if self._review_roots is None:
+            return await super().respond(request)
+        respond = super().respond
+
+        async def forward(request: InputRequest) -> Raw:
+            return Raw(encode(await respond(request)))
+
+        return decode_as(t.ListRootsResult, await self._review_roots(contexts, request, forward))
 
 
 def _retrieve_exception(pending: "asyncio.Future[Raw]") -> None:
