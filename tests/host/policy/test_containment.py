@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from colonnade import Context, Host, RemoteError, Server
-from colonnade.errors import ToolError
+from colonnade.errors import Fault, FaultKind, ToolError
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
 from colonnade.host.policy.containment import (
@@ -310,6 +310,41 @@ async def test_a_host_with_any_part_of_a_policy_contains_what_its_servers_send()
         )
         assert [one.data for one in logged] == [SHOWN]
         assert progress == [(1, 2, SHOWN)]
+
+
+@live
+async def test_the_error_of_a_server_is_contained() -> None:
+    server = Server("failing")
+
+    @server.prompt
+    def ask() -> str:
+        raise Fault(FaultKind.INVALID_PARAMS, BAD)
+
+    async with Host({"a": server}, containment=Contain()) as host:
+        with pytest.raises(RemoteError) as raised:
+            await host.get_prompt("a__ask")
+    assert raised.value.message == SHOWN
+    assert raised.value.untouched is not None
+    assert raised.value.untouched.message == BAD
+    _ = ask
+
+
+@live
+async def test_what_a_server_asks_is_contained() -> None:
+    server, asked = Server("asking"), list[Any]()
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        return str(await ctx.elicit(BAD, bool))
+
+    def answer(question: Any) -> Any:
+        asked.append(question.params.message)
+        return None
+
+    async with Host({"a": server}, containment=Contain(), on_input_request=answer) as host:
+        await host.call_tool("a__ask")
+    assert asked == [SHOWN]
+    _ = ask
 
 
 @live

@@ -25,6 +25,7 @@ from colonnade.store.memory import MemoryStore
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.runner import HttpRunner
 from host.drifting import Drifting, FileServer
+from host.supervised import turns_of_loop
 from live import live, until
 
 HANDSHAKE = EVERY.handshakes[0].date
@@ -260,6 +261,41 @@ class ChangesWhileAsked:
 
     async def answer_input(self, request: Any) -> Any:
         raise NotImplementedError
+
+
+@live
+async def test_what_is_held_is_refused_before_a_person_is_asked() -> None:
+    async def change() -> None:
+        raise AssertionError("asked")
+
+    server = Drifting()
+    asked: Any = ChangesWhileAsked(change)
+    ask, pins = Policy([], default="ask"), Pins(MemoryStore(), first="review")
+    async with Host({"a": server}, policy=ask, inbox=asked, pins=pins) as host:
+        with pytest.raises(Refused, match="not accepted yet"):
+            await host.call_tool("a__read")
+
+
+@live
+async def test_an_announced_change_counts_at_the_very_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def follow(*_: object) -> None:
+        """Nothing: the task that follows changes runs later than the notification arrives."""
+
+    monkeypatch.setattr(generation.HostedServer, "_follow", follow)
+    server = Drifting()
+    async with Host({"a": entry(server, date=HANDSHAKE)}, pins=Pins(MemoryStore())) as host:
+        await host.call_tool("a__read")
+        server.lists["tools"][0]["description"] = "Other."
+        (session,) = host._runtime.generation.servers["a"].supervisor.sessions
+        changes = session.list_changes
+        server.announce()
+        await turns_of_loop(20)
+        assert session.list_changes > changes
+        with pytest.raises(Refused, match="its description changed"):
+            await host.call_tool("a__read")
+    assert server.calls == ["read"]
 
 
 @live

@@ -310,8 +310,9 @@ class Contain:
 
     def error(self, error: RemoteError) -> RemoteError:
         """An error of a server: the given one, if nothing is hidden in its message."""
-        message = self.text(error.message)
-        if message == error.message:
+        sent = error.message
+        message = self.text(sent)
+        if message == sent:
             return error
         contained = error.copy()
         contained.message = message

@@ -25,9 +25,9 @@ from colonnade.host.policy.containment import skeleton
 from colonnade.host.policy.definitions import Definition, ItemKind, instructions_definition
 from colonnade.host.policy.pin_records import (
     EMPTY,
-    Comparison,
     FirstSight,
     HeldItem,
+    ListComparison,
     PinnedItem,
     PinRecord,
     accept_pending,
@@ -208,7 +208,7 @@ class Pins:
                 names.setdefault(skeleton(name), {})[name] = server.key
         self._names[server.key, kind] = names
 
-    def _log(self, server: PinnedServer, kind: ItemKind, found: Comparison) -> None:
+    def _log(self, server: PinnedServer, kind: ItemKind, found: ListComparison) -> None:
         if len(self._logged) > MAX_REMEMBERED:
             self._logged.clear()
         new = [one for one in found.held.values() if (server.identity, one) not in self._logged]
