@@ -44,6 +44,8 @@ COMMANDS: Final = {
     "add": LazyCommand("commands.add", "Add a server to Claude, VS Code, Cursor or Codex."),
     "remove": LazyCommand("commands.add", "Remove a server from one of them."),
     "config": LazyCommand("commands.config", "Explain, check and trust configuration files."),
+    "policy": LazyCommand("commands.policy", "Show, explain and test the rules of a policy."),
+    "audit": LazyCommand("commands.audit", "List calls of the audit log, and verify it."),
 }
 SETTINGS: Final[dict[str, Any]] = {
     "help_option_names": ["-h", "--help"],

@@ -94,6 +94,12 @@ class Host(HostRequests):
         self._telemetry = self._watched(telemetry) if telemetry is not False else None
         self._own_policy = policy
         policy = self._combined(self._valid)
+        if audit is None and self._valid.audit is not None:
+            from colonnade.host.policy.audit import open_audit_log  # on use
+
+            audit = open_audit_log(self._valid.audit)
+        if audit is not None:
+            self._exit_stack.push_async_callback(audit.close)
         self._approver = _approver(inbox if inbox is not None else self._configured_inbox())
         guard = _guard(policy, pins, audit, self._approver, containment)
         if on_input_request is None and self._approver is not None:

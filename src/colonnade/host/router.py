@@ -58,6 +58,7 @@ from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
 if TYPE_CHECKING:  # most calls have no input requests, and many hosts no policy
+    from colonnade.client.tasks.task import ClientTask
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.input_requests import InputRequestHandler
     from colonnade.host.policy.guard import GuardedItem, PolicyGuard
@@ -397,6 +398,9 @@ class HostRouter:
         guard = self.guard
         assert guard is not None
 
+        if options is not None and options.on_task is not None:
+            options = options._replace(on_task=_recorded(options.on_task, guard, context))
+
         def send(before_send: BeforeSend) -> Awaitable[t.ProtocolType]:
             return _forward(context, options, server, item.method, params, before_send)
 
@@ -561,6 +565,17 @@ def _hold_all(generation: Generation) -> Generator[None]:
 
 def _items(lists: Sequence[ListedItems[Any, Any]]) -> list[Any]:
     return [one for listed in lists for one in listed.items.values()]
+
+
+def _recorded(on_task: OnTask, guard: "PolicyGuard", context: RequestContext) -> OnTask:
+    """The same, after the guard has recorded that a call has become a task."""
+
+    async def record(server: str, task: "ClientTask") -> bool:
+        if task.handle is not None:
+            guard.became_task(context, task.handle)
+        return await on_task(server, task)
+
+    return record
 
 
 async def _forward(

@@ -32,6 +32,8 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 
 # A file that cannot be parsed and has this may deny what nothing else denies.
 POLICY_HEADER: Final = b"[policy"
+# What `colonnade.toml` has at its top.
+OWN_TABLES: Final = ("include", "servers", "defaults", "policy", "audit", "approvals")
 
 MCP_SERVERS, VSCODE_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "mcp_servers"
 
@@ -58,6 +60,7 @@ class ConfigFile:
         self.drafts: list[EntryDraft] = []
         self.includes: list[tuple[str, SourceNode]] = []
         self.defaults: EntryDraft | None = None
+        self.audit: SourceNode | None = None
         # The `[[policy]]` of the file, and whether it may have one that could not be read.
         self.policy: SourceNode | None = None
         self.has_broken_policy: bool = False
@@ -208,12 +211,13 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
         "colonnade", NAMED if source.file_role.scope == NAMED else source.file_role.scope
     )
     for key, node in (root.members or {}).items():
-        if key not in ("include", "servers", "defaults", "policy", "approvals"):
+        if key not in OWN_TABLES:
             hint = "; servers are tables [servers.NAME]"
             if key in KEYS["codex"] or key in ("mcp_servers", "mcpServers"):
                 hint = "; in this file, servers are tables [servers.NAME]"
             message = f"unknown key, ignored{hint}"
             source.warnings.append(HostProblem("", message, node.place))
+    source.audit = root.get("audit")
     _take(source, root.get("servers"), origin)
     source.policy = root.get("policy")
     source.approvals = root.get("approvals")

@@ -24,7 +24,13 @@ from colonnade.host.config.formats import NAMED, RANKS
 from colonnade.host.config.lookups import Inputs, LookupContext, OnInput
 from colonnade.host.config.references import InvalidEnvLine, parse_env_file
 from colonnade.host.config.resolve import check_env_file, entry_of, env_path
-from colonnade.host.config.settings import Config, ConfigSyntaxError, HostProblem, ServerEntry
+from colonnade.host.config.settings import (
+    AuditSettings,
+    Config,
+    ConfigSyntaxError,
+    HostProblem,
+    ServerEntry,
+)
 from colonnade.host.config.trust import Trust, digest_of, is_trusted, requested_actions
 
 File: TypeAlias = str | os.PathLike[str]
@@ -82,7 +88,7 @@ class ConfigReader:
         self.context: LookupContext = LookupContext(env, home, inputs, {})
         self.sources: list[ConfigFile] = []
         # Those that were named and may be used.
-        self._used: list[ConfigFile] = []
+        self.used: list[ConfigFile] = []
         self.drafts: dict[str, EntryDraft] = {}
         # The problems of the entries that would be used if their file was trusted, by file.
         self.untrusted: dict[str, list[HostProblem]] = {}
@@ -109,17 +115,41 @@ class ConfigReader:
             self.warnings += draft.warnings
         policy = self._policy(entries)
         approvals = self._approvals()
+        audit = self._audit()
         return Config(
             entries=entries,
             problems=_unique(self.problems),
             warnings=_unique(self.warnings),
             policy=policy,
             approvals=approvals,
+            audit=audit,
         )
+
+    def _audit(self) -> AuditSettings | None:
+        """The settings of the audit log, of the first file that has some: first of those that need
+        no trust, then of those that are trusted."""
+        sources = [one for one in self.sources if one.audit is not None]
+        if not sources:
+            return None
+        from colonnade.host.policy.audit_config import chosen, read_audit_table  # on use
+
+        found: list[AuditSettings] = []
+        # A file without servers is trusted without a question.
+        used = [one for one in self.used if not one.needs_trust or one.drafts]
+        for source in sorted(sources, key=lambda one: one.needs_trust):
+            assert source.audit is not None
+            if source not in used:
+                message = "not used: its file is not trusted, or is included by another one"
+                self.warnings.append(HostProblem("", message, source.audit.place))
+                continue
+            home = self._read_context.home
+            settings = read_audit_table(source.audit, home=home, problems=self.problems)
+            found += [settings] if settings is not None else []
+        return chosen(found, self.warnings)
 
     def _policy(self, servers: Iterable[str]) -> Any:
         """The rules of all files that may be used; None if there are none."""
-        files = [one for one in self._used if one.policy is not None or one.has_broken_policy]
+        files = [one for one in self.used if one.policy is not None or one.has_broken_policy]
         if not files:
             return None
         from colonnade.host.policy.rule_config import policy_of
@@ -128,7 +158,9 @@ class ConfigReader:
 
     def _approvals(self) -> Any:
         """The `[approvals]` of the files that may be used; None if there are none."""
-        files = [one for one in self._used if one.approvals is not None]
+        files = [one for one in self.used if one.approvals is not None]
+        # A file without servers is trusted without a question.
+        files = [one for one in files if not one.needs_trust or one.drafts]
         if not files:
             return None
         from colonnade.host.policy.approval_config import approvals_of
@@ -183,7 +215,7 @@ class ConfigReader:
             usable = [
                 part for part in parts if not part.needs_trust or self._is_trusted(part, [part])
             ]
-        self._used.append(source)
+        self.used.append(source)
         self._check_env_files(source, *usable)
         return self._own(source, usable) if source.includes or source.defaults else source.drafts
 

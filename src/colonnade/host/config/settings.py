@@ -166,12 +166,25 @@ class ServerEntry(Struct, frozen=True, kw_only=True, eq=False):
     login: LoginSettings | None = None
 
 
+class AuditSettings(Struct, frozen=True, kw_only=True):
+    """The table `[audit]`: the folder of the audit log and the file of its heads, both absolute and
+    empty for the default, and the arguments of `AuditLog`."""
+
+    path: str
+    required: bool
+    contents: str
+    redact: tuple[str, ...]
+    heads: str
+    place: Place
+
+
 class Config(Struct, frozen=True, kw_only=True, eq=False):
     """The servers of a host, in the order of their files, and the problems of others.
 
     `warnings` are harmless: a key that is not known, for example. `policy` are the rules of
     `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any; `approvals` is its
-    table `[approvals]` (`ApprovalSettings`).
+    table `[approvals]` (`ApprovalSettings`); `audit` are the settings of the audit log, if there is
+    to be one.
     """
 
     entries: Mapping[str, ServerEntry]
@@ -179,3 +192,4 @@ class Config(Struct, frozen=True, kw_only=True, eq=False):
     warnings: tuple[HostProblem, ...] = ()
     policy: Any = None
     approvals: Any = None
+    audit: AuditSettings | None = None

@@ -41,7 +41,9 @@ Strings: TypeAlias = str | Sequence[str]
 
 def as_strings(value: Strings, what: str) -> tuple[str, ...]:
     """One string or several. Raises `InvalidArgumentType`."""
-    many = (value,) if isinstance(value, str) else tuple(value)
+    given: object = value
+    is_several = isinstance(given, list | tuple | set | frozenset)
+    many = tuple(value) if is_several else cast("tuple[str, ...]", (value,))
     if not all(isinstance(cast("object", one), str) for one in many):
         raise InvalidArgumentType(f"{what}: expected a string or several", argument=what)
     if not many:

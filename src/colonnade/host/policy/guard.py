@@ -38,6 +38,7 @@ from colonnade.host.policy.request import (
     digest_of,
     server_identity,
 )
+from colonnade.host.policy.steps import HiddenNow, RequestSteps, denied, no_approver
 from colonnade.host.servers.generation import Generation, HostedServer, Nameable
 from colonnade.host.servers.listings import ListedItems, ListKind, VisibleItems
 from colonnade.host.servers.session import SessionCall
@@ -108,10 +109,6 @@ class CallerFacts(NamedTuple):
             info.name if info is not None else "",
             exchange.peer.revision.date,
         )
-
-
-class HiddenNow(Refused):
-    """An item is hidden from its caller since the name was resolved."""
 
 
 # ---------------------------------------------------------------- the view of one caller
@@ -251,7 +248,7 @@ class PolicyGuard:
         # Definitions are kept by their lists; the digest of each is computed once.
         self._digests: OrderedDict[int, tuple[t.ProtocolType, str]] = OrderedDict()
         # The requests that are being sent, for the input requests that belong to them.
-        self._in_flight: dict[Exchange, PolicyRequest] = {}
+        self._in_flight: dict[Exchange, RequestSteps] = {}
         # Those that are in the audit log.
         self._recorded: set[Exchange] = set()
 
@@ -401,7 +398,7 @@ class PolicyGuard:
         request = view.request(server, item, view.definition(server, item))
         steps = RequestSteps(self._audit, request)
         exchange = context.exchange
-        self._in_flight[exchange] = request
+        self._in_flight[exchange] = steps
         self._recorded.add(exchange)
         try:
             check = await self._admit(view, server, item, steps)
@@ -432,7 +429,7 @@ class PolicyGuard:
         decision = self.decide(request)
         steps.decided(decision)
         if decision.action == "deny":
-            raise _denied(request, decision)
+            raise denied(request, decision)
         self._check_pin(request)
         consent: Consent | None = None
         if decision.action == "ask":
@@ -440,7 +437,7 @@ class PolicyGuard:
 
         async def before_send(call: SessionCall) -> None:
             await self._check_again(view, server, item, steps, decision, consent)
-            steps.executed(call)
+            await steps.executed(call)
 
         return before_send
 
@@ -516,7 +513,7 @@ class PolicyGuard:
     ) -> None:
         after = self.decide(request)
         if after.action == "deny":
-            raise _denied(request, after)
+            raise denied(request, after)
         approved_before = consent is not None and before.policy_version != after.policy_version
         if after.action == "ask" and (consent is None or approved_before):
             message = f"the policy or the definition of {request.qualified!r} has changed meanwhile"
@@ -533,6 +530,12 @@ class PolicyGuard:
             if not listing.is_fresh:
                 await listing.fetch(caller)
         return view.definition(server, item)
+
+    def became_task(self, context: RequestContext, handle: str) -> None:
+        """A call in flight has become a task, which this handle stands for."""
+        steps = self._in_flight.get(context.exchange)
+        if steps is not None:
+            steps.became_task(handle)
 
     # ------------------------------------------------------------ hidden items
 
@@ -565,7 +568,7 @@ class PolicyGuard:
         if decision.action == "deny":
             steps = RequestSteps(self._audit, request)
             steps.decided(decision)
-            steps.abandoned(_denied(request, decision))
+            steps.abandoned(denied(request, decision))
 
     def forget(self, context: RequestContext) -> None:
         """The request has ended."""
@@ -603,13 +606,13 @@ class PolicyGuard:
             if decision.action == "deny":
                 raise Refused(decision.reason, reason="rule", rule=decision.rule)
             if decision.action == "allow":
-                steps.executed(None)
+                await steps.executed(None)
                 result = await forward(input_request)
             elif self._approver is None:
                 raise no_approver(request, decision)
             else:
                 steps.asked(decision)
-                steps.executed(None)
+                await steps.executed(None)
                 result = await self._approver.review_input(
                     request, decision, input_request, forward
                 )
@@ -631,9 +634,9 @@ class PolicyGuard:
     ) -> PolicyRequest:
         arguments = Raw(encode(input_request.params))
         method = input_request.kind.method
-        call = self._in_flight.get(contexts[-1].exchange) if contexts else None
-        if call is not None and call.server == entry.key:
-            return replace(call, method=method, arguments=arguments)
+        steps = self._in_flight.get(contexts[-1].exchange) if contexts else None
+        if steps is not None and steps.request.server == entry.key:
+            return replace(steps.request, method=method, arguments=arguments, during=steps.id)
         facts = CallerFacts.of(contexts[-1]) if contexts else CallerFacts()
         claims: dict[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
         return PolicyRequest(
@@ -655,66 +658,6 @@ class PolicyGuard:
 NO_RULES = Decision("allow", "no rule", False, "", "there are no rules", is_default=True)
 
 
-def _denied(request: PolicyRequest, decision: Decision) -> Refused:
-    if not decision.by_arguments:
-        return HiddenNow(decision.reason, server=request.server, reason="rule", rule=decision.rule)
-    message = f"{request.qualified!r} is denied with these arguments by {decision.rule}"
-    return Refused(message, server=request.server, reason="rule", rule=decision.rule)
-
-
-def no_approver(request: PolicyRequest, decision: Decision) -> Refused:
-    """The refusal of a request that needs an approval where there is no way to ask for one."""
-    what = request.qualified or request.method
-    message = f"{what!r} needs an approval ({decision.rule}), and there is no way to ask for one"
-    hint = 'pass Host(inbox=…), run "colonnade inbox", or allow it with a rule'
-    return Refused(
-        message, server=request.server, hint=hint, reason="no_approver", rule=decision.rule
-    )
-
-
 def _code_of(contexts: tuple[RequestContext, ...]) -> int:
     revision = contexts[-1].exchange.peer.revision if contexts else NEWEST
     return revision.codes[FaultKind.USER_REJECTED]
-
-
-class RequestSteps:
-    """The steps of one request in the audit log, if there is one."""
-
-    def __init__(self, audit: AuditSink | None, request: PolicyRequest) -> None:
-        self._audit = audit
-        self.request = request
-        self._id = audit.proposed(request) if audit is not None else ""
-
-    def decided(self, decision: Decision) -> None:
-        """The rules have decided."""
-        if self._audit is not None:
-            self._audit.decided(self._id, self.request, decision)
-
-    def asked(self, decision: Decision) -> None:
-        """A person is about to be asked."""
-        if self._audit is not None:
-            self._audit.asked(self._id, self.request, decision)
-
-    def answered(self, consent: Consent | None, why: str) -> None:
-        """A person has answered."""
-        if self._audit is not None:
-            self._audit.answered(self._id, self.request, consent, why)
-
-    def executed(self, call: SessionCall | None) -> None:
-        """It is about to be sent."""
-        if self._audit is not None:
-            revision = call.client.peer.revision.date if call is not None else ""
-            self._audit.executed(self._id, self.request, revision)
-
-    def returned(self, result: t.ProtocolType | Raw) -> None:
-        """There is a result."""
-        if self._audit is not None:
-            self._audit.returned(self._id, self.request, result)
-
-    def abandoned(self, error: BaseException) -> None:
-        """It ended without a result. Never raises: the error that ended it is raised."""
-        if self._audit is not None:
-            try:
-                self._audit.abandoned(self._id, self.request, error)
-            except Refused as refused:
-                log.error("the end of a request is not in the audit log: %s", refused)
