@@ -14,17 +14,20 @@ from colonnade.errors import Refused
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.host.policy.pin_guard import pinned_identity
-from colonnade.host.policy.pins import PinnedServer, Pins
+from colonnade.host.policy.pins import ListReview, PinnedServer, Pins
 from colonnade.host.policy.request import Consent
 from colonnade.host.policy.rules import Policy
 from colonnade.host.runtime import ListChanges
 from colonnade.host.servers import generation
+from colonnade.host.servers.listings import ListSource
+from colonnade.host.servers.session import HostedSession, StderrBuffer
 from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.protocol.revision import EVERY, NEWEST
 from colonnade.store.memory import MemoryStore
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.runner import HttpRunner
 from host.drifting import Drifting, FileServer
+from host.supervised import turns_of_loop
 from live import live, until
 
 HANDSHAKE = EVERY.handshakes[0].date
@@ -186,6 +189,18 @@ async def test_a_call_waits_for_no_list_that_changes_all_the_time() -> None:
 
 
 @live
+async def test_a_list_that_has_changed_while_it_was_read_does_not_count_as_reviewed() -> None:
+    session, source = HostedSession(lambda _: None, StderrBuffer()), ListSource()
+    source.begin(session)
+    session.forget_reviews()
+    source.reviewed("tools", ListReview({}, {}, None))
+    assert session.reviews == {}
+    source.begin(session)
+    source.reviewed("tools", ListReview({}, {}, None))
+    assert list(session.reviews) == ["tools"]
+
+
+@live
 async def test_a_new_process_is_compared_before_a_call_is_sent_to_it(tmp_path: Path) -> None:
     server = FileServer(tmp_path)
     made = entry(server.command, date=HANDSHAKE)
@@ -261,6 +276,41 @@ class ChangesWhileAsked:
 
     async def answer_input(self, request: Any) -> Any:
         raise NotImplementedError
+
+
+@live
+async def test_what_is_held_is_refused_before_a_person_is_asked() -> None:
+    async def change() -> None:
+        raise AssertionError("asked")
+
+    server = Drifting()
+    asked: Any = ChangesWhileAsked(change)
+    ask, pins = Policy([], default="ask"), Pins(MemoryStore(), first="review")
+    async with Host({"a": server}, policy=ask, inbox=asked, pins=pins) as host:
+        with pytest.raises(Refused, match="not accepted yet"):
+            await host.call_tool("a__read")
+
+
+@live
+async def test_an_announced_change_counts_at_the_very_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def follow(*_: object) -> None:
+        """Nothing: the task that follows changes runs later than the notification arrives."""
+
+    monkeypatch.setattr(generation.HostedServer, "_follow", follow)
+    server = Drifting()
+    async with Host({"a": entry(server, date=HANDSHAKE)}, pins=Pins(MemoryStore())) as host:
+        await host.call_tool("a__read")
+        server.lists["tools"][0]["description"] = "Other."
+        (session,) = host._runtime.generation.servers["a"].supervisor.sessions
+        changes = session.list_changes
+        server.announce()
+        await turns_of_loop(20)
+        assert session.list_changes > changes
+        with pytest.raises(Refused, match="its description changed"):
+            await host.call_tool("a__read")
+    assert server.calls == ["read"]
 
 
 @live
@@ -464,7 +514,13 @@ async def test_a_record_that_cannot_be_read_stops_the_server_and_nothing_is_acce
 
 @live
 async def test_two_hosts_that_see_a_server_at_once_lose_nothing_of_each_other() -> None:
-    store = MemoryStore()
+    class Interleaved(MemoryStore):
+        async def get(self, principal: str, key: str) -> bytes | None:
+            found = await super().get(principal, key)
+            await asyncio.sleep(0)
+            return found
+
+    store = Interleaved()
     servers = [Drifting() for _ in range(4)]
     for number, one in enumerate(servers):
         one.lists["tools"].append({"name": f"own{number}", "inputSchema": {}})

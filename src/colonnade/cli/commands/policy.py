@@ -1,4 +1,5 @@
-"""`colonnade policy ls`, `explain` and `test`: the rules in `[[policy]]` of colonnade.toml.
+"""`colonnade policy ls`, `explain`, `test` and `forget`: rules of colonnade.toml,
+and the decisions that a person remembered.
 
 Rules: nothing is started, and nothing is sent. A rule is shown as it is written in the file.
 """
@@ -15,6 +16,12 @@ from msgspec import Raw
 from colonnade.cli.commands.call import parse_arguments
 from colonnade.cli.errors import FAILED, CliError, Reporter
 from colonnade.cli.options import Action, complete_file
+from colonnade.cli.remembered_rules import (
+    forget_rule,
+    remembered_rows,
+    remembered_to_json,
+    show_remembered,
+)
 from colonnade.cli.terminal import Terminal, columns
 from colonnade.host.config.explain import line, short
 from colonnade.host.config.reader import ConfigReader
@@ -49,11 +56,25 @@ def policy() -> None:
     short_help="List the rules.",
     epilog="Example: colonnade policy ls colonnade.toml",
 )
-@FILE
+@click.argument("file", metavar="[FILE]", default="", shell_complete=complete_file)
 @JSON
 def ls(file: str, as_json: bool) -> Action:
-    """List the rules of a file in their order. The first that matches a call decides."""
+    """List the rules of a file in their order, and the decisions that you remembered.
+
+    The first rule that matches a call decides. A remembered decision answers where that rule asks;
+    `colonnade policy forget ID` removes it. Without FILE, only these are listed.
+    """
     return partial(list_rules, file, as_json=as_json)
+
+
+@policy.command(
+    short_help="Remove a remembered decision.",
+    epilog="Example: colonnade policy forget 4f2a91c0",
+)
+@click.argument("id")
+def forget(id: str) -> Action:
+    """Remove a decision that was remembered in the inbox; the next such call is asked about."""
+    return partial(forget_rule, id)
 
 
 @policy.command(
@@ -163,12 +184,20 @@ def _read(file: str) -> PolicyFile | None:
 
 
 def list_rules(file: str, *, as_json: bool) -> int:
-    """List the rules of a file; return the exit code."""
-    found, terminal = read_policy(file), Terminal()
+    """List the rules of a file and the remembered decisions; return the exit code."""
+    terminal = Terminal()
+    if not file:
+        return _list_remembered(terminal, as_json=as_json)
+    found = read_policy(file)
     rules = [one for one in found.policy.rules if isinstance(one, Rule)]
     if as_json:
         listed = [{"name": one.name, "place": one.place, **one.written} for one in rules]
-        value = {"version": found.policy.version, "default": found.policy.default, "rules": listed}
+        value = {
+            "version": found.policy.version,
+            "default": found.policy.default,
+            "rules": listed,
+            "remembered": remembered_to_json(),
+        }
         terminal.show(msgspec.json.format(encode(value)).decode())
         return 0
     rows = [[str(number), *_row(one)] for number, one in enumerate(rules, 1)]
@@ -177,6 +206,18 @@ def list_rules(file: str, *, as_json: bool) -> int:
     terminal.write(columns([[clean(cell) for cell in row] for row in rows], indent=0))
     for warning in found.config.warnings:
         terminal.write(f"{line(warning)} (warning)\n")
+    show_remembered(terminal)
+    return 0
+
+
+def _list_remembered(terminal: Terminal, *, as_json: bool) -> int:
+    if as_json:
+        value = {"remembered": remembered_to_json()}
+        terminal.show(msgspec.json.format(encode(value)).decode())
+        return 0
+    rows = remembered_rows()
+    nothing = "no decisions are remembered; name a file to list its rules\n"
+    terminal.write(columns(rows, indent=0, most=terminal.width) if rows else nothing)
     return 0
 
 

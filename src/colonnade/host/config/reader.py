@@ -169,6 +169,8 @@ class ConfigReader:
     def _approvals(self) -> Any:
         """The `[approvals]` of the files that may be used; None if there are none."""
         files = [one for one in self.used if one.approvals is not None]
+        # A file without servers is trusted without a question.
+        files = [one for one in files if not one.needs_trust or one.drafts]
         if not files:
             return None
         from colonnade.host.policy.approval_config import approvals_of

@@ -57,7 +57,9 @@ def approvals_of(
         return None
     given: dict[str, Any] = dict(first.approvals.value)
     if given.get("store"):
-        given["store"] = os.path.join(first.file_role.folder, os.path.expanduser(given["store"]))
+        given["store"] = os.path.join(
+            os.path.dirname(first.file), os.path.expanduser(given["store"])
+        )
     return ApprovalSettings(**given)
 
 

@@ -119,11 +119,11 @@ class Approvals:
             if await self._use(item):
                 await self._keep_last(item)
                 return Consent(approval=item.id, by=item.answered_by)
+            if item.state not in ("accepted", "used") or ends_at <= self.inbox.clock():
+                raise _refusal(item)
             consent = self.recall(request, decision)  # an identical request has used the approval
             if consent is not None:
                 return consent
-            if item.state not in ("accepted", "used") or ends_at <= self.inbox.clock():
-                raise _refusal(item)
 
     def recall(self, request: PolicyRequest, decision: Decision) -> Consent | None:
         """The consent of a remembered decision; None if there is none. Raises `Refused` for a

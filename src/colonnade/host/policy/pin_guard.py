@@ -10,13 +10,14 @@ Rules: nothing is sent on a session whose list was not reviewed. A warm request 
 and no request to the server or the store.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from colonnade.errors import LocalProtocolError, Refused
+from colonnade.errors import ColonnadeError, LocalProtocolError, Refused
 from colonnade.host.config.settings import PinsTable, ServerEntry
 from colonnade.host.policy.containment import skeleton
 from colonnade.host.policy.definitions import ItemKind, definition_steps
@@ -33,6 +34,8 @@ from colonnade.host.servers.listings import ListedItems, ListKind, ListSource, r
 from colonnade.host.servers.session import SessionCall
 from colonnade.protocol.uritemplate import UriTemplate
 from colonnade.text import clean, cut
+
+log: logging.Logger = logging.getLogger("colonnade.host")
 
 ITEM_KINDS: Final[Mapping[ListKind, ItemKind]] = {
     "tools": "tool",
@@ -124,13 +127,17 @@ class PinGuard:
         return not isinstance(review, ListReview) or review.allows(own)
 
     async def recheck(self, server: HostedServer, kind: ListKind, caller: str) -> None:
-        """Have a list read again in which something is held that has been accepted since."""
+        """Have a list read again in which something is held that has been accepted since. If the
+        store does not respond, it stays held."""
         pinned, listing = self.server(server), server.listings(caller).by_kind[kind]
         review = listing.content.review if listing.content is not None else None
-        if await self._is_outdated(pinned, kind, review):
-            listing.mark_stale()
-        if server.instructions and not self.shows_instructions(server, server.instructions):
-            await self.pins.review_instructions(pinned, server.instructions)
+        try:
+            if await self._is_outdated(pinned, kind, review):
+                listing.mark_stale()
+            if server.instructions and not self.shows_instructions(server, server.instructions):
+                await self.pins.review_instructions(pinned, server.instructions)
+        except ColonnadeError as error:
+            log.warning("the accepted definitions of server %r: %s", server.key, error)
 
     async def _is_outdated(self, server: PinnedServer, kind: ListKind, review: object) -> bool:
         """Whether something is held that may have been accepted since."""
