@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import click
 import msgspec
 
-from colonnade.cli.errors import USAGE, CliError
+from colonnade.cli.errors import USAGE, CliError, exit_code
 from colonnade.cli.inbox_prompt import ItemPrompt, asker_of, title_of
 from colonnade.cli.options import Action
 from colonnade.cli.session import error_message, show_json
@@ -137,7 +137,7 @@ def run(action: Callable[..., Awaitable[int]], **options: Any) -> int:
     try:
         return asyncio.run(_run(action, terminal, options))
     except ColonnadeError as error:
-        raise CliError(error_message(error)) from None
+        raise CliError(error_message(error), exit_code(error)) from None
     finally:
         terminal.clear()
 
