@@ -52,7 +52,7 @@ from colonnade.host.servers.supervisor import BeforeSend
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.input_requests import InputRequest, input_requests_in
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.revision import NEWEST
 
@@ -416,6 +416,8 @@ class PolicyGuard:
         try:
             check = await self._admit(view, server, item, steps)
             result = await send(check)
+            if isinstance(result, t.InputRequiredResult):
+                await self._review_relayed(server.entry, context, result)
             steps.returned(result)
         except HiddenNow as hidden:
             steps.abandoned(hidden)
@@ -644,6 +646,28 @@ class PolicyGuard:
         except BaseException as error:
             steps.abandoned(error)
             raise
+
+    async def _review_relayed(
+        self, entry: ServerEntry, context: RequestContext, result: t.InputRequiredResult
+    ) -> None:
+        """Decide about the input requests in a result that is handed back to the client, which
+        answers them itself. Raises `Refused` for one that is denied, or not approved."""
+        for input_request in input_requests_in(result).values():
+            request = self._input_policy_request(entry, (context,), input_request)
+            steps = RequestSteps(self._audit, request)
+            try:
+                decision = self.decide(request)
+                steps.decided(decision)
+                if decision.action == "deny":
+                    message = f"server {entry.key!r} asked for what a policy denies"
+                    raise Refused(message, server=entry.key, reason="rule", rule=decision.rule)
+                if decision.action == "ask":
+                    await self._ask(steps, decision)
+                await steps.executed(None)
+            except BaseException as error:
+                steps.abandoned(error)
+                raise
+            steps.returned(result)
 
     def _input_policy_request(
         self, entry: ServerEntry, contexts: tuple[RequestContext, ...], input_request: InputRequest
