@@ -167,7 +167,7 @@ CUTS: dict[str, Cut] = {
         "host/policy/guard.py",
         "            if isinstance(result, t.InputRequiredResult):\n",
         "            if False:\n",
-        "tests/gateway/test_policy.py",
+        "test_policy.py",
         "denied_elicitation",
     ),
     "policy of a held call": Cut(
