@@ -34,6 +34,10 @@ from colonnade.host.agent.openai_model import OpenAICompatible as OpenAICompatib
 from colonnade.host.credentials import UpstreamCredentials as UpstreamCredentials
 from colonnade.host.host import Host as Host
 from colonnade.host.input_requests import HostInputRequest as HostInputRequest
+from colonnade.host.policy.request import PolicyRequest as PolicyRequest
+from colonnade.host.policy.rules import FunctionRule as FunctionRule
+from colonnade.host.policy.rules import Policy as Policy
+from colonnade.host.policy.rules import Rule as Rule
 from colonnade.host.servers.listings import HostTool as HostTool
 from colonnade.host.tasks import HostTask as HostTask
 from colonnade.ports import Caller as Caller

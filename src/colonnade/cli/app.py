@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "prompt": LazyCommand("commands.call", "Get the messages of a prompt."),
     "complete": LazyCommand("commands.call", "Complete an argument of a prompt or template."),
     "tasks": LazyCommand("commands.tasks", "List, wait for, answer and cancel tasks."),
+    "inbox": LazyCommand("commands.inbox", "Approve calls, and answer what servers ask."),
     "login": LazyCommand("commands.login", "Log in to a server and store the credentials."),
     "logout": LazyCommand("commands.login", "Revoke and delete stored credentials."),
     "whoami": LazyCommand("commands.login", "Show the credentials stored for a server."),
@@ -42,7 +43,9 @@ COMMANDS: Final = {
     "doctor": LazyCommand("doctor.report", "Find out what is wrong with a server."),
     "add": LazyCommand("commands.add", "Add a server to Claude, VS Code, Cursor or Codex."),
     "remove": LazyCommand("commands.add", "Remove a server from one of them."),
+    "pins": LazyCommand("commands.pins", "List, compare and accept definitions of servers."),
     "config": LazyCommand("commands.config", "Explain, check and trust configuration files."),
+    "policy": LazyCommand("commands.policy", "Show, explain and test the rules of a policy."),
     "audit": LazyCommand("commands.audit", "List calls of the audit log, and verify it."),
 }
 SETTINGS: Final[dict[str, Any]] = {

@@ -23,6 +23,7 @@ from live import live, until
 from providers.scripted import RequestContext, Scripted
 
 KEY = "secret"
+CALL_IT = "call it? yes, no, session, project, always or ? [no] "
 
 DESK = """
 import asyncio
@@ -125,10 +126,10 @@ def test_the_tools_are_shown_each_call_is_shown_and_asked_for_and_the_answer_is_
         shown = chat.answer("you> ", "Buy three plums.")
         assert "tiny at 127.0.0.1:" in shown
         assert "may call 5 tools:\n  desk  price, buy, greet, poem, wait\n" in shown
-        asked = chat.answer("call it? yes or no [no] ", "yes")
+        asked = chat.answer(CALL_IT, "yes")
         assert "-> desk__buy (server desk)\n" in asked
         assert '  | fruit = "plum\\u202e\\u001b[2J"\n  | count = 3\n' in asked
-        shown = chat.answer("call it? yes or no [no] ", "")
+        shown = chat.answer(CALL_IT, "")
         assert "<- desk__buy" in shown
         assert "bought 3 plum" in shown
         chat.answer("you> ", "/quit")
@@ -138,11 +139,11 @@ def test_the_tools_are_shown_each_call_is_shown_and_asked_for_and_the_answer_is_
     assert "\x1b" not in everything
     results = said(provider, "tool")
     assert results[0].startswith("bought 3 plum")
-    assert results[1] == "Error: desk__buy was refused: the user rejected the call"
+    assert results[1] == "Error: desk__buy was refused: the user denied it"
 
 
 @pytest.mark.spec("R0141")
-def test_a_tool_that_only_reads_may_be_allowed_for_the_conversation_and_no_longer(
+def test_a_tool_may_be_allowed_for_the_conversation_and_no_longer(
     folder: Path,
 ) -> None:
     price = ("desk__price", {"fruit": "plum"})
@@ -151,17 +152,18 @@ def test_a_tool_that_only_reads_may_be_allowed_for_the_conversation_and_no_longe
         terminal(folder, provider) as chat,
     ):
         chat.answer("you> ", "What is a plum?")
-        asked = chat.answer("call it? yes, no or always (for this tool) [no] ", "always")
+        asked = chat.answer(CALL_IT, "session")
         assert "(the tool declares itself read-only)" in asked
-        assert "(always approved)" in chat.answer("you> ", "/new")
+        shown = chat.answer("you> ", "/new")
+        assert "(allow desk__price (remembered: session))" in shown
         chat.answer("you> ", "Again?")
-        chat.answer("call it? yes, no or always (for this tool) [no] ", "no")
+        chat.answer(CALL_IT, "no")
         chat.answer("you> ", "/quit")
         assert chat.end()[0] == 0
     assert said(provider, "tool", 2) == ["plum 25", "plum 25"]
     # The new conversation has nothing of the old one.
     assert said(provider, "user") == ["Again?"]
-    assert said(provider, "tool") == ["Error: desk__price was refused: the user rejected the call"]
+    assert said(provider, "tool") == ["Error: desk__price was refused: the user denied it"]
     (system,) = said(provider, "system")
     assert "Instructions of the server 'desk' for its tools" in system
 
@@ -220,11 +222,13 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
             ) as chat,
         ):
             chat.answer("you> ", "Write.")
-            asked = chat.answer("send it to the model? yes or no [no] ", first)
+            asked = chat.answer("send it to the model? yes, no or edit [no] ", first)
             assert "desk (for desk__poem) requests sampling from your model:\n" in asked
             assert "  user:\n  | Rhyme on plum.\n  (at most 9 tokens)\n" in asked
             if first == "yes":
-                reply = chat.answer("send this to desk (for desk__poem)? yes or no [no] ", second)
+                reply = chat.answer(
+                    "send this to desk (for desk__poem)? yes, no or edit [no] ", second
+                )
                 assert "  assistant:\n  | Gum.\\x1b[2J\n" in reply
             chat.answer("you> ", "/quit")
             assert chat.end()[0] == 0
@@ -301,7 +305,7 @@ def test_an_interrupt_instead_of_an_answer_makes_no_call(folder: Path) -> None:
     buy = [("desk__buy", {"fruit": "plum"})]
     with Scripted([buy, "I see."]) as provider, terminal(folder, provider) as chat:
         chat.answer("you> ", "Buy.")
-        chat.until("call it? yes or no [no] ")
+        chat.until(CALL_IT)
         chat.type(INTERRUPT)
         chat.until("(interrupted)")
         chat.answer("you> ", "yes")

@@ -300,8 +300,8 @@ CUTS: dict[str, Cut] = {
     ),
     "file without servers": Cut(
         "host/config/reader.py",
-        "used = [one for one in self._used if not one.needs_trust or one.drafts]",
-        "used = self._used",
+        "used = [one for one in self.used if not one.needs_trust or one.drafts]",
+        "used = self.used",
         CONFIG,
         "without_servers",
     ),

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from colonnade import Host, Server, connect
+from colonnade import Host, Server
 from colonnade.errors import ColonnadeError
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Config, Settings
 from colonnade.host.policy.rules import Policy, Rule
 from colonnade.host.runtime import ListChanges
-from colonnade.protocol import types as t
 from colonnade.protocol.revision import Tasks
 from colonnade.protocol.tasks.client import TaskHandle
 from host.policies import files
@@ -77,6 +76,8 @@ WAYS: dict[str, Way] = {
     "call": lambda host: host.call_tool("files__secret_wipe", {"path": "a"}),
     "call by alias": lambda host: host.call_tool("wipe", {"path": "a"}),
     "call of a near name": lambda host: host.call_tool("files__secret_wip"),
+    "call of a near name of a near server": lambda host: host.call_tool("file__secret_wipe"),
+    "login": lambda host: host.connect_url("vault", caller="ann"),
     "call of a near alias": lambda host: host.call_tool("wip"),
     "call of a hidden server": lambda host: host.call_tool("vault__look"),
     "call of a near server": lambda host: host.call_tool("vaul__look"),
@@ -128,7 +129,7 @@ async def test_what_is_hidden_is_answered_as_what_does_not_exist(name: str) -> N
 @live
 async def test_without_the_policy_the_answers_differ(name: str) -> None:
     """So the comparison above compares something."""
-    near = ("near", "named", "another case", "vault")
+    near = ("near", "named", "another case", "vault", "login")
     if any(word in name for word in near):
         pytest.skip("this name exists in neither, or the comparison is about the servers in errors")
     entry = entry_of("files", files(), Settings(aliases=ALIASES))
@@ -215,20 +216,23 @@ async def test_what_one_caller_may_not_see_another_may() -> None:
 
 @live
 async def test_a_middleware_cannot_bring_back_what_is_hidden() -> None:
-    """It returns a list that it has read without the policy."""
+    """It returns a list that was read without the policy."""
     kept: list[Any] = []
     server = files()
 
-    async def caching(request: Any, call_next: Any) -> Any:
-        return kept[0] if kept and request.method == "tools/list" else await call_next(request)
+    async def keep(request: Any, call_next: Any) -> Any:
+        kept.append(await call_next(request))
+        return kept[-1]
 
-    async with Host({"files": server}) as open_host:
-        await open_host.list_tools()
-        async with connect(server) as client:
-            kept.append(await client.ask("tools/list", t.PaginatedRequestParams()))
-    async with Host({"files": server}, policy=POLICY, middleware=[caching]) as host:
-        listed = [one.name for one in await host.list_tools()]
-        assert not any("secret" in name for name in listed)
+    async def replay(request: Any, call_next: Any) -> Any:
+        return kept[0] if request.method == "tools/list" else await call_next(request)
+
+    async with Host({"files": server}, middleware=[keep]) as open_host:
+        assert "files__secret_wipe" in [one.name for one in await open_host.list_tools()]
+    async with Host({"files": server}, policy=POLICY, middleware=[replay]) as host:
+        with pytest.raises(ColonnadeError):
+            await host.call_tool("files__secret_wipe")  # so that the list has been read
+        assert [one.name for one in await host.list_tools()] == ["files__read", "files__write"]
 
 
 @live
@@ -257,3 +261,47 @@ async def test_a_host_without_a_policy_can_get_one_by_a_reload() -> None:
         assert "files__secret_wipe" not in [one.name for one in await host.list_tools()]
         with pytest.raises(ColonnadeError, match="no tool"):
             await host.call_tool("files__secret_wipe", {"path": "a"})
+
+
+class Unlistable(Server):
+    """A server whose list of tools cannot be decoded."""
+
+    async def respond(self, request: Any) -> bytes | None:
+        response = await super().respond(request)
+        if request.exchange.method.name == "tools/list" and response is not None:
+            return response.replace(b'"tools":[', b'"tools":5,"x":[')
+        return response
+
+
+def unlistable() -> Server:
+    server = Unlistable("odd")
+
+    @server.tool
+    def secret() -> str:
+        return "secret"
+
+    @server.tool
+    def plain() -> str:
+        return "plain"
+
+    _ = secret, plain
+    return server
+
+
+@live
+async def test_if_a_list_is_invalid_a_hidden_tool_is_answered_as_any_other() -> None:
+    policy = Policy([Rule("deny", tools="*__secret"), Rule("allow")])
+    async with Host({"odd": unlistable()}, policy=policy) as host:
+        said = [await outcome(host.call_tool(f"odd__{name}")) for name in ("secret", "plain")]
+        assert said[0] == said[1]
+        assert "cannot be" in said[0]
+    async with Host({"odd": unlistable()}) as host:
+        assert (await host.call_tool("odd__plain")).text == "plain"
+
+
+@live
+async def test_a_never_listed_alias_of_a_hidden_tool_starts_no_server() -> None:
+    entry = entry_of("files", files(), Settings(aliases=ALIASES))
+    async with Host({"files": entry}, policy=POLICY) as host:
+        assert "there is no tool 'wipe'" in await outcome(host.call_tool("wipe"))
+        assert host.status()[0].state == "idle"

@@ -25,7 +25,7 @@ class Cut(NamedTuple):
 
 
 def check_missed(cut: Cut, folder: Path, tests: str = "tests/auth") -> None:
-    """Fail unless a test fails without the check. `cut.tests` is seen from `tests`."""
+    """Fail unless a test fails without the check. `cut.tests` is a file in the folder `tests`."""
     shutil.copytree(ROOT / "src" / "colonnade", folder / "colonnade")
     path = folder / "colonnade" / cut.file
     text = path.read_text("utf-8")

@@ -281,7 +281,7 @@ def _hint(annotations: t.ToolAnnotations | None, hint: str) -> bool:
 # ---------------------------------------------------------------- arguments
 
 
-class Comparison(NamedTuple):
+class ValueComparison(NamedTuple):
     """What a value must be: one of `equal` (patterns, numbers, booleans), within the bounds, and
     none of `excluded`. `present` alone is about whether there is a value."""
 
@@ -348,7 +348,7 @@ class ArgumentCondition(NamedTuple):
 
     path: str
     steps: tuple[str, ...]
-    comparison: Comparison
+    comparison: ValueComparison
     strict: bool
     on_arguments: bool = True
     on_item: bool = True
@@ -428,10 +428,10 @@ def _leaves(values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
-def comparison_of(given: Any, path: str, *, strict: bool) -> Comparison:
+def comparison_of(given: Any, path: str, *, strict: bool) -> ValueComparison:
     """What an argument must be, as it is written in a rule. Raises `InvalidArgument`."""
     if not isinstance(given, Mapping):
-        return Comparison(equal=_expected(given, path, strict=strict))
+        return ValueComparison(equal=_expected(given, path, strict=strict))
     table = cast("Mapping[str, Any]", given)
     unknown = [one for one in table if one not in COMPARISONS]
     if unknown or not table:
@@ -446,7 +446,7 @@ def comparison_of(given: Any, path: str, *, strict: bool) -> Comparison:
         raise InvalidArgument(f"{path}.present: expected true or false", argument="arguments")
     if present is not None and len(table) > 1:
         raise InvalidArgument(f"{path}: 'present' stands alone", argument="arguments")
-    return Comparison((), low, high, above, below, excluded, present)
+    return ValueComparison((), low, high, above, below, excluded, present)
 
 
 def _several(given: Any) -> list[Any]:

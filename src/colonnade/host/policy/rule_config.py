@@ -122,7 +122,9 @@ class PolicyReader:
         self.test_problems: list[HostProblem] = []
         self._nodes: list[SourceNode] = []
         rules: list[Rule] = []
-        if node.items is None or not all(one.members is not None for one in node.items):
+        if node.members is not None and list(node.members) == ["test"]:
+            self._read_tests(node.members)  # a file with nothing but cases
+        elif node.items is None or not all(one.members is not None for one in node.items):
             self._wrong(node, "expected tables [[policy]]")
         elif len(node.items) > MAX_RULES:
             self._wrong(node, f"a policy has at most {MAX_RULES} rules")
@@ -137,6 +139,11 @@ class PolicyReader:
     @property
     def _default(self) -> Action:
         return "deny" if self.problems else "ask"
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether there are rules, valid or not, or only tests."""
+        return bool(self.policy.rules or self.problems)
 
     def _wrong(self, node: SourceNode, summary: str, hint: str = "") -> None:
         self.problems.append(HostProblem("", summary, node.place, hint=hint))

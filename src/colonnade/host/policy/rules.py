@@ -438,10 +438,12 @@ class PreparedRules:
             open_readings &= ~readings
             if not open_readings:
                 break
+        is_default = not found
         if open_readings:
             found.append(self._policy.default_for(request))
         action, label = max(found, key=lambda one: _STRICTNESS[one[0]])
-        return self._decision_of(request, action, label, several=len(found) > 1)
+        decision = self._decision_of(request, action, label, several=len(found) > 1)
+        return msgspec.structs.replace(decision, is_default=True) if is_default else decision
 
     def _decision_of(
         self, request: PolicyRequest, action: Action, label: str, *, several: bool
@@ -451,6 +453,8 @@ class PreparedRules:
             by_arguments = True
         elif action == "deny":
             by_arguments = not self._policy.hides(request)
+        elif action == "ask":
+            by_arguments = not self._is_fixed
         reason = f"{label} says {action}"
         if several:
             reason += ", for one of the readings of a value"
@@ -492,7 +496,14 @@ class CombinedPolicy:
         decisions = [one.decide(request) for one in self.policies]
         decision = max(decisions, key=lambda one: _STRICTNESS[one.action])
         by_arguments = decision.by_arguments and not self.hides(request)
-        return replace(decision, policy_version=self.version, by_arguments=by_arguments)
+        if decision.action == "ask":  # each of them asks: a remembered decision answers all
+            by_arguments = any(one.by_arguments for one in decisions if one.action == "ask")
+        return replace(
+            decision,
+            policy_version=self.version,
+            by_arguments=by_arguments,
+            is_default=all(one.is_default for one in decisions),
+        )
 
     def hides(self, request: PolicyRequest) -> bool:
         """Whether one of them denies an item whatever its arguments are."""

@@ -23,6 +23,7 @@ from colonnade.client.client import Client
 from colonnade.client.input_callbacks import CallbackQueue, InputCallbacks
 from colonnade.client.request import LOG_MESSAGE, OnProgress
 from colonnade.client.results import show_crash
+from colonnade.client.subscriptions import LISTS
 from colonnade.client.transports import (
     ChannelTransport,
     MemoryTransport,
@@ -49,6 +50,7 @@ from colonnade.ports import (
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestKind
+from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DuplexLink
@@ -107,8 +109,12 @@ FINAL_PROGRESS_S = 1.0
 # result.
 SendInputRequest: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[Raw]]
 
-# Called with the calls in flight before `roots/list` is answered; raises `Declined` to refuse.
-ReviewRoots: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[None]]
+# Called with the calls in flight before `roots/list` is answered, and with a function that returns
+# the roots; returns those that the server may see, or raises `Declined`.
+ReviewRoots: TypeAlias = Callable[
+    [tuple[RequestContext, ...], InputRequest, Callable[[InputRequest], Awaitable[Raw]]],
+    Awaitable[Raw],
+]
 
 # Called with the key of a server and the task that a call has become there; returns whether the
 # caller waits for the task itself.
@@ -256,7 +262,9 @@ class SessionEvents:
     def on_notification(self, notification: NotificationReceived) -> None:
         """Handle a notification of the server."""
         self._client.on_notification(notification)
-        if notification.method.name == LOG_MESSAGE:
+        if notification.method.name in LISTS:
+            self._session.forget_reviews()
+        elif notification.method.name == LOG_MESSAGE:
             with contextlib.suppress(Fault):  # R0233: never answered
                 self._session.log_received(
                     decode_as(t.LoggingMessageNotificationParams, notification.params)
@@ -265,6 +273,7 @@ class SessionEvents:
     def on_missed_notifications(self) -> None:
         """Notifications were lost."""
         self._client.on_missed_notifications()
+        self._session.forget_reviews()
 
     def on_closed(self) -> None:
         """The connection has ended."""
@@ -306,10 +315,7 @@ class SessionInputRequests(InputCallbacks):
         """Return the result from the caller of these calls. Cancelled when the last of them
         ends."""
         if request.kind is InputRequestKind.ROOTS:
-            if self._review_roots is not None:
-                contexts = tuple(call.context for call in session_calls)
-                await self._review_roots(contexts, request)
-            return await super().respond(request)
+            return await self._roots(request, tuple(call.context for call in session_calls))
         if not session_calls:
             message = "no call is in flight that this input request could belong to"
             raise Fault(FaultKind.INVALID_REQUEST, message)
@@ -343,6 +349,18 @@ class SessionInputRequests(InputCallbacks):
             for call in session_calls:
                 if pending in call.input_requests:
                     call.input_requests.remove(pending)
+
+    async def _roots(
+        self, request: InputRequest, contexts: tuple[RequestContext, ...]
+    ) -> AnyInputResponse:
+        if self._review_roots is None:
+            return await super().respond(request)
+        respond = super().respond
+
+        async def forward(request: InputRequest) -> Raw:
+            return Raw(encode(await respond(request)))
+
+        return decode_as(t.ListRootsResult, await self._review_roots(contexts, request, forward))
 
 
 def _retrieve_exception(pending: "asyncio.Future[Raw]") -> None:
@@ -472,6 +490,7 @@ class HostedSession:
         self._stderr = StderrBuffer()
         self._transport: ClientTransport | None = None
         self._first_caller: str | None = None
+        self._contain: Callable[[Any], Any] | None = None
         self._reconnects = False
         self.state: SessionState = SessionState.STARTING
         self.isolation: Isolation = Isolation.PER_CALLER
@@ -480,6 +499,12 @@ class HostedSession:
         self.start: SharedStart[HostedSession] | None = None
         self.caller: str | None = None
         self.calls: dict[SessionCall, None] = {}
+        # What the lists of this very session were found to be, by kind, and when they were read.
+        # Empty without pins. A pinned session is not opened again below a call.
+        self.is_pinned: bool = False
+        self.reviews: dict[str, tuple[object, float]] = {}
+        # How often they may have changed: a list that was read meanwhile is not current.
+        self.list_changes: int = 0
         self.opened_at: float = 0.0
         self.idle_since: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
@@ -488,21 +513,31 @@ class HostedSession:
         """Change the state as `TRANSITIONS` says."""
         self.state = TRANSITIONS[self.state][event]
 
+    def forget_reviews(self) -> None:
+        """Its lists may have changed, so that they are read again before the next call."""
+        self.list_changes += 1
+        self.reviews.clear()
+
     def create_client(
         self,
         transport: ClientTransport,
         *,
+        may_reconnect: bool = True,
+        contain: Callable[[Any], Any] | None = None,
         input_kinds: Collection[InputRequestKind],
         send_input_request: SendInputRequest,
         roots: Collection[str],
         review_roots: ReviewRoots | None = None,
         **options: Any,
     ) -> Client:
-        """Create the client on a transport."""
+        """Create the client on a transport. Without `may_reconnect`, a session that is lost is
+        never opened again below a call: the call gets another session, and is checked again."""
         self._transport = transport
+        self._contain = contain
         # A client of HTTP connects again by itself. For any other transport the supervisor decides
         # whether there is another session.
-        self._reconnects = transport.can_reconnect and transport.mirrors
+        self._reconnects = transport.can_reconnect and transport.mirrors and may_reconnect
+        self.is_pinned = not may_reconnect
         self.input_requests: SessionInputRequests = SessionInputRequests(
             lambda: self.calls, input_kinds, send_input_request, roots, review_roots
         )
@@ -603,7 +638,8 @@ class HostedSession:
         if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
             return
         call = next(reversed(self.calls))
-        frame = call.context.exchange.log(message.level, message.data, message.logger)
+        data = message.data if self._contain is None else self._contain(message.data)
+        frame = call.context.exchange.log(message.level, data, message.logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
 
