@@ -136,7 +136,11 @@ CUTS: dict[str, Cut] = {
         "as_it_was",
     ),
     "required: refused": Cut(
-        WRITER, "if failure is not None or (kept", "if (kept", LOG, "refuses_the_call"
+        WRITER,
+        "            raise _not_recorded(failure)\n        return",
+        "            pass\n        return",
+        LOG,
+        "refuses_the_call",
     ),
     "required: on the disk": Cut(
         WRITER, "        return self._on_disk()", "        return None", LOG, "on_the_disk"
