@@ -166,6 +166,12 @@ class PinGuard:
         if pinned.mode != "strict":
             return
         listings = server.listings(caller)
+        for one in _LISTS[kind]:
+            content = listings.by_kind[one].content
+            if content is not None and content.review is not None and content.review.held:
+                break
+        else:  # nothing is held, as nearly always
+            return
         problem = self._problem(pinned, kind, name, self._cached(server, kind, caller))
         if not problem:
             return
@@ -185,6 +191,10 @@ class PinGuard:
         pinned = self.server(server)
         if pinned.mode != "strict":
             return
+        if kind == "tool" and not server.needs_read(call.session, "tools"):
+            review = call.session.reviews["tools"][0]
+            if isinstance(review, ListReview) and review.allows(name):
+                return
         problem = await self._session_problem(call, server, kind, name, caller)
         if not problem:
             return
