@@ -201,6 +201,8 @@ class RemoteError(ColonnadeError):
         self.code = code
         self.message = message
         self.data = data
+        # The error as it was sent, if hidden text in its message was made visible.
+        self.untouched: RemoteError | None = None
 
 
 class Output(NamedTuple):

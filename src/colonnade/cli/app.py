@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "doctor": LazyCommand("doctor.report", "Find out what is wrong with a server."),
     "add": LazyCommand("commands.add", "Add a server to Claude, VS Code, Cursor or Codex."),
     "remove": LazyCommand("commands.add", "Remove a server from one of them."),
+    "pins": LazyCommand("commands.pins", "List, compare and accept definitions of servers."),
     "config": LazyCommand("commands.config", "Explain, check and trust configuration files."),
     "policy": LazyCommand("commands.policy", "Show, explain and test the rules of a policy."),
     "audit": LazyCommand("commands.audit", "List calls of the audit log, and verify it."),

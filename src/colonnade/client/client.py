@@ -160,11 +160,16 @@ class Client(BaseClient):
 
     # ------------------------------------------------------------ tools
 
-    async def list_tools(self, *, fresh: bool = False) -> list[ListedTool]:
-        """List all tools, from all pages. `fresh` skips the cache."""
+    async def list_tools(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[ListedTool]:
+        """List all tools, from all pages. `fresh` skips the cache; each page is added to `pages`,
+        as the server sent it."""
         changes = self._cache.changes
         kind = t.ListToolsResult
-        tools = await self._items("tools/list", kind, lambda page: page.tools, fresh=fresh)
+        tools = await self._items(
+            "tools/list", kind, lambda page: page.tools, fresh=fresh, pages=pages
+        )
         mirrors = self._transport.mirrors and self.peer.revision.http.routing_headers
         stale = changes != self._cache.changes
         tasks = self._has_core_tasks
@@ -528,15 +533,23 @@ class Client(BaseClient):
 
     # ------------------------------------------------------------ resources
 
-    async def list_resources(self, *, fresh: bool = False) -> list[t.Resource]:
+    async def list_resources(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[t.Resource]:
         """List all resources, from all pages."""
         kind = t.ListResourcesResult
-        return await self._items("resources/list", kind, lambda page: page.resources, fresh=fresh)
+        return await self._items(
+            "resources/list", kind, lambda page: page.resources, fresh=fresh, pages=pages
+        )
 
-    async def list_resource_templates(self, *, fresh: bool = False) -> list[t.ResourceTemplate]:
+    async def list_resource_templates(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[t.ResourceTemplate]:
         """List all resource templates, from all pages."""
         method, kind = "resources/templates/list", t.ListResourceTemplatesResult
-        return await self._items(method, kind, lambda page: page.resource_templates, fresh=fresh)
+        return await self._items(
+            method, kind, lambda page: page.resource_templates, fresh=fresh, pages=pages
+        )
 
     async def read_resource(
         self, uri: str, *, timeout_s: float | None = None, fresh: bool = False
@@ -566,10 +579,14 @@ class Client(BaseClient):
 
     # ------------------------------------------------------------ prompts and completions
 
-    async def list_prompts(self, *, fresh: bool = False) -> list[t.Prompt]:
+    async def list_prompts(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[t.Prompt]:
         """List all prompts, from all pages."""
         kind = t.ListPromptsResult
-        return await self._items("prompts/list", kind, lambda page: page.prompts, fresh=fresh)
+        return await self._items(
+            "prompts/list", kind, lambda page: page.prompts, fresh=fresh, pages=pages
+        )
 
     async def get_prompt(
         self,
@@ -782,24 +799,38 @@ class Client(BaseClient):
     # ------------------------------------------------------------ pages
 
     async def _items(
-        self, method: str, kind: type[R], items: Callable[[R], Sequence[N]], *, fresh: bool
+        self,
+        method: str,
+        kind: type[R],
+        items: Callable[[R], Sequence[N]],
+        *,
+        fresh: bool,
+        pages: list[Raw] | None,
     ) -> list[N]:
         """All items of a list, each page from the cache if it is fresh."""
         try:
-            return await self._all_items(method, kind, items, fresh)
+            return await self._all_items(method, kind, items, fresh, pages)
         except RemoteError as error:
             bad = error.code == self.peer.revision.codes[FaultKind.INVALID_PARAMS]
             if fresh or not bad or not self._cache.invalidate([method]):
                 raise
+        if pages is not None:
+            pages.clear()
         return await self._all_items(
-            method, kind, items, True
+            method, kind, items, True, pages
         )  # R1026: a cached cursor was invalid
 
     async def _all_items(
-        self, method: str, kind: type[R], items: Callable[[R], Sequence[N]], fresh: bool
+        self,
+        method: str,
+        kind: type[R],
+        items: Callable[[R], Sequence[N]],
+        fresh: bool,
+        pages: list[Raw] | None,
     ) -> list[N]:
         """Read page by page. Only a missing cursor ends the list, an empty one does not."""
-        budget = ListBudget(self.name, method, self._max_list_bytes, self._max_list_items)
+        most = self._max_list_bytes, self._max_list_items
+        budget = ListBudget(self.name, method, *most, pages)
         result: list[N] = []
         cursor: str | None = None
         while True:

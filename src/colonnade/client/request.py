@@ -487,7 +487,7 @@ class BaseClient:
 
     def _decode(self, method: str, raw: Raw, budget: ListBudget | None) -> Any:
         if budget is not None:
-            budget.add_page(len(raw))
+            budget.add_page(raw)
         peer = self._discovered or self.peer
         row = peer.revision.methods.get(method)
         if row is None:

@@ -14,7 +14,7 @@ from colonnade.client.connect import Target, client_info
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError
 from colonnade.host.caller import HostCaller
 from colonnade.host.config.inline import configured, is_broken
-from colonnade.host.config.settings import Config, HostProblem, ServerEntry
+from colonnade.host.config.settings import Config, HostProblem, PinsTable, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
 from colonnade.host.requests import HostRequests
 from colonnade.host.runtime import HostRuntime, OnChange, OnEvent
@@ -28,15 +28,11 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.host.policy.containment import Contain
     from colonnade.host.policy.guard import PolicyGuard
     from colonnade.host.policy.inbox import Inbox
-    from colonnade.host.policy.request import (
-        Approver,
-        AuditSink,
-        Containment,
-        PinReview,
-        RuleSet,
-    )
+    from colonnade.host.policy.pins import Pins
+    from colonnade.host.policy.request import Approver, AuditSink, RuleSet
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -82,10 +78,10 @@ class Host(HostRequests):
         title: str | None = None,
         telemetry: "bool | Telemetry" = False,
         policy: "RuleSet | None" = None,
-        pins: "PinReview | None" = None,
+        pins: "Pins | None" = None,
         audit: "AuditSink | None" = None,
         inbox: "Inbox | Approver | None" = None,
-        containment: "Containment | None" = None,
+        containment: "Contain | None" = None,
     ) -> None:
         self._read: Callable[[], Config] | None = None
         # The last configuration that was valid.
@@ -101,7 +97,9 @@ class Host(HostRequests):
         if audit is not None:
             self._exit_stack.push_async_callback(audit.close)
         self._approver = _approver(inbox if inbox is not None else self._configured_inbox())
-        guard = _guard(policy, pins, audit, self._approver, containment)
+        guard = _guard(self._valid, policy, pins, audit, self._approver, containment)
+        if guard is not None and guard.pins is not None:
+            self._exit_stack.push_async_callback(guard.pins.pins.close)
         if on_input_request is None and self._approver is not None:
             on_input_request = self._approver.answer_input
         runtime = HostRuntime(
@@ -138,10 +136,10 @@ class Host(HostRequests):
         title: str | None = None,
         telemetry: "bool | Telemetry" = False,
         policy: "RuleSet | None" = None,
-        pins: "PinReview | None" = None,
+        pins: "Pins | None" = None,
         audit: "AuditSink | None" = None,
         inbox: "Inbox | Approver | None" = None,
-        containment: "Containment | None" = None,
+        containment: "Contain | None" = None,
     ) -> "Host":
         """A host with the servers of one or several configuration files: of Claude Desktop, Claude
         Code, VS Code, Cursor, Codex, or `colonnade.toml`. Errors in a file, or a missing file, are
@@ -337,9 +335,14 @@ class Host(HostRequests):
             config = self._read()
             if is_broken(config, self._valid):
                 valid = self._valid
-                config = replace(config, entries=valid.entries, policy=valid.policy)
+                config = replace(
+                    config, entries=valid.entries, policy=valid.policy, pins=valid.pins
+                )
             else:
                 self._valid = config
+        guard = self._runtime.guard
+        if guard is not None and guard.pins is not None and config.pins is not None:
+            guard.pins.use(config.pins)
         self._runtime.reload(config, self._combined(config))
 
     def _combined(self, config: Config) -> "RuleSet | None":
@@ -371,15 +374,27 @@ def _approver(inbox: "Inbox | Approver | None") -> "Approver | None":
 
 
 def _guard(
+    config: Config,
     policy: "RuleSet | None",
-    pins: "PinReview | None",
+    pins: "Pins | None",
     audit: "AuditSink | None",
     inbox: "Approver | None",
-    containment: "Containment | None",
+    containment: "Contain | None",
 ) -> "PolicyGuard | None":
-    """The guard with these parts; None if there are none."""
-    if all(one is None for one in (policy, pins, audit, inbox, containment)):
+    """The guard with these parts; None if there are none. The settings of a single server may ask
+    for pins or containment, and with any other part hidden text is contained."""
+    every = [one.settings for one in config.entries.values()]
+    table = config.pins
+    if pins is None and (table or any(one.pins not in (None, "off") for one in every)):
+        from colonnade.host.policy.pins import Pins
+
+        table = table or PinsTable(mode="off")
+        pins = Pins(mode=table.mode, first=table.first)
+    is_bare = all(one is None for one in (policy, pins, audit, inbox, containment))
+    if is_bare and all(one.contain in (None, "off") for one in every):
         return None
+    from colonnade.host.policy.containment import Contain
     from colonnade.host.policy.guard import PolicyGuard
 
+    containment = containment or Contain("off" if is_bare else "neutralise")
     return PolicyGuard(policy, pins, audit, inbox, containment)

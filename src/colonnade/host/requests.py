@@ -174,10 +174,11 @@ class HostRequests:
         self, name: str, request: LocalRequestContext, options: LocalOptions, returns: Any
     ) -> ToolResult[Any]:
         """Send a call, or wait for the task that one became, and return the result."""
-        tool = None
+        tool = untouched = None
         try:
             routed = await self._send(request, options)
             result, tool = cast("t.CallToolResult", routed.result), routed.tool
+            untouched = cast("t.CallToolResult | None", routed.untouched)
         except ToolError as error:  # of a middleware, with a message for the caller
             text = [t.TextContent(text=str(error))]
             result = t.CallToolResult(content=cast("list[t.ContentBlock]", text), is_error=True)
@@ -188,7 +189,8 @@ class HostRequests:
         if structured is not UNSET and not result.is_error:
             await listings.learn_schemas(request.exchange.principal)
             wrapped = may_be_wrapped(structured) and listings.is_wrapped(original, result)
-        return ToolResult(name, result, returns, listings.output(original), wrapped=wrapped)
+        output = listings.output(original)
+        return ToolResult(name, result, returns, output, wrapped=wrapped, untouched=untouched)
 
     # ------------------------------------------------------------ tasks
 
@@ -436,11 +438,15 @@ class HostRequests:
         *,
         caller: str | None = None,
         timeout_s: float | None = None,
+        untouched: bool = False,
     ) -> t.GetPromptResult:
-        """The messages of a prompt, by its qualified name or an alias."""
+        """The messages of a prompt, by its qualified name or an alias; with `untouched` as the
+        server sent them, also if there is hidden text in them."""
         params = prompt_params(name, arguments)
-        result = await self._request("prompts/get", params, caller, LocalOptions(timeout_s))
-        return cast("t.GetPromptResult", result)
+        sent = await self._send(
+            self._context("prompts/get", params, caller), LocalOptions(timeout_s)
+        )
+        return cast("t.GetPromptResult", _chosen(sent, untouched))
 
     async def list_resources(
         self, *, fresh: bool = False, caller: str | None = None
@@ -465,13 +471,15 @@ class HostRequests:
         *,
         caller: str | None = None,
         timeout_s: float | None = None,
+        untouched: bool = False,
     ) -> t.ReadResourceResult:
         """The contents of a resource, from the server that lists it, or the one with the key
-        `server`. A URI that several servers list is refused unless one is named."""
+        `server`. A URI that several servers list is refused unless one is named. With `untouched`
+        they are as the server sent them, also if there is hidden text in them."""
         params = t.ReadResourceRequestParams(uri=uri)
         options = LocalOptions(timeout_s, server)
-        result = await self._request("resources/read", params, caller, options)
-        return cast("t.ReadResourceResult", result)
+        sent = await self._send(self._context("resources/read", params, caller), options)
+        return cast("t.ReadResourceResult", _chosen(sent, untouched))
 
     async def complete(
         self,
@@ -553,3 +561,8 @@ class HostRequests:
             raise explained from error
         finally:
             request.exchange.settled = True
+
+
+def _chosen(sent: HostResult, untouched: bool) -> t.ProtocolType:
+    """The result for the caller, or the one that the server sent."""
+    return sent.untouched if untouched and sent.untouched is not None else sent.result

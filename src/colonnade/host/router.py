@@ -213,11 +213,13 @@ MAX_CONNECTS = 2
 
 class HostResult(NamedTuple):
     """A result, and where it comes from: the lists that a list was made of, or the listings of the
-    server of a tool, and the name of the tool on that server."""
+    server of a tool, and the name of the tool on that server. `untouched` is the result as the
+    server sent it, if hidden text in it was contained."""
 
     result: t.ProtocolType
     lists: Sequence[ListedItems[Any, Any]] = ()
     tool: tuple[ServerListings, str] | None = None
+    untouched: t.ProtocolType | None = None
 
 
 # The options are None for a client that connected to the host.
@@ -343,6 +345,8 @@ class HostRouter:
         view = self._view(request)
         with _hold_all(generation):
             fresh = options is not None and options.fresh
+            if self.guard is not None:
+                await self.guard.recheck(generation.servers.values(), kind, caller)
             return await generation.visible_lists(
                 kind, caller, self._wait_s, fresh=fresh, view=view
             )
@@ -375,12 +379,10 @@ class HostRouter:
             listings = server.listings(caller)
             if self.guard is None:
                 result = await _forward(context, options, server, CALL, forwarded)
-            else:
-                item = self.guard.named_item(CALL, "tool", own, server, arguments)
-                result = await self._guarded(
-                    context, options, server, item, forwarded, ("tools", name)
-                )
-            return HostResult(result, (), (listings, own))
+                return HostResult(result, (), (listings, own))
+            item = self.guard.named_item(CALL, "tool", own, server, arguments)
+            found = await self._guarded(context, options, server, item, forwarded, ("tools", name))
+            return found._replace(tool=(listings, own))
         finally:
             server.release()
 
@@ -392,7 +394,7 @@ class HostRouter:
         item: "GuardedItem",
         params: t.RequestParams,
         named: tuple[Nameable, str] | None = None,
-    ) -> t.ProtocolType:
+    ) -> HostResult:
         """Forward a request if the guard allows it. `named` is the kind and the name that the
         caller used; without it the item has a URI."""
         guard = self.guard
@@ -402,7 +404,9 @@ class HostRouter:
             options = options._replace(on_task=_recorded(options.on_task, guard, context))
 
         def send(before_send: BeforeSend) -> Awaitable[t.ProtocolType]:
-            return _forward(context, options, server, item.method, params, before_send)
+            contain = guard.contain(server.key)
+            words = contain.text if contain is not None else None
+            return _forward(context, options, server, item.method, params, before_send, words)
 
         def unknown() -> Fault:
             if named is None:
@@ -410,7 +414,8 @@ class HostRouter:
             caller, view = context.exchange.principal, guard.view(context)
             return self._current().unknown_item(*named, server, caller, view)
 
-        return await guard.run(context, server, item, send, unknown)
+        result, untouched = await guard.run(context, server, item, send, unknown)
+        return HostResult(result, untouched=untouched)
 
     async def _task_outcome(
         self, request: RequestContext, options: LocalOptions | None
@@ -439,8 +444,8 @@ class HostRouter:
         def unknown() -> Fault:
             return self._current().unknown_item("tools", task.tool, server, caller, view)
 
-        result = await guard.run(request, server, item, wait, unknown)
-        return HostResult(result, (), (server.listings(caller), own))
+        result, untouched = await guard.run(request, server, item, wait, unknown)
+        return HostResult(result, (), (server.listings(caller), own), untouched)
 
     async def task_item(
         self, request: RequestContext, key: str, tool: str
@@ -476,11 +481,8 @@ class HostRouter:
                 return HostResult(await _forward(request, options, server, GET_PROMPT, forwarded))
             arguments = Raw(encode(params.arguments)) if params.arguments else NOTHING
             item = self.guard.named_item(GET_PROMPT, "prompt", own, server, arguments)
-            return HostResult(
-                await self._guarded(
-                    request, options, server, item, forwarded, ("prompts", params.name)
-                )
-            )
+            named: tuple[Nameable, str] = "prompts", params.name
+            return await self._guarded(request, options, server, item, forwarded, named)
         finally:
             server.release()
 
@@ -525,7 +527,7 @@ class HostRouter:
             if self.guard is None:
                 return HostResult(await _forward(request, options, server, method, params))
             item = self.guard.resource_item(method, uri, params)
-            return HostResult(await self._guarded(request, options, server, item, params))
+            return await self._guarded(request, options, server, item, params)
         finally:
             server.release()
 
@@ -546,7 +548,7 @@ class HostRouter:
             arguments = self.guard.completed_arguments(params)
             item = self.guard.named_item(COMPLETE, "prompt", own, server, arguments)
             named: tuple[Nameable, str] = "prompts", name
-            return HostResult(await self._guarded(request, options, server, item, forwarded, named))
+            return await self._guarded(request, options, server, item, forwarded, named)
         finally:
             server.release()
 
@@ -585,6 +587,7 @@ async def _forward(
     method: str,
     params: t.RequestParams,
     before_send: BeforeSend | None = None,
+    contain: Callable[[str], str] | None = None,
 ) -> t.ProtocolType:
     options = options or NO_OPTIONS
     try:
@@ -593,7 +596,7 @@ async def _forward(
             method,
             params,
             timeout_s=options.timeout_s,
-            on_progress=_progress_forwarder(request),
+            on_progress=_progress_forwarder(request, contain),
             wants_task=options.wants_task,
             on_task=options.on_task,
             before_send=before_send,
@@ -610,13 +613,18 @@ async def _forward(
     return without_server_info(result)
 
 
-def _progress_forwarder(request: RequestContext) -> OnProgress | None:
-    """Forwards progress to the caller; None if the caller wants none."""
+def _progress_forwarder(
+    request: RequestContext, contain: Callable[[str], str] | None
+) -> OnProgress | None:
+    """Forwards progress to the caller, with its message contained; None if the caller wants
+    none."""
     exchange = request.exchange
     if exchange.progress_token is None:
         return None
 
     def report(progress: float, total: float | None, message: str | None) -> Awaitable[None] | None:
+        if contain is not None and message is not None:
+            message = contain(message)
         try:
             frame = exchange.progress(progress, total, message)
         except LocalProtocolError:  # the server's progress decreased

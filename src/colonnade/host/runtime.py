@@ -6,7 +6,7 @@ the others are drained in the background. `watch` callbacks are called once for 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from inspect import isawaitable
@@ -18,7 +18,7 @@ from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.client.request import running_loop
 from colonnade.errors import Fault, LocalProtocolError
 from colonnade.host.agent.search import ToolSearch
-from colonnade.host.config.settings import Config, ServerEntry
+from colonnade.host.config.settings import Config, HostProblem, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, input_request_sender
 from colonnade.host.router import (
     HostResult,
@@ -28,7 +28,7 @@ from colonnade.host.router import (
     local_exchange,
 )
 from colonnade.host.servers.generation import Generation, HostedServer, ListView, NameClaim
-from colonnade.host.servers.listings import ListKind
+from colonnade.host.servers.listings import ListKind, ListSource, ReviewedItems
 from colonnade.host.servers.naming import NameClaims
 from colonnade.host.servers.session import HostedSession, SessionCall, State, Status
 from colonnade.host.servers.supervisor import ServerSupervisor
@@ -207,14 +207,27 @@ class HostRuntime:
                     self._review,
                 )
         number = before.number + 1 if before is not None else 1
-        problems = (*config.problems, *claims.problems)
+        problems = (*config.problems, *claims.problems, *self._lookalikes(enabled))
         return Generation(number, servers, claims.aliases, problems)
+
+    def _lookalikes(self, entries: Mapping[str, ServerEntry]) -> list[HostProblem]:
+        """The servers whose key looks like that of another one, if anything guards this host."""
+        if self.guard is None:
+            return []
+        from colonnade.host.policy.containment import confusable
+
+        return [
+            HostProblem(key, f"its name {key!r} looks like {other!r}", entries[key].place)
+            for key, other in confusable(entries)
+        ]
 
     def _make_supervisor(
         self, entry: ServerEntry, on_open: Callable[[ServerSupervisor, HostedSession], None]
     ) -> ServerSupervisor:
         can_answer = self.input_requests.can_answer
         send = input_request_sender(entry.key)
+        if self.guard is not None:
+            self.guard.add_server(entry)
 
         async def guarded(contexts: tuple[RequestContext, ...], request: InputRequest) -> Raw:
             if self.guard is None:
@@ -234,6 +247,8 @@ class HostRuntime:
             input_kinds=(InputKind.ELICIT, InputKind.SAMPLE) if can_answer else (),
             send_input_request=guarded,
             review_roots=review_roots,
+            may_reconnect=self.guard is None or self.guard.may_reconnect(entry),
+            contain=self._contain_value(entry.key),
             auth=self._auth,
             upstream=self.upstream,
             info=self._info,
@@ -242,11 +257,26 @@ class HostRuntime:
             on_change=self._status_changed if self._on_event is not None else None,
         )
 
+    def _contain_value(self, key: str) -> Callable[[Any], Any]:
+        """Contains the data of log messages of a server."""
+
+        def contain(value: Any) -> Any:
+            found = self.guard.contain(key) if self.guard is not None else None
+            return value if found is None else found.value(value)
+
+        return contain
+
     async def _review(
-        self, server: HostedServer, kind: ListKind, caller: str, listed: Sequence[Any]
-    ) -> Sequence[Any]:
-        guard = self.guard
-        return listed if guard is None else await guard.review(server, kind, caller, listed)
+        self,
+        server: HostedServer,
+        kind: ListKind,
+        caller: str,
+        listed: Sequence[Any],
+        source: ListSource,
+    ) -> ReviewedItems:
+        if self.guard is None:
+            return ReviewedItems(listed)
+        return await self.guard.review(server, kind, listed, source, self.generation.servers)
 
     def _list_request(self, method: str, caller: str) -> LocalRequestContext:
         """The request for a list, which the host makes in the session of a caller."""

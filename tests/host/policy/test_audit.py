@@ -81,8 +81,8 @@ async def test_digests_need_the_key_and_are_equal_for_equal_bytes(tmp_path: Path
     proposed = [one["arguments"] for one in decoded(tmp_path) if one["event"] == "proposed"]
     first, second, third = (one["digest"] for one in proposed)
     assert first == second != third
-    assert first == DigestKey(KEY).digest(b'{"pin":1234}')
-    assert DigestKey(b"another").digest(b'{"pin":1234}') != first
+    assert first == DigestKey(KEY).digest(b'{"pin":1234}').decode()
+    assert DigestKey(b"another").digest(b'{"pin":1234}').decode() != first
     assert b"1234" not in b"".join(lines(tmp_path))
     assert KEY.hex().encode() not in b"".join(lines(tmp_path))
 
@@ -173,18 +173,58 @@ def test_without_an_event_loop_lines_are_written_at_once(tmp_path: Path) -> None
 
 
 @live
-async def test_a_call_is_with_the_operating_system_before_it_is_sent(tmp_path: Path) -> None:
+async def test_events_are_with_the_operating_system_after_one_iteration_of_the_loop(
+    tmp_path: Path,
+) -> None:
     log = opened(tmp_path)
     asked = request()
     id = log.proposed(asked)
     log.decided(id, asked, ALLOWED)
     log.executed(id, asked, "2025-06-18")
+    assert not files(tmp_path)
+    await asyncio.sleep(0)
     assert events(tmp_path) == ["opened", "proposed", "decided", "executed"]
     log.returned(id, asked, result())
-    assert events(tmp_path)[-1] == "executed"
-    await asyncio.sleep(0)  # one iteration of the loop
+    await asyncio.sleep(0)
     assert events(tmp_path)[-1] == "returned"
     await log.close()
+
+
+@live
+async def test_what_is_proposed_and_not_sent_is_written_soon(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.proposed(request())
+    while not files(tmp_path):
+        await asyncio.sleep(0.001)
+    assert events(tmp_path) == ["opened", "proposed"]
+    await log.close()
+
+
+@live
+async def test_a_required_call_is_with_the_operating_system_before_it_is_sent(
+    tmp_path: Path,
+) -> None:
+    log = opened(tmp_path, required=True)
+    asked = request()
+    id = log.proposed(asked)
+    log.decided(id, asked, ALLOWED)
+    waiting = log.executed(id, asked, "2025-06-18")
+    assert events(tmp_path) == ["opened", "proposed", "decided", "executed"]
+    assert waiting is not None
+    await waiting
+    await log.close()
+
+
+@live
+async def test_a_result_is_recorded_as_it_was_when_it_came(tmp_path: Path) -> None:
+    log = opened(tmp_path, contents="all")
+    asked, came = request(), result("as it came")
+    log.returned(log.proposed(asked), asked, came)
+    came.content.append(t.TextContent(text="changed"))
+    await log.close()
+    text = b"".join(lines(tmp_path))
+    assert b"as it came" in text
+    assert b"changed" not in text
 
 
 @live
@@ -385,6 +425,7 @@ async def test_half_of_a_line_is_removed_again(
     before = files(tmp_path)[0].read_bytes()
     Disk(monkeypatch, room=100)
     call(log)
+    await asyncio.sleep(0)
     assert files(tmp_path)[0].read_bytes() == before
 
 
@@ -402,6 +443,7 @@ async def test_what_cannot_be_removed_is_left_in_its_file(
 
     monkeypatch.setattr(audit_file.os, "ftruncate", fail)
     call(log)
+    await asyncio.sleep(0)
     disk.room = 10**9
     call(log)
     await log.close()
@@ -441,6 +483,26 @@ async def test_a_required_log_that_cannot_be_written_refuses_the_call(
     assert refused.value.reason == "audit"
     assert str(tmp_path) not in str(refused.value)  # callers need not know paths
     disk.room = 10**9
+    waiting = log.executed(log.proposed(asked), asked, "2025-06-18")
+    assert waiting is not None
+    await waiting
+    await log.close()
+
+
+@live
+async def test_a_required_log_that_lost_an_event_of_a_call_refuses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(tmp_path, required=True)
+    asked = request()
+    id = log.proposed(asked)
+    disk = Disk(monkeypatch, room=0)
+    log.asked(id, asked, ALLOWED)
+    await asyncio.sleep(0)
+    assert log.dropped == 2
+    disk.room = 10**9  # before it is sent, so the next line can be written
+    with pytest.raises(Refused, match="some of its events were lost"):
+        log.executed(id, asked, "2025-06-18")
     waiting = log.executed(log.proposed(asked), asked, "2025-06-18")
     assert waiting is not None
     await waiting

@@ -114,11 +114,29 @@ CUTS: dict[str, Cut] = {
         VERIFY,
         "beside_another",
     ),
-    "written before it is sent": Cut(
+    "required: written": Cut(
         WRITER, "failure = self.flush()", "failure = None", LOG, "before_it_is_sent"
     ),
+    "required: an event that was lost": Cut(
+        WRITER,
+        " or (kept is not None and kept.lost != self._file.lost):",
+        ":",
+        LOG,
+        "lost_an_event",
+    ),
+    "what is proposed": Cut(
+        WRITER, "        self._flush_later()\n", "", LOG, "without_an_event_loop"
+    ),
+    "result as it came": Cut(
+        WRITER,
+        'self._append(b"returned", call, request, self._returned, (raw, is_error))',
+        'self._append(b"returned", call, request, lambda _: self._returned('
+        "(encode(result), is_error)), None)",
+        LOG,
+        "as_it_was",
+    ),
     "required: refused": Cut(
-        WRITER, "        if failure is not None:\n", "        if False:\n", LOG, "refuses_the_call"
+        WRITER, "if failure is not None or (kept", "if (kept", LOG, "refuses_the_call"
     ),
     "required: on the disk": Cut(
         WRITER, "        return self._on_disk()", "        return None", LOG, "on_the_disk"
@@ -197,8 +215,8 @@ CUTS: dict[str, Cut] = {
     # ------------------------------------------------------------ secrets
     "key of digests": Cut(
         LINES,
-        'return hmac.digest(self._key, data, "sha256").hex()',
-        "return sha256(data).hexdigest()",
+        "return blake2b(data, digest_size=32, key=self._key).hexdigest().encode()",
+        "return blake2b(data, digest_size=32).hexdigest().encode()",
         LOG,
         "need_the_key",
     ),
@@ -218,8 +236,8 @@ CUTS: dict[str, Cut] = {
     ),
     "error messages": Cut(
         WRITER,
-        'self._described(encode(message[:MAX_SEARCHED]), "all")',
-        'self._described(encode(message[:MAX_SEARCHED]), "none")',
+        'self._described(encode(encodable(message)), "all")',
+        'self._described(encode(encodable(message)), "none")',
         SECRETS,
         "only_as_far",
     ),
@@ -263,7 +281,7 @@ CUTS: dict[str, Cut] = {
     ),
     "handle of a task": Cut(
         WRITER,
-        "self._key.digest(handle.encode()).encode()",
+        "self._key.digest(handle.encode())",
         "handle.encode()",
         HOST,
         "becomes_a_task",
@@ -278,8 +296,8 @@ CUTS: dict[str, Cut] = {
     ),
     "file without servers": Cut(
         "host/config/reader.py",
-        "used = [one for one in self._used if not one.needs_trust or one.drafts]",
-        "used = self._used",
+        "used = [one for one in self.used if not one.needs_trust or one.drafts]",
+        "used = self.used",
         CONFIG,
         "without_servers",
     ),

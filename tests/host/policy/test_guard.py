@@ -1,8 +1,8 @@
 """The guard: in which order a request passes it, what it refuses, and that nothing is sent then."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -17,7 +17,6 @@ from colonnade.host.policy.request import (
     Decision,
     ForwardInput,
     PolicyRequest,
-    ReviewedListing,
 )
 from colonnade.host.policy.rules import Policy, Rule
 from colonnade.protocol import types as t
@@ -119,53 +118,6 @@ class Recorder:
 
     async def close(self) -> None:
         pass
-
-
-class Accepted:
-    """Pins that accept what they see first; `changed` are own names that are not accepted."""
-
-    def __init__(self) -> None:
-        self.changed: set[str] = set()
-        self.revision = 0
-        self.listings: list[ReviewedListing] = []
-        self.sent: list[str] = []
-
-    def change(self, name: str) -> None:
-        self.changed.add(name)
-        self.revision += 1
-
-    async def review(self, listing: ReviewedListing) -> None:
-        self.listings.append(listing)
-
-    def problem(self, request: PolicyRequest) -> str:
-        return f"{request.name} has changed" if request.name in self.changed else ""
-
-    def instructions_problem(self, server: str, identity: str, instructions: str) -> str:
-        return "changed" if "instructions" in self.changed else ""
-
-    async def before_send(self, request: PolicyRequest) -> None:
-        self.sent.append(request.name)
-
-
-class Contained:
-    """Marks everything that it contains."""
-
-    def result(self, request: PolicyRequest, result: t.ProtocolType) -> t.ProtocolType:
-        marked = [t.TextContent(text="contained")]
-        return t.CallToolResult(content=cast("list[t.ContentBlock]", marked))
-
-    def error(self, request: PolicyRequest, error: ColonnadeError) -> ColonnadeError:
-        return ColonnadeError("contained")
-
-    def definitions(
-        self, server: str, kind: str, definitions: Sequence[t.ProtocolType]
-    ) -> Sequence[t.ProtocolType]:
-        from msgspec.structs import replace
-
-        return [replace(one, description="contained") for one in definitions]
-
-    def instructions(self, server: str, instructions: str) -> str:
-        return "contained"
 
 
 class Counted(Server):
@@ -318,73 +270,6 @@ async def test_a_definition_that_changed_since_the_approval_is_refused() -> None
     assert server.calls == []
 
 
-# ---------------------------------------------------------------- pins
-
-
-@live
-async def test_a_definition_that_is_not_accepted_is_hidden_and_its_call_is_refused() -> None:
-    server, pins = counted(), Accepted()
-    async with Host({"shop": server}, pins=pins) as host:
-        assert [one.name for one in await host.list_tools()] == ["shop__pay", "shop__other"]
-        assert (await pay(host)).text == "paid 5.0"
-        pins.change("pay")
-        assert [one.name for one in await host.list_tools()] == ["shop__other"]
-        assert host.tool("shop__pay") is None
-        with pytest.raises(Refused, match="pay has changed") as refused:
-            await pay(host)
-    assert refused.value.reason == "definition"
-    assert pins.sent == ["pay"]
-    assert len(server.calls) == 1
-    (listing,) = [one for one in pins.listings if one.kind == "tools"]
-    assert [cast("t.Tool", one).name for one in listing.definitions] == ["pay", "other"]
-    assert listing.server == "shop"
-
-
-@live
-async def test_a_definition_that_is_not_accepted_is_not_asked_about() -> None:
-    pins, person = Accepted(), Person()
-    async with Host({"shop": counted()}, policy=ASK, pins=pins, inbox=person) as host:
-        pins.change("pay")
-        with pytest.raises(Refused, match="pay has changed"):
-            await pay(host)
-    assert person.requests == []
-
-
-@live
-async def test_pins_that_change_between_the_decision_and_the_call_stop_it() -> None:
-    server, pins = counted(), Accepted()
-    person = Person(lambda: pins.change("pay"))
-    async with Host({"shop": server}, policy=ASK, pins=pins, inbox=person) as host:
-        with pytest.raises(Refused, match="pay has changed"):
-            await pay(host)
-    assert server.calls == []
-    assert pins.sent == []
-
-
-@live
-async def test_instructions_that_are_not_accepted_are_not_shown() -> None:
-    pins = Accepted()
-    async with Host({"shop": counted()}, pins=pins) as host:
-        await host.list_tools()
-        assert host.instructions == {"shop": "read this"}
-        pins.changed.add("instructions")
-        assert host.instructions == {}
-
-
-# ---------------------------------------------------------------- containment
-
-
-@live
-async def test_results_errors_definitions_and_instructions_are_contained() -> None:
-    async with Host({"shop": counted()}, containment=Contained()) as host:
-        tool, _ = await host.list_tools()
-        assert tool.description == "contained"
-        assert host.instructions == {"shop": "contained"}
-        assert (await pay(host)).text == "contained"
-        with pytest.raises(ColonnadeError, match=r"^contained$"):
-            await host.read_resource("shop://none", "shop")
-
-
 # ---------------------------------------------------------------- audit
 
 
@@ -517,7 +402,7 @@ async def test_the_result_of_a_task_passes_the_guard() -> None:
     async with Host({"slow": server}, policy=ASK, audit=audit, inbox=Person()) as host:
         task = await host.start_task("slow__work")
         assert (await task.result()).text == "done"
-    methods = [one.method for step, one in zip(audit.steps, audit.requests, strict=True)]
+    methods = [one.method for one in audit.requests]
     assert "tasks/get" in methods
 
 

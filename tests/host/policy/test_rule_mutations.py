@@ -147,8 +147,8 @@ CUTS: dict[str, Cut] = {
     # ------------------------------------------------------------ decisions
     "the strictest reading": Cut(
         "host/policy/rules.py",
-        "action, label = max(found, key=lambda one: _STRICTNESS[one[0]])",
-        "action, label = found[0]",
+        "            action, label = max(found, key=lambda one: _STRICTNESS[one[0]])",
+        "            pass",
         RULES,
         "strictest_of_the_readings",
     ),
@@ -168,7 +168,7 @@ CUTS: dict[str, Cut] = {
     ),
     "unreadable arguments": Cut(
         "host/policy/rules.py",
-        'return 0 if rule.action == "allow" else EVERY_READING',
+        'return 0 if self.action == "allow" else readings',
         "return 0",
         RULES,
         "cannot_be_read",
@@ -262,27 +262,6 @@ CUTS: dict[str, Cut] = {
         GUARD,
         "without_a_way_to_ask",
     ),
-    "pins": Cut(
-        "host/policy/guard.py",
-        "        self._check_pin(request)\n        consent",
-        "        consent",
-        GUARD,
-        "not_accepted_is_not_asked",
-    ),
-    "pins again": Cut(
-        "host/policy/guard.py",
-        "            self._check_pin(request)\n            await self._pins.before_send(request)",
-        "            await self._pins.before_send(request)",
-        GUARD,
-        "between_the_decision",
-    ),
-    "before_send of pins": Cut(
-        "host/policy/guard.py",
-        "            await self._pins.before_send(request)\n",
-        "",
-        GUARD,
-        "not_accepted_is_hidden",
-    ),
     "definitions again": Cut(
         "host/policy/guard.py",
         "        if consent is not None and not is_same:",
@@ -327,8 +306,8 @@ CUTS: dict[str, Cut] = {
     ),
     "roots": Cut(
         "host/servers/session.py",
-        "                await self._review_roots(contexts, request)\n",
-        "                pass\n",
+        "        if self._review_roots is None:\n            return await super()",
+        "        if True:\n            return await super()",
         GUARD,
         "rules_decide_on_what_servers_ask",
     ),
@@ -509,17 +488,10 @@ CUTS: dict[str, Cut] = {
     ),
     "steps that must be recorded": Cut(
         "host/policy/steps.py",
-        "            self._audit.executed(self._id, self.request, revision)",
-        "            pass",
+        "            recorded = self._audit.executed(self.id, self.request, revision)",
+        "            recorded = None",
         GUARD,
         "stops_the_call",
-    ),
-    "containment of results": Cut(
-        "host/policy/guard.py",
-        "return result if self._containment is None else self._containment.result(request, result)",
-        "return result",
-        GUARD,
-        "are_contained",
     ),
 }
 

@@ -29,6 +29,7 @@ from colonnade.host.config.settings import (
     Config,
     ConfigSyntaxError,
     HostProblem,
+    PinsTable,
     ServerEntry,
 )
 from colonnade.host.config.trust import Trust, digest_of, is_trusted, requested_actions
@@ -114,15 +115,16 @@ class ConfigReader:
             self.problems += draft.problems
             self.warnings += draft.warnings
         policy = self._policy(entries)
-        approvals = self._approvals()
         audit = self._audit()
+        approvals = self._approvals()
         return Config(
             entries=entries,
             problems=_unique(self.problems),
             warnings=_unique(self.warnings),
             policy=policy,
-            approvals=approvals,
             audit=audit,
+            approvals=approvals,
+            pins=self._pins(),
         )
 
     def _audit(self) -> AuditSettings | None:
@@ -146,6 +148,14 @@ class ConfigReader:
             settings = read_audit_table(source.audit, home=home, problems=self.problems)
             found += [settings] if settings is not None else []
         return chosen(found, self.warnings)
+
+    def _pins(self) -> PinsTable | None:
+        """`[pins]` of all files that may be used: the strictest counts."""
+        found: PinsTable | None = None
+        for one in self.used:
+            if one.pins is not None:
+                found = one.pins if found is None else found.combine(one.pins)
+        return found
 
     def _policy(self, servers: Iterable[str]) -> Any:
         """The rules of all files that may be used; None if there are none."""
@@ -207,6 +217,9 @@ class ConfigReader:
             if part.approvals is not None:
                 message = "an included file cannot have [approvals]; name both files instead"
                 self.problems.append(HostProblem("", message, part.approvals.place))
+            if part.pins is not None:
+                message = "an included file cannot have pins; name both files instead"
+                self.problems.append(HostProblem("", message, node.place))
         if source.needs_trust:
             if not self._is_trusted(source, [source, *parts]):
                 return []

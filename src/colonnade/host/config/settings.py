@@ -38,6 +38,13 @@ Sharing: TypeAlias = Literal["caller", "pooled", "shared"]
 # token that the token of the caller is exchanged for (RFC 8693, or an identity assertion).
 CredentialsMode: TypeAlias = Literal["own", "login", "exchange", "id-jag"]
 
+# What happens to definitions of a server that were not accepted: hidden and refused, logged, or
+# nothing; and to hidden text in what it sends: made visible, marked, or nothing.
+PinsSetting: TypeAlias = Literal["strict", "warn", "off"]
+ContainSetting: TypeAlias = Literal["neutralise", "mark", "off"]
+# What happens to a definition that was never seen: accepted, or it waits for a person.
+FirstSetting: TypeAlias = Literal["accept", "review"]
+
 # Long enough for a package manager to install the server first.
 START_S = 60.0
 # For a response, or the next progress notification.
@@ -94,6 +101,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     - `aliases` are further names, each for an item of this server.
     - `credentials` says whose credentials it gets; with others than `own` each caller has its own
       sessions.
+    - `pins` is what happens to definitions that were not accepted, and `contain` to hidden text in
+      what it sends; None for what the host does.
     - `trusted` lets rules of a policy look at the annotations of its tools.
     - `sampling` and `elicitation` allow these input requests, and `roots` are its roots.
     - `max_list_bytes` and `max_list_items` are the limits of one of its lists.
@@ -107,6 +116,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     sharing: Sharing = "caller"
     credentials: CredentialsMode = "own"
     trusted: bool = False
+    pins: PinsSetting | None = None
+    contain: ContainSetting | None = None
     elicitation: bool = True
     sampling: bool = False
     roots: tuple[str, ...] = ()
@@ -178,18 +189,39 @@ class AuditSettings(Struct, frozen=True, kw_only=True):
     place: Place
 
 
+class PinsTable(Struct, frozen=True, kw_only=True):
+    """`[pins]` of `colonnade.toml`: what happens to definitions that were not accepted, and to
+    those that were never seen."""
+
+    mode: PinsSetting = "strict"
+    first: FirstSetting = "accept"
+
+    def combine(self, other: "PinsTable") -> "PinsTable":
+        """Both together: the stricter of each."""
+        rank = _STRICTNESS.index
+        return PinsTable(
+            mode=self.mode if rank(self.mode) <= rank(other.mode) else other.mode,
+            first=self.first if rank(self.first) <= rank(other.first) else other.first,
+        )
+
+
+# The strictest first.
+_STRICTNESS = ("strict", "warn", "off", "review", "accept")
+
+
 class Config(Struct, frozen=True, kw_only=True, eq=False):
     """The servers of a host, in the order of their files, and the problems of others.
 
     `warnings` are harmless: a key that is not known, for example. `policy` are the rules of
-    `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any; `approvals` is its
-    table `[approvals]` (`ApprovalSettings`); `audit` are the settings of the audit log, if there is
-    to be one.
+    `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any; `audit` are the
+    settings of the audit log, if there is to be one, `approvals` is the table `[approvals]`
+    (`ApprovalSettings`), and `pins` is `[pins]`.
     """
 
     entries: Mapping[str, ServerEntry]
     problems: tuple[HostProblem, ...] = ()
     warnings: tuple[HostProblem, ...] = ()
     policy: Any = None
-    approvals: Any = None
     audit: AuditSettings | None = None
+    approvals: Any = None
+    pins: PinsTable | None = None

@@ -7,11 +7,11 @@ Each run of a process writes files of its own in one folder, so processes never 
 line has the digest of the line before it, and a run begins with those of the runs before it.
 `audit_verify` reads them.
 
-Rules: a line is never changed. What is recorded of a call is at the operating system before the
-call is sent, and on the disk if the log is `required`; only then does a log that cannot be written
-refuse calls. Otherwise events that cannot be written are counted, and the next line says how many.
-Contents of requests and results are recorded only if they are configured, and error messages of
-servers are contents.
+Rules: a line is never changed. Lines are with the operating system at the end of the iteration of
+the event loop, so while a request is on its way; if the log is `required` they are on the disk
+before it is sent, and only then does a log that cannot be written refuse calls. Otherwise events
+that cannot be written are counted, and the next line says how many. Contents of requests and
+results are recorded only if they are configured, and error messages of servers are contents.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, Final, cast
+from functools import partial
+from typing import Any, Final, TypeAlias, cast
 
 from msgspec import Raw, Struct
 
@@ -39,9 +40,12 @@ from colonnade.host.policy.audit_file import (
 from colonnade.host.policy.audit_lines import (
     CONTENTS,
     MAX_SEARCHED,
+    OUTCOMES,
     AuditContents,
     DigestKey,
+    NameMembers,
     Redactor,
+    encodable,
     members,
 )
 from colonnade.host.policy.request import Consent, Decision, PolicyRequest
@@ -53,18 +57,26 @@ log: logging.Logger = logging.getLogger("colonnade.audit")
 
 # Calls whose first members are kept until they end; of others they are encoded again.
 MAX_OPEN_CALLS = 10_000
-# Combinations of names whose members are kept encoded, and the characters of one.
-MAX_KNOWN = 2048
-MAX_CACHED = 2048
+# What was proposed is written after this time, if its request is not sent before.
+FLUSH_S = 0.05
 # What servers ask; their params are contents of another party.
 INPUT_METHODS: Final = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 
 
 class _OpenCall(Struct):
-    """A call without an outcome: the members that all of its lines have, and when it began."""
+    """A call without an outcome: when it began, how many events were lost by then, and the members
+    that all of its lines have, once they are encoded."""
 
-    members: bytes
     began_ns: int
+    lost: int
+    members: bytes = b""
+
+
+# An event: its time and name, the id of the call and its request, and a function with its argument
+# that encodes the other members.
+WaitingEvent: TypeAlias = tuple[int, bytes, str, PolicyRequest, Callable[[Any], bytes], Any]
+
+_OUTCOMES = frozenset(one.encode() for one in OUTCOMES)
 
 
 class AuditLog:
@@ -104,15 +116,23 @@ class AuditLog:
         self._redactor = Redactor(names, os.environ)
         # Here, not in the event loop: reading it takes milliseconds.
         self._key = DigestKey(key if key is not None else _user_key())
+        cached = partial(NameMembers, self._redactor)
+        self._names = cached("principal", "client", "server", "method", "name")
+        self._about = cached("revision", "kind", "identity", "definition")
+        self._decision = cached("action", "rule", "policy")
+        self._rule = cached("rule")
+        self._revision = cached("server_revision")
+        self._error = cached("error")
         self._clock = clock
         self._file = AuditFile(
             self.path, max_file_bytes, clock, self._describe, is_durable=required
         )
         self._lock = threading.RLock()
         self._open_calls: dict[str, _OpenCall] = {}
-        self._known: dict[tuple[tuple[str, str], ...], bytes] = {}
         self._count = 0
-        self._is_scheduled = False
+        # Events that are not encoded and written yet: that is done while the request is on its way.
+        self._waiting: list[WaitingEvent] = []
+        self._is_soon = self._is_later = False
         self._sync: asyncio.Task[None] | None = None
         self._heads = HeadKeeper(_opener(heads), self._file) if heads is not None else None
 
@@ -123,146 +143,147 @@ class AuditLog:
 
     def proposed(self, request: PolicyRequest) -> str:
         """A request has arrived; returns its id."""
+        now = self._clock()
         with self._lock:
             self._prepare()
             self._count += 1
             call = f"{self._file.chain.run}-{self._count}"
-        began_ns = self._clock()
-        common = self._members(call, request)
-        if len(self._open_calls) >= MAX_OPEN_CALLS:
-            self._open_calls.pop(next(iter(self._open_calls)), None)
-        self._open_calls[call] = _OpenCall(common, began_ns)
-        body = b'"event":"proposed",%b,%b' % (
-            common,
-            self._cached(
-                revision=request.revision,
-                kind=request.kind,
-                identity=request.identity,
-                definition=request.definition_digest,
-            ),
+            if len(self._open_calls) >= MAX_OPEN_CALLS:
+                self._open_calls.pop(next(iter(self._open_calls)), None)
+            self._open_calls[call] = _OpenCall(now, self._file.lost)
+            self._waiting.append((now, b"proposed", call, request, self._proposed, request))
+        self._flush_later()
+        return call
+
+    def _proposed(self, request: PolicyRequest) -> bytes:
+        fields = self._about.encode(
+            request.revision, request.kind, request.identity, request.definition_digest
         )
         if request.during:
-            body += b',"during":"%b"' % request.during.encode()
+            fields += b',"during":"%b"' % request.during.encode()
         if request.arguments:
             records = "all" if request.method in INPUT_METHODS else "arguments"
-            arguments = self._described(bytes(request.arguments), records)
-            body = b'%b,"arguments":%b' % (body, arguments)
-        self._append(body, began_ns)
-        return call
+            fields += b',"arguments":' + self._described(bytes(request.arguments), records)
+        return fields
 
     def decided(self, call: str, request: PolicyRequest, decision: Decision) -> None:
         """The rules have decided."""
+        self._append(b"decided", call, request, self._decided, decision)
+
+    def _decided(self, decision: Decision) -> bytes:
         # Its reason may quote the arguments that it matched, and those are contents.
-        fields = self._cached(
-            action=decision.action, rule=decision.rule, policy=decision.policy_version
-        )
-        self._event(b"decided", call, request, fields)
+        return self._decision.encode(decision.action, decision.rule, decision.policy_version)
 
     def asked(self, call: str, request: PolicyRequest, decision: Decision) -> None:
         """A person is about to be asked."""
-        self._event(b"asked", call, request, self._cached(rule=decision.rule))
+        self._append(b"asked", call, request, self._rule.encode, decision.rule)
+        self._flush_soon()
 
     def answered(
         self, call: str, request: PolicyRequest, consent: Consent | None, why: str
     ) -> None:
         """A person, or a remembered rule, has answered; None is a refusal, and `why` its reason."""
+        self._append(b"answered", call, request, self._answered, (consent, why))
+        self._flush_soon()
+
+    def _answered(self, answer: tuple[Consent | None, str]) -> bytes:
+        consent, why = answer
         if consent is None:
-            fields = {"action": "deny", "reason": self._redactor.message(why)}
-        else:
-            name = self._redactor.name
-            fields = {"action": "allow", "approval": name(consent.approval), "by": name(consent.by)}
-            if consent.rule:
-                fields["rule"] = name(consent.rule)
-        self._event(b"answered", call, request, members(fields))
+            return members({"action": "deny", "reason": self._redactor.message(why)})
+        name = self._redactor.name
+        fields = {"action": "allow", "approval": name(consent.approval), "by": name(consent.by)}
+        if consent.rule:
+            fields["rule"] = name(consent.rule)
+        return members(fields)
 
     def executed(self, call: str, request: PolicyRequest, revision: str) -> Awaitable[None] | None:
         """The request is about to be sent; `revision` is the one of the server.
 
         Await what is returned before it is sent, if it is not None. Raises `Refused`, or the
-        awaitable does, if the log is required and cannot be written.
+        awaitable does, if the log is required and the events of this call are not written.
         """
-        self._event(b"executed", call, request, self._cached(server_revision=revision))
-        failure = self.flush()
+        self._append(b"executed", call, request, self._revision.encode, revision)
         if not self.required:
+            self._flush_soon()
             return None
-        if failure is not None:
+        failure = self.flush()
+        kept = self._open_calls.get(call)
+        if failure is not None or (kept is not None and kept.lost != self._file.lost):
             raise _not_recorded(failure)
         return self._on_disk()
 
     def returned(self, call: str, request: PolicyRequest, result: t.ProtocolType | Raw) -> None:
         """There is a result, as the server sent it."""
+        # Encoded now: the caller may change it before it is written.
         raw = bytes(result) if isinstance(result, Raw) else encode(result)
-        is_error = b"true" if getattr(result, "is_error", None) else b"false"
-        fields = b'"is_error":%b' % is_error
+        is_error = bool(getattr(result, "is_error", None))
+        self._append(b"returned", call, request, self._returned, (raw, is_error))
+        self._flush_soon()
+
+    def _returned(self, result: tuple[bytes, bool]) -> bytes:
+        raw, is_error = result
+        fields = b'"is_error":true' if is_error else b'"is_error":false'
         if raw:  # the roots of a server are in the configuration
-            fields += b',"result":%b' % self._described(raw, "all")
-        self._ended(b"returned", call, request, fields)
+            fields += b',"result":' + self._described(raw, "all")
+        return fields
 
     def became_task(self, call: str, request: PolicyRequest, handle: str) -> None:
         """The call has become a task of its server; `handle` stands for it."""
+        self._append(b"task", call, request, self._became_task, handle)
+        self._flush_soon()
+
+    def _became_task(self, handle: str) -> bytes:
         # A handle gives access to the result, so it is not in the log.
-        fields = b'"task":"%b"' % self._key.digest(handle.encode()).encode()
-        self._event(b"task", call, request, fields)
+        return b'"task":"%b"' % self._key.digest(handle.encode())
 
     def abandoned(self, call: str, request: PolicyRequest, error: BaseException) -> None:
         """It ended without a result: refused, an error, cancelled."""
-        fields = self._cached(error=type(error).__name__)
-        if isinstance(error, RemoteError):
-            fields += b',"code":%d' % error.code
-        message = _message(error)
+        was_cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
+        event = b"abandoned" if was_cancelled else b"failed"
+        code = error.code if isinstance(error, RemoteError) else None
+        about = type(error).__name__, code, _message(error)[:MAX_SEARCHED]
+        self._append(event, call, request, self._abandoned, about)
+        self._flush_soon()
+
+    def _abandoned(self, error: tuple[str, int | None, str]) -> bytes:
+        name, code, message = error
+        fields = self._error.encode(name)
+        if code is not None:
+            fields += b',"code":%d' % code
         if message:
             # Servers and clients write error messages, too.
-            described = self._described(encode(message[:MAX_SEARCHED]), "all")
-            fields += b',"message":%b' % described
-        was_cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
-        self._ended(b"abandoned" if was_cancelled else b"failed", call, request, fields)
-
-    def _event(self, event: bytes, call: str, request: PolicyRequest, fields: bytes) -> None:
-        kept = self._open_calls.get(call)
-        common = kept.members if kept is not None else self._members(call, request)
-        body = b'"event":"%b",%b,%b' % (event, common, fields)
-        self._append(body, self._clock())
-
-    def _ended(self, event: bytes, call: str, request: PolicyRequest, fields: bytes) -> None:
-        kept = self._open_calls.get(call)
-        if kept is not None:
-            micros = max(self._clock() - kept.began_ns, 0) // 1000
-            fields = b'%b,"duration_us":%d' % (fields, micros)
-        self._event(event, call, request, fields)
-        self._open_calls.pop(call, None)
+            fields += b',"message":' + self._described(encode(encodable(message)), "all")
+        return fields
 
     # ------------------------------------------------------------ members
 
+    def _encoded(self, event: WaitingEvent) -> bytes:
+        """The members of an event, without those that each line has."""
+        time_ns, name, call, request, encode_fields, about = event
+        kept = self._open_calls.get(call)
+        common = kept.members if kept is not None else b""
+        if not common:
+            common = self._members(call, request)
+            if kept is not None:
+                kept.members = common
+        fields = encode_fields(about)
+        if name in _OUTCOMES:
+            self._open_calls.pop(call, None)
+            if kept is not None:
+                fields += b',"duration_us":%d' % (max(time_ns - kept.began_ns, 0) // 1000)
+        return b'"event":"%b",%b,%b' % (name, common, fields)
+
     def _members(self, call: str, request: PolicyRequest) -> bytes:
         """What all lines of a call have."""
-        return b'"call":"%b",%b' % (
-            call.encode(),
-            self._cached(
-                principal=request.principal,
-                client=request.client,
-                server=request.server,
-                method=request.method,
-                name=request.name,
-            ),
+        names = self._names.encode(
+            request.principal, request.client, request.server, request.method, request.name
         )
-
-    def _cached(self, **fields: str) -> bytes:
-        """Names as members, redacted and truncated: the same ones are in many lines."""
-        key = tuple(fields.items())
-        found = self._known.get(key)
-        if found is None:
-            name = self._redactor.name
-            found = members({field: name(text) for field, text in key})
-            if sum(map(len, fields.values())) <= MAX_CACHED:
-                if len(self._known) >= MAX_KNOWN:
-                    self._known.clear()
-                self._known[key] = found
-        return found
+        return b'"call":"%b",%b' % (call.encode(), names)
 
     def _described(self, raw: bytes, records: AuditContents) -> bytes:
         """The digest and the size of contents, and the contents themselves if these, and those that
         need less, are recorded."""
-        digest, size = self._key.digest(raw).encode(), len(raw)
+        digest, size = self._key.digest(raw), len(raw)
         if CONTENTS.index(self.contents) < CONTENTS.index(records):
             return b'{"digest":"%b","bytes":%d}' % (digest, size)
         content = encode(self._redactor.content(raw))
@@ -275,37 +296,69 @@ class AuditLog:
     # ------------------------------------------------------------ writing
 
     def _prepare(self) -> None:
-        """Begin another run in a process that was forked: it has the open file of its parent."""
+        """Begin another run in a process that was forked: it has the open file of its parent, and
+        the events that wait there."""
         if self._file.prepare():
-            self._is_scheduled, self._sync = False, None
+            self._waiting.clear()
             self._open_calls.clear()
+            self._is_soon = self._is_later = False
+            self._sync = None
             if self._heads is not None:
                 self._heads.forget()
 
-    def _append(self, body: bytes, time_ns: int) -> None:
+    def _append(
+        self,
+        event: bytes,
+        call: str,
+        request: PolicyRequest,
+        encode_fields: Callable[[Any], bytes],
+        about: Any,
+    ) -> None:
+        waiting = self._clock(), event, call, request, encode_fields, about
         with self._lock:
-            self._prepare()
-            self._file.append(body, time_ns)
-            if self._is_scheduled:
-                return
-            try:
-                loop = asyncio.get_running_loop()
-            except RuntimeError:
-                self._file.flush()
-                return
-            self._is_scheduled = True
-            loop.call_soon(self._flush_scheduled)
-            if self._heads is not None:
-                self._heads.start(loop)
+            self._waiting.append(waiting)
 
-    def _flush_scheduled(self) -> None:
-        self._is_scheduled = False
+    def _flush_soon(self) -> None:
+        """Write what waits at the end of this iteration of the event loop."""
+        if self._is_soon:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.flush()
+            return
+        self._is_soon = True
+        loop.call_soon(self._flush_now)
+        if self._heads is not None:
+            self._heads.start(loop)
+
+    def _flush_now(self) -> None:
+        self._is_soon = False
+        self.flush()
+
+    def _flush_later(self) -> None:
+        """Write what waits soon, if nothing else does: nearly all requests are sent at once."""
+        if self._is_later:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.flush()
+            return
+        self._is_later = True
+        loop.call_later(FLUSH_S, self._flush_timed)
+
+    def _flush_timed(self) -> None:
+        self._is_later = False
         self.flush()
 
     def flush(self) -> OSError | None:
         """Write what waits; returns why it could not be written."""
         with self._lock:
-            return self._file.flush()
+            waiting, self._waiting = self._waiting, []
+            if not waiting:
+                return None
+            return self._file.write([(one[0], self._encoded(one)) for one in waiting])
 
     @property
     def dropped(self) -> int:
@@ -337,8 +390,10 @@ class AuditLog:
 
     async def close(self) -> None:
         """Write a last line. May be called twice; an event after it begins another run."""
+        self.flush()
         with self._lock:
             last = self._file.close()
+            self._is_soon = self._is_later = False
         if self._heads is not None:
             await self._heads.close(last)
 
@@ -357,8 +412,10 @@ async def _in_thread(function: Callable[[int], None], argument: int) -> None:
     await asyncio.wrap_future(done)
 
 
-def _not_recorded(error: OSError) -> Refused:
-    why = error.strerror or type(error).__name__
+def _not_recorded(error: OSError | None) -> Refused:
+    why = "some of its events were lost"
+    if error is not None:
+        why = error.strerror or type(error).__name__
     return Refused(
         f"the call was not sent: the audit log cannot be written ({why}), and it is required",
         reason="audit",

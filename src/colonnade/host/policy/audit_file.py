@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -41,8 +41,6 @@ log: logging.Logger = logging.getLogger("colonnade.audit")
 
 # A file of a run; the next one goes on with its chain. A reader of one takes about a second.
 MAX_FILE_BYTES = 64 * 1024 * 1024
-# Lines that wait for the end of an iteration of the event loop.
-MAX_WAITING_BYTES = 256 * 1024
 # How often the last line is named in the store: as much as can be cut off unnoticed.
 HEADS_S = 10.0
 # For as long as that can be noticed.
@@ -99,6 +97,8 @@ class AuditFile:
         # Events that were lost, and of those the ones that a waiting line says.
         self.dropped: int = 0
         self._said = 0
+        # All that were ever lost.
+        self.lost: int = 0
         self._is_reported = False
         self._begin()
 
@@ -130,15 +130,18 @@ class AuditFile:
         self._begin()
         return True
 
-    def append(self, body: bytes, time_ns: int) -> None:
-        """Add a line; it is written by the next `flush`."""
-        if self._descriptor is None or self._size + self._waiting_bytes >= self._max_bytes:
-            self._next_part(time_ns)
-        self._say_dropped(time_ns)
-        self._add(body, time_ns)
-        self._events += 1
-        if self._waiting_bytes > MAX_WAITING_BYTES:
-            self.flush()
+    def write(self, events: Iterable[tuple[int, bytes]]) -> OSError | None:
+        """Write events, each with its time, as lines; returns why some of them are lost."""
+        failure: OSError | None = None
+        for time_ns, body in events:
+            if self._descriptor is None or self._size + self._waiting_bytes >= self._max_bytes:
+                failure = self._flush() or failure
+                self._next_part(time_ns)
+            if self.dropped > self._said:
+                self._say_dropped(time_ns)
+            self._add(body, time_ns)
+            self._events += 1
+        return self._flush() or failure
 
     def _say_dropped(self, time_ns: int) -> None:
         if self.dropped > self._said and self._descriptor is not None:
@@ -150,7 +153,7 @@ class AuditFile:
         self._waiting.append(line)
         self._waiting_bytes += len(line)
 
-    def flush(self) -> OSError | None:
+    def _flush(self) -> OSError | None:
         """Write the waiting lines; returns why they are lost."""
         if not self._waiting:
             return None
@@ -177,6 +180,7 @@ class AuditFile:
     def _lose(self, error: OSError) -> None:
         """Forget the waiting lines, count their events, and go on from the last written line."""
         self.dropped += self._events
+        self.lost += self._events
         self._said = 0
         self._waiting.clear()
         self._waiting_bytes = self._events = 0
@@ -212,8 +216,7 @@ class AuditFile:
     # ------------------------------------------------------------ parts
 
     def _next_part(self, time_ns: int) -> None:
-        """Open the next file of this run. If that fails, the lines of this iteration are lost."""
-        self.flush()
+        """Open the next file of this run. If that fails, the next lines are lost."""
         self._end_part()
         try:
             self._open(time_ns)
@@ -285,7 +288,7 @@ class AuditFile:
             return None
         self._say_dropped(self._clock())
         self._add(members({"event": CLOSED}), self._clock())
-        self.flush()
+        self._flush()
         last = self.last_written
         self._end_part()
         self._begin()

@@ -11,11 +11,10 @@ party wrote is redacted and truncated before it is in a line; contents are in it
 configured.
 """
 
-import hmac
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from time import gmtime, strftime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
@@ -38,6 +37,9 @@ MAX_TEXT = 1024
 MAX_CONTENT_BYTES = 32 * 1024
 # Characters of one text that are searched for secrets, and the most that are kept.
 MAX_SEARCHED = MAX_CONTENT_BYTES
+# Combinations of names that are kept encoded, and the characters of one.
+MAX_KNOWN = 1024
+MAX_KNOWN_CHARACTERS = 2048
 # Nesting of contents; deeper values are left out.
 MAX_DEPTH = 32
 # A line that was written here is far smaller; a reader does not read on.
@@ -168,7 +170,7 @@ def members(fields: Mapping[str, Any]) -> bytes:
 class LineChain:
     """Numbers and chains the lines of one run."""
 
-    __slots__ = ("_run", "_second", "_second_text", "digest", "run", "seq")
+    __slots__ = ("_begins", "_run", "_second", "digest", "run", "seq")
 
     def __init__(self, run: str, seq: int = 0, digest: str = "") -> None:
         self.run: str = run
@@ -176,17 +178,17 @@ class LineChain:
         self.seq: int = seq
         self.digest: str = digest
         self._run = b'","run":"%b","seq":' % run.encode()
-        self._second, self._second_text = -1, b""
+        self._second, self._begins = -1, b""
 
     def line(self, body: bytes, time_ns: int) -> bytes:
         """The next line, with its newline."""
         second, fraction = divmod(time_ns, 1_000_000_000)
         if second != self._second:
             self._second = second
-            self._second_text = strftime("%Y-%m-%dT%H:%M:%S", gmtime(second)).encode()
+            self._begins = strftime('{"time":"%Y-%m-%dT%H:%M:%S.', gmtime(second)).encode()
         self.seq += 1
-        line = b'{"time":"%b.%09dZ%b%d,%b,"prev":"%b"}' % (
-            self._second_text,
+        line = b'%b%09dZ%b%d,%b,"prev":"%b"}' % (
+            self._begins,
             fraction,
             self._run,
             self.seq,
@@ -207,13 +209,13 @@ class DigestKey:
     __slots__ = ("_key", "id")
 
     def __init__(self, key: bytes) -> None:
-        self._key = hmac.digest(key, b"colonnade audit digests", "sha256")
+        self._key = blake2b(key, person=b"colonnade audit").digest()
         # Tells which key was used, and nothing of it.
-        self.id: str = hmac.digest(self._key, b"id", "sha256").hex()[:16]
+        self.id: str = blake2b(self._key, digest_size=8).hexdigest()
 
-    def digest(self, data: bytes) -> str:
-        """The HMAC-SHA-256 of bytes, in hexadecimal digits."""
-        return hmac.digest(self._key, data, "sha256").hex()
+    def digest(self, data: bytes) -> bytes:
+        """The BLAKE2b of bytes with the key (RFC 7693), 32 bytes in hexadecimal digits."""
+        return blake2b(data, digest_size=32, key=self._key).hexdigest().encode()
 
 
 # ---------------------------------------------------------------- redaction
@@ -293,6 +295,30 @@ class Redactor:
             else self._data(item, depth + 1)
             for key, item in cast("dict[str, Any]", value).items()
         }
+
+
+class NameMembers:
+    """Encodes names as members, redacted and truncated. The same names are in many lines, so what
+    was encoded is kept."""
+
+    __slots__ = ("_fields", "_known", "_name")
+
+    def __init__(self, redactor: Redactor, *fields: str) -> None:
+        self._fields = fields
+        self._name = redactor.name
+        self._known: dict[tuple[str, ...], bytes] = {}
+
+    def encode(self, *names: str) -> bytes:
+        """The members, without braces."""
+        found = self._known.get(names)
+        if found is None:
+            pairs = zip(self._fields, names, strict=True)
+            found = members({field: self._name(text) for field, text in pairs})
+            if sum(map(len, names)) <= MAX_KNOWN_CHARACTERS:
+                if len(self._known) >= MAX_KNOWN:
+                    self._known.clear()
+                self._known[names] = found
+        return found
 
 
 def _secret_values(environment: Mapping[str, str]) -> re.Pattern[str] | None:

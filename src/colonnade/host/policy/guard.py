@@ -12,7 +12,7 @@ router raises the one for a name that does not exist. Without a way to ask, `ask
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,25 +22,31 @@ from msgspec.structs import replace
 
 from colonnade.errors import ColonnadeError, Declined, Fault, FaultKind, Refused, RemoteError
 from colonnade.host.config.settings import ServerEntry
+from colonnade.host.policy.containment import Contain, ServerContainment, contain_all
+from colonnade.host.policy.pin_guard import PinGuard
+from colonnade.host.policy.pins import Pins
 from colonnade.host.policy.request import (
     NO_ARGUMENTS,
     Approver,
     AuditSink,
     Consent,
-    Containment,
     Decision,
     ForwardInput,
     ItemKind,
-    PinReview,
     PolicyRequest,
-    ReviewedListing,
     RuleSet,
     digest_of,
     server_identity,
 )
 from colonnade.host.policy.steps import HiddenNow, RequestSteps, denied, no_approver
 from colonnade.host.servers.generation import Generation, HostedServer, Nameable
-from colonnade.host.servers.listings import ListedItems, ListKind, VisibleItems
+from colonnade.host.servers.listings import (
+    ListedItems,
+    ListKind,
+    ListSource,
+    ReviewedItems,
+    VisibleItems,
+)
 from colonnade.host.servers.session import SessionCall
 from colonnade.host.servers.supervisor import BeforeSend
 from colonnade.ports import RequestContext
@@ -111,6 +117,13 @@ class CallerFacts(NamedTuple):
         )
 
 
+class GuardedResult(NamedTuple):
+    """A result for the caller, and the same as the server sent it."""
+
+    result: t.ProtocolType
+    untouched: t.ProtocolType
+
+
 # ---------------------------------------------------------------- the view of one caller
 
 
@@ -124,7 +137,6 @@ class CallerView:
         self._servers: dict[str, bool] = {}
         self._visible: WeakKeyDictionary[ListedItems[Any, Any], VisibleItems[Any, Any]]
         self._visible = WeakKeyDictionary()
-        self._pins_revision = guard.pins_revision
         self._shown: dict[tuple[str, ListKind, str], bool] = {}
 
     def request(
@@ -182,9 +194,6 @@ class CallerView:
     ) -> ListedItems[Any, Any]:
         """The items of a list that the caller may see. An item whose definition is not accepted is
         not shown; it keeps its name, so that a call of it is refused with the reason."""
-        if self._pins_revision != self._guard.pins_revision:
-            self._pins_revision = self._guard.pins_revision
-            self._visible.clear()
         found = self._visible.get(listed)
         if found is None:
             shown: set[str] = set()
@@ -193,7 +202,7 @@ class CallerView:
                 request = self._listed(server, kind, own, name, listed.definitions.get(name))
                 if not self._guard.rules_hide(request):
                     named.add(name)
-                    if not self._guard.pin_problem(request):
+                    if self._guard.pins is None or self._guard.pins.shows(listed, own):
                         shown.add(name)
             found = self._visible[listed] = VisibleItems(listed, shown, named)
         return found
@@ -233,16 +242,16 @@ class PolicyGuard:
     def __init__(
         self,
         rules: RuleSet | None = None,
-        pins: PinReview | None = None,
+        pins: Pins | None = None,
         audit: AuditSink | None = None,
         approver: Approver | None = None,
-        containment: Containment | None = None,
+        containment: Contain | None = None,
     ) -> None:
         self._rules = rules
-        self._pins = pins
+        self.pins: PinGuard | None = PinGuard(pins) if pins is not None else None
         self._audit = audit
         self._approver = approver
-        self._containment = containment
+        self._containment = ServerContainment(containment) if containment is not None else None
         self._views: OrderedDict[CallerFacts, CallerView] = OrderedDict()
         self._identities: WeakKeyDictionary[HostedServer, str] = WeakKeyDictionary()
         # Definitions are kept by their lists; the digest of each is computed once.
@@ -329,18 +338,9 @@ class PolicyGuard:
             found = self._digests[id(definition)] = definition, digest_of(definition)
         return found[1]
 
-    @property
-    def pins_revision(self) -> int:
-        """Changes whenever another definition is accepted."""
-        return self._pins.revision if self._pins is not None else 0
-
     def rules_hide(self, request: PolicyRequest) -> bool:
         """Whether the rules deny an item whatever its arguments are."""
         return self._rules is not None and self._rules.hides(request)
-
-    def pin_problem(self, request: PolicyRequest) -> str:
-        """Why the definition of an item is not accepted; empty if it is."""
-        return self._pins.problem(request) if self._pins is not None else ""
 
     def rules_hide_server(self, request: PolicyRequest) -> bool:
         """Whether the rules deny everything of a server."""
@@ -349,35 +349,48 @@ class PolicyGuard:
     # ------------------------------------------------------------ lists
 
     async def review(
-        self, server: HostedServer, kind: ListKind, caller: str, listed: Sequence[Any]
-    ) -> Sequence[Any]:
-        """Review a list that has just been read, and return what is shown in its place."""
-        if self._pins is not None:
-            await self._pins.review(
-                ReviewedListing(
-                    server=server.key,
-                    identity=self.identity(server),
-                    caller=caller,
-                    kind=kind,
-                    definitions=listed,
-                    instructions=server.instructions,
-                )
-            )
-        if self._containment is None:
-            return listed
-        return self._containment.definitions(server.key, kind, listed)
+        self,
+        server: HostedServer,
+        kind: ListKind,
+        listed: Sequence[Any],
+        source: ListSource,
+        keys: Iterable[str],
+    ) -> ReviewedItems:
+        """Review a list that has just been read; `keys` are those of all servers."""
+        review = None
+        if self.pins is not None:
+            review = await self.pins.review(server, kind, source)
+            self.pins.note_titles(server, source, keys)
+        contain = self.contain(server.key)
+        return ReviewedItems(listed if contain is None else contain_all(contain, listed), review)
+
+    async def recheck(self, servers: Iterable[HostedServer], kind: ListKind, caller: str) -> None:
+        """Have lists read again in which something was held that has been accepted since."""
+        if self.pins is not None:
+            for server in servers:
+                await self.pins.recheck(server, kind, caller)
 
     def instructions(self, server: HostedServer) -> str | None:
         """The instructions of a server, as far as they may be shown."""
         text = server.instructions
-        if not text:
+        if not text or (self.pins is not None and not self.pins.shows_instructions(server, text)):
             return None
-        identity = self.identity(server)
-        if self._pins is not None and self._pins.instructions_problem(server.key, identity, text):
-            return None
-        return (
-            text if self._containment is None else self._containment.instructions(server.key, text)
-        )
+        contain = self.contain(server.key)
+        return text if contain is None else contain.text(text)
+
+    def contain(self, key: str) -> Contain | None:
+        """What contains hidden text of a server; None if nothing does."""
+        return self._containment.of(key) if self._containment is not None else None
+
+    def add_server(self, entry: ServerEntry) -> None:
+        """Use the settings of a server from now on."""
+        if self._containment is not None:
+            self._containment.add(entry.key, entry.settings.contain)
+
+    def may_reconnect(self, entry: ServerEntry) -> bool:
+        """Whether a session of a server may be opened again below a call: with pins its list has to
+        be compared first."""
+        return self.pins is None or (entry.settings.pins or self.pins.pins.mode) != "strict"
 
     # ------------------------------------------------------------ requests
 
@@ -388,7 +401,7 @@ class PolicyGuard:
         item: GuardedItem,
         send: Callable[[BeforeSend], Awaitable[t.ProtocolType]],
         unknown: Callable[[], Fault],
-    ) -> t.ProtocolType:
+    ) -> "GuardedResult":
         """Send a request if it is allowed, and return the result for the caller.
 
         `unknown` makes the error for an item that does not exist. Raises it for what is hidden,
@@ -409,8 +422,9 @@ class PolicyGuard:
             raise unknown() from None
         except ColonnadeError as error:
             steps.abandoned(error)
-            if self._containment is not None and isinstance(error, RemoteError):
-                contained = self._containment.error(request, error)
+            contain = self.contain(server.key)
+            if contain is not None and isinstance(error, RemoteError):
+                contained = contain.error(error)
                 if contained is not error:
                     raise contained from None
             raise
@@ -419,7 +433,8 @@ class PolicyGuard:
             raise
         finally:
             self._in_flight.pop(exchange, None)
-        return result if self._containment is None else self._containment.result(request, result)
+        contain = self.contain(server.key)
+        return GuardedResult(result if contain is None else contain.contain(result), result)
 
     async def _admit(
         self, view: CallerView, server: HostedServer, item: GuardedItem, steps: "RequestSteps"
@@ -430,12 +445,16 @@ class PolicyGuard:
         steps.decided(decision)
         if decision.action == "deny":
             raise denied(request, decision)
-        self._check_pin(request)
+        if self.pins is not None:
+            await self.pins.check(server, item.kind, item.name, view.facts.principal)
         consent: Consent | None = None
         if decision.action == "ask":
             consent = await self._ask(steps, decision)
 
         async def before_send(call: SessionCall) -> None:
+            if self.pins is not None:
+                caller = view.facts.principal
+                await self.pins.check_session(call, server, item.kind, item.name, caller)
             await self._check_again(view, server, item, steps, decision, consent)
             await steps.executed(call)
 
@@ -460,11 +479,6 @@ class PolicyGuard:
         if is_default and request.method in REVIEWED_METHODS:
             return replace(decision, action="ask", by_arguments=True)
         return decision
-
-    def _check_pin(self, request: PolicyRequest) -> None:
-        problem = self.pin_problem(request)
-        if problem:
-            raise Refused(problem, server=request.server, reason="definition")
 
     async def _ask(self, steps: "RequestSteps", decision: Decision) -> Consent:
         request = steps.request
@@ -491,7 +505,7 @@ class PolicyGuard:
         """Compare policy and definition with those of the decision: time has passed, and the
         session may be a new process with another list."""
         request = steps.request
-        needs_list = self._pins is not None or consent is not None or self._uses_definitions
+        needs_list = consent is not None or self._uses_definitions
         definition = request.definition
         if needs_list:
             definition = await self._current_definition(view, server, item)
@@ -504,9 +518,6 @@ class PolicyGuard:
         if not is_same or self.version != decision.policy_version:
             self._decide_again(request, decision, consent)
         steps.request = request
-        if self._pins is not None:
-            self._check_pin(request)
-            await self._pins.before_send(request)
 
     def _decide_again(
         self, request: PolicyRequest, before: Decision, consent: Consent | None
@@ -598,6 +609,9 @@ class PolicyGuard:
     ) -> Raw:
         """The result of an input request of a server, if the rules allow it. Raises `RemoteError`
         with the code of a user's refusal otherwise."""
+        contain = self.contain(entry.key)
+        if contain is not None:
+            input_request = contain.input_request(input_request)
         request = self._input_policy_request(entry, contexts, input_request)
         steps = RequestSteps(self._audit, request)
         try:

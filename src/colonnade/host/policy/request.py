@@ -8,14 +8,14 @@ and refused if a member is repeated: a rule must not see another value than the 
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw, Struct
 
-from colonnade.errors import ColonnadeError, Fault, FaultKind
+from colonnade.errors import Fault, FaultKind
 from colonnade.host.config.settings import ServerEntry
 from colonnade.protocol import types as t
 from colonnade.protocol.json_checks import DECODE_ERRORS, refuse_duplicate_members
@@ -160,45 +160,6 @@ class RuleSet(Protocol):
         ...
 
 
-class ReviewedListing(Struct, frozen=True, kw_only=True):
-    """A list that a server has just sent, before anyone is shown it: the definitions as the server
-    wrote them, by its own names or URIs, and its instructions."""
-
-    server: str
-    identity: str
-    caller: str
-    kind: Literal["tools", "prompts", "resources", "templates"]
-    definitions: Sequence[t.ProtocolType]
-    instructions: str | None = None
-
-
-class PinReview(Protocol):
-    """Accepted definitions. The guard calls it with each list, and before each call."""
-
-    @property
-    def revision(self) -> int:
-        """Changes whenever `problem` may say something else than before."""
-        ...
-
-    async def review(self, listing: ReviewedListing) -> None:
-        """Compare a list with what was accepted, when it arrives and before it is used."""
-        ...
-
-    def problem(self, request: PolicyRequest) -> str:
-        """Why the definition of a request may not be used: hidden in lists, and refused with
-        this text; empty if it is accepted. Its list has been reviewed."""
-        ...
-
-    def instructions_problem(self, server: str, identity: str, instructions: str) -> str:
-        """The same for the instructions of a server."""
-        ...
-
-    async def before_send(self, request: PolicyRequest) -> None:
-        """Called right before a request is sent, with the definition that the session has. Raises
-        `Refused`."""
-        ...
-
-
 class AuditSink(Protocol):
     """The record of what was proposed, decided and done. `call` is the id that `proposed` returned.
 
@@ -242,28 +203,6 @@ class AuditSink(Protocol):
 
     async def close(self) -> None:
         """The host is closed."""
-        ...
-
-
-class Containment(Protocol):
-    """Neutralises or marks hidden text in what servers send."""
-
-    def result(self, request: PolicyRequest, result: t.ProtocolType) -> t.ProtocolType:
-        """A result for the caller."""
-        ...
-
-    def error(self, request: PolicyRequest, error: ColonnadeError) -> ColonnadeError:
-        """An error of a server for the caller: the same, or another to raise in its place."""
-        ...
-
-    def definitions(
-        self, server: str, kind: str, definitions: Sequence[t.ProtocolType]
-    ) -> Sequence[t.ProtocolType]:
-        """The definitions to show, one for each, with the same names or URIs."""
-        ...
-
-    def instructions(self, server: str, instructions: str) -> str:
-        """The instructions to show."""
         ...
 
 

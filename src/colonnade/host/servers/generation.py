@@ -10,11 +10,13 @@ of others beyond the time limit.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from colonnade.client.client import Client
@@ -30,10 +32,13 @@ from colonnade.errors import (
 from colonnade.host.config.settings import HostProblem, ServerEntry, Settings
 from colonnade.host.servers.listings import (
     NO_RESPONSE,
+    UNNOTIFIED_S,
     HostTool,
     ListedItems,
     Listing,
     ListKind,
+    ListSource,
+    ReviewedItems,
     ServerListings,
     Steps,
     describe_error,
@@ -44,13 +49,21 @@ from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.host.servers.supervisor import DRAIN_S, ServerSupervisor
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import OutputRoot
+from colonnade.protocol.revision import ChangeNotifications, OutputRoot
 from colonnade.protocol.schema.error_messages import truncate
 from colonnade.protocol.uritemplate import UriTemplate
 from colonnade.text import close_matches, closest
 
+log: logging.Logger = logging.getLogger("colonnade.host")
+
 # Callers of one server whose lists are cached; for further ones the oldest are read again.
 MAX_CALLERS = 1000
+
+# Warnings of one server that are kept.
+MAX_WARNINGS = 10
+
+# Qualified names of one server that are remembered: it takes microseconds to make one.
+MAX_QUALIFIED = 10_000
 
 # The `list_changed` notifications, and the lists that each of them is about.
 LIST_CHANGED: dict[str, tuple[ListKind, ...]] = {
@@ -87,9 +100,10 @@ MakeSupervisor = Callable[
 ]
 
 
-# Reviews a list that has just been read from a server, for a caller, before it is used; returns the
-# items to show in its place.
-ReviewListing = Callable[["HostedServer", ListKind, str, Sequence[Any]], Awaitable[Sequence[Any]]]
+# Reviews a list that has just been read from a server, for a caller, before it is used.
+ReviewListing = Callable[
+    ["HostedServer", ListKind, str, Sequence[Any], ListSource], Awaitable[ReviewedItems]
+]
 
 
 class HostedServer:
@@ -110,6 +124,7 @@ class HostedServer:
         self.settings: Settings = replace(entry.settings, aliases=claim.aliases)
         self.supervisor: ServerSupervisor = make_supervisor(entry, self._session_opened)
         self.instructions: str | None = None
+        self._warnings: dict[str, None] = {}
         self._make_request = make_request
         self._on_change = on_change
         self._review = review
@@ -124,6 +139,7 @@ class HostedServer:
         self._is_process = False
         # By caller; under None those for all callers.
         self._listings: dict[str | None, ServerListings] = {}
+        self._qualified: dict[str, str] = {}
         self._subscriptions: dict[Client, asyncio.Task[None]] = {}
         self._held = 0
         self._free = asyncio.Event()
@@ -203,7 +219,7 @@ class HostedServer:
     def problems(self) -> list[str]:
         """What is wrong with it, for people, each once."""
         every = list(self._listings.values())
-        found = [message for one in every for message in one.problems]
+        found = [*self._warnings, *(message for one in every for message in one.problems)]
         if isinstance(self.failure, NO_RESPONSE):  # one problem, however many lists it affects
             found.insert(0, describe_error(self.failure, self.key))
         return list(dict.fromkeys(found))
@@ -214,6 +230,12 @@ class HostedServer:
         found = [one for listings in self._listings.values() for one in listings.failures]
         last = max(found, key=lambda one: (isinstance(one[1], NO_RESPONSE), one[0]), default=None)
         return last[1] if last is not None else None
+
+    def warn(self, message: str) -> None:
+        """Add a problem that it goes on with, once."""
+        if message not in self._warnings and len(self._warnings) < MAX_WARNINGS:
+            log.warning("server %r: %s", self.key, message)
+            self._warnings[message] = None
 
     def plain_name(self, name: str) -> str | None:
         """The name on the server of a qualified name, if that is known without a list."""
@@ -228,26 +250,49 @@ class HostedServer:
 
     def qualified(self, own: str) -> str:
         """The qualified name of an item, by its name on the server."""
-        return qualified_name(self.claim.namespace, own)
+        found = self._qualified.get(own)
+        if found is None:
+            if len(self._qualified) >= MAX_QUALIFIED:
+                self._qualified.clear()
+            found = self._qualified[own] = qualified_name(self.claim.namespace, own)
+        return found
+
+    def needs_read(self, session: HostedSession, kind: ListKind) -> bool:
+        """Whether a list was not reviewed in this very session, or may have changed since: the
+        session may be another process than the one that the list was read from."""
+        found = session.reviews.get(kind)
+        if found is None:
+            return True
+        if kind in self._notified:
+            return False
+        return asyncio.get_running_loop().time() >= found[1] + UNNOTIFIED_S
 
     async def _fetch(
-        self, method: str, caller: str, fetch: Callable[[Client], Awaitable[Sequence[N]]]
+        self,
+        method: str,
+        caller: str,
+        fetch: Callable[[Client, list[Raw]], Awaitable[Sequence[N]]],
+        source: ListSource,
     ) -> Sequence[N]:
         async def read_list(call: SessionCall) -> Sequence[N]:
             client = call.client
             self._subscribe(client, call.session.caller)
+            pages = source.begin(call.session)
             revision = client.peer.revision
             self._has_bare_output = revision.output_root is OutputRoot.ANY
             needed = revision.methods[method].needs
             if revision.handshake and needed is not None and not client.peer.offers(needed):
                 return ()
             try:
-                return await fetch(client)
+                return await fetch(client, pages)
             except RemoteError as error:
                 if error.code != revision.codes[FaultKind.METHOD_NOT_FOUND]:
                     raise
+                pages.clear()
                 return ()  # it has none
 
+        if source.call is not None:
+            return await read_list(source.call)
         return await self.supervisor.run_read_only(self._make_request(method, caller), read_list)
 
     # ------------------------------------------------------------ list_changed
@@ -298,10 +343,19 @@ class HostedServer:
             async with client.listen(
                 tools=tools, prompts=prompts, resource_list=resources
             ) as changes:
+                if client.peer.revision.change_notifications is ChangeNotifications.LISTEN:
+                    self._forget_reviews(client)  # a change before this was not announced
                 async for change in changes:
+                    self._forget_reviews(client)
                     self._list_changed(change, owner)
+        self._forget_reviews(client)
         if any(session.client is client for session in self.supervisor.sessions):
             self._mark_stale(owner)  # the connection goes on without the subscription
+
+    def _forget_reviews(self, client: Client) -> None:
+        for session in self.supervisor.sessions:
+            if session.client is client:
+                session.forget_reviews()
 
     def _mark_stale(self, owner: str | None) -> None:
         if owner in self._listings:
@@ -661,16 +715,16 @@ def _list_keys(keys: Collection[str]) -> str:
 
 
 def _has_item(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
-    return listed is not None and uri in listed.items
+    return listed is not None and uri in listed.known
 
 
 def _matches(listed: ListedItems[Any, t.ResourceTemplate] | None, uri: str) -> Steps[bool | None]:
     """Whether a URI matches a template, or is a listed template itself; None if there are too
     many to try."""
-    if listed is None or uri in listed.items:
+    if listed is None or uri in listed.known:
         return listed is not None
     left = MAX_TRIED
-    for text in listed.items:
+    for text in listed.known:
         yield
         if not _may_match(text, uri):
             continue

@@ -23,6 +23,7 @@ from colonnade.client.client import Client
 from colonnade.client.input_callbacks import CallbackQueue, InputCallbacks
 from colonnade.client.request import LOG_MESSAGE, OnProgress
 from colonnade.client.results import show_crash
+from colonnade.client.subscriptions import LISTS
 from colonnade.client.transports import (
     ChannelTransport,
     MemoryTransport,
@@ -261,7 +262,9 @@ class SessionEvents:
     def on_notification(self, notification: NotificationReceived) -> None:
         """Handle a notification of the server."""
         self._client.on_notification(notification)
-        if notification.method.name == LOG_MESSAGE:
+        if notification.method.name in LISTS:
+            self._session.forget_reviews()
+        elif notification.method.name == LOG_MESSAGE:
             with contextlib.suppress(Fault):  # R0233: never answered
                 self._session.log_received(
                     decode_as(t.LoggingMessageNotificationParams, notification.params)
@@ -270,6 +273,7 @@ class SessionEvents:
     def on_missed_notifications(self) -> None:
         """Notifications were lost."""
         self._client.on_missed_notifications()
+        self._session.forget_reviews()
 
     def on_closed(self) -> None:
         """The connection has ended."""
@@ -486,6 +490,7 @@ class HostedSession:
         self._stderr = StderrBuffer()
         self._transport: ClientTransport | None = None
         self._first_caller: str | None = None
+        self._contain: Callable[[Any], Any] | None = None
         self._reconnects = False
         self.state: SessionState = SessionState.STARTING
         self.isolation: Isolation = Isolation.PER_CALLER
@@ -494,6 +499,12 @@ class HostedSession:
         self.start: SharedStart[HostedSession] | None = None
         self.caller: str | None = None
         self.calls: dict[SessionCall, None] = {}
+        # What the lists of this very session were found to be, by kind, and when they were read.
+        # Empty without pins. A pinned session is not opened again below a call.
+        self.is_pinned: bool = False
+        self.reviews: dict[str, tuple[object, float]] = {}
+        # How often they may have changed: a list that was read meanwhile is not current.
+        self.list_changes: int = 0
         self.opened_at: float = 0.0
         self.idle_since: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
@@ -502,21 +513,31 @@ class HostedSession:
         """Change the state as `TRANSITIONS` says."""
         self.state = TRANSITIONS[self.state][event]
 
+    def forget_reviews(self) -> None:
+        """Its lists may have changed, so that they are read again before the next call."""
+        self.list_changes += 1
+        self.reviews.clear()
+
     def create_client(
         self,
         transport: ClientTransport,
         *,
+        may_reconnect: bool = True,
+        contain: Callable[[Any], Any] | None = None,
         input_kinds: Collection[InputRequestKind],
         send_input_request: SendInputRequest,
         roots: Collection[str],
         review_roots: ReviewRoots | None = None,
         **options: Any,
     ) -> Client:
-        """Create the client on a transport."""
+        """Create the client on a transport. Without `may_reconnect`, a session that is lost is
+        never opened again below a call: the call gets another session, and is checked again."""
         self._transport = transport
+        self._contain = contain
         # A client of HTTP connects again by itself. For any other transport the supervisor decides
         # whether there is another session.
-        self._reconnects = transport.can_reconnect and transport.mirrors
+        self._reconnects = transport.can_reconnect and transport.mirrors and may_reconnect
+        self.is_pinned = not may_reconnect
         self.input_requests: SessionInputRequests = SessionInputRequests(
             lambda: self.calls, input_kinds, send_input_request, roots, review_roots
         )
@@ -617,7 +638,8 @@ class HostedSession:
         if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
             return
         call = next(reversed(self.calls))
-        frame = call.context.exchange.log(message.level, message.data, message.logger)
+        data = message.data if self._contain is None else self._contain(message.data)
+        frame = call.context.exchange.log(message.level, data, message.logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
 

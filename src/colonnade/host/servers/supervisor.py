@@ -113,9 +113,13 @@ class SessionOpener:
         telemetry: "bool | Telemetry" = False,
         upstream: "UpstreamCredentials | None" = None,
         review_roots: ReviewRoots | None = None,
+        may_reconnect: bool = True,
+        contain: Callable[[Any], Any] | None = None,
     ) -> None:
         settings = entry.settings
         self._review_roots = review_roots
+        self._may_reconnect = may_reconnect
+        self._contain = contain
         shared = settings.sharing == "shared"
         allowed = {
             InputRequestKind.ELICIT: settings.elicitation,
@@ -187,6 +191,8 @@ class SessionOpener:
             send_input_request=self._send_input_request,
             roots=self._roots,
             review_roots=self._review_roots,
+            may_reconnect=self._may_reconnect,
+            contain=self._contain,
             info=self._info or library_info(),
             accepts=accepted_revisions(settings.revision),
             timeout_s=settings.timeout_s,
@@ -269,6 +275,8 @@ class ServerSupervisor:
     - `input_kinds` are the input requests that the host can answer, and `send_input_request` sends
       one to the caller of the calls that it may belong to. The settings may allow fewer; no others
       are advertised to the server. `review_roots` is called before `roots/list` is answered.
+    - `may_reconnect` is whether a session may be opened again below a call, as HTTP allows; without
+      it such a call gets another session. `contain` changes the data of log messages.
     - `auth` gives the credentials for a URL if the entry has none, `upstream` those of callers.
     - `info` is the client info that the server is sent.
     - `telemetry` records the requests to the server.
@@ -284,6 +292,8 @@ class ServerSupervisor:
         input_kinds: Collection[InputRequestKind] = (),
         send_input_request: SendInputRequest = send_to_latest_call,
         review_roots: ReviewRoots | None = None,
+        may_reconnect: bool = True,
+        contain: Callable[[Any], Any] | None = None,
         auth: "Callable[[str], Auth | None] | None" = None,
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
@@ -307,6 +317,8 @@ class ServerSupervisor:
             telemetry,
             upstream,
             review_roots,
+            may_reconnect,
+            contain,
         )
         self._on_open = on_open
         self._on_change = on_change
@@ -474,6 +486,8 @@ class ServerSupervisor:
             session.on(SessionEvent.RESPONSE_MISSING)
         if isinstance(error, ChannelError | AuthError):
             self._last_error = str(error)
+        if isinstance(error, ConnectionLost) and session.is_pinned:
+            session.on(SessionEvent.RETIRE)  # what it is retried on is another server, perhaps
         if isinstance(error, AuthError):  # the next session resolves its credentials again
             session.on(SessionEvent.RETIRE)
 
