@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from cli.commands.test_chat_consent import Person
+
 from cli.commands.test_ls import EXAMPLES
 from cli.process import COMMAND, command, written
 from cli.scripted_server import scripted_program, tool

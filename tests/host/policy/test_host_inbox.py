@@ -20,7 +20,7 @@ from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.policy.approval_config import ApprovalSettings
 from colonnade.host.policy.control import find_sockets
 from colonnade.host.policy.inbox import Inbox, InboxAnswer, InboxItem
-from colonnade.host.policy.rules import Policy, Rule
+from colonnade.host.policy.rules import CombinedPolicy, Policy, Rule
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from live import live
@@ -223,6 +223,25 @@ async def test_a_rule_about_sampling_and_roots_replaces_the_question(tmp_path: P
     async with Host({"desk": entry}, policy=Policy(rules), inbox=inbox) as host:
         found = await host.call_tool("desk__where", returns=list[str])
     assert found.data == [tmp_path.as_uri()]
+
+
+@live
+async def test_a_decision_is_remembered_for_these_arguments_if_a_rule_asks_because_of_arguments() -> (
+    None
+):
+    rule = Rule("ask", tools="*", arguments={"fruit": "p*"})
+    for policies in ([Policy([rule], default="allow")], [Policy(), Policy([rule])]):
+        seen: list[str] = []
+
+        def ask(item: InboxItem, seen: list[str] = seen) -> InboxAnswer:
+            seen.append(item.content)
+            return InboxAnswer(action="accept", remember="session")
+
+        inbox = Inbox(on_item=ask)
+        async with Host({"desk": Desk()}, policy=CombinedPolicy(policies), inbox=inbox) as host:
+            for fruit in ("plum", "pear", "plum"):
+                await host.call_tool("desk__buy", {"fruit": fruit})
+        assert len(seen) == 2
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])

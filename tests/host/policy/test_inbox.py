@@ -179,6 +179,30 @@ async def test_an_accepted_answer_is_used_once() -> None:
 
 
 @live
+async def test_the_process_that_was_later_does_not_use_it() -> None:
+    """Both have read that it is accepted before one of them uses it."""
+    store = MemoryStore()
+    inbox = Inbox(store)
+    granted = (await inbox.answer((await inbox.open(item_of(inbox))).id, YES)).item
+    reads = 0
+    both_read = asyncio.Event()
+    get = store.get
+
+    async def slow_get(principal: str, key: str) -> bytes | None:
+        nonlocal reads
+        value = await get(principal, key)
+        reads += 1
+        if reads == 2:
+            both_read.set()
+        await both_read.wait()
+        return value
+
+    store.get = slow_get
+    used = await asyncio.gather(inbox.use(granted), inbox.use(granted))
+    assert sorted(used) == [False, True]
+
+
+@live
 async def test_an_item_whose_call_has_ended_cannot_be_answered() -> None:
     inbox = Inbox()
     item = await inbox.open(item_of(inbox))

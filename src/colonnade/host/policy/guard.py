@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from colonnade.errors import ColonnadeError, Declined, Fault, FaultKind, Refused, RemoteError
 from colonnade.host.config.settings import ServerEntry
-from colonnade.host.policy.containment import Contain, ServerContainment, contain_all
+from colonnade.host.policy.containment import Containment, ServerContainment, contain_all
 from colonnade.host.policy.pin_guard import PinGuard
 from colonnade.host.policy.pins import Pins
 from colonnade.host.policy.request import (
@@ -248,7 +248,7 @@ class PolicyGuard:
         pins: Pins | None = None,
         audit: AuditSink | None = None,
         approver: Approver | None = None,
-        containment: Contain | None = None,
+        containment: Containment | None = None,
     ) -> None:
         self._rules = rules
         self.pins: PinGuard | None = PinGuard(pins) if pins is not None else None
@@ -381,7 +381,7 @@ class PolicyGuard:
         contain = self.contain(server.key)
         return text if contain is None else contain.text(text)
 
-    def contain(self, key: str) -> Contain | None:
+    def contain(self, key: str) -> Containment | None:
         """What contains hidden text of a server; None if nothing does."""
         return self._containment.of(key) if self._containment is not None else None
 

@@ -202,7 +202,8 @@ def check_answer(item: InboxItem, answer: InboxAnswer) -> None:
         else:
             raise InvalidArgument(f"this {item.kind} is answered without content")
     except Fault as fault:
-        raise InvalidArgument(f"this does not fit the {item.kind}: {fault.message}") from None
+        what = "" if item.kind == "form" else f"this does not fit the {item.kind}: "
+        raise InvalidArgument(f"{what}{fault.message}") from None
     except UnicodeEncodeError:
         raise InvalidArgument("the answer is not Unicode text") from None
 
