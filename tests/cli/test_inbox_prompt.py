@@ -168,6 +168,16 @@ def test_a_title_says_what_an_item_is_about_in_one_line() -> None:
     assert title_of(form) == "form for shop (for shop__price): Which seat?"
 
 
+@live
+async def test_what_was_typed_before_an_item_was_shown_is_no_answer() -> None:
+    class Hasty(Person):
+        def drop_typed(self) -> None:
+            assert self.shown == ""
+            self._lines.remove("yes")
+
+    assert await ItemPrompt(Hasty("yes", "no")).ask(ITEM) == InboxAnswer(action="decline")
+
+
 # ---------------------------------------------------------------- what servers ask
 
 

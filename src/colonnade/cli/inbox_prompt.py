@@ -151,6 +151,7 @@ class ItemPrompt:
 
     async def ask(self, item: InboxItem) -> InboxAnswer | None:
         """Show an item, and return the user's answer; None if the input has ended."""
+        self._terminal.drop_typed()
         try:
             if item.kind == "approval":
                 return await self._approval(item)

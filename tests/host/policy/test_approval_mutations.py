@@ -27,7 +27,13 @@ def matched(line: str) -> Cut:
 
 CUTS: dict[str, Cut] = {
     # ------------------------------------------------------------ what an approval is for
-    "approval: server": bound("request.server"),
+    "approval: server": Cut(
+        "host/policy/approvals.py",
+        "            request.server,\n            request.identity,\n",
+        "            request.identity,\n",
+        APPROVALS,
+        ANOTHER,
+    ),
     "approval: identity of the server": bound("request.identity"),
     "approval: method": bound("request.method"),
     "approval: name": bound("request.name"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from colonnade import Host
-from colonnade.errors import Refused
+from colonnade.errors import Refused, RemoteProtocolError
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.host.policy.pin_guard import pinned_identity
@@ -112,6 +112,23 @@ async def test_a_resource_is_not_read_through_a_template_when_it_is_held_itself(
             with pytest.raises(Refused, match="its description changed"):
                 await host.read_resource("notes://a", key)
         assert server.calls == []
+
+
+@live
+async def test_a_member_that_cannot_be_compared_stops_the_list_and_not_the_host() -> None:
+    class Odd(Drifting):
+        async def respond(self, request: Any) -> bytes | None:
+            found = await super().respond(request)
+            return found and found.replace(b'{"a": 1}', b"9" * 5000)
+
+    server = Odd()
+    async with Host({"a": server, "b": Drifting()}, pins=Pins(MemoryStore())) as host:
+        assert names(await host.list_tools()) == ["b__read", "b__send"]
+        (problem,) = host.problems
+        assert "have a member that is not valid JSON" in problem.message
+        with pytest.raises(RemoteProtocolError):
+            await host.call_tool("a__read")
+    assert server.calls == []
 
 
 # ---------------------------------------------------------------- drift

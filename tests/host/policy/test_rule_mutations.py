@@ -147,8 +147,8 @@ CUTS: dict[str, Cut] = {
     # ------------------------------------------------------------ decisions
     "the strictest reading": Cut(
         "host/policy/rules.py",
-        "action, label = max(found, key=lambda one: _STRICTNESS[one[0]])",
-        "action, label = found[0]",
+        "            action, label = max(found, key=lambda one: _STRICTNESS[one[0]])",
+        "            pass",
         RULES,
         "strictest_of_the_readings",
     ),
@@ -168,7 +168,7 @@ CUTS: dict[str, Cut] = {
     ),
     "unreadable arguments": Cut(
         "host/policy/rules.py",
-        'return 0 if rule.action == "allow" else EVERY_READING',
+        'return 0 if self.action == "allow" else readings',
         "return 0",
         RULES,
         "cannot_be_read",

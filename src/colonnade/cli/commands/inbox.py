@@ -317,7 +317,8 @@ async def _ask_all(terminal: Terminal, hosts: HostChanges) -> int:
         hosts.changed.clear()
         found = [one for one in await open_items() if one.item.serial not in left]
         if not found:
-            await hosts.changed.wait()
+            if not await _changed(terminal, hosts):
+                return 0
             continue
         try:
             one = await find_item(found[0].item.id)
@@ -336,6 +337,18 @@ async def _ask_all(terminal: Terminal, hosts: HostChanges) -> int:
         except ColonnadeError as error:
             terminal.note(f"colonnade: {error_message(error)}\n")
             left.add(one.item.serial)
+
+
+async def _changed(terminal: Terminal, hosts: HostChanges) -> bool:
+    """Wait for a change; False if the input has ended. What is typed meanwhile is dropped."""
+    reading = asyncio.ensure_future(terminal.next_line())
+    reading.add_done_callback(lambda _: hosts.changed.set())
+    try:
+        await hosts.changed.wait()
+        return not (reading.done() and reading.result() is None)
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 async def _asked(

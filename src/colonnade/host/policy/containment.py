@@ -415,7 +415,7 @@ def _call_result(one: _Pass, result: t.CallToolResult) -> t.CallToolResult:
     content = [_block(one, block) for block in result.content]
     if result.structured_content is not UNSET:
         one.data(result.structured_content)
-    return replace(result, content=content)
+    return replace(result, content=content) if one.found else result
 
 
 def _prompt_result(one: _Pass, result: t.GetPromptResult) -> t.GetPromptResult:

@@ -17,7 +17,9 @@ from hashlib import sha256
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from colonnade.errors import ColonnadeError, LocalProtocolError, Refused
+import msgspec
+
+from colonnade.errors import ColonnadeError, LocalProtocolError, Refused, RemoteProtocolError
 from colonnade.host.config.settings import PinsTable, ServerEntry
 from colonnade.host.policy.containment import skeleton
 from colonnade.host.policy.definitions import ItemKind, definition_steps
@@ -50,6 +52,7 @@ _LISTS: Final[Mapping[str, tuple[ListKind, ...]]] = {
     "resource": ("resources", "templates"),
     "template": ("templates",),
 }
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 # Characters of templates that are tried for one URI, as the index of names does.
 MAX_TRIED: Final = 128 * 1024
 MAX_SHOWN: Final = 80
@@ -94,7 +97,12 @@ class PinGuard:
         if pinned.mode == "off":
             return None
         item_kind = ITEM_KINDS[kind]
-        definitions = await run_cooperatively(definition_steps(item_kind, source.pages))
+        try:
+            definitions = await run_cooperatively(definition_steps(item_kind, source.pages))
+        except _UNREADABLE:
+            # In a member that no type has: the decoder of the list has skipped it.
+            message = f"the {kind} of server {server.key!r} have a member that is not valid JSON"
+            raise RemoteProtocolError(message, server=server.key) from None
         review = await self.pins.review(pinned, item_kind, definitions)
         if server.instructions:
             await self.pins.review_instructions(pinned, server.instructions)
@@ -158,6 +166,12 @@ class PinGuard:
         if pinned.mode != "strict":
             return
         listings = server.listings(caller)
+        for one in _LISTS[kind]:
+            content = listings.by_kind[one].content
+            if content is not None and content.review is not None and content.review.held:
+                break
+        else:  # nothing is held, as nearly always
+            return
         problem = self._problem(pinned, kind, name, self._cached(server, kind, caller))
         if not problem:
             return
@@ -177,6 +191,10 @@ class PinGuard:
         pinned = self.server(server)
         if pinned.mode != "strict":
             return
+        if kind == "tool" and not server.needs_read(call.session, "tools"):
+            review = call.session.reviews["tools"][0]
+            if isinstance(review, ListReview) and review.allows(name):
+                return
         problem = await self._session_problem(call, server, kind, name, caller)
         if not problem:
             return

@@ -65,6 +65,9 @@ MAX_CALLERS = 1000
 # Warnings of one server that are kept.
 MAX_WARNINGS = 10
 
+# Qualified names of one server that are remembered: it takes microseconds to make one.
+MAX_QUALIFIED = 10_000
+
 # The `list_changed` notifications, and the lists that each of them is about.
 LIST_CHANGED: dict[str, tuple[ListKind, ...]] = {
     "tools": ("tools",),
@@ -146,6 +149,7 @@ class HostedServer:
         self._is_process = False
         # By caller; under None those for all callers.
         self._listings: dict[str | None, ServerListings] = {}
+        self._qualified: dict[str, str] = {}
         self._subscriptions: dict[Client, asyncio.Task[None]] = {}
         self._held = 0
         self._free = asyncio.Event()
@@ -262,7 +266,12 @@ class HostedServer:
 
     def qualified(self, own: str) -> str:
         """The qualified name of an item, by its name on the server."""
-        return self.claim.qualified(own)
+        found = self._qualified.get(own)
+        if found is None:
+            if len(self._qualified) >= MAX_QUALIFIED:
+                self._qualified.clear()
+            found = self._qualified[own] = self.claim.qualified(own)
+        return found
 
     def needs_read(self, session: HostedSession, kind: ListKind) -> bool:
         """Whether a list was not reviewed in this very session, or may have changed since: the
