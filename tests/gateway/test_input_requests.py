@@ -25,7 +25,6 @@ from colonnade.gateway.input_requests import (
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.input_requests import InputCapabilities
 from colonnade.protocol.jsonrpc import Request, decode, encode, split_params
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import ALL, NEWEST, InputRequests, Revision
@@ -180,27 +179,3 @@ def test_an_error_about_capabilities_is_recognised_by_its_code_and_data() -> Non
     assert required_capabilities(RemoteError(-32021, "x", data)) == {"elicitation": {"form": {}}}
     assert required_capabilities(RemoteError(-32603, "x", data)) is None
     assert required_capabilities(RemoteError(-32021, "x", "other")) is None
-
-
-# ---------------------------------------------------------------- capabilities
-
-
-def test_capabilities_are_what_a_client_declared_in_a_revision_that_has_them() -> None:
-    declared = t.ClientCapabilities(
-        elicitation=t.ElicitationCapability(form={}, url={}),
-        sampling=t.SamplingCapability(tools={}, context={}),
-        roots=t.RootsCapability(),
-    )
-    found = {one.date: InputCapabilities.of(Peer(one, declared)) for one in ALL}
-    only_old = InputCapabilities(sampling=True, roots=True)
-    assert found["2024-11-05"] == found["2025-03-26"] == only_old
-    assert found["2025-06-18"] == only_old._replace(form=True)
-    assert found["2025-11-25"] == found["2026-07-28"] == InputCapabilities(*[True] * 6)
-
-
-@pytest.mark.parametrize("mask", range(64))
-def test_capabilities_are_declared_as_they_are(mask: int) -> None:
-    given = InputCapabilities(*(bool(mask >> bit & 1) for bit in range(6)))
-    if (given.sampling_tools or given.sampling_context) and not given.sampling:
-        return  # which no client can declare
-    assert InputCapabilities.of(Peer(NEWEST, given.declared_in(t.ClientCapabilities()))) == given
