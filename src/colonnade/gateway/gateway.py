@@ -18,6 +18,7 @@ from colonnade.errors import InvalidArgument
 from colonnade.gateway.changes import GatewayChanges
 from colonnade.gateway.front import GatewayFront
 from colonnade.gateway.pages import ListPages
+from colonnade.gateway.subscriptions import GatewaySubscriptions
 from colonnade.host.host import Host
 from colonnade.host.runtime import ListChanges
 from colonnade.ports import RequestContext, Store
@@ -105,11 +106,13 @@ class Gateway(RunnableService):
         self._identity: Identity | None = None
         self._lifespan = ServerLifespan(self._enter)
         self.changes: GatewayChanges = GatewayChanges()
+        self._subscriptions = GatewaySubscriptions(host, self.changes)
         self._front = GatewayFront(
             host,
             lambda: self.identity,
             self._accepts,
             self.changes,
+            self._subscriptions,
             ListPages(page_size, lambda: self.keys),
             ErrorReporter(debug=debug),
         )
@@ -192,7 +195,15 @@ class Gateway(RunnableService):
     ) -> Callable[[], None]:
         """Call `on_change` for every change that a principal can see, until the returned function
         is called."""
-        return self.changes.watch(on_change, principal)
+        end = self.changes.watch(on_change, principal)
+
+        def unwatch() -> None:
+            end()
+            if self._lifespan.is_served:
+                # The session that has ended loses its subscriptions in this step of the loop.
+                asyncio.get_running_loop().call_soon(self._subscriptions.release_unused)
+
+        return unwatch
 
     # ------------------------------------------------------------ lifespan
 
@@ -204,6 +215,7 @@ class Gateway(RunnableService):
         if not self.host.is_entered:
             await exit_stack.enter_async_context(self.host)
         exit_stack.callback(self.host.watch(self._lists_changed))
+        exit_stack.push_async_callback(self._subscriptions.close)
         for guard in self._guards:
             await guard.start()
             exit_stack.push_async_callback(guard.close)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.host.resource_updates import ResourceUpdates
     from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.telemetry.telemetry import Telemetry
 
@@ -236,6 +237,16 @@ class Host(HostRequests):
         """The arguments of a tool that are mirrored in HTTP headers, by its qualified name or an
         alias; its server is listed if it was not. Empty for a tool that there is not."""
         return await self._runtime.generation.param_headers(name, caller)
+
+    def is_common(self, server: str) -> bool:
+        """Whether all callers see the same lists of a server, and share its sessions."""
+        return self._runtime.generation.server(server).is_common
+
+    def resource_updates(
+        self, server: str, uris: frozenset[str], caller: str, on_update: Callable[[str], None]
+    ) -> "ResourceUpdates":
+        """Updates of some resources of a server, once it is started."""
+        return self._runtime.resource_updates(server, uris, caller, on_update)
 
     def status(self) -> list[Status]:
         """The status of every server."""

@@ -36,6 +36,7 @@ from colonnade.protocol.input_requests import InputRequestKind as InputKind
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.host.resource_updates import ResourceUpdates
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -144,6 +145,17 @@ class HostRuntime:
                 yield call
         finally:
             hosted.release()
+
+    def resource_updates(
+        self, server: str, uris: frozenset[str], caller: str, on_update: Callable[[str], None]
+    ) -> "ResourceUpdates":
+        """Updates of some resources of a server, for a caller."""
+        from colonnade.host.resource_updates import ResourceUpdates
+
+        def make_request() -> RequestContext:
+            return self._list_request("resources/list", caller)
+
+        return ResourceUpdates(self.session, server, uris, make_request, on_update)
 
     def _current(self) -> Generation:
         """The current generation. Raises `LocalProtocolError` after `close`, and in another event

@@ -443,9 +443,11 @@ class Generation:
             raise Fault(FaultKind.INVALID_PARAMS, f"there is no server {truncate(key)!r}{near}")
         return found
 
-    async def server_for_uri(self, uri: str, caller: str, wait_s: float) -> HostedServer:
-        """The server that lists a resource, or a template that matches its URI. Raises `Fault`
-        if there is none, or more than one."""
+    async def server_for_uri(
+        self, uri: str, caller: str, wait_s: float, *, below: bool = False
+    ) -> HostedServer:
+        """The server that lists a resource, or a template that matches its URI, or with `below`
+        resources below it. Raises `Fault` if there is none, or more than one."""
         untried: list[str] = []
         resources = await self.gather("resources", caller, wait_s)
         servers = [one for one, listing in resources.items() if _has_item(listing.content, uri)]
@@ -457,6 +459,8 @@ class Generation:
             }
             servers = [one for one, match in matches.items() if match]
             untried = [one.key for one, match in matches.items() if match is None]
+        if not servers and below:
+            servers = [one for one, found in resources.items() if _has_below(found.content, uri)]
         if len(servers) == 1:
             return servers[0]
         if servers:
@@ -534,6 +538,11 @@ def _list_keys(keys: Collection[str]) -> str:
 
 def _has_item(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
     return listed is not None and uri in listed.items
+
+
+def _has_below(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
+    start = uri.rstrip("/") + "/"
+    return listed is not None and any(one.startswith(start) for one in listed.items)
 
 
 def _matches(listed: ListedItems[Any, t.ResourceTemplate] | None, uri: str) -> Steps[bool | None]:

@@ -52,6 +52,7 @@ from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, In
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DuplexLink
+from colonnade.protocol.revision import LogControl
 from colonnade.transport.process.output import plain
 
 # Of stderr: the reason why a program ended is in its last lines.
@@ -358,6 +359,8 @@ class SessionCall:
     def __init__(self, session: "HostedSession", request: RequestContext) -> None:
         self.session: HostedSession = session
         self.context: RequestContext = request
+        # Whether it lasts beside the requests of its caller, such as a subscription.
+        self.is_background: bool = False
         # The input requests that its caller has not answered yet.
         self.input_requests: list[asyncio.Future[Raw]] = []
         self._callbacks: CallbackQueue | None = None
@@ -386,6 +389,8 @@ class SessionCall:
         result as it was written.
         """
         exchange = self.context.exchange
+        if exchange.peer.log_level is not None:
+            await self.session.lower_log_level(exchange.peer.log_level)
         try:
             result = await self.client.ask(
                 method,
@@ -471,6 +476,7 @@ class HostedSession:
         self._transport: ClientTransport | None = None
         self._first_caller: str | None = None
         self._reconnects = False
+        self._log_level: t.LoggingLevel | None = None
         self.state: SessionState = SessionState.STARTING
         self.isolation: Isolation = Isolation.PER_CALLER
         # Whether calls of more than one caller were made on it.
@@ -599,10 +605,27 @@ class HostedSession:
         """Send a log message to the caller; dropped if there were several callers."""
         if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
             return
-        call = next(reversed(self.calls))
+        call = next((one for one in reversed(self.calls) if not one.is_background), None)
+        if call is None:
+            return
         frame = call.context.exchange.log(message.level, message.data, message.logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
+
+    async def lower_log_level(self, wanted: t.LoggingLevel) -> None:
+        """Let the server send log messages of this level, if it has one level for the session: the
+        lowest that a call has wanted (D24). Each caller gets those of its own level."""
+        peer, known = self.client.peer, self._log_level
+        if (
+            peer.revision.log_control is not LogControl.BY_METHOD
+            or self.isolation is Isolation.SHARED
+            or not peer.offers("logging")
+            or (known is not None and t.severe_enough(wanted, known))
+        ):
+            return
+        self._log_level = wanted
+        with contextlib.suppress(RemoteError):  # it goes on with its own level
+            await self.client.set_log_level(wanted)
 
     def connection_lost(self) -> None:
         """Report the end of the connection, once the transport knows the reason."""
