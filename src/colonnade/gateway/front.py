@@ -28,6 +28,7 @@ from colonnade.gateway.changes import GatewayChanges
 from colonnade.gateway.pages import LISTS, ListPages
 from colonnade.gateway.subscriptions import GatewaySubscriptions
 from colonnade.host.host import Host
+from colonnade.host.view import HostView
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import CallerLost
@@ -56,7 +57,7 @@ class GatewayFront:
 
     def __init__(
         self,
-        host: Host,
+        host: Host | HostView,
         identity: Callable[[], Identity],
         accepts: Revisions,
         changes: GatewayChanges,

@@ -19,6 +19,7 @@ from colonnade.errors import ColonnadeError, Fault, FaultKind
 from colonnade.gateway.changes import GatewayChanges
 from colonnade.host.host import Host
 from colonnade.host.resource_updates import ResourceUpdates
+from colonnade.host.view import HostView
 from colonnade.ports import RequestContext, Session, WrappedRequest
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -67,7 +68,7 @@ class UpstreamSubscription:
 class GatewaySubscriptions:
     """The subscriptions of the clients of a gateway."""
 
-    def __init__(self, host: Host, changes: GatewayChanges) -> None:
+    def __init__(self, host: Host | HostView, changes: GatewayChanges) -> None:
         self._host = host
         self._changes = changes
         self._upstream: dict[FollowedKey, UpstreamSubscription] = {}

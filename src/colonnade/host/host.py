@@ -14,13 +14,14 @@ from colonnade.client.connect import Target, client_info
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError
 from colonnade.host.caller import HostCaller
 from colonnade.host.config.inline import configured, is_broken
-from colonnade.host.config.settings import Config, HostProblem, ServerEntry
+from colonnade.host.config.settings import Config, GatewaySettings, HostProblem, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
 from colonnade.host.requests import HostRequests
 from colonnade.host.runtime import HostRuntime, OnChange, OnEvent
 from colonnade.host.servers.listings import WAIT_S, HostTool
 from colonnade.host.servers.session import State, Status
 from colonnade.ports import Handler, Middleware, Store
+from colonnade.protocol import types as t
 
 if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.auth.client.login import Auth
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.trust import Trust
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.resource_updates import ResourceUpdates
+    from colonnade.host.view import HostView
     from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.telemetry.telemetry import Telemetry
 
@@ -209,6 +211,11 @@ class Host(HostRequests):
         return self._runtime.generation.prefixes
 
     @property
+    def gateway_settings(self) -> GatewaySettings | None:
+        """The table `[gateway]` of the configuration; None without one."""
+        return self._valid.gateway
+
+    @property
     def problems(self) -> list[HostProblem]:
         """Errors in the configuration, and lists that failed the last time; everything else
         works."""
@@ -226,6 +233,24 @@ class Host(HostRequests):
         """The instructions of each server, by key; of those that were started."""
         servers = self._runtime.generation.servers
         return {key: one.instructions for key, one in servers.items() if one.instructions}
+
+    @property
+    def capabilities(self) -> dict[str, t.ServerCapabilities | None]:
+        """What each server offers, by key; None if that is not known yet."""
+        servers = self._runtime.generation.servers
+        return {key: one.capabilities for key, one in servers.items()}
+
+    @property
+    def capabilities_version(self) -> int:
+        """Changes with `capabilities` and `instructions`."""
+        return self._runtime.capabilities_version
+
+    def view(self, servers: Iterable[str]) -> "HostView":
+        """Some of the servers, for a gateway that shows no others. Raises `InvalidArgument` for one
+        that there is not."""
+        from colonnade.host.view import HostView
+
+        return HostView(self._runtime, servers)
 
     def tool(self, name: str, caller: str = "") -> HostTool | None:
         """The tool of a qualified name or an alias, as it was last listed for this caller; None if

@@ -93,8 +93,11 @@ class HostRuntime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._config = config
         self.name_limit: int = NAME_LIMIT
+        # Changes when what a server offers becomes known.
+        self.capabilities_version: int = 0
         self.generation: Generation = self._build(config, None)
-        self._router = HostRouter(self._current, wait_s, upstream)
+        self._wait_s = wait_s
+        self._router = self.make_router(self.current)
         self._unwatch = upstream.watch(self._connected) if upstream is not None else None
         # For clients that connect to this host.
         self.handler: Handler = stack(self._router.handle, self._middleware)
@@ -103,6 +106,17 @@ class HostRuntime:
     def has_middleware(self) -> bool:
         """Whether there is a middleware."""
         return bool(self._middleware)
+
+    def make_router(self, current: Callable[[], Generation]) -> HostRouter:
+        """A router for the servers of this host, or for some of them."""
+        return HostRouter(current, self._wait_s, self.upstream)
+
+    def wrap(self, handler: Handler) -> Handler:
+        """A handler inside the middleware."""
+        return stack(handler, self._middleware)
+
+    def _capabilities_changed(self) -> None:
+        self.capabilities_version += 1
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Add a middleware inside those that are there."""
@@ -136,7 +150,7 @@ class HostRuntime:
         """A session of a server, for a request of this program. Raises `LocalProtocolError` if
         there is no such server."""
         try:
-            hosted = self._current().server(server)
+            hosted = self.current().server(server)
         except Fault as fault:
             raise LocalProtocolError(fault.message) from None
         hosted.hold()
@@ -157,7 +171,7 @@ class HostRuntime:
 
         return ResourceUpdates(self.session, server, uris, make_request, on_update)
 
-    def _current(self) -> Generation:
+    def current(self) -> Generation:
         """The current generation. Raises `LocalProtocolError` after `close`, and in another event
         loop."""
         if self._is_closed:
@@ -185,7 +199,12 @@ class HostRuntime:
                 servers[key] = old
             else:
                 servers[key] = HostedServer(
-                    entry, claim, self._make_supervisor, self._list_request, self._lists_changed
+                    entry,
+                    claim,
+                    self._make_supervisor,
+                    self._list_request,
+                    self._lists_changed,
+                    self._capabilities_changed,
                 )
         number = before.number + 1 if before is not None else 1
         problems = (*config.problems, *claims.problems)
@@ -231,6 +250,7 @@ class HostRuntime:
         if self._is_closed:
             raise LocalProtocolError(CLOSED)
         self._config = config
+        self.capabilities_version += 1
         before = self.generation
         after = self._build(config, before)
         self.generation = after

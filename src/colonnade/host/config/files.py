@@ -22,8 +22,14 @@ from colonnade.host.config.formats import (
     Syntax,
     file_role,
 )
+from colonnade.host.config.gateway_table import read_gateway
 from colonnade.host.config.lookups import Input, inputs_of
-from colonnade.host.config.settings import ConfigSyntaxError, HostProblem, Place
+from colonnade.host.config.settings import (
+    ConfigSyntaxError,
+    GatewaySettings,
+    HostProblem,
+    Place,
+)
 
 # Claude Code keeps all of its state in the same file; this is many times its size.
 MAX_OWN_BYTES: Final = 64 * 1024 * 1024
@@ -55,6 +61,7 @@ class ConfigFile:
         self.drafts: list[EntryDraft] = []
         self.includes: list[tuple[str, SourceNode]] = []
         self.defaults: EntryDraft | None = None
+        self.gateway: GatewaySettings | None = None
         self.inputs: dict[str, Input] = {}
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
@@ -199,7 +206,7 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
         "colonnade", NAMED if source.file_role.scope == NAMED else source.file_role.scope
     )
     for key, node in (root.members or {}).items():
-        if key not in ("include", "servers", "defaults"):
+        if key not in ("include", "servers", "defaults", "gateway"):
             hint = "; servers are tables [servers.NAME]"
             if key in KEYS["codex"] or key in ("mcp_servers", "mcpServers"):
                 hint = "; in this file, servers are tables [servers.NAME]"
@@ -212,6 +219,13 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
             source.wrong("expected a list of paths", include.place)
         else:
             source.includes = [(item.value, item) for item in include.items]
+    gateway = root.get("gateway")
+    if gateway is not None:
+
+        def report(summary: str, node: SourceNode, hint: str) -> None:
+            source.wrong(summary, node.place, hint=hint)
+
+        source.gateway = read_gateway(gateway, report)
     defaults = root.get("defaults")
     if defaults is not None:
         draft = read_entry("", defaults, origin)

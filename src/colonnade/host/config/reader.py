@@ -24,7 +24,13 @@ from colonnade.host.config.formats import NAMED, RANKS
 from colonnade.host.config.lookups import Inputs, LookupContext, OnInput
 from colonnade.host.config.references import InvalidEnvLine, parse_env_file
 from colonnade.host.config.resolve import check_env_file, entry_of, env_path
-from colonnade.host.config.settings import Config, ConfigSyntaxError, HostProblem, ServerEntry
+from colonnade.host.config.settings import (
+    Config,
+    ConfigSyntaxError,
+    GatewaySettings,
+    HostProblem,
+    ServerEntry,
+)
 from colonnade.host.config.trust import Trust, digest_of, is_trusted, requested_actions
 
 File: TypeAlias = str | os.PathLike[str]
@@ -89,6 +95,8 @@ class ConfigReader:
         self.included: dict[str, tuple[tuple[str, str], ...]] = {}
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
+        # Of the first file that has one and may be used.
+        self.gateway: GatewaySettings | None = None
         # The digests and the variable names of `.env` files.
         self._digests: dict[str, str] = {}
         self._names: dict[str, tuple[str, ...]] = {}
@@ -106,7 +114,10 @@ class ConfigReader:
             self.problems += draft.problems
             self.warnings += draft.warnings
         return Config(
-            entries=entries, problems=_unique(self.problems), warnings=_unique(self.warnings)
+            entries=entries,
+            problems=_unique(self.problems),
+            warnings=_unique(self.warnings),
+            gateway=self.gateway,
         )
 
     def _absolute(self, path: str) -> str:
@@ -152,6 +163,7 @@ class ConfigReader:
                 part for part in parts if not part.needs_trust or self._is_trusted(part, [part])
             ]
         self._check_env_files(source, *usable)
+        self.gateway = self.gateway or source.gateway
         return self._own(source, usable) if source.includes or source.defaults else source.drafts
 
     def _own(self, source: ConfigFile, parts: Sequence[ConfigFile]) -> list[EntryDraft]:

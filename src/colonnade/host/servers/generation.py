@@ -106,13 +106,17 @@ class HostedServer:
         make_supervisor: MakeSupervisor,
         make_request: MakeListRequest,
         on_change: OnListChange,
+        on_opened: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_opened = on_opened
         self.key: str = entry.key
         self.entry = entry
         self.claim = claim
         self.settings: Settings = replace(entry.settings, aliases=claim.aliases)
         self.supervisor: ServerSupervisor = make_supervisor(entry, self._session_opened)
         self.instructions: str | None = None
+        # What it offers; None before it was started.
+        self.capabilities: t.ServerCapabilities | None = None
         self._make_request = make_request
         self._on_change = on_change
         # Whether all callers see the same lists, which is known once a session was opened, and the
@@ -254,6 +258,10 @@ class HostedServer:
         """A new session may have other lists than the previous one."""
         if not self.settings.is_per_caller:  # those of one account are not for another
             self.instructions = session.client.instructions
+        offered = session.client.peer.capabilities
+        if isinstance(offered, t.ServerCapabilities):
+            self.capabilities = offered
+        self._on_opened()
         self._is_process = session.child is not None
         owner = self._settle_owner(session)
         others = (one for one in supervisor.sessions if one is not session)
@@ -353,6 +361,15 @@ class Generation:
         self._by_prefix = {
             one.claim.qualified("x").partition(BETWEEN)[0]: one for one in servers.values()
         }
+
+    def limited_to(self, keys: Collection[str]) -> "Generation":
+        """The same with these servers only."""
+        return Generation(
+            self.number,
+            {key: one for key, one in self.servers.items() if key in keys},
+            {alias: found for alias, found in self._aliases.items() if found[0] in keys},
+            [one for one in self._config_problems if one.server in keys],
+        )
 
     # ------------------------------------------------------------ from a name to a server
 
