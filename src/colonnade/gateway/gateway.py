@@ -98,6 +98,7 @@ class Gateway(RunnableService):
             )
         host.limit_names(name_limit)
         self.host: Host | HostView = host
+        self._own_host = host if isinstance(host, Host) else None
         self.info: t.Implementation = t.Implementation(name=name, version=version, title=title)
         self.instructions: str | None = instructions
         self._accepts = Revisions.of(*revisions) if revisions is not None else EVERY
@@ -166,6 +167,17 @@ class Gateway(RunnableService):
         """Encrypt with this key of 32 bytes, unless the gateway was given `keys`: for several
         processes that serve the same clients and are started by one."""
         self.keys.share(key)
+        for view in self.views.values():
+            view.share_key(key)
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether callers are authenticated over HTTP."""
+        return self._auth is not None
+
+    def closes(self, host: Host) -> None:
+        """Close this host when the gateway stops: for a view that is served alone."""
+        self._own_host = host
 
     @property
     def store(self) -> Store:
@@ -248,8 +260,8 @@ class Gateway(RunnableService):
         await self._lifespan.start()
 
     async def _enter(self, exit_stack: contextlib.AsyncExitStack) -> None:
-        if isinstance(self.host, Host) and not self.host.is_entered:
-            await exit_stack.enter_async_context(self.host)
+        if self._own_host is not None and not self._own_host.is_entered:
+            await exit_stack.enter_async_context(self._own_host)
         exit_stack.callback(self.host.watch(self._lists_changed))
         exit_stack.push_async_callback(self._subscriptions.close)
         for guard in self._guards:
