@@ -25,6 +25,7 @@ from colonnade.errors import (
     RemoteProtocolError,
 )
 from colonnade.gateway.changes import GatewayChanges
+from colonnade.gateway.manifests import GatewayManifests
 from colonnade.gateway.pages import LISTS, ListPages
 from colonnade.gateway.subscriptions import GatewaySubscriptions
 from colonnade.host.host import Host
@@ -63,6 +64,7 @@ class GatewayFront:
         changes: GatewayChanges,
         subscriptions: GatewaySubscriptions,
         pages: ListPages,
+        manifests: GatewayManifests | None,
         error_reporter: ErrorReporter,
     ) -> None:
         self._host = host
@@ -72,6 +74,7 @@ class GatewayFront:
         self._subscriptions = subscriptions
         self._listen_bytes = ByteBudget(LISTEN_BYTES, LISTEN_BYTES_PER_PRINCIPAL)
         self._pages = pages
+        self._manifests = manifests
         self._error_reporter = error_reporter
         self._listeners: set[Listener] = set()
         self._own_handlers: dict[str, Handler] = {
@@ -157,7 +160,11 @@ class GatewayFront:
 
     async def _list(self, request: RequestContext) -> t.ProtocolType:
         position = self._pages.take_cursor(request)
+        if self._manifests is not None:
+            await self._manifests.load(request.principal)
         result = await self._host.handler(request)
+        if self._manifests is not None:
+            self._manifests.save_soon(request.principal)
         if self._host.inspects_results and isinstance(result, t.ListResult):
             # A middleware may show each caller something else (R1029).
             result = replace(result, cache_scope="private")

@@ -18,12 +18,13 @@ from colonnade.errors import InvalidArgument
 from colonnade.gateway.changes import GatewayChanges
 from colonnade.gateway.front import GatewayFront
 from colonnade.gateway.identity import gateway_capabilities, gathered_instructions
+from colonnade.gateway.manifests import GatewayManifests
 from colonnade.gateway.pages import ListPages
 from colonnade.gateway.subscriptions import GatewaySubscriptions
 from colonnade.host.host import Host
 from colonnade.host.runtime import ListChanges
 from colonnade.host.view import HostView
-from colonnade.ports import RequestContext, Store
+from colonnade.ports import SERVER_PRINCIPAL, RequestContext, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import Request
 from colonnade.protocol.link.events import NotificationReceived
@@ -114,6 +115,12 @@ class Gateway(RunnableService):
         self._lifespan = ServerLifespan(self._enter)
         self.changes: GatewayChanges = GatewayChanges()
         self._subscriptions = GatewaySubscriptions(host, self.changes)
+        # In memory they would be gone with the lists that the host has anyway.
+        self._manifests = (
+            GatewayManifests(host, lambda: self.store)
+            if store is not None and isinstance(host, Host)
+            else None
+        )
         self._front = GatewayFront(
             host,
             lambda: self.identity,
@@ -121,6 +128,7 @@ class Gateway(RunnableService):
             self.changes,
             self._subscriptions,
             ListPages(page_size, lambda: self.keys),
+            self._manifests,
             ErrorReporter(debug=debug),
         )
 
@@ -264,6 +272,9 @@ class Gateway(RunnableService):
             await exit_stack.enter_async_context(self._own_host)
         exit_stack.callback(self.host.watch(self._lists_changed))
         exit_stack.push_async_callback(self._subscriptions.close)
+        if self._manifests is not None:
+            await self._manifests.load(SERVER_PRINCIPAL)
+            exit_stack.push_async_callback(self._manifests.close)
         for guard in self._guards:
             await guard.start()
             exit_stack.push_async_callback(guard.close)

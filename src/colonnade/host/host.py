@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.trust import Trust
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.resource_updates import ResourceUpdates
+    from colonnade.host.servers.manifest import ServerManifest
     from colonnade.host.view import HostView
     from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.telemetry.telemetry import Telemetry
@@ -244,6 +245,19 @@ class Host(HostRequests):
     def capabilities_version(self) -> int:
         """Changes with `capabilities` and `instructions`."""
         return self._runtime.capabilities_version
+
+    def fingerprint(self, server: str) -> str:
+        """What changes with the configuration of a server."""
+        return self._runtime.generation.server(server).entry.fingerprint
+
+    def manifest(self, server: str, caller: str) -> "ServerManifest | None":
+        """What a server offers to a caller, as far as it is known; None if it is not."""
+        return self._runtime.generation.server(server).manifest(caller)
+
+    def use_manifest(self, server: str, manifest: "ServerManifest", caller: str | None) -> None:
+        """Use what a server offered earlier, to a caller or to all (None), until it is
+        connected."""
+        self._runtime.generation.server(server).use_manifest(manifest, caller)
 
     def view(self, servers: Iterable[str]) -> "HostView":
         """Some of the servers, for a gateway that shows no others. Raises `InvalidArgument` for one

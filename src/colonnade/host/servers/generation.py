@@ -38,6 +38,7 @@ from colonnade.host.servers.listings import (
     describe_error,
     run_cooperatively,
 )
+from colonnade.host.servers.manifest import ServerManifest
 from colonnade.host.servers.naming import BETWEEN, NAME_LIMIT, is_shown, qualified_name
 from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.host.servers.supervisor import DRAIN_S, ServerSupervisor
@@ -201,6 +202,41 @@ class HostedServer:
     def is_common(self) -> bool:
         """Whether all callers see the same lists, as far as is known."""
         return self._is_common
+
+    def manifest(self, caller: str) -> ServerManifest | None:
+        """What it offers to a caller; None if nothing is known."""
+        capabilities = self.capabilities
+        if capabilities is None:
+            return None
+        listings = self.listings(caller)
+        return ServerManifest(
+            capabilities=capabilities,
+            instructions=self.instructions,
+            is_common=self._is_common,
+            is_process=self._is_process,
+            has_bare_output=self._has_bare_output,
+            tools=listings.own_items("tools"),
+            prompts=listings.own_items("prompts"),
+            resources=listings.own_items("resources"),
+            templates=listings.own_items("templates"),
+        )
+
+    def use_manifest(self, manifest: ServerManifest, caller: str | None) -> None:
+        """Use what it offered earlier, to a caller or to all, until it is connected."""
+        if manifest.is_common != (caller is None) or self.supervisor.sessions:
+            return
+        if self.settings.is_per_caller and manifest.is_common:
+            return  # its configuration has changed
+        if self.capabilities is None:
+            self.capabilities = manifest.capabilities
+            if not self.settings.is_per_caller:
+                self.instructions = manifest.instructions
+            self._on_opened()
+        if self._early_callers is not None:
+            self._is_common, self._early_callers = manifest.is_common, None
+        self._is_process = self._is_process or manifest.is_process
+        self._has_bare_output = manifest.has_bare_output
+        self.listings(caller or "").preload(manifest)
 
     def _forget_one(self) -> None:
         if len(self._listings) >= MAX_CALLERS:
