@@ -201,6 +201,8 @@ class RemoteError(ColonnadeError):
         self.code = code
         self.message = message
         self.data = data
+        # The error as it was sent, if hidden text in its message was made visible.
+        self.untouched: RemoteError | None = None
 
 
 class Output(NamedTuple):
@@ -327,7 +329,30 @@ class TaskEnded(ColonnadeError):
 
 
 class Refused(ColonnadeError):
-    """Rejected by policy or by the user."""
+    """Rejected by policy or by the user.
+
+    `reason` says by which part of a host's policy: `rule` (the rule is in `rule`), `approval` (a
+    person declined, or the approval expired), `no_approver` (there is no way to ask), `definition`
+    (it is not the one that was accepted), `changed` (the policy or the definition has changed since
+    the decision) or `audit` (it cannot be recorded); empty otherwise.
+    """
+
+    reason: str = ""
+    rule: str = ""
+
+    def __init__(
+        self,
+        *args: object,
+        server: str | None = None,
+        hint: str = "",
+        reason: str = "",
+        rule: str = "",
+    ) -> None:
+        super().__init__(*args, server=server, hint=hint)
+        if reason:
+            self.reason = reason
+        if rule:
+            self.rule = rule
 
 
 class ToolError(ColonnadeError):

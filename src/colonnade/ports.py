@@ -31,7 +31,11 @@ from colonnade.protocol.types import NotificationParams, ProtocolType, RequestPa
 if TYPE_CHECKING:  # an object of these types exists only if its module is loaded
     from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.protocol.http.security import Headers
-    from colonnade.protocol.input_requests import AnyInputResponse, InputRequest
+    from colonnade.protocol.input_requests import (
+        AnyInputResponse,
+        InputCapabilities,
+        InputRequest,
+    )
     from colonnade.protocol.types import ProgressNotificationParams
 
 
@@ -85,6 +89,25 @@ class TaskJournal(Protocol):
         self, progress: float, total: float | None, message: str | None
     ) -> None:
         """Show the progress to the client."""
+        ...
+
+
+class InputRelay(Protocol):
+    """The caller of a request that a gateway forwards: it handles the input requests of servers in
+    its own revision. `in_results` is whether `input_required` results are handed back to it; the
+    error that requires URL elicitations always is."""
+
+    @property
+    def in_results(self) -> bool: ...
+
+    def check_server(self, server: str) -> None:
+        """Called with the key of the server before the request is forwarded to it. Raises `Fault`
+        if it has the state of another one."""
+        ...
+
+    def relayed(self, server: str, answered: "Mapping[str, Raw]") -> None:
+        """Called before an `input_required` result is handed back: with the key of its server, and
+        the input responses that are to be added to the next round."""
         ...
 
 
@@ -172,6 +195,12 @@ class RequestContext(Protocol):
         """The journal of the task that the request runs in; None outside of a task."""
         ...
 
+    @property
+    def input_relay(self) -> InputRelay | None:
+        """What takes the input requests of servers that this request is forwarded to; None if they
+        are sent with `ask`."""
+        ...
+
     async def send(self, frame: bytes) -> None:
         """Send a notification that belongs to this request."""
         ...
@@ -233,6 +262,10 @@ class WrappedRequest(RequestFields):
     @property
     def task_journal(self) -> TaskJournal | None:
         return self._request.task_journal
+
+    @property
+    def input_relay(self) -> InputRelay | None:
+        return self._request.input_relay
 
     async def send(self, frame: bytes) -> None:
         await self._request.send(frame)
@@ -321,12 +354,14 @@ class Conversation(Protocol):
         on_progress: ProgressCallback | None = None,
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
+        declared: "InputCapabilities | None" = None,
     ) -> Raw:
         """Send a request and wait for its raw result; cancelling the call cancels the request.
 
         Each progress notification is passed to `on_progress` and restarts the timeout; `headers`
         mirror arguments and are sent over HTTP only; `probing` is a revision that the server may
-        not support.
+        not support; `declared` are the input capabilities of this request, if they are not those of
+        the client.
         """
         ...
 

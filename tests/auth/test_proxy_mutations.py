@@ -261,6 +261,13 @@ CUTS: dict[str, Cut] = {
         ATTACKS,
         "used_twice",
     ),
+    "code once, at the same moment": Cut(
+        f"{PROXY}/grants.py",
+        "    if found.value.active:  # another request has used the code since this one looked\n",
+        "    if False:\n",
+        ATTACKS,
+        "at_the_same_moment",
+    ),
     "code replay ends the grant": Cut(
         f"{PROXY}/grants.py",
         'its grant has ended")\n        await end_grant(context, issued.grant_id, revoke=True)\n',

@@ -24,6 +24,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CACHE = ROOT / ".venv" / "flaky.json"
+# How often each test file has passed as a whole, as it is now: --record.
+PASSES = ROOT / "tests" / "flaky" / "passes.json"
+# With --record a run is cut into so many parts for each shard: what has passed is kept when the
+# command is ended.
+PARTS = 8
 # The slowest single test takes some minutes beside busy processes.
 HANGING_S = 1800.0
 # With --stall a shard runs for at most so long, is stopped for at most so long, and runs on.
@@ -45,6 +50,15 @@ class Known:
 
 
 @dataclass
+class Passes:
+    """How often a test file has passed: alone, and beside busy processes."""
+
+    digest: str
+    alone: int = 0
+    busy: int = 0
+
+
+@dataclass
 class Outcome:
     """What one pytest process did."""
 
@@ -61,6 +75,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stall", action="store_true")
     parser.add_argument("--find", action="store_true")
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--record", action="store_true")
     options, limits = parser.parse_known_args(arguments)
     logs = ROOT / "build" / "flaky" / time.strftime("%Y%m%d-%H%M%S")
     logs.mkdir(parents=True)
@@ -69,14 +84,20 @@ def main(arguments: list[str]) -> int:
     outcomes: list[Outcome] = []
     if missing := [name for name in names if name not in known]:
         print(f"{len(missing)} tests to observe in {files(missing)} files", flush=True)
-        for outcome in run_shards(missing, known, options.shards, logs, ["find"]):
+        parts = PARTS if options.record else 1
+        found = run_shards(missing, known, options.shards, logs, ["find"], parts=parts)
+        for outcome in found:
             outcomes.append(outcome)
             known.update(outcome.ended)
-        write_cache(known)
+            write_cache(known)
+            if options.record:  # it is a run as any other
+                keep_passes(read_passes(), outcome, missing, beside=False)
     wanted = [name for name in names if name in known and known[name].used]
     if options.find:
         for name in wanted:
             print(f"{'+'.join(known[name].used):30} {known[name].seconds:8.2f} s  {name}")
+    elif options.record:
+        outcomes += run_recorded(wanted, known, options, logs)
     else:
         plain = options.runs if options.busy == 0 else options.runs - options.runs // 2
         total = sum(known[name].seconds for name in wanted)
@@ -87,6 +108,78 @@ def main(arguments: list[str]) -> int:
             labels = [f"run-{number:02}-busy" for number in range(plain + 1, options.runs + 1)]
             outcomes += run_shards(wanted, known, options.shards, logs, labels, options.stall)
     return report(len(wanted), 0 if options.find else options.runs, outcomes)
+
+
+def run_recorded(
+    wanted: list[str], known: dict[str, Known], options: argparse.Namespace, logs: Path
+) -> Iterator[Outcome]:
+    """Run what has not passed often enough yet, and keep what passes, file by file."""
+    alone = options.runs - options.runs // 2
+    passes = read_passes()
+    print_passes(wanted, passes, options.runs)
+    for number in range(1, options.runs + 1):
+        beside = number > alone
+        short = [
+            name
+            for name in wanted
+            if count(passes, file_of(name), beside) < number - (alone if beside else 0)
+        ]
+        label = f"run-{number:02}{'-busy' if beside else ''}"
+        with busy(options.busy if beside and short else 0):
+            for outcome in run_shards(
+                short, known, options.shards, logs, [label], options.stall, PARTS
+            ):
+                yield outcome
+                keep_passes(passes, outcome, short, beside)
+    print_passes(wanted, passes, options.runs)
+
+
+def count(passes: dict[str, Passes], file: str, beside: bool) -> int:
+    kept = passes.get(file)
+    return 0 if kept is None else kept.busy if beside else kept.alone
+
+
+def keep_passes(
+    passes: dict[str, Passes], outcome: Outcome, names: list[str], beside: bool
+) -> None:
+    """Count the files of which every test has ended, and none has failed; one that failed begins
+    again."""
+    failed = {file_of(name) for name in outcome.failed}
+    for file in {file_of(name) for name in outcome.ended}:
+        if file in failed:
+            passes.pop(file, None)
+        elif all(name in outcome.ended for name in names if file_of(name) == file):
+            kept = passes.setdefault(file, Passes(digest_of(file)))
+            if beside:
+                kept.busy += 1
+            else:
+                kept.alone += 1
+    rows = {file: [one.digest, one.alone, one.busy] for file, one in sorted(passes.items())}
+    text = ",\n".join(f"{json.dumps(file)}: {json.dumps(row)}" for file, row in rows.items())
+    PASSES.write_text(f"{{\n{text}\n}}\n", "utf-8")
+
+
+def read_passes() -> dict[str, Passes]:
+    """How often the files have passed that are as they were then."""
+    try:
+        rows: dict[str, tuple[str, int, int]] = json.loads(PASSES.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    kept = {file: Passes(*row) for file, row in rows.items()}
+    return {file: one for file, one in kept.items() if one.digest == digest_of(file)}
+
+
+def print_passes(wanted: list[str], passes: dict[str, Passes], runs: int) -> None:
+    alone = runs - runs // 2
+    every = {file_of(name) for name in wanted}
+    both = [(count(passes, one, False), count(passes, one, True)) for one in every]
+    done = sum(by_itself >= alone and beside >= runs // 2 for by_itself, beside in both)
+    least = min((by_itself + beside for by_itself, beside in both), default=0)
+    print(
+        f"{len(wanted)} tests in {len(every)} files: {done} files have passed {runs} times, "
+        f"each at least {least} times",
+        flush=True,
+    )
 
 
 def collect(limits: list[str], logs: Path) -> list[str]:
@@ -166,9 +259,10 @@ def run_shards(
     logs: Path,
     labels: list[str],
     stall: bool = False,
+    parts: int = 1,
 ) -> Iterator[Outcome]:
-    """Each shard once for each label, so many at once as there are shards."""
-    shards = shards_of(names, known, count)
+    """Each shard once for each label, `count` at once; each is cut into `parts`."""
+    shards = shards_of(names, known, count * parts)
     if not shards or not labels:
         return
     with ThreadPoolExecutor(count) as pool:

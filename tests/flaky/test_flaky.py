@@ -91,6 +91,32 @@ def test_a_test_that_fails_in_one_of_many_runs_is_named_with_its_log(
     assert "2 tests, 2 runs, 0 failures" in capsys.readouterr().out
 
 
+def test_recorded_runs_go_on_where_earlier_ones_ended_and_a_failure_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steady = tmp_path / "test_steady.py"
+    steady.write_text("import threading\ndef test_it(): threading.Thread(target=int).start()\n")
+    (tmp_path / "test_sometimes.py").write_text(SOMETIMES)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = battery: as in our own tests\n")
+    passes = tmp_path / "passes.json"
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(command, "PASSES", passes)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), str(TESTS / "support")]))
+
+    def record(runs: int) -> tuple[int, dict[str, list[int]]]:
+        code = command.main(["--record", "--runs", str(runs), "--busy", "1", "--shards", "1"])
+        return code, {file: row[1:] for file, row in json.loads(passes.read_text()).items()}
+
+    assert record(2) == (0, {"test_sometimes.py": [1, 1], "test_steady.py": [1, 1]})
+    assert record(4) == (1, {"test_steady.py": [2, 2]})
+    assert "1 files have passed 4 times" in capsys.readouterr().out
+    assert record(4) == (0, {"test_sometimes.py": [2, 2], "test_steady.py": [2, 2]})
+    assert "2 files have passed 4 times, each at least 4 times" in capsys.readouterr().out
+    steady.write_text(steady.read_text() + "# changed\n")
+    assert record(2)[1] == {"test_sometimes.py": [2, 2], "test_steady.py": [1, 1]}
+
+
 def test_shards_take_about_as_long_and_a_file_is_in_one_of_them() -> None:
     known = {f"{file}::{n}": Known([], 1.0) for file in ("a", "b", "c", "d") for n in range(5)}
     known["a::0"] = Known([], 12.0)

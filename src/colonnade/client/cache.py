@@ -153,9 +153,18 @@ MAX_PAGES = 1000
 
 
 class ListBudget:
-    """The limits of one list that is read page by page."""
+    """The limits of one list that is read page by page; each page is added to `pages`, as it was
+    sent."""
 
-    def __init__(self, server: str, method: str, max_bytes: int, max_items: int) -> None:
+    def __init__(
+        self,
+        server: str,
+        method: str,
+        max_bytes: int,
+        max_items: int,
+        pages: list[Raw] | None = None,
+    ) -> None:
+        self._pages = pages
         self._server = server
         self._method = method
         self._max_bytes = max_bytes
@@ -165,11 +174,13 @@ class ListBudget:
         # Bounded, since together they are smaller than the list.
         self._cursors: set[str] = set()
 
-    def add_page(self, size: int) -> None:
-        """Count a page of so many bytes, before it is decoded."""
-        self._bytes += size
+    def add_page(self, page: Raw) -> None:
+        """Count the bytes of a page, before it is decoded."""
+        self._bytes += len(page)
         if self._bytes > self._max_bytes:
             raise self._too_large(f"{self._max_bytes} bytes", "max_list_bytes")
+        if self._pages is not None:
+            self._pages.append(page)
 
     def add_items(self, count: int) -> None:
         """Count the items of a page."""

@@ -58,6 +58,7 @@ from colonnade.ports import InputResponder
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import convert_to
 from colonnade.protocol.codec.encode import encode_finite
+from colonnade.protocol.input_requests import InputCapabilities
 from colonnade.protocol.link.link import DISCOVER, PING, SET_LEVEL
 from colonnade.protocol.negotiation import Peer, defined_in
 from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, OutputRoot, Tasks
@@ -161,11 +162,16 @@ class Client(BaseClient):
 
     # ------------------------------------------------------------ tools
 
-    async def list_tools(self, *, fresh: bool = False) -> list[ListedTool]:
-        """List all tools, from all pages. `fresh` skips the cache."""
+    async def list_tools(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[ListedTool]:
+        """List all tools, from all pages. `fresh` skips the cache; each page is added to `pages`,
+        as the server sent it."""
         changes = self._cache.changes
         kind = t.ListToolsResult
-        tools = await self._items("tools/list", kind, lambda page: page.tools, fresh=fresh)
+        tools = await self._items(
+            "tools/list", kind, lambda page: page.tools, fresh=fresh, pages=pages
+        )
         mirrors = self._transport.mirrors and self.peer.revision.http.routing_headers
         stale = changes != self._cache.changes
         tasks = self._has_core_tasks
@@ -250,11 +256,11 @@ class Client(BaseClient):
         timeout_s: float | None,
         on_progress: OnProgress | None,
         caller: OriginalCaller | None,
-    ) -> t.CallToolResult:
+    ) -> t.ProtocolType:
         """Call a tool and return the protocol's result."""
         report = on_progress or self._on_progress or ignore_progress
         result = await self._start_call(params, timeout_s, report, caller)
-        if not isinstance(result, CallToolResult):
+        if not isinstance(result, CallToolResult | t.InputRequiredResult):
             result = await self._follow(result, params, timeout_s, report, caller)
         return result
 
@@ -529,15 +535,23 @@ class Client(BaseClient):
 
     # ------------------------------------------------------------ resources
 
-    async def list_resources(self, *, fresh: bool = False) -> list[t.Resource]:
+    async def list_resources(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[t.Resource]:
         """List all resources, from all pages."""
         kind = t.ListResourcesResult
-        return await self._items("resources/list", kind, lambda page: page.resources, fresh=fresh)
+        return await self._items(
+            "resources/list", kind, lambda page: page.resources, fresh=fresh, pages=pages
+        )
 
-    async def list_resource_templates(self, *, fresh: bool = False) -> list[t.ResourceTemplate]:
+    async def list_resource_templates(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[t.ResourceTemplate]:
         """List all resource templates, from all pages."""
         method, kind = "resources/templates/list", t.ListResourceTemplatesResult
-        return await self._items(method, kind, lambda page: page.resource_templates, fresh=fresh)
+        return await self._items(
+            method, kind, lambda page: page.resource_templates, fresh=fresh, pages=pages
+        )
 
     async def read_resource(
         self, uri: str, *, timeout_s: float | None = None, fresh: bool = False
@@ -567,10 +581,14 @@ class Client(BaseClient):
 
     # ------------------------------------------------------------ prompts and completions
 
-    async def list_prompts(self, *, fresh: bool = False) -> list[t.Prompt]:
+    async def list_prompts(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[t.Prompt]:
         """List all prompts, from all pages."""
         kind = t.ListPromptsResult
-        return await self._items("prompts/list", kind, lambda page: page.prompts, fresh=fresh)
+        return await self._items(
+            "prompts/list", kind, lambda page: page.prompts, fresh=fresh, pages=pages
+        )
 
     async def get_prompt(
         self,
@@ -697,22 +715,40 @@ class Client(BaseClient):
         wants_task: bool = False,
         on_task: "Callable[[ClientTask], Awaitable[bool]] | None" = None,
         origin: "ResultOrigin | None" = None,
+        declared: InputCapabilities | None = None,
+        relay: bool = False,
+        relay_errors: bool = False,
     ) -> t.ProtocolType:
         """Send any request and return the protocol's result: for gateways that forward requests.
 
         With `answers` the request is sent on behalf of another caller: the input requests of an
-        `input_required` result go there instead of to this client's callbacks, which still decide
-        the advertised capabilities. `principal` is the caller, for the cache, and `log_level` the
-        caller's level, in revisions where each request has one. `wants_task` is
+        `input_required` result go there instead of to this client's callbacks. `declared` are the
+        input capabilities of the caller, in revisions where each request declares them; without it,
+        and in a session, this client's callbacks decide. `principal` is the caller, for the cache,
+        and `log_level` the caller's level, in revisions where each request has one. `wants_task` is
         whether the caller asks for a task, in revisions where the client decides that; `on_task` is
         called with the task that a call has become, and if it returns True, the call returns at
         once, and the caller waits for the task itself. Input requests that arrive as
         requests of the server go to this client, since they do not say which request they belong
         to. `origin` gets the result as it was written, and its revision.
+
+        With `relay` an `input_required` result is returned instead of answered, and the caller
+        sends the next round itself, with `input_responses` and `request_state` in its params; with
+        `relay_errors` the error that requires URL elicitations (-32042) is raised.
         """
         caller = None
         if answers is not None:
-            caller = OriginalCaller(answers, principal, log_level, wants_task, on_task, origin)
+            caller = OriginalCaller(
+                answers,
+                principal,
+                log_level,
+                wants_task,
+                on_task,
+                origin,
+                declared,
+                relay,
+                relay_errors,
+            )
         if isinstance(params, t.CallToolRequestParams):
             return await self._call(params, timeout_s, on_progress, caller)
         return await self._ask(
@@ -784,24 +820,38 @@ class Client(BaseClient):
     # ------------------------------------------------------------ pages
 
     async def _items(
-        self, method: str, kind: type[R], items: Callable[[R], Sequence[N]], *, fresh: bool
+        self,
+        method: str,
+        kind: type[R],
+        items: Callable[[R], Sequence[N]],
+        *,
+        fresh: bool,
+        pages: list[Raw] | None,
     ) -> list[N]:
         """All items of a list, each page from the cache if it is fresh."""
         try:
-            return await self._all_items(method, kind, items, fresh)
+            return await self._all_items(method, kind, items, fresh, pages)
         except RemoteError as error:
             bad = error.code == self.peer.revision.codes[FaultKind.INVALID_PARAMS]
             if fresh or not bad or not self._cache.invalidate([method]):
                 raise
+        if pages is not None:
+            pages.clear()
         return await self._all_items(
-            method, kind, items, True
+            method, kind, items, True, pages
         )  # R1026: a cached cursor was invalid
 
     async def _all_items(
-        self, method: str, kind: type[R], items: Callable[[R], Sequence[N]], fresh: bool
+        self,
+        method: str,
+        kind: type[R],
+        items: Callable[[R], Sequence[N]],
+        fresh: bool,
+        pages: list[Raw] | None,
     ) -> list[N]:
         """Read page by page. Only a missing cursor ends the list, an empty one does not."""
-        budget = ListBudget(self.name, method, self._max_list_bytes, self._max_list_items)
+        most = self._max_list_bytes, self._max_list_items
+        budget = ListBudget(self.name, method, *most, pages)
         result: HintedList[N] = HintedList()
         hints: CacheHints | None = None
         cursor: str | None = None

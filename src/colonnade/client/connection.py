@@ -44,6 +44,7 @@ from colonnade.ports import (
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.input_requests import InputCapabilities
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DISCOVER, PING, SET_LEVEL, DuplexLink
@@ -296,8 +297,10 @@ class ManagedConnection:
         timeout_s: float,
         on_progress: ProgressCallback | None = None,
         headers: Headers = (),
+        declared: InputCapabilities | None = None,
     ) -> Raw:
-        """Send a request and return the raw result; reconnects and retries if that is safe."""
+        """Send a request and return the raw result; reconnects and retries if that is safe.
+        `declared` are the input capabilities of this request, if they are not the client's."""
         pinged = self.pinged
         if pinged:
             self.busy += 1
@@ -311,12 +314,22 @@ class ManagedConnection:
                 conversation = await self.ensure_open(method)
             try:
                 return await conversation.request(
-                    method, params, timeout_s, on_progress=on_progress, headers=headers
+                    method,
+                    params,
+                    timeout_s,
+                    on_progress=on_progress,
+                    headers=headers,
+                    declared=declared,
                 )
             except ColonnadeError as error:
                 await self._recover(method, conversation, error)
             return await self.conversation.request(
-                method, params, timeout_s, on_progress=on_progress, headers=headers
+                method,
+                params,
+                timeout_s,
+                on_progress=on_progress,
+                headers=headers,
+                declared=declared,
             )
         finally:
             if pinged:

@@ -56,6 +56,22 @@ MAX_SAMPLES = 60
 SAMPLES_S = 60.0
 
 
+class SamplingRate:
+    """Counts sampling requests: at most `MAX_SAMPLES` within `SAMPLES_S`."""
+
+    def __init__(self) -> None:
+        self._sampled_at: deque[float] = deque()
+
+    def check(self, now: float) -> None:
+        """Count one more. Raises `Fault` if that is too many."""
+        while self._sampled_at and self._sampled_at[0] <= now - SAMPLES_S:
+            self._sampled_at.popleft()
+        if len(self._sampled_at) >= MAX_SAMPLES:
+            message = f"more than {MAX_SAMPLES} sampling requests within {SAMPLES_S:g} s"
+            raise Fault(FaultKind.TOO_MANY, f"{message}; try again later")
+        self._sampled_at.append(now)
+
+
 class InputCallbacks:
     """The callbacks for input requests. Those that are not `async` must not block.
 
@@ -84,7 +100,7 @@ class InputCallbacks:
         self._sampling = t.SamplingCapability(
             tools={} if sample_tools else None, context={} if sample_context else None
         )
-        self._sampled_at: deque[float] = deque()
+        self._sampling_rate = SamplingRate()
 
     @property
     def capabilities(self) -> t.ClientCapabilities:
@@ -126,20 +142,11 @@ class InputCallbacks:
             except Declined as error:
                 return t.ElicitResult(action=error.action)
         if isinstance(params, t.CreateMessageRequestParams):
-            self._check_sampling_rate()
+            self._sampling_rate.check(asyncio.get_running_loop().time())
             return sampling_result(await _call_handler(self._on_sample, params), self._model)
         return t.ListRootsResult(
             roots=await self.roots.reachable() if self.roots is not None else []
         )
-
-    def _check_sampling_rate(self) -> None:
-        now = asyncio.get_running_loop().time()
-        while self._sampled_at and self._sampled_at[0] <= now - SAMPLES_S:
-            self._sampled_at.popleft()
-        if len(self._sampled_at) >= MAX_SAMPLES:
-            message = f"more than {MAX_SAMPLES} sampling requests within {SAMPLES_S:g} s"
-            raise Fault(FaultKind.TOO_MANY, f"{message}; try again later")
-        self._sampled_at.append(now)
 
     def log_failure(self, method: str, error: Exception) -> None:
         """Log the exception of a callback, which is not sent to the server."""

@@ -53,7 +53,12 @@ from colonnade.ports import (
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import convert_to, decode_as, readable_items
 from colonnade.protocol.exchange import decode_result
-from colonnade.protocol.input_requests import InputRequest, checked_input_requests, retry_params
+from colonnade.protocol.input_requests import (
+    InputCapabilities,
+    InputRequest,
+    checked_input_requests,
+    retry_params,
+)
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.in_flight import MAX_PAUSED_S
 from colonnade.protocol.link.link import MAX_S, PROGRESS, SET_LEVEL, TIMEOUT_S
@@ -173,7 +178,12 @@ class OriginalCaller(NamedTuple):
     """The caller of a forwarded request: what responds to its input requests, the principal for the
     cache, the log level, whether it asks for a task, and what is called with the task that a call
     has become: it returns whether the caller waits for the task itself. `origin` gets the result as
-    it was written."""
+    it was written.
+
+    `declared` are its input capabilities; None for those of the client. With `relay`, an
+    `input_required` result is returned as it is, and with `relay_errors` the error that requires
+    URL elicitations is raised: the caller handles them itself.
+    """
 
     answers: InputResponder
     principal: str = ""
@@ -181,6 +191,9 @@ class OriginalCaller(NamedTuple):
     wants_task: bool = False
     on_task: "Callable[[ClientTask], Awaitable[bool]] | None" = None
     origin: "ResultOrigin | None" = None
+    declared: InputCapabilities | None = None
+    relay: bool = False
+    relay_errors: bool = False
 
 
 class BaseClient:
@@ -421,23 +434,19 @@ class BaseClient:
         for a page of a list."""
         self._check_loop()
         responder: InputResponder = self._callbacks
-        principal, level, origin = "", self._level, None
+        principal, level, origin, declared = "", self._level, None, None
+        relay = relay_errors = False
+        cacheable = method in CACHEABLE and not is_retry(params)
         if caller is not None:
             responder, principal, level = caller.answers, caller.principal, caller.log_level
-            origin = caller.origin
-        cacheable = method in CACHEABLE
+            relay, relay_errors, origin = caller.relay, caller.relay_errors, caller.origin
+            declared = self._declared_by(caller)
         if cacheable and not fresh:
             kept = self._cached(method, params, principal)
             if kept is not None:
                 return self._decode(method, kept, budget, origin)
         seconds = self.timeout_s if timeout_s is None else timeout_s
-        progressed = None
-        if on_progress is not None:
-            progressed = (
-                _drop_progress
-                if on_progress is ignore_progress
-                else self._progress_callback(on_progress)
-            )
+        progressed = self._progress_callback(on_progress) if on_progress is not None else None
         made: dict[str, int] = {}
         first = params
         started = (self._loop or asyncio.get_running_loop()).time()
@@ -446,12 +455,14 @@ class BaseClient:
             changes = self._cache.changes
             sent = params if level is None else self._with_level(params, level)
             try:
-                pending = self._connection.request(method, sent, seconds, progressed, headers)
+                pending = self._connection.request(
+                    method, sent, seconds, progressed, headers, declared
+                )
                 # The first request has its own timeout, and most calls have no rounds.
                 raw = await (pending if rounds is None else rounds.wait_for_server(pending))
             except RemoteError as error:
                 await self._callback_queue.wait_for_callbacks()
-                if number == MAX_ROUNDS:
+                if number == MAX_ROUNDS or relay_errors:
                     raise
                 rounds = rounds or RoundDeadlines(method, self._transport.name, seconds, started)
                 consent = self._url_elicitations.answer(error, made, self.peer, seconds, responder)
@@ -468,10 +479,12 @@ class BaseClient:
                 if self._callback_queue.task is not None:
                     await self._callback_queue.wait_for_callbacks()
                 return result
+            requests = self._input_requests(method, result, declared)
+            if relay:
+                return cast("R", result)
             if number == MAX_ROUNDS:
                 break
             rounds = rounds or RoundDeadlines(method, self._transport.name, seconds, started)
-            requests = self._input_requests(method, result)
             answers = await rounds.wait_for_user(responder.respond_all(requests))
             encoder = self.conversation.link.encoder(self.peer.revision)
             params = retry_params(
@@ -480,11 +493,19 @@ class BaseClient:
         message = f"{method} returned input_required {MAX_ROUNDS + 1} times without a result"
         raise self._with_server(RemoteProtocolError(message))
 
+    def _declared_by(self, caller: OriginalCaller) -> InputCapabilities | None:
+        """The input capabilities that requests of a caller declare; None for those of the client,
+        which a session has declared for all of its requests."""
+        return None if self.peer.revision.handshake else caller.declared
+
     def _input_requests(
-        self, method: str, result: t.InputRequiredResult
+        self, method: str, result: t.InputRequiredResult, declared: InputCapabilities | None
     ) -> dict[str, InputRequest]:
+        capabilities = self._callbacks.capabilities
+        if declared is not None:
+            capabilities = declared.declared_in(capabilities)
         try:
-            return checked_input_requests(result, self._callbacks.capabilities, self.peer.revision)
+            return checked_input_requests(result, capabilities, self.peer.revision)
         except Fault as fault:
             message = f"{method} requires input that this client does not support: {fault.message}"
             raise self._with_server(RemoteProtocolError(message)) from None
@@ -497,7 +518,7 @@ class BaseClient:
         origin: "ResultOrigin | None" = None,
     ) -> Any:
         if budget is not None:
-            budget.add_page(len(raw))
+            budget.add_page(raw)
         peer = self._discovered or self.peer
         row = peer.revision.methods.get(method)
         if row is None:
@@ -559,6 +580,9 @@ class BaseClient:
         return replace(params, meta=meta | {t.LOG_LEVEL_KEY: level})
 
     def _progress_callback(self, handler: OnProgress) -> ProgressCallback:
+        if handler is ignore_progress:
+            return _drop_progress
+
         def progressed(params: t.ProgressNotificationParams) -> None:
             size = len(params.message or "")
             self._callback_queue.call(
@@ -669,6 +693,13 @@ def client_extensions(declared: Mapping[str, Mapping[str, Any]]) -> "ClientExten
     from colonnade.client.extensions import ClientExtensions  # on use: few clients have any
 
     return ClientExtensions(declared)
+
+
+def is_retry(params: t.RequestParams) -> bool:
+    """Whether params continue an earlier request, with its state or with input responses."""
+    return isinstance(params, t.InputResponseRequestParams) and (
+        params.request_state is not None or params.input_responses is not None
+    )
 
 
 def prompt_params(name: str, arguments: Mapping[str, str] | None) -> t.GetPromptRequestParams:

@@ -183,8 +183,11 @@ class ToolResult(Generic[T]):
         output: Validator | None = None,
         *,
         wrapped: bool = True,
+        untouched: t.CallToolResult | None = None,
     ) -> None:
         self.tool = tool
+        # The result as the server sent it: of a host, which may have made hidden text visible.
+        self.untouched: t.CallToolResult = untouched or result
         self.content: Sequence[t.ContentBlock] = result.content
         self.is_error: bool = result.is_error is True
         self.meta: dict[str, Any] = result.meta or {}

@@ -24,6 +24,7 @@ from colonnade.errors import (
     RemoteError,
     RemoteProtocolError,
 )
+from colonnade.gateway.bridge import InputBridge
 from colonnade.gateway.changes import GatewayChanges
 from colonnade.gateway.manifests import GatewayManifests
 from colonnade.gateway.pages import LISTS, ListPages
@@ -66,8 +67,10 @@ class GatewayFront:
         pages: ListPages,
         manifests: GatewayManifests | None,
         error_reporter: ErrorReporter,
+        bridge: InputBridge,
     ) -> None:
         self._host = host
+        self._bridge = bridge
         self._identity = identity
         self._accepts = accepts
         self._changes = changes
@@ -92,10 +95,14 @@ class GatewayFront:
         """The encoded response, a result or an error."""
         exchange = request.exchange
         try:
-            handler = self._own_handlers.get(exchange.method.name) or self._host.handler
+            handler = self._own_handlers.get(exchange.method.name) or self._bridge.handle
             try:
+                if self._bridge.has_replicas:
+                    elsewhere = await self._bridge.respond_elsewhere(request)
+                    if elsewhere is not None:
+                        return elsewhere
                 result = await handler(request)
-            except (CallerLost, Fault):
+            except (CallerLost, asyncio.CancelledError, Fault):
                 raise
             except RemoteError as error:
                 return self._pass_error(request, error)
@@ -174,10 +181,10 @@ class GatewayFront:
         exchange, headers = request.exchange, request.headers
         name = exchange.params.name
         if headers and exchange.peer.revision.http.routing_headers and isinstance(name, str):
-            mirrored = await self._host.param_headers(name, request.principal)
+            mirrored = await self._host.param_headers(name, request)
             if mirrored:
                 check_params(mirrored, headers, exchange.params.arguments)  # R0902
-        return await self._host.handler(request)
+        return await self._bridge.handle(request)
 
     # ------------------------------------------------------------ own methods
 

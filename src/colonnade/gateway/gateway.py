@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from colonnade.errors import InvalidArgument
+from colonnade.gateway.bridge import InputBridge
 from colonnade.gateway.changes import GatewayChanges
 from colonnade.gateway.front import GatewayFront
 from colonnade.gateway.identity import gateway_capabilities, gathered_instructions
@@ -121,6 +122,7 @@ class Gateway(RunnableService):
             if store is not None and isinstance(host, Host)
             else None
         )
+        self._bridge = InputBridge(host, lambda: self.keys, lambda: self.store)
         self._front = GatewayFront(
             host,
             lambda: self.identity,
@@ -130,6 +132,7 @@ class Gateway(RunnableService):
             ListPages(page_size, lambda: self.keys),
             self._manifests,
             ErrorReporter(debug=debug),
+            self._bridge,
         )
 
         self.views: dict[str, Gateway] = {
@@ -280,6 +283,7 @@ class Gateway(RunnableService):
             exit_stack.push_async_callback(guard.close)
         self.changes.start(asyncio.get_running_loop())
         store = self.shared_store
+        await self._bridge.start(exit_stack, self, store)
         if store is not None:
             await self.changes.share(store, self.info.name, exit_stack)
 

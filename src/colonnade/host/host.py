@@ -20,8 +20,10 @@ from colonnade.host.requests import HostRequests
 from colonnade.host.runtime import HostRuntime, OnChange, OnEvent
 from colonnade.host.servers.listings import WAIT_S, HostTool
 from colonnade.host.servers.session import State, Status
-from colonnade.ports import Handler, Middleware, Store
+from colonnade.ports import Handler, Middleware, RequestContext, Store
 from colonnade.protocol import types as t
+from colonnade.protocol.input_requests import InputCapabilities
+from colonnade.protocol.revision import Revision
 
 if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.auth.client.login import Auth
@@ -29,6 +31,10 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.host.policy.containment import Contain
+    from colonnade.host.policy.guard import PolicyGuard
+    from colonnade.host.policy.pins import Pins
+    from colonnade.host.policy.request import Approver, AuditSink, RuleSet
     from colonnade.host.resource_updates import ResourceUpdates
     from colonnade.host.servers.manifest import ServerManifest
     from colonnade.host.view import HostView
@@ -48,6 +54,9 @@ class Host(HostRequests):
     - `middleware` is called for every request, the first outermost.
     - `auth` gives the credentials for a URL, and `upstream` those of each caller, for servers whose
       setting `credentials` is not `own`.
+    - `policy` are the rules for calls and lists, `pins` the definitions that were accepted, `audit`
+      the log of calls, `inbox` where a person is asked, and `containment` what is done about hidden
+      text; each is None if it is not wanted.
     - `wait_s` is how long a list of all servers waits for one server.
     - `store` keeps the tasks that calls have become, so that `tasks` finds them after a restart;
       without it they are known as long as the host is.
@@ -74,12 +83,24 @@ class Host(HostRequests):
         version: str | None = None,
         title: str | None = None,
         telemetry: "bool | Telemetry" = False,
+        policy: "RuleSet | None" = None,
+        pins: "Pins | None" = None,
+        audit: "AuditSink | None" = None,
+        inbox: "Approver | None" = None,
+        containment: "Contain | None" = None,
     ) -> None:
         self._read: Callable[[], Config] | None = None
         # The last configuration that was valid.
         self._valid: Config = configured(servers)
         self._exit_stack = AsyncExitStack()
         self._telemetry = self._watched(telemetry) if telemetry is not False else None
+        self._own_policy = policy
+        policy = self._combined(self._valid)
+        guard = _guard(self._valid, policy, pins, audit, inbox, containment)
+        if guard is not None and guard.pins is not None:
+            self._exit_stack.push_async_callback(guard.pins.pins.close)
+        if on_input_request is None and inbox is not None:
+            on_input_request = inbox.answer_input
         runtime = HostRuntime(
             self._valid,
             InputRequestHandler(on_input_request),
@@ -90,6 +111,7 @@ class Host(HostRequests):
             upstream=upstream,
             info=client_info(name, version, title),
             telemetry=telemetry,
+            guard=guard,
         )
         super().__init__(runtime, store)
         self._is_entered = False
@@ -113,6 +135,11 @@ class Host(HostRequests):
         version: str | None = None,
         title: str | None = None,
         telemetry: "bool | Telemetry" = False,
+        policy: "RuleSet | None" = None,
+        pins: "Pins | None" = None,
+        audit: "AuditSink | None" = None,
+        inbox: "Approver | None" = None,
+        containment: "Contain | None" = None,
     ) -> "Host":
         """A host with the servers of one or several configuration files: of Claude Desktop, Claude
         Code, VS Code, Cursor, Codex, or `colonnade.toml`. Errors in a file, or a missing file, are
@@ -152,6 +179,11 @@ class Host(HostRequests):
             version=version,
             title=title,
             telemetry=telemetry,
+            policy=policy,
+            pins=pins,
+            audit=audit,
+            inbox=inbox,
+            containment=containment,
         )
         host._read = read
         return host
@@ -232,8 +264,12 @@ class Host(HostRequests):
     @property
     def instructions(self) -> dict[str, str]:
         """The instructions of each server, by key; of those that were started."""
-        servers = self._runtime.generation.servers
-        return {key: one.instructions for key, one in servers.items() if one.instructions}
+        return self._runtime.instructions
+
+    @property
+    def policy(self) -> "RuleSet | None":
+        """The rules that are in force, of this program and of its files; None if there are none."""
+        return self._runtime.guard.rules if self._runtime.guard is not None else None
 
     @property
     def capabilities(self) -> dict[str, t.ServerCapabilities | None]:
@@ -256,7 +292,10 @@ class Host(HostRequests):
 
     def use_manifest(self, server: str, manifest: "ServerManifest", caller: str | None) -> None:
         """Use what a server offered earlier, to a caller or to all (None), until it is
-        connected."""
+        connected. Of a host with a policy only the capabilities: what it shows was reviewed in a
+        session of the server."""
+        if self._runtime.guard is not None:
+            manifest = manifest.without_lists()
         self._runtime.generation.server(server).use_manifest(manifest, caller)
 
     def view(self, servers: Iterable[str]) -> "HostView":
@@ -270,12 +309,15 @@ class Host(HostRequests):
         """The tool of a qualified name or an alias, as it was last listed for this caller; None if
         it was not listed. For middleware that decides by the tool, under whichever name it was
         called."""
-        return self._runtime.generation.tool(name, caller)
+        view = self._runtime.view_of(caller)
+        return self._runtime.generation.tool(name, caller, view)
 
-    async def param_headers(self, name: str, caller: str = "") -> "tuple[ParamHeader, ...]":
+    async def param_headers(self, name: str, request: RequestContext) -> "tuple[ParamHeader, ...]":
         """The arguments of a tool that are mirrored in HTTP headers, by its qualified name or an
-        alias; its server is listed if it was not. Empty for a tool that there is not."""
-        return await self._runtime.generation.param_headers(name, caller)
+        alias, for the caller of a request; its server is listed if it was not. Empty for a tool
+        that there is not."""
+        view = self._runtime.view(request)
+        return await self._runtime.generation.param_headers(name, request.principal, view)
 
     def is_common(self, server: str) -> bool:
         """Whether all callers see the same lists of a server, and share its sessions."""
@@ -305,6 +347,14 @@ class Host(HostRequests):
         request. Raises `InvalidArgument`, and `LocalProtocolError` after a request."""
         self._runtime.limit_names(limit)
 
+    def input_target(
+        self, request: RequestContext
+    ) -> tuple[Revision | None, InputCapabilities] | None:
+        """The revision of the server that a call of a client is for, None if it is not known yet,
+        and the input requests that it may send to the client. None for a request that has no
+        server before it was handled, such as one about a URI."""
+        return self._runtime.input_target(request)
+
     @property
     def handler(self) -> Handler:
         """The handler of all requests, inside the middleware: to serve this host to clients."""
@@ -312,8 +362,9 @@ class Host(HostRequests):
 
     @property
     def inspects_results(self) -> bool:
-        """Whether a middleware may have looked at a result: what it saw is what is passed on."""
-        return self._runtime.has_middleware
+        """Whether a middleware or the guard may have looked at a result: what they saw is what is
+        passed on."""
+        return self._runtime.has_middleware or self._runtime.guard is not None
 
     def add_middleware(self, middleware: Middleware) -> Middleware:
         """Add a middleware inside those that are there."""
@@ -335,12 +386,47 @@ class Host(HostRequests):
         else:
             config = self._read()
             if is_broken(config, self._valid):
-                config = replace(config, entries=self._valid.entries)
+                valid = self._valid
+                config = replace(config, entries=valid.entries, policy=valid.policy)
             else:
                 self._valid = config
-        self._runtime.reload(config)
+        self._runtime.reload(config, self._combined(config))
+
+    def _combined(self, config: Config) -> "RuleSet | None":
+        """The rules of this program and those of the files: the strictest decision counts."""
+        both = [one for one in (self._own_policy, config.policy) if one is not None]
+        if len(both) < 2:
+            return both[0] if both else None
+        from colonnade.host.policy.rules import CombinedPolicy
+
+        return CombinedPolicy(both)
 
     def watch(self, callback: OnChange) -> Callable[[], None]:
         """Call a callback when lists change: a server sent `list_changed`, or there was a reload.
         Ends when the returned function is called."""
         return self._runtime.watch(callback)
+
+
+def _guard(
+    config: Config,
+    policy: "RuleSet | None",
+    pins: "Pins | None",
+    audit: "AuditSink | None",
+    inbox: "Approver | None",
+    containment: "Contain | None",
+) -> "PolicyGuard | None":
+    """The guard with these parts; None if there are none. The settings of a single server may ask
+    for pins or containment, and with any other part hidden text is contained."""
+    every = [one.settings for one in config.entries.values()]
+    if pins is None and any(one.pins not in (None, "off") for one in every):
+        from colonnade.host.policy.pins import Pins
+
+        pins = Pins(mode="off")
+    is_bare = all(one is None for one in (policy, pins, audit, inbox, containment))
+    if is_bare and all(one.contain in (None, "off") for one in every):
+        return None
+    from colonnade.host.policy.containment import Contain
+    from colonnade.host.policy.guard import PolicyGuard
+
+    containment = containment or Contain("off" if is_bare else "neutralise")
+    return PolicyGuard(policy, pins, audit, inbox, containment)

@@ -174,10 +174,11 @@ class HostRequests:
         self, name: str, request: LocalRequestContext, options: LocalOptions, returns: Any
     ) -> ToolResult[Any]:
         """Send a call, or wait for the task that one became, and return the result."""
-        tool = None
+        tool = untouched = None
         try:
             routed = await self._send(request, options)
             result, tool = cast("t.CallToolResult", routed.result), routed.tool
+            untouched = cast("t.CallToolResult | None", routed.untouched)
         except ToolError as error:  # of a middleware, with a message for the caller
             text = [t.TextContent(text=str(error))]
             result = t.CallToolResult(content=cast("list[t.ContentBlock]", text), is_error=True)
@@ -188,7 +189,8 @@ class HostRequests:
         if structured is not UNSET and not result.is_error:
             await listings.learn_schemas(request.exchange.principal)
             wrapped = may_be_wrapped(structured) and listings.is_wrapped(original, result)
-        return ToolResult(name, result, returns, listings.output(original), wrapped=wrapped)
+        output = listings.output(original)
+        return ToolResult(name, result, returns, output, wrapped=wrapped, untouched=untouched)
 
     # ------------------------------------------------------------ tasks
 
@@ -224,7 +226,7 @@ class HostRequests:
         if kept:
             return kept[0]
         status: t.TaskStatus = "failed" if result.is_error else "completed"
-        server = self.server_of(name) or ""
+        server = self.server_of(name, caller or "") or ""
         record = HostTaskRecord("", server, name, caller or "", time.time(), status)
         return HostTask(self, self._records, record, result=result)
 
@@ -256,7 +258,11 @@ class HostRequests:
         from colonnade.host.tasks import HostTask, refresh_all
 
         records = await self._records.list(caller)
-        found = [HostTask(self, self._records, one) for one in records]
+        found = [
+            HostTask(self, self._records, one)
+            for one in records
+            if self._runtime.sees_tool(one.server, one.tool, one.caller)
+        ]
         return await refresh_all(found) if refresh else found
 
     @property
@@ -299,7 +305,7 @@ class HostRequests:
         """A task in a session of its server: for `HostTask`."""
         params = t.CallToolRequestParams(name=task.tool)
         context = self._context("tools/call", params, task.caller)
-        async with self._runtime.session(task.server, context) as call:
+        async with self._runtime.session(task.server, context, task.tool) as call:
             yield call.client.resume_task(
                 task.handle or "", on_progress=task.on_progress, answers=call
             )
@@ -409,7 +415,8 @@ class HostRequests:
                 name, arguments, caller=caller, timeout_s=timeout_s, on_progress=on_progress
             )
 
-        tool = self._runtime.generation.tool(call.name, caller or "")
+        view = self._runtime.view_of(caller or "")
+        tool = self._runtime.generation.tool(call.name, caller or "", view)
         known = {call.name: tool.input_schema} if tool is not None else {}
         return await call_for_model(call, known, relist, call_tool)
 
@@ -484,11 +491,12 @@ class HostRequests:
         result = await self._request("completion/complete", params, caller, options)
         return cast("t.CompleteResult", result).completion
 
-    def server_of(self, name: str) -> str | None:
+    def server_of(self, name: str, caller: str = "") -> str | None:
         """The key of the server of a qualified name or alias, whether it has such an item or not.
         No request is made."""
+        view = self._runtime.view_of(caller)
         try:
-            return self._runtime.generation.server_for("tools", name, "").key
+            return self._runtime.generation.server_for("tools", name, caller, view).key
         except Fault:
             return None
 
@@ -500,7 +508,8 @@ class HostRequests:
         request = self._context(method, t.PaginatedRequestParams(), caller)
         listed = await self._send(request, LocalOptions(fresh=fresh))
         if not listed.lists:  # a middleware returned a result of its own, perhaps a cached one
-            lists = self._runtime.generation.cached_lists(kind, caller or "")
+            view = self._runtime.view(request)
+            lists = self._runtime.generation.cached_lists(kind, caller or "", view)
             return listed._replace(lists=lists)
         return listed
 

@@ -5,14 +5,15 @@ middleware of the host.
 
 Rules: the router does not know where a request comes from. A call uses the generation of servers
 that is current when it begins, and no other. Names are translated, and the hop-by-hop keys of
-`_meta` are removed; nothing else of a request or a result is changed.
+`_meta` are removed; nothing else of a request or a result is changed, but by the guard. With a
+guard, every request to a server and every list passes it; what it hides is unknown here.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -30,9 +31,16 @@ from colonnade.errors import (
     RemoteError,
     RemoteProtocolError,
 )
-from colonnade.host.servers.generation import Generation, HostedServer
+from colonnade.host.servers.generation import (
+    Generation,
+    HostedServer,
+    ListView,
+    Nameable,
+    unlisted_resource,
+)
 from colonnade.host.servers.listings import ListedItems, Listing, ListKind, ServerListings
 from colonnade.host.servers.session import OnTask
+from colonnade.host.servers.supervisor import BeforeSend
 from colonnade.ports import RequestContext, Session
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -52,9 +60,10 @@ from colonnade.protocol.jsonrpc import (
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
-if TYPE_CHECKING:  # most calls have no input requests
+if TYPE_CHECKING:  # most calls have no input requests, and many hosts no policy
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.input_requests import InputRequestHandler
+    from colonnade.host.policy.guard import GuardedItem, PolicyGuard
     from colonnade.host.tasks import HostTask
     from colonnade.protocol.input_requests import InputRequest
 
@@ -190,18 +199,25 @@ _SERVER_INFO_ONLY = {t.SERVER_INFO_KEY}
 # ---------------------------------------------------------------- routing
 
 CALL = "tools/call"
+GET_PROMPT = "prompts/get"
+COMPLETE = "completion/complete"
 GET_TASK = "tasks/get"
 # Logins of its caller that one request waits for: a login, and a step-up.
 MAX_CONNECTS = 2
 
 
+InputParams = TypeVar("InputParams", bound=t.InputResponseRequestParams)
+
+
 class HostResult(NamedTuple):
     """A result, and where it comes from: the lists that a list was made of, or the listings of the
-    server of a tool, and the name of the tool on that server."""
+    server of a tool, and the name of the tool on that server. `untouched` is the result as the
+    server sent it, if hidden text in it was contained."""
 
     result: t.ProtocolType
     lists: Sequence[ListedItems[Any, Any]] = ()
     tool: tuple[ServerListings, str] | None = None
+    untouched: t.ProtocolType | None = None
 
 
 # In the `_meta` of a request for a URI that several servers have: the key of the one that is meant.
@@ -220,7 +236,7 @@ class HostRouter:
     """Forwards requests to servers.
 
     `current` returns the current generation; `wait_s` is how long a list of all servers waits for
-    one server; `upstream` has the credentials of callers.
+    one server; `upstream` has the credentials of callers; `guard` decides what callers may do.
     """
 
     def __init__(
@@ -228,19 +244,21 @@ class HostRouter:
         current: Callable[[], Generation],
         wait_s: float,
         upstream: "UpstreamCredentials | None" = None,
+        guard: "PolicyGuard | None" = None,
     ) -> None:
         self._current = current
+        self.guard = guard
         self._upstream = upstream
         self._wait_s = wait_s
         self._routes: dict[str, Route] = {
             CALL: self._call_tool,
             "tools/list": self._list_tools,
             "prompts/list": self._list_prompts,
-            "prompts/get": self._get_prompt,
+            GET_PROMPT: self._get_prompt,
             "resources/list": self._list_resources,
             "resources/templates/list": self._list_templates,
             "resources/read": self._read_resource,
-            "completion/complete": self._complete,
+            COMPLETE: self._complete,
             GET_TASK: self._task_outcome,
             "resources/subscribe": self._find_subscribed,
         }
@@ -256,9 +274,28 @@ class HostRouter:
         if route is None:
             message = f"method not found: {request.exchange.method.name}"
             raise Fault(FaultKind.METHOD_NOT_FOUND, message)
+        if self.guard is not None and self.guard.is_audited:
+            route = partial(self._route_recorded, route, self.guard)
         if self._upstream is None:
             return route(request, options)
         return self._route_connected(route, request, options, self._upstream)
+
+    async def _route_recorded(
+        self,
+        route: Route,
+        guard: "PolicyGuard",
+        request: RequestContext,
+        options: LocalOptions | None,
+    ) -> HostResult:
+        """The result of a request; a request for what is hidden is recorded, although its caller is
+        answered as if it did not exist."""
+        try:
+            return await route(request, options)
+        except Fault:
+            guard.record_hidden(request, self._current())
+            raise
+        finally:
+            guard.forget(request)
 
     async def _route_connected(
         self,
@@ -313,42 +350,81 @@ class HostRouter:
         if decode_as(t.PaginatedRequestParams, request.exchange.request.params).cursor is not None:
             raise Fault(FaultKind.INVALID_PARAMS, "unknown cursor; list from the beginning")
         generation, caller = self._current(), request.exchange.principal
+        view = self._view(request)
         with _hold_all(generation):
             fresh = options is not None and options.fresh
-            listings = await generation.gather(kind, caller, self._wait_s, fresh=fresh)
-        found = [one.content for one in listings.values() if one.content is not None]
-        return found, merged_hints(listings)
+            if self.guard is not None:
+                await self.guard.recheck(generation.servers.values(), kind, caller)
+            gathered = await generation.gather(kind, caller, self._wait_s, fresh=fresh, view=view)
+        return generation.visible_lists(gathered, kind, view), merged_hints(gathered)
+
+    def _view(self, request: RequestContext) -> ListView | None:
+        return None if self.guard is None else self.guard.view(request)
 
     # ------------------------------------------------------------ calls
 
     async def _call_tool(self, context: RequestContext, options: LocalOptions | None) -> HostResult:
-        head, request = context.exchange.params, context.exchange.request
+        head, request, given = context.exchange.params, context.exchange.request, None
         if options is not None:  # this program has just encoded it
             name, arguments = str(head.name), head.arguments
         elif is_bare_call(request, head):  # as nearly all are: the params are decoded already
             refuse_duplicate_members(head.arguments)
             name, arguments = str(head.name), head.arguments
         else:
-            params = decode_as(t.CallToolRequestParams, request.params)
-            name, arguments = params.name, params.arguments
+            given = decode_as(t.CallToolRequestParams, request.params)
+            name, arguments = given.name, given.arguments
         generation, caller = self._current(), context.exchange.principal
-        server = generation.server_for("tools", name, caller)
+        view = self._view(context)
+        server = generation.server_for("tools", name, caller, view)
         server.hold()
         try:
-            own = generation.listed_name("tools", name, server, caller)
+            own = generation.listed_name("tools", name, server, caller, view)
             if own is None:
-                own = await generation.fetch_name("tools", name, server, caller)
+                own = await generation.fetch_name("tools", name, server, caller, view)
             meta = forwarded_meta(head.meta) if head.meta else None
             forwarded = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
+            if given is not None:
+                forwarded = _with_round(forwarded, given, context)
             listings = server.listings(caller)
             if options is None:
                 find = partial(listings.tool, own)
                 context.exchange.origin = ResultOrigin(server.key, find_tool=find)
-            return HostResult(
-                await _forward(context, options, server, CALL, forwarded), (), (listings, own)
-            )
+            if self.guard is None:
+                result = await _forward(context, options, server, CALL, forwarded)
+                return HostResult(result, (), (listings, own))
+            item = self.guard.named_item(CALL, "tool", own, server, arguments)
+            found = await self._guarded(context, options, server, item, forwarded, ("tools", name))
+            return found._replace(tool=(listings, own))
         finally:
             server.release()
+
+    async def _guarded(
+        self,
+        context: RequestContext,
+        options: LocalOptions | None,
+        server: HostedServer,
+        item: "GuardedItem",
+        params: t.RequestParams,
+        named: tuple[Nameable, str] | None = None,
+    ) -> HostResult:
+        """Forward a request if the guard allows it. `named` is the kind and the name that the
+        caller used; without it the item has a URI."""
+        guard = self.guard
+        assert guard is not None
+
+        def send(before_send: BeforeSend) -> Awaitable[t.ProtocolType]:
+            contain = guard.contain(server.key)
+            words = contain.text if contain is not None else None
+            return _forward(context, options, server, item.method, params, before_send, words)
+
+        def unknown() -> Fault:
+            if named is None:
+                return unlisted_resource(item.name)
+            caller, view = context.exchange.principal, guard.view(context)
+            return self._current().unknown_item(*named, server, caller, view)
+
+        result, untouched = await guard.run(context, server, item, send, unknown)
+        return HostResult(result, untouched=untouched)
 
     async def _task_outcome(
         self, request: RequestContext, options: LocalOptions | None
@@ -357,33 +433,77 @@ class HostRouter:
         if options is None or options.task is None:
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"method not found: {GET_TASK}")
         task = options.task
+        if self.guard is not None:
+            return await self._guarded_outcome(request, task, self.guard)
         result, own = await task.outcome()
         listings = self._current().server(task.server).listings(task.caller)
         return HostResult(without_server_info(result), (), (listings, own))
+
+    async def _guarded_outcome(
+        self, request: RequestContext, task: "HostTask", guard: "PolicyGuard"
+    ) -> HostResult:
+        """The same; the task passes the guard as its call did."""
+        server, own = await self.task_item(request, task.server, task.tool)
+        caller, view = task.caller, guard.view(request)
+        item = guard.named_item(GET_TASK, "tool", own, server, NOTHING)
+
+        async def wait(_: BeforeSend) -> t.ProtocolType:
+            return without_server_info((await task.outcome())[0])
+
+        def unknown() -> Fault:
+            return self._current().unknown_item("tools", task.tool, server, caller, view)
+
+        result, untouched = await guard.run(request, server, item, wait, unknown)
+        return HostResult(result, (), (server.listings(caller), own), untouched)
+
+    async def task_item(
+        self, request: RequestContext, key: str, tool: str
+    ) -> tuple[HostedServer, str]:
+        """The server of a task, and the name of its tool there, as far as the caller of a request
+        may see them. Raises `Fault` as a call of the tool would."""
+        generation, caller = self._current(), request.exchange.principal
+        view = self._view(request)
+        server = generation.server(key, view)
+        if view is None:
+            return server, tool
+        server.hold()
+        try:
+            own = generation.listed_name("tools", tool, server, caller, view)
+            if own is None:
+                own = await generation.fetch_name("tools", tool, server, caller, view)
+        finally:
+            server.release()
+        return server, own
 
     async def _get_prompt(
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
         params = decode_as(t.GetPromptRequestParams, request.exchange.request.params)
-        generation = self._current()
-        server = generation.server_for("prompts", params.name, request.exchange.principal)
+        generation, view = self._current(), self._view(request)
+        server = generation.server_for("prompts", params.name, request.exchange.principal, view)
         server.hold()
         try:
             own = await self._prompt_name(generation, params.name, server, request)
             meta = forwarded_meta(request.exchange.params.meta)
             forwarded = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
-            return HostResult(await _forward(request, options, server, "prompts/get", forwarded))
+            forwarded = _with_round(forwarded, params, request)
+            if self.guard is None:
+                return HostResult(await _forward(request, options, server, GET_PROMPT, forwarded))
+            arguments = Raw(encode(params.arguments)) if params.arguments else NOTHING
+            item = self.guard.named_item(GET_PROMPT, "prompt", own, server, arguments)
+            named: tuple[Nameable, str] = "prompts", params.name
+            return await self._guarded(request, options, server, item, forwarded, named)
         finally:
             server.release()
 
     async def _prompt_name(
         self, generation: Generation, name: str, server: HostedServer, request: RequestContext
     ) -> str:
-        caller = request.exchange.principal
-        own = generation.listed_name("prompts", name, server, caller)
+        caller, view = request.exchange.principal, self._view(request)
+        own = generation.listed_name("prompts", name, server, caller, view)
         if own is not None:
             return own
-        return await generation.fetch_name("prompts", name, server, caller)
+        return await generation.fetch_name("prompts", name, server, caller, view)
 
     async def _read_resource(
         self, request: RequestContext, options: LocalOptions | None
@@ -392,6 +512,7 @@ class HostRouter:
         forwarded = t.ReadResourceRequestParams(
             uri=params.uri, meta=forwarded_meta(request.exchange.params.meta)
         )
+        forwarded = _with_round(forwarded, params, request)
         return await self._forward_by_uri(request, options, params.uri, "resources/read", forwarded)
 
     async def _forward_by_uri(
@@ -407,7 +528,10 @@ class HostRouter:
         server = await self._find_by_uri(request, uri, named)
         server.hold()
         try:
-            return HostResult(await _forward(request, options, server, method, params))
+            if self.guard is None:
+                return HostResult(await _forward(request, options, server, method, params))
+            item = self.guard.resource_item(method, uri, params)
+            return await self._guarded(request, options, server, item, params)
         finally:
             server.release()
 
@@ -428,29 +552,33 @@ class HostRouter:
         the `_meta` of its request. With `below`, also one that has resources below it. Raises
         `Fault`."""
         generation, meta = self._current(), request.exchange.params.meta
+        view = self._view(request)
         if named is None and meta and SERVER_KEY.encode() in bytes(meta):
             named = decode_as(_NamedServer, meta).server
         if named is not None:
-            return generation.server(named)
+            return generation.server(named, view)
         with _hold_all(generation):
             caller = request.exchange.principal
-            return await generation.server_for_uri(uri, caller, self._wait_s, below=below)
+            return await generation.server_for_uri(uri, caller, self._wait_s, view, below=below)
 
     async def _complete(self, request: RequestContext, options: LocalOptions | None) -> HostResult:
         params = decode_as(t.CompleteRequestParams, request.exchange.request.params)
         params = replace(params, meta=forwarded_meta(request.exchange.params.meta))
         if isinstance(params.ref, t.ResourceTemplateReference):
-            uri = params.ref.uri
-            return await self._forward_by_uri(request, options, uri, "completion/complete", params)
-        generation = self._current()
-        server = generation.server_for("prompts", params.ref.name, request.exchange.principal)
+            return await self._forward_by_uri(request, options, params.ref.uri, COMPLETE, params)
+        generation, view = self._current(), self._view(request)
+        name = params.ref.name
+        server = generation.server_for("prompts", name, request.exchange.principal, view)
         server.hold()
         try:
-            own = await self._prompt_name(generation, params.ref.name, server, request)
+            own = await self._prompt_name(generation, name, server, request)
             forwarded = replace(params, ref=replace(params.ref, name=own))
-            return HostResult(
-                await _forward(request, options, server, "completion/complete", forwarded)
-            )
+            if self.guard is None:
+                return HostResult(await _forward(request, options, server, COMPLETE, forwarded))
+            arguments = self.guard.completed_arguments(params)
+            item = self.guard.named_item(COMPLETE, "prompt", own, server, arguments)
+            named: tuple[Nameable, str] = "prompts", name
+            return await self._guarded(request, options, server, item, forwarded, named)
         finally:
             server.release()
 
@@ -494,27 +622,42 @@ def _items(lists: Sequence[ListedItems[Any, Any]]) -> list[Any]:
     return [one for listed in lists for one in listed.items.values()]
 
 
+def _with_round(forwarded: InputParams, given: InputParams, request: RequestContext) -> InputParams:
+    """Params with the input responses of the caller and the state of the server, if the caller
+    handles `input_required` results itself."""
+    if request.input_relay is None:
+        return forwarded
+    return replace(
+        forwarded, input_responses=given.input_responses, request_state=given.request_state
+    )
+
+
 async def _forward(
     request: RequestContext,
     options: LocalOptions | None,
     server: HostedServer,
     method: str,
     params: t.RequestParams,
+    before_send: BeforeSend | None = None,
+    contain: Callable[[str], str] | None = None,
 ) -> t.ProtocolType:
     origin = None
     if options is None:  # the result is passed on to a client that connected
         origin = request.exchange.origin = request.exchange.origin or ResultOrigin(server.key)
         origin.is_private = server.settings.is_per_caller
     options = options or NO_OPTIONS
+    if request.input_relay is not None:
+        request.input_relay.check_server(server.key)
     try:
         result = await server.supervisor.request(
             request,
             method,
             params,
             timeout_s=options.timeout_s,
-            on_progress=_progress_forwarder(request),
+            on_progress=_progress_forwarder(request, contain),
             wants_task=options.wants_task,
             on_task=options.on_task,
+            before_send=before_send,
             origin=origin,
         )
     except Fault as fault:  # the server's response is invalid, not the request
@@ -534,13 +677,18 @@ async def _forward(
     return passed
 
 
-def _progress_forwarder(request: RequestContext) -> OnProgress | None:
-    """Forwards progress to the caller; None if the caller wants none."""
+def _progress_forwarder(
+    request: RequestContext, contain: Callable[[str], str] | None
+) -> OnProgress | None:
+    """Forwards progress to the caller, with its message contained; None if the caller wants
+    none."""
     exchange = request.exchange
     if exchange.progress_token is None:
         return None
 
     def report(progress: float, total: float | None, message: str | None) -> Awaitable[None] | None:
+        if contain is not None and message is not None:
+            message = contain(message)
         try:
             frame = exchange.progress(progress, total, message)
         except LocalProtocolError:  # the server's progress decreased

@@ -6,16 +6,19 @@ the others are drained in the background. `watch` callbacks are called once for 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from msgspec import Raw
 
 from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.client.request import running_loop
 from colonnade.errors import Fault, InvalidArgument, LocalProtocolError
 from colonnade.host.agent.search import ToolSearch
-from colonnade.host.config.settings import Config, ServerEntry
+from colonnade.host.config.settings import Config, HostProblem, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, input_request_sender
 from colonnade.host.router import (
     HostResult,
@@ -24,18 +27,29 @@ from colonnade.host.router import (
     LocalRequestContext,
     local_exchange,
 )
-from colonnade.host.servers.generation import Generation, HostedServer, NameClaim
-from colonnade.host.servers.listings import ListKind
+from colonnade.host.servers.generation import (
+    Generation,
+    HostedServer,
+    ListView,
+    Nameable,
+    NameClaim,
+)
+from colonnade.host.servers.listings import ListKind, ListSource, ReviewedItems
 from colonnade.host.servers.naming import MIN_NAME_LIMIT, NAME_LIMIT, NameClaims
 from colonnade.host.servers.session import HostedSession, SessionCall, State, Status
 from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
+from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities, InputRequest
 from colonnade.protocol.input_requests import InputRequestKind as InputKind
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import Revision
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.host.policy.guard import PolicyGuard
+    from colonnade.host.policy.request import RuleSet
     from colonnade.host.resource_updates import ResourceUpdates
     from colonnade.telemetry.telemetry import Telemetry
 
@@ -44,6 +58,12 @@ log: logging.Logger = logging.getLogger("colonnade.host")
 CLOSED = "this host is closed; make another one"
 # Its connections belong to the event loop that they were opened in.
 OTHER_LOOP = "this host is used in another event loop; make another one for this loop"
+
+# The methods whose server is known by a name.
+NAMED: dict[str, Nameable] = {"tools/call": "tools", "prompts/get": "prompts"}
+
+# Principals whose last client is remembered, for sessions that are opened to read lists.
+MAX_CLIENT_PEERS = 1000
 
 ALL_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources", "templates")
 
@@ -76,8 +96,10 @@ class HostRuntime:
         upstream: "UpstreamCredentials | None" = None,
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
+        guard: "PolicyGuard | None" = None,
     ) -> None:
         self.input_requests = input_requests
+        self.guard = guard
         self._info = info
         self._telemetry: bool | Telemetry = telemetry
         self.search: ToolSearch = ToolSearch()
@@ -97,10 +119,49 @@ class HostRuntime:
         self.capabilities_version: int = 0
         self.generation: Generation = self._build(config, None)
         self._wait_s = wait_s
+        self._routers: list[HostRouter] = []
         self._router = self.make_router(self.current)
         self._unwatch = upstream.watch(self._connected) if upstream is not None else None
         # For clients that connect to this host.
-        self.handler: Handler = stack(self._router.handle, self._middleware)
+        self._client_peers: dict[str, Peer] = {}
+        self._handle = self.client_handler(self._router)
+        self.handler: Handler = stack(self._handle, self._middleware)
+
+    def input_target(
+        self, request: RequestContext
+    ) -> tuple[Revision | None, InputCapabilities] | None:
+        """See `Host.input_target`."""
+        kind = NAMED.get(request.exchange.method.name)
+        if kind is None:
+            return None
+        name, caller = str(request.exchange.params.name), request.exchange.principal
+        try:
+            server = self.current().server_for(kind, name, caller)
+        except Fault:  # there is no such server, which the router says
+            return None, NO_INPUT
+        return server.supervisor.input_target(request)
+
+    def client_handler(self, router: HostRouter) -> Handler:
+        """The handler of requests of clients that connected."""
+
+        def handle(request: RequestContext) -> Awaitable[t.ProtocolType]:
+            exchange, peers = request.exchange, self._client_peers
+            if peers.get(exchange.principal) is not exchange.peer:
+                peers[exchange.principal] = exchange.peer
+                if len(peers) > MAX_CLIENT_PEERS:
+                    del peers[next(iter(peers))]
+            return router.handle(request)
+
+        return handle
+
+    @property
+    def instructions(self) -> dict[str, str]:
+        """The instructions of each server, by key; of those that are known."""
+        servers, guard = self.generation.servers, self.guard
+        if guard is None:
+            return {key: one.instructions for key, one in servers.items() if one.instructions}
+        found = {key: guard.instructions(one) for key, one in servers.items()}
+        return {key: text for key, text in found.items() if text}
 
     @property
     def has_middleware(self) -> bool:
@@ -109,7 +170,9 @@ class HostRuntime:
 
     def make_router(self, current: Callable[[], Generation]) -> HostRouter:
         """A router for the servers of this host, or for some of them."""
-        return HostRouter(current, self._wait_s, self.upstream)
+        router = HostRouter(current, self._wait_s, self.upstream, self.guard)
+        self._routers.append(router)
+        return router
 
     def wrap(self, handler: Handler) -> Handler:
         """A handler inside the middleware."""
@@ -121,7 +184,7 @@ class HostRuntime:
     def add_middleware(self, middleware: Middleware) -> None:
         """Add a middleware inside those that are there."""
         self._middleware.append(_checked(middleware))
-        self.handler = stack(self._router.handle, self._middleware)
+        self.handler = stack(self._handle, self._middleware)
 
     def request(self, context: RequestContext, options: LocalOptions) -> Awaitable[HostResult]:
         """The result of a request of this program, through all middleware, and where it comes from:
@@ -145,12 +208,38 @@ class HostRuntime:
         result = await stack(innermost, self._middleware)(request)
         return HostResult(result) if routed is None else routed._replace(result=result)
 
+    def view(self, context: RequestContext) -> ListView | None:
+        """What the caller of a request may see; None for everything."""
+        return None if self.guard is None else self.guard.view(context)
+
+    def view_of(self, caller: str) -> ListView | None:
+        """What a caller of this program may see; None for everything."""
+        if self.guard is None:
+            return None
+        from colonnade.host.policy.guard import CallerFacts
+
+        return self.guard.view_for(CallerFacts(caller))
+
+    def sees_tool(self, key: str, tool: str, caller: str) -> bool:
+        """Whether a caller of this program may see a tool, by its qualified name, as far as that is
+        known without a request."""
+        view, server = self.view_of(caller), self.generation.servers.get(key)
+        if view is None or server is None:
+            return True
+        own = self.generation.listed_name("tools", tool, server, caller)
+        own = own or server.plain_name(tool) or tool
+        return view.shows_server(server) and view.shows_item(server, "tools", own)
+
     @asynccontextmanager
-    async def session(self, server: str, context: RequestContext) -> AsyncGenerator[SessionCall]:
-        """A session of a server, for a request of this program. Raises `LocalProtocolError` if
-        there is no such server."""
+    async def session(
+        self, server: str, context: RequestContext, tool: str | None = None
+    ) -> AsyncGenerator[SessionCall]:
+        """A session of a server, for a request of this program, about a tool if one is named.
+        Raises `LocalProtocolError` if there is no such server, or none that its caller may see."""
         try:
-            hosted = self.current().server(server)
+            hosted = self.current().server(server, self.view(context))
+            if tool is not None:
+                await self._router.task_item(context, server, tool)
         except Fault as fault:
             raise LocalProtocolError(fault.message) from None
         hosted.hold()
@@ -205,19 +294,47 @@ class HostRuntime:
                     self._list_request,
                     self._lists_changed,
                     self._capabilities_changed,
+                    self._review,
                 )
         number = before.number + 1 if before is not None else 1
-        problems = (*config.problems, *claims.problems)
+        problems = (*config.problems, *claims.problems, *self._lookalikes(enabled))
         return Generation(number, servers, claims.aliases, problems)
+
+    def _lookalikes(self, entries: Mapping[str, ServerEntry]) -> list[HostProblem]:
+        """The servers whose key looks like that of another one, if anything guards this host."""
+        if self.guard is None:
+            return []
+        from colonnade.host.policy.containment import confusable
+
+        return [
+            HostProblem(key, f"its name {key!r} looks like {other!r}", entries[key].place)
+            for key, other in confusable(entries)
+        ]
 
     def _make_supervisor(
         self, entry: ServerEntry, on_open: Callable[[ServerSupervisor, HostedSession], None]
     ) -> ServerSupervisor:
-        can_answer = self.input_requests.can_answer
+        send = input_request_sender(entry.key)
+        if self.guard is not None:
+            self.guard.add_server(entry)
+
+        async def guarded(contexts: tuple[RequestContext, ...], request: InputRequest) -> Raw:
+            if self.guard is None:
+                return await send(contexts, request)
+            forward = partial(send, contexts)
+            return await self.guard.review_input(entry.key, contexts, request, forward)
+
+        async def review_roots(contexts: tuple[RequestContext, ...], request: InputRequest) -> None:
+            if self.guard is not None:
+                await self.guard.review_roots(entry.key, contexts, request)
+
         return ServerSupervisor(
             entry,
-            input_kinds=(InputKind.ELICIT, InputKind.SAMPLE) if can_answer else (),
-            send_input_request=input_request_sender(entry.key),
+            input_kinds=tuple(InputKind),
+            send_input_request=guarded,
+            review_roots=review_roots,
+            may_reconnect=self.guard is None or self.guard.may_reconnect(entry),
+            contain=self._contain_value(entry.key),
             auth=self._auth,
             upstream=self.upstream,
             info=self._info,
@@ -226,11 +343,50 @@ class HostRuntime:
             on_change=self._status_changed if self._on_event is not None else None,
         )
 
+    def _contain_value(self, key: str) -> Callable[[Any], Any]:
+        """Contains the data of log messages of a server."""
+
+        def contain(value: Any) -> Any:
+            found = self.guard.contain(key) if self.guard is not None else None
+            return value if found is None else found.value(value)
+
+        return contain
+
+    async def _review(
+        self,
+        server: HostedServer,
+        kind: ListKind,
+        caller: str,
+        listed: Sequence[Any],
+        source: ListSource,
+    ) -> ReviewedItems:
+        if self.guard is None:
+            return ReviewedItems(listed)
+        return await self.guard.review(server, kind, listed, source, self.generation.servers)
+
     def _list_request(self, method: str, caller: str) -> LocalRequestContext:
         """The request for a list, which the host makes in the session of a caller."""
         params = t.PaginatedRequestParams()
-        exchange = local_exchange(method, params, self.input_requests.peer, caller)
+        # A session that is opened for the list is then one that the client's calls can use.
+        peer = self._client_peers.get(caller, self.input_requests.peer)
+        exchange = local_exchange(method, params, peer, caller)
         return LocalRequestContext(exchange, self.input_requests)
+
+    def _set_rules(self, rules: "RuleSet | None") -> bool:
+        """Use another policy from now on; whether it is another."""
+        if self.guard is None:
+            if rules is None:
+                return False
+            from colonnade.host.policy.guard import PolicyGuard
+
+            self.guard = PolicyGuard()
+            for router in self._routers:
+                router.guard = self.guard
+        return self.guard.set_rules(rules)
+
+    def notify_all(self) -> None:
+        """Call the `watch` callbacks for every list: what callers may see has changed."""
+        self._notify(ListChanges(ALL_KINDS, tuple(self.generation.servers)))
 
     def limit_names(self, limit: int) -> None:
         """Use names of at most this many characters from now on; not once there were requests.
@@ -245,12 +401,14 @@ class HostRuntime:
         self.name_limit = limit
         self.generation = self._build(self._config, None)
 
-    def reload(self, config: Config) -> None:
-        """Use another configuration from now on. Raises `LocalProtocolError` after `close`."""
+    def reload(self, config: Config, rules: "RuleSet | None" = None) -> None:
+        """Use another configuration and other rules from now on. Raises `LocalProtocolError` after
+        `close`."""
         if self._is_closed:
             raise LocalProtocolError(CLOSED)
         self._config = config
         self.capabilities_version += 1
+        has_other_rules = self._set_rules(rules)
         before = self.generation
         after = self._build(config, before)
         self.generation = after
@@ -260,8 +418,10 @@ class HostRuntime:
             task = asyncio.get_running_loop().create_task(one.drain())
             self._draining[task] = one
             task.add_done_callback(self._drained)
-        if removed or added:
-            servers = dict.fromkeys([*(one.key for one in removed), *added])
+        if removed or added or has_other_rules:
+            # Other rules may change what is seen of every server.
+            every = tuple(after.servers) if has_other_rules else ()
+            servers = dict.fromkeys([*(one.key for one in removed), *added, *every])
             self._notify(ListChanges(ALL_KINDS, tuple(servers)))
 
     def _drained(self, task: "asyncio.Task[None]") -> None:

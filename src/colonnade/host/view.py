@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from colonnade.errors import InvalidArgument
 from colonnade.host.runtime import HostRuntime, ListChanges, OnChange
 from colonnade.host.servers.generation import Generation
-from colonnade.ports import Handler
+from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
+from colonnade.protocol.input_requests import InputCapabilities
+from colonnade.protocol.revision import Revision
 from colonnade.text import closest
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class HostView:
                 hint = f"; did you mean {near!r}?" if near else f"; there are {', '.join(known)}"
                 raise InvalidArgument(f"there is no server {key!r}{hint}", argument="servers")
         self._limited: tuple[Generation, Generation] | None = None
-        self._route = runtime.make_router(self._generation).handle
+        self._route = runtime.client_handler(runtime.make_router(self._generation))
 
     def __repr__(self) -> str:
         return f"<HostView of {', '.join(map(repr, self._keys))}>"
@@ -56,8 +58,8 @@ class HostView:
 
     @property
     def inspects_results(self) -> bool:
-        """Whether a middleware may have looked at a result."""
-        return self._runtime.has_middleware
+        """Whether a middleware or the guard may have looked at a result."""
+        return self._runtime.has_middleware or self._runtime.guard is not None
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -67,9 +69,8 @@ class HostView:
     @property
     def instructions(self) -> dict[str, str]:
         """The instructions of each server, by key, as far as they are known."""
-        servers = self._runtime.generation.servers
-        found = {key: servers[key].instructions for key in self._keys if key in servers}
-        return {key: words for key, words in found.items() if words}
+        found = self._runtime.instructions
+        return {key: found[key] for key in self._keys if key in found}
 
     @property
     def capabilities(self) -> dict[str, t.ServerCapabilities | None]:
@@ -82,13 +83,20 @@ class HostView:
         """Changes with `capabilities` and `instructions`."""
         return self._runtime.capabilities_version
 
+    def input_target(
+        self, request: RequestContext
+    ) -> tuple[Revision | None, InputCapabilities] | None:
+        """See `Host.input_target`."""
+        return self._runtime.input_target(request)
+
     def limit_names(self, limit: int) -> None:
         """Let names have at most this many characters, in the whole host."""
         self._runtime.limit_names(limit)
 
-    async def param_headers(self, name: str, caller: str = "") -> "tuple[ParamHeader, ...]":
+    async def param_headers(self, name: str, request: RequestContext) -> "tuple[ParamHeader, ...]":
         """See `Host.param_headers`."""
-        return await self._generation().param_headers(name, caller)
+        view = self._runtime.view(request)
+        return await self._generation().param_headers(name, request.principal, view)
 
     def is_common(self, server: str) -> bool:
         """See `Host.is_common`."""

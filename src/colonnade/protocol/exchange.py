@@ -375,6 +375,11 @@ class RequestFields:
         """The journal of the task that the request runs in; None outside of a task."""
         return None
 
+    @property
+    def input_relay(self) -> Any:
+        """What takes the input requests of servers; None: they are sent with `ask`."""
+        return None
+
 
 class NonHttpRequestFields(RequestFields):
     """The fields of a request that did not arrive over HTTP: no headers, and no token."""

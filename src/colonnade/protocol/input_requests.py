@@ -11,7 +11,7 @@ Rules: pure. What a peer sent is refused with a `Fault`, what the calling code d
 import hashlib
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -143,6 +143,58 @@ def received_input_request(
 
 
 # ---------------------------------------------------------------- capabilities
+
+
+class InputCapabilities(NamedTuple):
+    """The input requests that a client can answer, as a value: what it declares of elicitation,
+    sampling and roots."""
+
+    form: bool = False
+    url: bool = False
+    sampling: bool = False
+    sampling_tools: bool = False
+    sampling_context: bool = False
+    roots: bool = False
+
+    @classmethod
+    def of(cls, peer: Peer) -> "InputCapabilities":
+        """Those that a client declared, as far as its revision has them."""
+        declared = peer.capabilities
+        if not isinstance(declared, t.ClientCapabilities):
+            return NO_INPUT
+        modes, elicitation = peer.revision.elicitation.modes, declared.elicitation
+        sampling, has_tools = declared.sampling, "tool_use" in peer.revision.sampling.blocks
+        return cls(
+            form=elicitation is not None and elicitation.may_show_form and "form" in modes,
+            url=elicitation is not None and elicitation.may_open_url and "url" in modes,
+            sampling=sampling is not None,
+            sampling_tools=sampling is not None and has_tools and sampling.tools is not None,
+            sampling_context=sampling is not None and has_tools and sampling.context is not None,
+            roots=declared.roots is not None,
+        )
+
+    def limited_to(self, allowed: "InputCapabilities") -> "InputCapabilities":
+        """Those that are in both."""
+        return InputCapabilities(*(a and b for a, b in zip(self, allowed, strict=True)))
+
+    def declared_in(self, capabilities: t.ClientCapabilities) -> t.ClientCapabilities:
+        """The same capabilities of a client, with these for input requests."""
+        elicitation = sampling = None
+        if self.form or self.url:
+            elicitation = t.ElicitationCapability(
+                form={} if self.form else None, url={} if self.url else None
+            )
+        if self.sampling:
+            sampling = t.SamplingCapability(
+                tools={} if self.sampling_tools else None,
+                context={} if self.sampling_context else None,
+            )
+        roots = (capabilities.roots or t.RootsCapability()) if self.roots else None
+        return replace(capabilities, elicitation=elicitation, sampling=sampling, roots=roots)
+
+
+NO_INPUT = InputCapabilities()
+ALL_INPUT = InputCapabilities(*(True for _ in NO_INPUT))
 
 
 def needed_capability(request: InputRequest) -> dict[str, Any]:

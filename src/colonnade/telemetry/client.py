@@ -28,6 +28,7 @@ from colonnade.ports import (
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Network, RequestRecord
+from colonnade.protocol.input_requests import InputCapabilities
 from colonnade.protocol.jsonrpc import Request, RequestId
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
@@ -122,6 +123,7 @@ class ConversationRequest(Protocol):
         on_progress: ProgressCallback | None = None,
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
+        declared: InputCapabilities | None = None,
     ) -> Raw: ...
 
 
@@ -167,6 +169,7 @@ class RecordedConversation:
         on_progress: ProgressCallback | None = None,
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
+        declared: InputCapabilities | None = None,
     ) -> Raw:
         if not self._recorder.active:
             return await self._inner.request(
@@ -176,6 +179,7 @@ class RecordedConversation:
                 on_progress=on_progress,
                 headers=headers,
                 probing=probing,
+                declared=declared,
             )
         earlier = self._client.first_round(params)
         operation, sent = self._begin(method, params, probing, earlier)
@@ -184,7 +188,13 @@ class RecordedConversation:
         outcome, extra = OperationOutcome(names.CANCELLED), dict[str, str | int]()
         try:
             raw = await self._inner.request(
-                method, sent, timeout_s, on_progress=on_progress, headers=headers, probing=probing
+                method,
+                sent,
+                timeout_s,
+                on_progress=on_progress,
+                headers=headers,
+                probing=probing,
+                declared=declared,
             )
             outcome = self._finished(params, raw, span, earlier)
             if self._recorder.content and method == "tools/call" and not outcome.error:

@@ -88,7 +88,7 @@ def encode_change(
 
 
 if TYPE_CHECKING:
-    from colonnade.protocol.input_requests import InputRequest
+    from colonnade.protocol.input_requests import InputCapabilities, InputRequest
 
 
 # For an input request: a user must find the window, read the request and decide.
@@ -337,12 +337,13 @@ class Duplex:
         on_progress: ProgressCallback | None = None,
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
+        declared: "InputCapabilities | None" = None,
     ) -> Raw:
         """Send a request and wait for its raw result; cancelling the call cancels the request.
 
         Progress notifications are passed to `on_progress`. `headers` are for HTTP, and ignored.
         """
-        id, response = self._send_request(method, params, timeout_s, on_progress, probing)
+        id, response = self._send_request(method, params, timeout_s, on_progress, probing, declared)
         try:
             result = await response
         except BaseException:
@@ -368,6 +369,7 @@ class Duplex:
         timeout_s: float,
         on_progress: ProgressCallback | None = None,
         probing: Revision | None = None,
+        declared: "InputCapabilities | None" = None,
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
         """Send a request; `probing` is a revision that the peer may not support."""
         if self._input_ended:
@@ -381,6 +383,7 @@ class Duplex:
             max_s=MAX_S if timeout_s < MAX_S else timeout_s,
             progress=on_progress is not None,
             revision=probing,
+            declared=declared,
         )
         if on_progress is not None:
             self._progress_callbacks[id] = on_progress

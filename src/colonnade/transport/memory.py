@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from msgspec import Raw
@@ -29,6 +29,9 @@ from colonnade.protocol.negotiation import Callers, Identity
 from colonnade.protocol.revision import Revision
 from colonnade.protocol.types import RequestParams
 from colonnade.transport.duplex import ClientDuplex, Duplex
+
+if TYPE_CHECKING:  # most servers request no input
+    from colonnade.protocol.input_requests import InputCapabilities
 
 # The queued messages of an end. Both ends read in every iteration of the loop, so only a handler
 # that writes without a pause reaches this, and it would never stop.
@@ -268,13 +271,14 @@ class MemoryConversation(ClientDuplex):
         timeout_s: float,
         on_progress: ProgressCallback | None = None,
         probing: Revision | None = None,
+        declared: "InputCapabilities | None" = None,
     ) -> tuple[RequestId, "asyncio.Future[Raw]"]:
         server = self._end.direct_reader() if method == CALL and not self._input_ended else None
         if isinstance(server, MemoryDuplex):
             now = self._loop.time()
             max_s = MAX_S if timeout_s < MAX_S else timeout_s
             wanted = on_progress is not None
-            exchange = self.link.call(server.link, params, now, timeout_s, max_s, wanted)
+            exchange = self.link.call(server.link, params, now, timeout_s, max_s, wanted, declared)
             if exchange is not None:
                 id = exchange.request.id
                 if on_progress is not None:
@@ -282,7 +286,7 @@ class MemoryConversation(ClientDuplex):
                 response = self._wait_for(id, now + timeout_s)
                 self._end.other.read_now(server.start, exchange)
                 return id, response
-        return super()._send_request(method, params, timeout_s, on_progress, probing)
+        return super()._send_request(method, params, timeout_s, on_progress, probing, declared)
 
     def take_result(self, id: RequestId, result: Raw) -> None:
         """Pass on the result of a call that was not sent in a message."""

@@ -43,7 +43,9 @@ class Call(NonHttpRequestFields):
     """One call, and the way back to whoever made it: what they are asked and told is kept."""
 
     def __init__(self, method: str, params: t.RequestParams, caller: str, on_ask: OnAsk) -> None:
-        able = t.ClientCapabilities(elicitation=t.ElicitationCapability(form={}, url={}))
+        able = t.ClientCapabilities(
+            elicitation=t.ElicitationCapability(form={}, url={}), sampling=t.SamplingCapability()
+        )
         raw = Raw(encode(params))
         self.exchange = Exchange(
             Request(1, method, raw, b"1"),

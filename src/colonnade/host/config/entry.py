@@ -32,7 +32,7 @@ from colonnade.host.config.references import (
     literal,
     template,
 )
-from colonnade.host.config.settings import ConfigSyntaxError, HostProblem, Place
+from colonnade.host.config.settings import ROOTS_OF_CALLER, ConfigSyntaxError, HostProblem, Place
 from colonnade.text import clean, closest
 
 
@@ -135,13 +135,27 @@ def _from_json(document: SourceText, node: json_text.JsonNode, at: int, key: str
 
 def _from_toml(document: SourceText, data: dict[str, Any]) -> SourceNode:
     places: dict[tuple[str, ...], int] = {}
+    # How many `[[tables]]` of each path there are so far.
+    tables: dict[tuple[str, ...], int] = {}
     for statement in toml_text.statements(document.text):
         at = statement.start
         while document.text[at] in " \t":
             at += 1
+        if document.text.startswith("[[", at):
+            tables[statement.path] = tables.get(statement.path, 0) + 1
+        path: tuple[str, ...] = ()
         for depth in range(1, len(statement.path) + 1):
-            places.setdefault(statement.path[:depth], at)
+            path = (*path, statement.path[depth - 1])
+            places.setdefault(path, at)
+            if statement.path[:depth] in tables:
+                path = (*path, _item(tables[statement.path[:depth]] - 1))
+                places.setdefault(path, at)
     return _toml_node(document, data, (), "", 0, places)
+
+
+def _item(number: int) -> str:
+    """The step of a path to an item of a list."""
+    return f"\n{number}"
 
 
 def _toml_node(
@@ -153,7 +167,7 @@ def _toml_node(
     places: Mapping[tuple[str, ...], int],
 ) -> SourceNode:
     """A value of TOML; the place of a value in a list or an inline table is that of the list or
-    table."""
+    table, and that of a value in one of several `[[tables]]` its own."""
     at = places.get(path, at)
     if isinstance(value, dict):
         members = {
@@ -163,7 +177,7 @@ def _toml_node(
         return SourceNode(document, at, key, cast("Any", value), members)
     if isinstance(value, list):
         items = [
-            _toml_node(document, item, (*path, ""), f"{key}[{number}]", at, {})
+            _toml_node(document, item, (*path, _item(number)), f"{key}[{number}]", at, places)
             for number, item in enumerate(cast("list[Any]", value))
         ]
         return SourceNode(document, at, key, cast("Any", value), None, items)
@@ -390,7 +404,9 @@ class _ValueReader:
             return value if node.members is not None else None
         if kind is ValueKind.STRING:
             return self._text(node)
-        if kind in (ValueKind.STRINGS, ValueKind.NAMES):
+        if kind is ValueKind.ROOTS and value == ROOTS_OF_CALLER:
+            return value
+        if kind in (ValueKind.STRINGS, ValueKind.ROOTS, ValueKind.NAMES):
             return self._texts(node, kind)
         return scalar_value(value, kind)
 

@@ -36,6 +36,9 @@ MAX_OWN_BYTES: Final = 64 * 1024 * 1024
 # Any other file is written by hand, or by an attacker.
 MAX_BYTES: Final = 4 * 1024 * 1024
 
+# A file that cannot be parsed and has this may deny what nothing else denies.
+POLICY_HEADER: Final = b"[policy"
+
 MCP_SERVERS, VSCODE_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "mcp_servers"
 
 
@@ -62,6 +65,9 @@ class ConfigFile:
         self.includes: list[tuple[str, SourceNode]] = []
         self.defaults: EntryDraft | None = None
         self.gateway: GatewaySettings | None = None
+        # The `[[policy]]` of the file, and whether it may have one that could not be read.
+        self.policy: SourceNode | None = None
+        self.has_broken_policy: bool = False
         self.inputs: dict[str, Input] = {}
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
@@ -114,6 +120,7 @@ def load(file: str, read_context: ReadContext, *, needs_trust: bool | None = Non
         _read(source, data)
     except ConfigSyntaxError as error:
         source.wrong(error.why, Place(file, error.line, error.column, error.key))
+        source.has_broken_policy = file.lower().endswith(".toml") and POLICY_HEADER in data
     return source
 
 
@@ -206,13 +213,14 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
         "colonnade", NAMED if source.file_role.scope == NAMED else source.file_role.scope
     )
     for key, node in (root.members or {}).items():
-        if key not in ("include", "servers", "defaults", "gateway"):
+        if key not in ("include", "servers", "defaults", "gateway", "policy"):
             hint = "; servers are tables [servers.NAME]"
             if key in KEYS["codex"] or key in ("mcp_servers", "mcpServers"):
                 hint = "; in this file, servers are tables [servers.NAME]"
             message = f"unknown key, ignored{hint}"
             source.warnings.append(HostProblem("", message, node.place))
     _take(source, root.get("servers"), origin)
+    source.policy = root.get("policy")
     include = root.get("include")
     if include is not None:
         if include.items is None or not all(isinstance(one.value, str) for one in include.items):

@@ -220,6 +220,7 @@ class ValueKind(Enum):
 
     STRING = "a string"
     STRINGS = "a list of strings"
+    ROOTS = 'a list of folders, or "caller"'
     TABLE = "an object with string values"
     # With numbers, and null for a variable that is not to be set.
     LOOSE_TABLE = "an object with string, number or null values"
@@ -233,12 +234,20 @@ class ValueKind(Enum):
     COUNT = "a whole number above 0"
     SHARING = 'one of "caller", "pooled" and "shared"'
     CREDENTIALS = 'one of "own", "login", "exchange" and "id-jag"'
+    PINS = 'one of "strict", "warn" and "off"'
+    CONTAIN = 'one of "neutralise", "mark" and "off"'
+    FIRST = 'one of "accept" and "review"'
     OBJECT = "an object"
     ANY = "anything"
 
 
-SHARING: Final = ("caller", "pooled", "shared")
-CREDENTIALS: Final = ("own", "login", "exchange", "id-jag")
+CHOICES: Final[dict[ValueKind, tuple[str, ...]]] = {
+    ValueKind.SHARING: ("caller", "pooled", "shared"),
+    ValueKind.CREDENTIALS: ("own", "login", "exchange", "id-jag"),
+    ValueKind.PINS: ("strict", "warn", "off"),
+    ValueKind.CONTAIN: ("neutralise", "mark", "off"),
+    ValueKind.FIRST: ("accept", "review"),
+}
 # VS Code writes larger numbers in another way, and no count or time is that large.
 TOO_LARGE: Final = 1e21
 
@@ -262,10 +271,8 @@ def scalar_value(value: Any, kind: ValueKind) -> Any:
     """The value of a boolean, a number or a choice, as a setting has it; None if it is invalid."""
     if kind is ValueKind.BOOLEAN:
         return value if isinstance(value, bool) else None
-    if kind is ValueKind.SHARING:
-        return value if value in SHARING else None
-    if kind is ValueKind.CREDENTIALS:
-        return value if value in CREDENTIALS else None
+    if kind in CHOICES:
+        return value if value in CHOICES[kind] else None
     if kind is ValueKind.SECONDS_OR_NEVER and value is False:
         return NEVER
     if not is_number(value) or value <= 0:
@@ -307,9 +314,12 @@ SETTINGS: Final[dict[str, KeySpec]] = {
     "aliases": KeySpec(ValueKind.TABLE, "aliases"),
     "sharing": KeySpec(ValueKind.SHARING, "sharing"),
     "credentials": KeySpec(ValueKind.CREDENTIALS, "credentials"),
+    "pins": KeySpec(ValueKind.PINS, "pins"),
+    "contain": KeySpec(ValueKind.CONTAIN, "contain"),
     "elicitation": KeySpec(ValueKind.BOOLEAN, "elicitation"),
+    "trusted": KeySpec(ValueKind.BOOLEAN, "trusted"),
     "sampling": KeySpec(ValueKind.BOOLEAN, "sampling"),
-    "roots": KeySpec(ValueKind.STRINGS, "roots"),
+    "roots": KeySpec(ValueKind.ROOTS, "roots"),
     "revision": KeySpec(ValueKind.STRING, "revision"),
     "start_s": KeySpec(ValueKind.SECONDS, "start_s"),
     "timeout_s": KeySpec(ValueKind.SECONDS, "timeout_s"),

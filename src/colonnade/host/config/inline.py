@@ -12,6 +12,7 @@ from typing import Any, cast
 from colonnade.client.connect import ConnectContext, Target, transport_for
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.host.config.settings import (
+    ROOTS_OF_CALLER,
     Config,
     Resolve,
     ServerEntry,
@@ -148,14 +149,17 @@ def _setting(name: str, value: Any) -> Any:
         if name == "revision":
             _check_revision(text)
         return text
-    if kind is ValueKind.STRINGS and isinstance(value, list | tuple):
+    if kind is ValueKind.ROOTS and value == ROOTS_OF_CALLER:
+        return value
+    if kind in (ValueKind.STRINGS, ValueKind.ROOTS) and isinstance(value, list | tuple):
         items = enumerate(cast("Sequence[Any]", value))
         strings = tuple(_string(f"{name}[{number}]", one) for number, one in items)
         return tuple(map(_absolute, strings)) if name == "roots" else strings
     if kind is ValueKind.TABLE and isinstance(value, Mapping):
         table = cast("Mapping[str, Any]", value)
         return {one: _string(f"{name}.{one}", table[one]) for one in table}
-    found = None if kind in (ValueKind.STRINGS, ValueKind.TABLE) else scalar_value(value, kind)
+    no_scalar = (ValueKind.STRINGS, ValueKind.ROOTS, ValueKind.TABLE)
+    found = None if kind in no_scalar else scalar_value(value, kind)
     if found is None:
         raise InvalidArgument(f"{name}: expected {kind.value}")
     return None if found is NEVER else found

@@ -16,7 +16,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from colonnade.host.config.entry import EntryDraft, decode_text, merge, shadow
 from colonnade.host.config.files import ConfigFile, ReadContext, load, read_bytes
@@ -87,6 +87,8 @@ class ConfigReader:
         inputs = on_input if isinstance(on_input, Inputs) else Inputs(on_input)
         self.context: LookupContext = LookupContext(env, home, inputs, {})
         self.sources: list[ConfigFile] = []
+        # Those that were named and may be used.
+        self._used: list[ConfigFile] = []
         self.drafts: dict[str, EntryDraft] = {}
         # The problems of the entries that would be used if their file was trusted, by file.
         self.untrusted: dict[str, list[HostProblem]] = {}
@@ -113,12 +115,23 @@ class ConfigReader:
                 entries[key] = entry
             self.problems += draft.problems
             self.warnings += draft.warnings
+        policy = self._policy(entries)
         return Config(
             entries=entries,
             problems=_unique(self.problems),
             warnings=_unique(self.warnings),
             gateway=self.gateway,
+            policy=policy,
         )
+
+    def _policy(self, servers: Iterable[str]) -> Any:
+        """The rules of all files that may be used; None if there are none."""
+        files = [one for one in self._used if one.policy is not None or one.has_broken_policy]
+        if not files:
+            return None
+        from colonnade.host.policy.rule_config import policy_of
+
+        return policy_of(files, servers, self.problems, self.warnings)
 
     def _absolute(self, path: str) -> str:
         if path == "~" or path.startswith(("~/", "~\\")):
@@ -154,6 +167,9 @@ class ConfigReader:
                         "", "an included file cannot include others or have defaults", node.place
                     )
                 )
+            if part.policy is not None:
+                message = "an included file cannot have a policy; name both files instead"
+                self.problems.append(HostProblem("", message, part.policy.place))
         if source.needs_trust:
             if not self._is_trusted(source, [source, *parts]):
                 return []
@@ -162,6 +178,7 @@ class ConfigReader:
             usable = [
                 part for part in parts if not part.needs_trust or self._is_trusted(part, [part])
             ]
+        self._used.append(source)
         self._check_env_files(source, *usable)
         self.gateway = self.gateway or source.gateway
         return self._own(source, usable) if source.includes or source.defaults else source.drafts

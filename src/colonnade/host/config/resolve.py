@@ -34,6 +34,7 @@ from colonnade.host.config.lookups import (
 )
 from colonnade.host.config.references import InvalidEnvLine, ValueTemplate, parse_env_file
 from colonnade.host.config.settings import (
+    ROOTS_OF_CALLER,
     ConfigSyntaxError,
     LoginSettings,
     ServerEntry,
@@ -116,7 +117,7 @@ def settings_of(draft: EntryDraft, context: LookupContext) -> Settings:
         if entry_field is None:
             continue
         value: Any = _plain_value(entry_field.value)
-        if name == "roots":
+        if name == "roots" and value != ROOTS_OF_CALLER:
             value = tuple(context.path(one, entry_field.origin) for one in value)
         elif name == "revision":
             _check_revision(draft, entry_field, value)

@@ -8,7 +8,7 @@ looks them up when the server is about to be started, and they are not kept.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
@@ -37,6 +37,13 @@ Sharing: TypeAlias = Literal["caller", "pooled", "shared"]
 # Whose credentials a server with a URL gets: those of the operator, a login of each caller, or a
 # token that the token of the caller is exchanged for (RFC 8693, or an identity assertion).
 CredentialsMode: TypeAlias = Literal["own", "login", "exchange", "id-jag"]
+
+# What happens to definitions of a server that were not accepted: hidden and refused, logged, or
+# nothing; and to hidden text in what it sends: made visible, marked, or nothing.
+PinsSetting: TypeAlias = Literal["strict", "warn", "off"]
+ContainSetting: TypeAlias = Literal["neutralise", "mark", "off"]
+# The setting `roots` for the roots of the client that a call comes from.
+ROOTS_OF_CALLER: Final = "caller"
 
 # Long enough for a package manager to install the server first.
 START_S = 60.0
@@ -94,7 +101,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     - `aliases` are further names, each for an item of this server.
     - `credentials` says whose credentials it gets; with others than `own` each caller has its own
       sessions.
-    - `sampling` and `elicitation` allow these input requests, and `roots` are its roots.
+    - `pins` is what happens to definitions that were not accepted, and `contain` to hidden text in
+      what it sends; None for what the host does.
+    - `trusted` lets rules of a policy look at the annotations of its tools.
+    - `sampling` and `elicitation` allow these input requests, and `roots` are its roots: folders,
+      or "caller" for those of the client that the call comes from.
     - `max_list_bytes` and `max_list_items` are the limits of one of its lists.
     """
 
@@ -105,9 +116,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     aliases: dict[str, str] = field(default_factory=dict[str, str])
     sharing: Sharing = "caller"
     credentials: CredentialsMode = "own"
+    trusted: bool = False
+    pins: PinsSetting | None = None
+    contain: ContainSetting | None = None
     elicitation: bool = True
     sampling: bool = False
-    roots: tuple[str, ...] = ()
+    roots: tuple[str, ...] | Literal["caller"] = ()
     revision: str | None = None
     start_s: float = START_S
     timeout_s: float = TIMEOUT_S
@@ -193,11 +207,13 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
 class Config(Struct, frozen=True, kw_only=True, eq=False):
     """The servers of a host, in the order of their files, and the problems of others.
 
-    `warnings` are harmless: a key that is not known, for example. `gateway` is the table of that
-    name, if there is one.
+    `warnings` are harmless: a key that is not known, for example. `policy` are the rules of
+    `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any, and `gateway` is the
+    table of that name, None without one.
     """
 
     entries: Mapping[str, ServerEntry]
     problems: tuple[HostProblem, ...] = ()
     warnings: tuple[HostProblem, ...] = ()
     gateway: GatewaySettings | None = None
+    policy: Any = None

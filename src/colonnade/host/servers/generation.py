@@ -10,10 +10,13 @@ of others beyond the time limit.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from colonnade.client.client import Client
@@ -29,10 +32,13 @@ from colonnade.errors import (
 from colonnade.host.config.settings import HostProblem, ServerEntry, Settings
 from colonnade.host.servers.listings import (
     NO_RESPONSE,
+    UNNOTIFIED_S,
     HostTool,
     ListedItems,
     Listing,
     ListKind,
+    ListSource,
+    ReviewedItems,
     ServerListings,
     Steps,
     describe_error,
@@ -44,7 +50,7 @@ from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.host.servers.supervisor import DRAIN_S, ServerSupervisor
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import OutputRoot
+from colonnade.protocol.revision import ChangeNotifications, OutputRoot
 from colonnade.protocol.schema.error_messages import truncate
 from colonnade.protocol.uritemplate import UriTemplate
 from colonnade.text import close_matches, closest
@@ -52,8 +58,13 @@ from colonnade.text import close_matches, closest
 if TYPE_CHECKING:  # few tools mirror arguments
     from colonnade.protocol.http.param_headers import ParamHeader
 
+log: logging.Logger = logging.getLogger("colonnade.host")
+
 # Callers of one server whose lists are cached; for further ones the oldest are read again.
 MAX_CALLERS = 1000
+
+# Warnings of one server that are kept.
+MAX_WARNINGS = 10
 
 # The `list_changed` notifications, and the lists that each of them is about.
 LIST_CHANGED: dict[str, tuple[ListKind, ...]] = {
@@ -97,6 +108,12 @@ MakeSupervisor = Callable[
 ]
 
 
+# Reviews a list that has just been read from a server, for a caller, before it is used.
+ReviewListing = Callable[
+    ["HostedServer", ListKind, str, Sequence[Any], ListSource], Awaitable[ReviewedItems]
+]
+
+
 class HostedServer:
     """One server of a generation: its supervisor and its listings."""
 
@@ -108,6 +125,7 @@ class HostedServer:
         make_request: MakeListRequest,
         on_change: OnListChange,
         on_opened: Callable[[], None] = lambda: None,
+        review: ReviewListing | None = None,
     ) -> None:
         self._on_opened = on_opened
         self.key: str = entry.key
@@ -118,8 +136,10 @@ class HostedServer:
         self.instructions: str | None = None
         # What it offers; None before it was started.
         self.capabilities: t.ServerCapabilities | None = None
+        self._warnings: dict[str, None] = {}
         self._make_request = make_request
         self._on_change = on_change
+        self._review = review
         # Whether all callers see the same lists, which is known once a session was opened, and the
         # callers that used the lists before.
         self._is_common = not entry.settings.is_per_caller
@@ -194,6 +214,7 @@ class HostedServer:
                 lambda: self._has_bare_output,
                 lambda kind: self._on_change(self.key, (kind,), owner),
                 self._is_notified,
+                None if self._review is None else partial(self._review, self),
                 self.claim.name_limit,
             )
         return listings
@@ -250,7 +271,7 @@ class HostedServer:
     def problems(self) -> list[str]:
         """What is wrong with it, for people, each once."""
         every = list(self._listings.values())
-        found = [message for one in every for message in one.problems]
+        found = [*self._warnings, *(message for one in every for message in one.problems)]
         if isinstance(self.failure, NO_RESPONSE):  # one problem, however many lists it affects
             found.insert(0, describe_error(self.failure, self.key))
         return list(dict.fromkeys(found))
@@ -262,30 +283,63 @@ class HostedServer:
         last = max(found, key=lambda one: (isinstance(one[1], NO_RESPONSE), one[0]), default=None)
         return last[1] if last is not None else None
 
+    def warn(self, message: str) -> None:
+        """Add a problem that it goes on with, once."""
+        if message not in self._warnings and len(self._warnings) < MAX_WARNINGS:
+            log.warning("server %r: %s", self.key, message)
+            self._warnings[message] = None
+
     def plain_name(self, name: str) -> str | None:
         """The name on the server of a qualified name, if that is known without a list."""
         own = name.partition("__")[2]
         is_it = self.claim.qualified(own) == name and is_shown(self.settings, own)
         return own if is_it else None
 
+    @property
+    def qualified_prefix(self) -> str:
+        """The prefix of all qualified names of this server."""
+        return self.claim.qualified("x").partition(BETWEEN)[0] + BETWEEN
+
+    def qualified(self, own: str) -> str:
+        """The qualified name of an item, by its name on the server."""
+        return self.claim.qualified(own)
+
+    def needs_read(self, session: HostedSession, kind: ListKind) -> bool:
+        """Whether a list was not reviewed in this very session, or may have changed since: the
+        session may be another process than the one that the list was read from."""
+        found = session.reviews.get(kind)
+        if found is None:
+            return True
+        if kind in self._notified:
+            return False
+        return asyncio.get_running_loop().time() >= found[1] + UNNOTIFIED_S
+
     async def _fetch(
-        self, method: str, caller: str, fetch: Callable[[Client], Awaitable[Sequence[N]]]
+        self,
+        method: str,
+        caller: str,
+        fetch: Callable[[Client, list[Raw]], Awaitable[Sequence[N]]],
+        source: ListSource,
     ) -> Sequence[N]:
         async def read_list(call: SessionCall) -> Sequence[N]:
             client = call.client
             self._subscribe(client, call.session.caller)
+            pages = source.begin(call.session)
             revision = client.peer.revision
             self._has_bare_output = revision.output_root is OutputRoot.ANY
             needed = revision.methods[method].needs
             if revision.handshake and needed is not None and not client.peer.offers(needed):
                 return ()
             try:
-                return await fetch(client)
+                return await fetch(client, pages)
             except RemoteError as error:
                 if error.code != revision.codes[FaultKind.METHOD_NOT_FOUND]:
                     raise
+                pages.clear()
                 return ()  # it has none
 
+        if source.call is not None:
+            return await read_list(source.call)
         return await self.supervisor.run_read_only(self._make_request(method, caller), read_list)
 
     # ------------------------------------------------------------ list_changed
@@ -340,10 +394,19 @@ class HostedServer:
             async with client.listen(
                 tools=tools, prompts=prompts, resource_list=resources
             ) as changes:
+                if client.peer.revision.change_notifications is ChangeNotifications.LISTEN:
+                    self._forget_reviews(client)  # a change before this was not announced
                 async for change in changes:
+                    self._forget_reviews(client)
                     self._list_changed(change, owner)
+        self._forget_reviews(client)
         if any(session.client is client for session in self.supervisor.sessions):
             self._mark_stale(owner)  # the connection goes on without the subscription
+
+    def _forget_reviews(self, client: Client) -> None:
+        for session in self.supervisor.sessions:
+            if session.client is client:
+                session.forget_reviews()
 
     def _mark_stale(self, owner: str | None) -> None:
         if owner in self._listings:
@@ -374,6 +437,26 @@ TEMPLATE_COST = 64
 
 Nameable = Literal["tools", "prompts"]
 SINGULAR: dict[Nameable, str] = {"tools": "tool", "prompts": "prompt"}
+
+
+class ListView(Protocol):
+    """What one caller may see. Everything else does not exist for it: errors for what is hidden
+    and for what is unknown are the same."""
+
+    def shows_server(self, server: HostedServer) -> bool:
+        """Whether the caller may see a server at all."""
+        ...
+
+    def shows_item(self, server: HostedServer, kind: ListKind, name: str) -> bool:
+        """Whether the caller may see an item, by its name on the server or its URI, as far as that
+        is known without its definition."""
+        ...
+
+    def visible(
+        self, server: HostedServer, kind: ListKind, listed: ListedItems[Any, Any]
+    ) -> ListedItems[Any, Any]:
+        """The items of a list that the caller may see."""
+        ...
 
 
 class Generation:
@@ -414,7 +497,9 @@ class Generation:
         """The prefixes of the qualified names, one for each server."""
         return tuple(self._by_prefix)
 
-    def server_for(self, kind: Nameable, name: str, caller: str) -> HostedServer:
+    def server_for(
+        self, kind: Nameable, name: str, caller: str, view: ListView | None = None
+    ) -> HostedServer:
         """The server of a qualified name or alias, whether it has such an item or not. Raises
         `Fault`."""
         alias = self._aliases.get(name)
@@ -423,97 +508,178 @@ class Generation:
             if alias is not None
             else self._by_prefix.get(name.partition(BETWEEN)[0])
         )
-        if server is None:
-            near = _suggest(name, [*self._known(kind, caller), *self._aliases])
-            prefixes = _list_keys(self._by_prefix)
-            more = near or f"; names begin with the server and '{BETWEEN}'; servers: {prefixes}"
-            message = f"there is no {SINGULAR[kind]} {truncate(name)!r}{more}"
-            raise Fault(FaultKind.INVALID_PARAMS, message)
+        if server is None or view is None:
+            is_hidden = False
+        else:
+            hides_alias = alias is not None and not view.shows_item(server, kind, alias[1])
+            is_hidden = hides_alias or not view.shows_server(server)
+        if server is None or is_hidden:
+            raise self._unknown_name(kind, name, caller, view)
         return server
 
-    def tool(self, name: str, caller: str) -> HostTool | None:
+    def _unknown_name(self, kind: Nameable, name: str, caller: str, view: ListView | None) -> Fault:
+        aliases = self._known_aliases(kind, caller, view)
+        near = _suggest(name, [*self._known(kind, caller, view), *aliases])
+        shown = self._shown(view)
+        prefixes = _list_keys([key for key, one in self._by_prefix.items() if one in shown])
+        more = near or f"; names begin with the server and '{BETWEEN}'; servers: {prefixes}"
+        message = f"there is no {SINGULAR[kind]} {truncate(name)!r}{more}"
+        return Fault(FaultKind.INVALID_PARAMS, message)
+
+    def _known_aliases(self, kind: Nameable, caller: str, view: ListView | None) -> list[str]:
+        """The aliases, for suggestions: with a view those of items that the caller can see."""
+        if view is None:
+            return list(self._aliases)
+        return [
+            alias
+            for alias, (key, _) in self._aliases.items()
+            if key in self.servers and self._sees(kind, alias, self.servers[key], caller, view)
+        ]
+
+    def _sees(
+        self, kind: Nameable, name: str, server: HostedServer, caller: str, view: ListView
+    ) -> bool:
+        if not view.shows_server(server):
+            return False
+        return self.listed_name(kind, name, server, caller, view) is not None
+
+    def tool(self, name: str, caller: str, view: ListView | None = None) -> HostTool | None:
         """The tool of this name or alias, if it has been listed for this caller."""
         try:
-            listed = self.server_for("tools", name, caller).listings(caller).tools.content
+            server = self.server_for("tools", name, caller, view)
         except Fault:
             return None
+        listed = _content(server, server.listings(caller).tools, "tools", view)
         found = listed.find(name) if listed is not None else None
-        return listed.hosted[found.name] if listed is not None and found is not None else None
+        return listed.hosted.get(found.name) if listed is not None and found is not None else None
 
-    async def param_headers(self, name: str, caller: str) -> "tuple[ParamHeader, ...]":
+    async def param_headers(
+        self, name: str, caller: str, view: "ListView | None" = None
+    ) -> "tuple[ParamHeader, ...]":
         """The arguments of a tool that are mirrored in headers; its server is listed if it was not.
         Empty for a tool that there is not, and if the list fails: the call says why."""
         try:
-            server = self.server_for("tools", name, caller)
+            server = self.server_for("tools", name, caller, view)
         except Fault:
             return ()
         listing = server.listings(caller).tools
-        listed = listing.content
+        listed = _content(server, listing, "tools", view)
         found = listed.find(name) if listed is not None else None
         if found is None:
             server.hold()
             try:
-                listed = await listing.fetch(caller)
+                await listing.fetch(caller)
+                listed = _content(server, listing, "tools", view)
             except ColonnadeError:
                 return ()
             finally:
                 server.release()
-            found = listed.find(name)
+            found = listed.find(name) if listed is not None else None
         return listed.param_headers(found.name) if listed is not None and found is not None else ()
 
     def listed_name(
-        self, kind: Nameable, name: str, server: HostedServer, caller: str
+        self,
+        kind: Nameable,
+        name: str,
+        server: HostedServer,
+        caller: str,
+        view: ListView | None = None,
     ) -> str | None:
         """The name on the server, if the item has been listed."""
-        listed = server.listings(caller).by_kind[kind].content
+        listed = _content(server, server.listings(caller).by_kind[kind], kind, view)
         found = listed.find(name) if listed is not None else None
         return found.own if found is not None else None
 
-    async def fetch_name(self, kind: Nameable, name: str, server: HostedServer, caller: str) -> str:
+    async def fetch_name(
+        self,
+        kind: Nameable,
+        name: str,
+        server: HostedServer,
+        caller: str,
+        view: ListView | None = None,
+    ) -> str:
         """The name on the server, from a list that is requested now. Raises `Fault` if there is
         no such item, `ColonnadeError` if the list fails."""
+        unknown: Fault | None = None
+        if view is not None and name in self._aliases:
+            # An alias of a hidden item must look like a name that no server could have.
+            unknown = self._unknown_name(kind, name, caller, view)
         try:
             listed = await server.listings(caller).by_kind[kind].fetch(caller)
         except ChannelError:
             raise
         except ColonnadeError:  # the list is invalid; the item may work all the same
             own = server.plain_name(name)
-            if own is None:
+            # With a view, what is not listed is not called: nothing is known of it.
+            if own is None or view is not None:
                 raise
             return own
+        if view is not None:
+            listed = view.visible(server, kind, listed)
         found = listed.find(name)
         if found is None:
-            near = _suggest_own(name, listed) or f"; list the {kind} to see their names"
-            message = f"server {server.key!r} has no {SINGULAR[kind]} {truncate(name)!r}{near}"
-            raise Fault(FaultKind.INVALID_PARAMS, message)
+            raise unknown or _unlisted(kind, name, server, listed)
         return found.own
 
-    def server(self, key: str) -> HostedServer:
+    def unknown_item(
+        self, kind: Nameable, name: str, server: HostedServer, caller: str, view: ListView
+    ) -> Fault:
+        """The error for an item that its caller could see when its name was resolved, and cannot
+        any more: that of a name which does not exist."""
+        listed = _content(server, server.listings(caller).by_kind[kind], kind, view)
+        if name in self._aliases or listed is None or not view.shows_server(server):
+            return self._unknown_name(kind, name, caller, view)
+        return _unlisted(kind, name, server, listed)
+
+    def server(self, key: str, view: ListView | None = None) -> HostedServer:
         """The server of this key. Raises `Fault`."""
         found = self.servers.get(key)
-        if found is None:
-            near = _suggest(key, self.servers) or f"; servers: {_list_keys(self.servers)}"
+        if found is None or not (view is None or view.shows_server(found)):
+            keys = [one.key for one in self._shown(view)]
+            near = _suggest(key, keys) or f"; servers: {_list_keys(keys)}"
             raise Fault(FaultKind.INVALID_PARAMS, f"there is no server {truncate(key)!r}{near}")
         return found
 
     async def server_for_uri(
-        self, uri: str, caller: str, wait_s: float, *, below: bool = False
+        self,
+        uri: str,
+        caller: str,
+        wait_s: float,
+        view: ListView | None = None,
+        *,
+        below: bool = False,
     ) -> HostedServer:
         """The server that lists a resource, or a template that matches its URI, or with `below`
         resources below it. Raises `Fault` if there is none, or more than one."""
         untried: list[str] = []
-        resources = await self.gather("resources", caller, wait_s)
-        servers = [one for one, listing in resources.items() if _has_item(listing.content, uri)]
+        resources = await self.gather("resources", caller, wait_s, view=view)
+        servers = [
+            one
+            for one, listing in resources.items()
+            if _has_item(_content(one, listing, "resources", view), uri)
+            and (view is None or view.shows_item(one, "resources", uri))
+        ]
         if not servers:
-            templates = await self.gather("templates", caller, wait_s)
+            templates = await self.gather("templates", caller, wait_s, view=view)
             matches = {
-                one: await run_cooperatively(_matches(listing.content, uri))
+                one: await run_cooperatively(
+                    _matches(_content(one, listing, "templates", view), uri)
+                )
                 for one, listing in templates.items()
             }
-            servers = [one for one, match in matches.items() if match]
+            servers = [
+                one
+                for one, match in matches.items()
+                if match and (view is None or view.shows_item(one, "resources", uri))
+            ]
             untried = [one.key for one, match in matches.items() if match is None]
         if not servers and below:
-            servers = [one for one, found in resources.items() if _has_below(found.content, uri)]
+            servers = [
+                one
+                for one, listing in resources.items()
+                if _has_below(_content(one, listing, "resources", view), uri)
+                and (view is None or view.shows_item(one, "resources", uri))
+            ]
         if len(servers) == 1:
             return servers[0]
         if servers:
@@ -524,26 +690,52 @@ class Generation:
         more = f"; could not be listed: {_list_keys(failed)}" if failed else ""
         if untried:
             more += f"; has more templates than are tried: {_list_keys(untried)}"
-        message = f"no server lists the resource {truncate(uri)!r}{more}"
-        hint = "pass server= to read it anyway"
-        raise Fault(FaultKind.RESOURCE_MISSING, message, {"uri": uri}, hint=hint)
+        raise unlisted_resource(uri, more)
 
     # ------------------------------------------------------------ lists of all servers
 
+    def _shown(self, view: ListView | None) -> list[HostedServer]:
+        servers = self.servers.values()
+        return [one for one in servers if view is None or view.shows_server(one)]
+
     async def gather(
-        self, kind: ListKind, caller: str, wait_s: float, *, fresh: bool = False
+        self,
+        kind: ListKind,
+        caller: str,
+        wait_s: float,
+        *,
+        fresh: bool = False,
+        view: ListView | None = None,
     ) -> dict[HostedServer, Listing[ListedItems[Any, Any]]]:
-        """One list of every server, requested concurrently; some may have no content."""
-        found = await self._gather_once(kind, caller, wait_s, fresh=fresh)
+        """One list of every server that the caller may see, requested concurrently; some may have
+        no content. The content is that of all callers: `visible_lists` is for one."""
+        servers = self._shown(view)
+        found = await self._gather_once(servers, kind, caller, wait_s, fresh=fresh)
         if any(one.listings(caller).by_kind[kind] is not listing for one, listing in found.items()):
             # This has started a server which has separate lists for each caller.
-            found = await self._gather_once(kind, caller, wait_s)
+            found = await self._gather_once(servers, kind, caller, wait_s)
         return found
 
+    def visible_lists(
+        self,
+        gathered: Mapping[HostedServer, Listing[ListedItems[Any, Any]]],
+        kind: ListKind,
+        view: ListView | None,
+    ) -> list[ListedItems[Any, Any]]:
+        """What a caller may see of the lists that `gather` has returned."""
+        found = (_content(one, listing, kind, view) for one, listing in gathered.items())
+        return [listed for listed in found if listed is not None]
+
     async def _gather_once(
-        self, kind: ListKind, caller: str, wait_s: float, *, fresh: bool = False
+        self,
+        servers: Sequence[HostedServer],
+        kind: ListKind,
+        caller: str,
+        wait_s: float,
+        *,
+        fresh: bool = False,
     ) -> dict[HostedServer, Listing[ListedItems[Any, Any]]]:
-        listings = {one: one.listings(caller).by_kind[kind] for one in self.servers.values()}
+        listings = {one: one.listings(caller).by_kind[kind] for one in servers}
         missing = [listing for listing in listings.values() if fresh or not listing.is_fresh]
         if len(missing) == 1:
             await missing[0].get(caller, wait_s, fresh=fresh)
@@ -551,9 +743,14 @@ class Generation:
             await asyncio.gather(*(one.get(caller, wait_s, fresh=fresh) for one in missing))
         return listings
 
-    def cached_lists(self, kind: ListKind, caller: str) -> list[ListedItems[Any, Any]]:
+    def cached_lists(
+        self, kind: ListKind, caller: str, view: ListView | None = None
+    ) -> list[ListedItems[Any, Any]]:
         """One list of every server, if it has been read; without a request."""
-        found = (one.listings(caller).by_kind[kind].content for one in self.servers.values())
+        found = (
+            _content(one, one.listings(caller).by_kind[kind], kind, view)
+            for one in self._shown(view)
+        )
         return [listed for listed in found if listed is not None]
 
     @property
@@ -567,8 +764,34 @@ class Generation:
                 found.append(HostProblem(one.key, "; ".join(new), one.entry.place))
         return found
 
-    def _known(self, kind: Nameable, caller: str) -> list[str]:
-        return [name for listed in self.cached_lists(kind, caller) for name in listed.items]
+    def _known(self, kind: Nameable, caller: str, view: ListView | None) -> list[str]:
+        return [name for listed in self.cached_lists(kind, caller, view) for name in listed.items]
+
+
+def _unlisted(
+    kind: Nameable, name: str, server: HostedServer, listed: ListedItems[Any, Any]
+) -> Fault:
+    near = _suggest_own(name, listed) or f"; list the {kind} to see their names"
+    message = f"server {server.key!r} has no {SINGULAR[kind]} {truncate(name)!r}{near}"
+    return Fault(FaultKind.INVALID_PARAMS, message)
+
+
+def unlisted_resource(uri: str, more: str = "") -> Fault:
+    """The error for a resource that no server lists, or that is hidden from the caller."""
+    message = f"no server lists the resource {truncate(uri)!r}{more}"
+    hint = "pass server= to read it anyway"
+    return Fault(FaultKind.RESOURCE_MISSING, message, {"uri": uri}, hint=hint)
+
+
+def _content(
+    server: HostedServer,
+    listing: Listing[ListedItems[Any, Any]],
+    kind: ListKind,
+    view: ListView | None,
+) -> ListedItems[Any, Any] | None:
+    """The content of a list, as far as the caller may see it."""
+    content = listing.content
+    return content if content is None or view is None else view.visible(server, kind, content)
 
 
 def _suggest(wanted: str, names: Iterable[str]) -> str:
@@ -590,7 +813,7 @@ def _list_keys(keys: Collection[str]) -> str:
 
 
 def _has_item(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
-    return listed is not None and uri in listed.items
+    return listed is not None and uri in listed.known
 
 
 def _has_below(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
@@ -601,10 +824,10 @@ def _has_below(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
 def _matches(listed: ListedItems[Any, t.ResourceTemplate] | None, uri: str) -> Steps[bool | None]:
     """Whether a URI matches a template, or is a listed template itself; None if there are too
     many to try."""
-    if listed is None or uri in listed.items:
+    if listed is None or uri in listed.known:
         return listed is not None
     left = MAX_TRIED
-    for text in listed.items:
+    for text in listed.known:
         yield
         if not _may_match(text, uri):
             continue

@@ -10,9 +10,27 @@ and so cannot be called. What one caller is shown was listed for that caller.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+)
 
+from msgspec import Raw
 from msgspec.structs import asdict, replace
 
 from colonnade.client.cache import NO_HINTS, CacheHints, cache_hints
@@ -34,6 +52,7 @@ from colonnade.errors import (
 from colonnade.host.config.settings import Settings
 from colonnade.host.servers.manifest import ServerManifest
 from colonnade.host.servers.naming import NAME_LIMIT, NameIndex, QualifiedName
+from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.protocol import types as t
 from colonnade.protocol.schema.validate import Validator
 
@@ -54,6 +73,11 @@ UNNOTIFIED_S = 60.0
 # A name that is not in a list causes no further request within this time: models invent names
 # faster than servers add tools.
 REFETCH_S = 5.0
+
+# Items of one list that are held and named in `problems`.
+MAX_PROBLEMS = 10
+# A list that changes while it is read is read this often before a call is refused.
+MAX_READS = 3
 
 # The server is not reachable, whichever list is requested.
 UNREACHABLE = (CannotConnect, ConnectionLost, AuthError, LocalProtocolError, Refused)
@@ -168,14 +192,15 @@ T = TypeVar("T", bound=Comparable)
 
 class Listing(Generic[T]):
     """The cached list of one server. `what` names it in errors; `fetch` requests it from the server
-    for a caller, within `limit_s`; `on_change` is called when a new list differs from the one that
-    callers have seen; `is_notified` is whether the server sends `list_changed` for it."""
+    for a caller, within `limit_s`, on the session of a call if one is given; `on_change` is called
+    when a new list differs from the one that callers have seen; `is_notified` is whether the server
+    sends `list_changed` for it."""
 
     def __init__(
         self,
         server: str,
         what: str,
-        fetch: Callable[[str], Awaitable[T]],
+        fetch: Callable[[str, SessionCall | None], Awaitable[T]],
         limit_s: float,
         on_change: Callable[[], None],
         is_notified: Callable[[], bool],
@@ -263,6 +288,21 @@ class Listing(Generic[T]):
             raise error.with_traceback(None)
         return self.content
 
+    async def fetch_on(self, call: SessionCall, caller: str, kind: ListKind) -> None:
+        """Read the list on the session of a call, until that has been reviewed there. Raises what
+        went wrong, and `Refused` if the list changes all the time."""
+        for _ in range(MAX_READS):
+            if self._task is None:
+                self._start(caller, call)
+            assert self._task is not None
+            await asyncio.wait([self._task])
+            if kind in call.session.reviews:
+                return
+            if self.error is not None:
+                raise self.error.with_traceback(None)
+        message = f"{self._what} changed each time that they were read"
+        raise Refused(message, server=self._server, reason="definition")
+
     def share_error(self, error: ColonnadeError) -> None:
         """Another list of the server failed because it is not reachable: do not request this one
         either."""
@@ -281,15 +321,15 @@ class Listing(Generic[T]):
             return f"{self._what} are not available yet; list them again later"
         return describe_error(self.error, self._server) if self.error is not None else None
 
-    def _start(self, caller: str) -> None:
+    def _start(self, caller: str, call: SessionCall | None = None) -> None:
         self._started_at = _now()
-        self._task = asyncio.get_running_loop().create_task(self._run(caller))
+        self._task = asyncio.get_running_loop().create_task(self._run(caller, call))
 
-    async def _run(self, caller: str) -> None:
+    async def _run(self, caller: str, call: SessionCall | None) -> None:
         changes = self._changes
         try:
             async with asyncio.timeout(self._limit_s):
-                content = await self._fetch(caller)
+                content = await self._fetch(caller, call)
         except TimeoutError:
             message = f"{self._what} could not be listed within {self._limit_s:g} s"
             self._fail(TimedOut(message, server=self._server))
@@ -355,10 +395,24 @@ N = TypeVar("N", bound=t.ProtocolType)
 H = TypeVar("H", bound=t.ProtocolType)
 
 
+class DefinitionReview(Protocol):
+    """What the review of pinned definitions found in a list."""
+
+    @property
+    def held(self) -> Mapping[str, object]:
+        """The items that are not used, by their names on the server."""
+        ...
+
+    def problems(self, server: str) -> list[str]:
+        """What is held, for people."""
+        ...
+
+
 class ListedItems(Generic[H, N]):
     """The items of one list: `items` for clients that connect to the host, `hosted` for programs,
-    both by qualified name or URI. `names` has the qualified names, for tools and prompts; `hints`
-    are the cache hints that came with the list."""
+    both by qualified name or URI. `names` has the qualified names, for tools and prompts, and
+    `definitions` the items as the server wrote them, if the list was reviewed; `review` is what
+    the review of pinned definitions found. `hints` are the cache hints that came with the list."""
 
     def __init__(
         self,
@@ -366,10 +420,14 @@ class ListedItems(Generic[H, N]):
         items: Mapping[str, N],
         names: NameIndex | None = None,
         hints: CacheHints = NO_HINTS,
+        definitions: Mapping[str, N] | None = None,
+        review: DefinitionReview | None = None,
     ) -> None:
         self.hosted = hosted
         self.items = items
+        self.review: DefinitionReview | None = review
         self.names = names
+        self.definitions: Mapping[str, N] = items if definitions is None else definitions
         self.hints = hints
         # When it was read, for the age of the hints.
         self.read_at: float = _now()
@@ -390,8 +448,43 @@ class ListedItems(Generic[H, N]):
         return self.names.find(name) if self.names is not None else None
 
     def equals(self, other: "ListedItems[H, N]") -> bool:
-        """Whether the other has the same items."""
-        return self.items == other.items
+        """Whether the other has the same items, and the same of them are held."""
+        return self.items == other.items and self._held == other._held
+
+    @property
+    def _held(self) -> Mapping[str, object]:
+        return self.review.held if self.review is not None else {}
+
+    @property
+    def known(self) -> Collection[str]:
+        """The names or URIs that the caller may know of."""
+        return self.items
+
+
+class VisibleItems(ListedItems[H, N]):
+    """The items of one list that a caller may see (`shown`), and the names that it knows (`named`);
+    the others do not exist for it."""
+
+    def __init__(
+        self, listed: ListedItems[H, N], shown: Collection[str], named: Collection[str]
+    ) -> None:
+        self._named = named
+        hosted = {name: one for name, one in listed.hosted.items() if name in shown}
+        items = {name: one for name, one in listed.items.items() if name in shown}
+        super().__init__(
+            hosted, items, listed.names, listed.hints, listed.definitions, listed.review
+        )
+        self.read_at = listed.read_at
+
+    def find(self, name: str) -> QualifiedName | None:
+        """What a qualified name or an alias stands for, if the caller knows it."""
+        found = super().find(name)
+        return found if found is not None and found.name in self._named else None
+
+    @property
+    def known(self) -> Collection[str]:
+        """Those that the caller may see, and those whose definition is not accepted."""
+        return self._named
 
 
 def with_servers(
@@ -414,20 +507,61 @@ def with_servers(
     return result
 
 
+class ListSource:
+    """Where a list was read: its pages, as they were sent, and the session. If a `call` is given,
+    it is read on the session of that."""
+
+    def __init__(self, call: SessionCall | None = None) -> None:
+        self.call = call
+        self.pages: list[Raw] = []
+        self.session: HostedSession | None = None
+        self._changes = 0
+
+    def begin(self, session: HostedSession) -> list[Raw]:
+        """It is about to be read on a session; returns the list for its pages."""
+        self.session, self._changes = session, session.list_changes
+        self.pages.clear()
+        return self.pages
+
+    def reviewed(self, kind: ListKind, review: object) -> None:
+        """The list of this session has been reviewed, unless it has changed meanwhile."""
+        session = self.session
+        if session is not None and session.list_changes == self._changes and review is not None:
+            session.reviews[kind] = review, _now()
+
+
+class ReviewedItems(NamedTuple):
+    """A list after its review: the items to show in its place, and what the review of pinned
+    definitions found."""
+
+    items: Sequence[Any]
+    review: DefinitionReview | None = None
+
+
+# Reviews a list that has just been read, for a caller.
+ReviewList: TypeAlias = Callable[
+    [ListKind, str, Sequence[Any], ListSource], Awaitable[ReviewedItems]
+]
+
+
 class FetchList(Protocol):
     """Requests a list from a server: by which method, for which caller, and how a client does
     it."""
 
     def __call__(
-        self, method: str, caller: str, fetch: Callable[[Client], Awaitable[Sequence[N]]]
+        self,
+        method: str,
+        caller: str,
+        fetch: Callable[[Client, list[Raw]], Awaitable[Sequence[N]]],
+        source: ListSource,
     ) -> Awaitable[Sequence[N]]: ...
 
 
 class ServerListings:
     """The four lists of a server. `has_bare_output` is whether its structured content needs no
     wrapper; `on_change` is called when a list differs from the one that callers have seen, and
-    `is_notified` is for which lists the server sends `list_changed`. No name is longer than
-    `name_limit`."""
+    `is_notified` is for which lists the server sends `list_changed`. `review` is called with each
+    list before it is used. No name is longer than `name_limit`."""
 
     def __init__(
         self,
@@ -437,11 +571,13 @@ class ServerListings:
         has_bare_output: Callable[[], bool],
         on_change: Callable[[ListKind], None],
         is_notified: Callable[[ListKind], bool],
+        review: ReviewList | None = None,
         name_limit: int = NAME_LIMIT,
     ) -> None:
         self._key = key
         self._name_limit = name_limit
         self._settings = settings
+        self._review = review
         self._fetch = fetch
         self._has_bare_output = has_bare_output
         self._on_change = on_change
@@ -463,11 +599,11 @@ class ServerListings:
         }
 
     def _listing(
-        self, kind: ListKind, what: str, fetch: Callable[[str], Awaitable[Any]]
+        self, kind: ListKind, what: str, fetch: Callable[[str, ListSource], Awaitable[Any]]
     ) -> Listing[Any]:
-        async def fetch_or_share_error(caller: str) -> Any:
+        async def fetch_or_share_error(caller: str, call: SessionCall | None) -> Any:
             try:
-                return await fetch(caller)
+                return await fetch(caller, ListSource(call))
             except UNREACHABLE as error:  # one attempt to start it is enough for all lists
                 for listing in self.by_kind.values():
                     listing.share_error(error)
@@ -498,14 +634,14 @@ class ServerListings:
         """Use the lists of a manifest, until the server is asked."""
         if manifest.tools is not None:
             self._schemas.update(manifest.tools, mirrors=False)
-            self.tools.preload(run_to_completion(self._by_name(manifest.tools, HostTool)))
+            self.tools.preload(run_to_completion(self._name_steps(manifest.tools, HostTool)))
         if manifest.prompts is not None:
-            self.prompts.preload(run_to_completion(self._by_name(manifest.prompts, HostPrompt)))
+            self.prompts.preload(run_to_completion(self._name_steps(manifest.prompts, HostPrompt)))
         if manifest.resources is not None:
-            items = self._by_uri(manifest.resources, lambda one: one.uri, HostResource)
+            items = self._uri_steps(manifest.resources, lambda one: one.uri, HostResource)
             self.resources.preload(run_to_completion(items))
         if manifest.templates is not None:
-            templates = self._by_uri(
+            templates = self._uri_steps(
                 manifest.templates, lambda one: one.uri_template, HostResourceTemplate
             )
             self.templates.preload(run_to_completion(templates))
@@ -547,6 +683,9 @@ class ServerListings:
         for listing in (self.tools, self.prompts):
             names = listing.content.names if listing.content is not None else None
             found += [one.message for one in (names.problems if names is not None else ())]
+        for listing in self.by_kind.values():
+            review = listing.content.review if listing.content is not None else None
+            found += review.problems(self._key)[:MAX_PROBLEMS] if review is not None else ()
         return found
 
     # ------------------------------------------------------------ results of tools
@@ -572,34 +711,71 @@ class ServerListings:
 
     # ------------------------------------------------------------ requests
 
-    async def _list_tools(self, caller: str) -> ListedItems[HostTool, t.Tool]:
-        tools = await self._fetch("tools/list", caller, lambda one: one.list_tools(fresh=True))
+    async def _list_tools(self, caller: str, source: ListSource) -> ListedItems[HostTool, t.Tool]:
+        def fetch(client: Client, pages: list[Raw]) -> Awaitable[Sequence[ListedTool]]:
+            return client.list_tools(fresh=True, pages=pages)
+
+        tools = await self._fetch("tools/list", caller, fetch, source)
         self._schemas.update(tools, mirrors=False)
-        return await run_cooperatively(self._by_name(tools, HostTool))
+        return await self._by_name("tools", caller, tools, HostTool, source)
 
-    async def _list_prompts(self, caller: str) -> ListedItems[HostPrompt, t.Prompt]:
-        prompts = await self._fetch(
-            "prompts/list", caller, lambda one: one.list_prompts(fresh=True)
-        )
-        return await run_cooperatively(self._by_name(prompts, HostPrompt))
+    async def _list_prompts(
+        self, caller: str, source: ListSource
+    ) -> ListedItems[HostPrompt, t.Prompt]:
+        def fetch(client: Client, pages: list[Raw]) -> Awaitable[Sequence[t.Prompt]]:
+            return client.list_prompts(fresh=True, pages=pages)
 
-    async def _list_resources(self, caller: str) -> ListedItems[HostResource, t.Resource]:
-        found = await self._fetch(
-            "resources/list", caller, lambda one: one.list_resources(fresh=True)
+        prompts = await self._fetch("prompts/list", caller, fetch, source)
+        return await self._by_name("prompts", caller, prompts, HostPrompt, source)
+
+    async def _list_resources(
+        self, caller: str, source: ListSource
+    ) -> ListedItems[HostResource, t.Resource]:
+        def fetch(client: Client, pages: list[Raw]) -> Awaitable[Sequence[t.Resource]]:
+            return client.list_resources(fresh=True, pages=pages)
+
+        found = await self._fetch("resources/list", caller, fetch, source)
+        return await self._by_uri(
+            "resources", caller, found, lambda one: one.uri, HostResource, source
         )
-        return await run_cooperatively(self._by_uri(found, lambda one: one.uri, HostResource))
 
     async def _list_templates(
-        self, caller: str
+        self, caller: str, source: ListSource
     ) -> ListedItems[HostResourceTemplate, t.ResourceTemplate]:
-        found = await self._fetch(
-            "resources/templates/list", caller, lambda one: one.list_resource_templates(fresh=True)
-        )
-        return await run_cooperatively(
-            self._by_uri(found, lambda one: one.uri_template, HostResourceTemplate)
+        def fetch(client: Client, pages: list[Raw]) -> Awaitable[Sequence[t.ResourceTemplate]]:
+            return client.list_resource_templates(fresh=True, pages=pages)
+
+        found = await self._fetch("resources/templates/list", caller, fetch, source)
+        return await self._by_uri(
+            "templates", caller, found, lambda one: one.uri_template, HostResourceTemplate, source
         )
 
-    def _by_uri(
+    async def _reviewed(
+        self, kind: ListKind, caller: str, listed: Sequence[Any], source: ListSource
+    ) -> ReviewedItems:
+        if self._review is None:
+            return ReviewedItems(listed)
+        reviewed = await self._review(kind, caller, listed, source)
+        source.reviewed(kind, reviewed.review)
+        return reviewed
+
+    async def _by_uri(
+        self,
+        kind: ListKind,
+        caller: str,
+        listed: Sequence[N],
+        uri_of: Callable[[N], str],
+        host_type: Any,
+        source: ListSource,
+    ) -> ListedItems[Any, N]:
+        shown, review = await self._reviewed(kind, caller, listed, source)
+        items = await run_cooperatively(self._uri_steps(shown, uri_of, host_type))
+        items.review, items.hints = review, cache_hints(listed)
+        if self._review is not None:
+            items.definitions = {uri_of(one): one for one in reversed(listed)}
+        return items
+
+    def _uri_steps(
         self, listed: Sequence[N], uri_of: Callable[[N], str], host_type: Any
     ) -> Steps[ListedItems[Any, N]]:
         items: dict[str, N] = {}
@@ -610,9 +786,25 @@ class ServerListings:
                 items[uri] = one
                 hosted[uri] = host_type.from_listed(one, self._key)
             yield
-        return ListedItems(hosted, items, None, cache_hints(listed))
+        return ListedItems(hosted, items)
 
-    def _by_name(self, listed: Sequence[Any], host_type: Any) -> Steps[ListedItems[Any, Any]]:
+    async def _by_name(
+        self,
+        kind: ListKind,
+        caller: str,
+        listed: Sequence[Any],
+        host_type: Any,
+        source: ListSource,
+    ) -> ListedItems[Any, Any]:
+        shown, review = await self._reviewed(kind, caller, listed, source)
+        items = await run_cooperatively(self._name_steps(shown, host_type))
+        items.review, items.hints = review, cache_hints(listed)
+        if self._review is not None and items.names is not None:
+            first = {one.name: one for one in reversed(listed)}
+            items.definitions = {name.name: first[name.own] for name in items.names}
+        return items
+
+    def _name_steps(self, listed: Sequence[Any], host_type: Any) -> Steps[ListedItems[Any, Any]]:
         first = {one.name: one for one in reversed(listed)}
         names = NameIndex(
             [(self._key, self._settings, [one.name for one in listed])], self._name_limit
@@ -624,4 +816,4 @@ class ServerListings:
             item = items[name.name] = replace(first[name.own], name=name.name)
             hosted[name.name] = host_type.from_listed(item, self._key, name.own, name.aliases)
             yield
-        return ListedItems(hosted, items, names, cache_hints(listed))
+        return ListedItems(hosted, items, names)

@@ -5,6 +5,7 @@ and under which name.
 """
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from colonnade.protocol import types as t
 
@@ -26,3 +27,9 @@ class ServerManifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompts: list[t.Prompt] | None = None
     resources: list[t.Resource] | None = None
     templates: list[t.ResourceTemplate] | None = None
+
+    def without_lists(self) -> "ServerManifest":
+        """The same without lists and instructions."""
+        return replace(
+            self, instructions=None, tools=None, prompts=None, resources=None, templates=None
+        )

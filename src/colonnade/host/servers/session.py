@@ -6,7 +6,8 @@ request belongs to one of the calls in flight on this session, which are all of 
 
 Rules: nothing of one caller reaches another: output that may have been written for one caller (a
 log message, the last lines of stderr) is never given to another. Sessions are opened, chosen and
-counted by the supervisor, not here.
+counted by the supervisor, not here. Input requests of a call that a gateway forwards are handed
+back or sent on in the revision of its client; none is sent to one that did not declare it.
 """
 
 import asyncio
@@ -18,11 +19,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from colonnade.client.client import Client
 from colonnade.client.input_callbacks import CallbackQueue, InputCallbacks
-from colonnade.client.request import LOG_MESSAGE, OnProgress
+from colonnade.client.request import ELICITATION_COMPLETE, LOG_MESSAGE, MAX_ROUNDS, OnProgress
 from colonnade.client.results import show_crash
+from colonnade.client.subscriptions import LISTS
 from colonnade.client.transports import (
     ChannelTransport,
     MemoryTransport,
@@ -36,23 +39,37 @@ from colonnade.errors import (
     Declined,
     Fault,
     FaultKind,
+    Refused,
     RemoteError,
+    RemoteProtocolError,
 )
+from colonnade.host.servers.callers import CallerKey, SamplingRates
 from colonnade.host.servers.restarts import SharedStart
+from colonnade.host.servers.url_elicitations import SessionUrlElicitations, url_of_request
 from colonnade.ports import (
     ClientTransport,
     ConnectionEvents,
     Conversation,
+    InputRelay,
     OpenConversation,
     RequestContext,
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
-from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestKind
+from colonnade.protocol.input_requests import (
+    NO_INPUT,
+    AnyInputResponse,
+    InputCapabilities,
+    InputRequest,
+    InputRequestKind,
+    input_requests_in,
+    retry_params,
+)
+from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DuplexLink
-from colonnade.protocol.revision import LogControl
+from colonnade.protocol.revision import InputRequests, LogControl
 from colonnade.transport.process.output import plain
 
 # Of stderr: the reason why a program ended is in its last lines.
@@ -109,6 +126,9 @@ FINAL_PROGRESS_S = 1.0
 # result.
 SendInputRequest: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[Raw]]
 
+# Called with the calls in flight before `roots/list` is answered; raises `Declined` to refuse.
+ReviewRoots: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[None]]
+
 # Called with the key of a server and the task that a call has become there; returns whether the
 # caller waits for the task itself.
 OnTask: TypeAlias = Callable[[str, "ClientTask"], Awaitable[bool]]
@@ -119,6 +139,12 @@ def remove_output(error: ChannelError) -> None:
     output may have been written for another caller."""
     error.output = NO_OUTPUT
     error.__cause__ = error.__context__ = None
+
+
+def reads_list(request: RequestContext) -> bool:
+    """Whether a request reads a list, which the host keeps for all clients of a principal."""
+    result = request.exchange.method.result
+    return result is not None and result.is_list_page
 
 
 async def send_to_latest_call(contexts: tuple[RequestContext, ...], request: InputRequest) -> Raw:
@@ -255,15 +281,24 @@ class SessionEvents:
     def on_notification(self, notification: NotificationReceived) -> None:
         """Handle a notification of the server."""
         self._client.on_notification(notification)
-        if notification.method.name == LOG_MESSAGE:
+        if notification.method.name in LISTS:
+            self._session.forget_reviews()
+        elif notification.method.name == LOG_MESSAGE:
             with contextlib.suppress(Fault):  # R0233: never answered
                 self._session.log_received(
                     decode_as(t.LoggingMessageNotificationParams, notification.params)
+                )
+        elif notification.method.name == ELICITATION_COMPLETE:
+            with contextlib.suppress(Fault):
+                self._session.url_elicitations.complete(
+                    decode_as(t.ElicitationCompleteNotificationParams, notification.params),
+                    self._session.calls,
                 )
 
     def on_missed_notifications(self) -> None:
         """Notifications were lost."""
         self._client.on_missed_notifications()
+        self._session.forget_reviews()
 
     def on_closed(self) -> None:
         """The connection has ended."""
@@ -276,22 +311,44 @@ class SessionEvents:
 
 class SessionInputRequests(InputCallbacks):
     """Sends the input requests of one session to the callers of its calls. The host itself answers
-    `roots/list`."""
+    `roots/list`, unless the settings say that callers do.
+
+    `input` is what the session declares to the server.
+    """
 
     def __init__(
         self,
         calls: Callable[[], Collection["SessionCall"]],
-        input_kinds: Collection[InputRequestKind],
+        input: InputCapabilities,
         send: SendInputRequest,
-        roots: Collection[str],
+        roots: Collection[str] | Literal["caller"],
+        rates: SamplingRates,
+        review_roots: ReviewRoots | None = None,
     ) -> None:
+        self._asks_for_roots = roots == "caller"
         super().__init__(
-            on_elicit=_advertised if InputRequestKind.ELICIT in input_kinds else None,
-            on_sample=_advertised if InputRequestKind.SAMPLE in input_kinds else None,
-            roots=tuple(roots) or None,
+            on_elicit=_advertised,
+            on_sample=_advertised,
+            roots=tuple(roots) or None if not isinstance(roots, str) else None,
         )
         self._calls = calls
+        self._input = input
         self._send = send
+        self._review_roots = review_roots
+        self._rates = rates
+        # What the last call of the caller brought, for a server that asks outside of a call.
+        self._last_roots: list[t.Root] = []
+
+    @property
+    def capabilities(self) -> t.ClientCapabilities:
+        """What the session declares to the server."""
+        own = super().capabilities
+        return self._input.declared_in(t.ClientCapabilities(roots=own.roots))
+
+    @property
+    def answers_roots(self) -> bool:
+        """Whether the host answers `roots/list`."""
+        return self.roots is not None
 
     async def respond(self, request: InputRequest) -> AnyInputResponse:
         """Return the result from the caller of the calls that are in flight now."""
@@ -303,20 +360,43 @@ class SessionInputRequests(InputCallbacks):
         """Return the result from the caller of these calls. Cancelled when the last of them
         ends."""
         if request.kind is InputRequestKind.ROOTS:
-            return await super().respond(request)
+            if not self._asks_for_roots:
+                if self._review_roots is not None:
+                    contexts = tuple(call.context for call in session_calls)
+                    await self._review_roots(contexts, request)
+                return await super().respond(request)
+            if not any(call.may_be_asked for call in session_calls):
+                return t.ListRootsResult(roots=self._last_roots)
         if not session_calls:
             message = "no call is in flight that this input request could belong to"
             raise Fault(FaultKind.INVALID_REQUEST, message)
         if request.kind is InputRequestKind.SAMPLE:
-            self._check_sampling_rate()
+            self.count_sample(session_calls[-1].context.exchange.principal)
+        response = await self._send_to(request, session_calls)
+        if isinstance(response, t.ListRootsResult):
+            self._last_roots = response.roots
+        return response
+
+    def count_sample(self, principal: str) -> None:
+        """Count a sampling request of a caller. Raises `Fault` if there are too many."""
+        self._rates.check(principal, asyncio.get_running_loop().time())
+
+    async def _send_to(
+        self, request: InputRequest, session_calls: tuple["SessionCall", ...]
+    ) -> AnyInputResponse:
         contexts = tuple(call.context for call in session_calls)
-        pending = asyncio.ensure_future(self._send(contexts, request))
+        urls = session_calls[-1].session.url_elicitations
+        sent = urls.prepare(request, contexts[-1])
+        pending = asyncio.ensure_future(self._send(contexts, sent))
         pending.add_done_callback(_retrieve_exception)
         for call in session_calls:
             call.input_requests.append(pending)
         try:
             raw = await pending
-            return request.decode_response(raw, contexts[-1].exchange.peer.revision)
+            response = request.decode_response(raw, contexts[-1].exchange.peer.revision)
+            if isinstance(response, t.ElicitResult) and response.action != "accept":
+                urls.forget(sent)
+            return response
         except Fault as fault:
             message = "the caller's result does not fit the input request"
             raise Fault(FaultKind.INTERNAL, message) from fault
@@ -332,11 +412,16 @@ class SessionInputRequests(InputCallbacks):
                 raise Declined("the user declined") from None
             raise Fault(FaultKind.INTERNAL, "the caller could not answer") from error
         except ChannelError as error:
-            raise Fault(FaultKind.INTERNAL, "the caller has disconnected") from error
+            # The call that was asked has ended; another one of the same caller may be meant.
+            current = self._calls()
+            left = tuple(call for call in session_calls[:-1] if call in current)
+            if not left:
+                raise Fault(FaultKind.INTERNAL, "the caller has disconnected") from error
         finally:
             for call in session_calls:
                 if pending in call.input_requests:
                     call.input_requests.remove(pending)
+        return await self._send_to(request, left)
 
 
 def _retrieve_exception(pending: "asyncio.Future[Raw]") -> None:
@@ -356,11 +441,15 @@ def _advertised(params: Any) -> Any:
 class SessionCall:
     """One call on a session, from when it was given the session until it is done."""
 
-    def __init__(self, session: "HostedSession", request: RequestContext) -> None:
+    def __init__(
+        self, session: "HostedSession", request: RequestContext, input: InputCapabilities
+    ) -> None:
         self.session: HostedSession = session
         self.context: RequestContext = request
         # Whether it lasts beside the requests of its caller, such as a subscription.
         self.is_background: bool = False
+        # What its caller can be asked.
+        self.input: InputCapabilities = input
         # The input requests that its caller has not answered yet.
         self.input_requests: list[asyncio.Future[Raw]] = []
         self._callbacks: CallbackQueue | None = None
@@ -392,17 +481,8 @@ class SessionCall:
         if exchange.peer.log_level is not None:
             await self.session.lower_log_level(exchange.peer.log_level)
         try:
-            result = await self.client.ask(
-                method,
-                params,
-                timeout_s=timeout_s,
-                on_progress=None if on_progress is None else self._queued(on_progress),
-                answers=self,
-                principal=exchange.principal,
-                log_level=exchange.log_level,
-                wants_task=wants_task,
-                on_task=None if on_task is None else partial(on_task, self.client.name),
-                origin=origin,
+            result = await self._ask(
+                method, params, timeout_s, on_progress, wants_task, on_task, origin
             )
         except ChannelError as error:
             self.session.on(SessionEvent.RESPONSE_MISSING)
@@ -413,6 +493,8 @@ class SessionCall:
             if origin is not None:
                 origin.revision = self.client.peer.revision
             show_crash(self.session.child, error)
+            if self.context.input_relay is not None:
+                self.session.url_elicitations.pass_on(error, self.client.peer, self.context)
             raise
         except asyncio.CancelledError:
             self.session.on(SessionEvent.RESPONSE_MISSING)
@@ -423,7 +505,94 @@ class SessionCall:
                     await self._callbacks.wait_for_callbacks()
         if isinstance(result, t.CallToolResult) and result.is_error:
             show_crash(self.session.child, result)
+        await self._complete_url_elicitations()
         return result
+
+    async def _ask(
+        self,
+        method: str,
+        params: t.RequestParams,
+        timeout_s: float | None,
+        on_progress: OnProgress | None,
+        wants_task: bool,
+        on_task: OnTask | None,
+        origin: "ResultOrigin | None",
+    ) -> t.ProtocolType:
+        """Send the request, and again for as long as the host can answer all that it requires."""
+        exchange, relay = self.context.exchange, self.context.input_relay
+        report = None if on_progress is None else self._queued(on_progress)
+        for _ in range(MAX_ROUNDS):
+            result = await self.client.ask(
+                method,
+                params,
+                timeout_s=timeout_s,
+                on_progress=report,
+                answers=self,
+                principal=exchange.principal,
+                log_level=exchange.log_level,
+                wants_task=wants_task,
+                on_task=None if on_task is None else partial(on_task, self.client.name),
+                origin=origin,
+                declared=self.input,
+                relay=relay is not None and relay.in_results,
+                relay_errors=relay is not None,
+            )
+            if not isinstance(result, t.InputRequiredResult) or relay is None:
+                return result
+            answered = await self._answer_roots(result)
+            if not answered or answered.keys() != (result.input_requests or {}).keys():
+                return self._relay(result, relay, answered)
+            assert isinstance(params, t.InputResponseRequestParams)
+            encoder = self.client.conversation.link.encoder(self.client.peer.revision)
+            params = retry_params(params, result, answered, encoder)
+        message = f"{method} required the roots {MAX_ROUNDS} times without a result"
+        raise RemoteProtocolError(message).with_server(self.client.name)
+
+    async def _answer_roots(self, result: t.InputRequiredResult) -> dict[str, AnyInputResponse]:
+        """The responses to what a result requires of the host: roots of the configuration."""
+        if not self.session.input_requests.answers_roots:
+            return {}
+        return {
+            key: await self.session.input_requests.for_calls(request, (self,))
+            for key, request in input_requests_in(result).items()
+            if request.kind is InputRequestKind.ROOTS
+        }
+
+    def _relay(
+        self,
+        result: t.InputRequiredResult,
+        relay: InputRelay,
+        answered: Mapping[str, AnyInputResponse],
+    ) -> t.InputRequiredResult:
+        """Hand a result back to the caller, without what is answered already."""
+        rest = {
+            key: request
+            for key, request in (result.input_requests or {}).items()
+            if key not in answered
+        }
+        for request in rest.values():
+            if isinstance(request, t.CreateMessageRequest):
+                try:
+                    self.session.input_requests.count_sample(self.context.exchange.principal)
+                except Fault as fault:
+                    raise Refused(fault.message).with_server(self.client.name) from None
+        relay.relayed(self.client.name, {key: Raw(encode(one)) for key, one in answered.items()})
+        if not answered:
+            return result
+        return replace(result, input_requests=rest)
+
+    @property
+    def may_be_asked(self) -> bool:
+        """Whether an input request may belong to it; not for a list, which the host makes."""
+        return self.context.exchange.method.may_require_input
+
+    async def _complete_url_elicitations(self, asked_again: Collection[str] = ()) -> None:
+        """Notify the caller that URL elicitations are complete: the server has gone on after them.
+        One that sends input requests of its own sends that notification itself."""
+        if self.client.peer.revision.input_requests is InputRequests.IN_RESULT:
+            frames = self.session.url_elicitations.completed(self.context, asked_again)
+            for frame in frames:
+                await self.send_notification(frame)
 
     def call_back(self, callback: Callable[..., Any], *arguments: Any, size: int) -> None:
         """Run a callback of this call after those before it; callbacks of other calls do not wait
@@ -452,6 +621,9 @@ class SessionCall:
         self, requests: Mapping[str, InputRequest]
     ) -> dict[str, AnyInputResponse]:
         """Return the caller's results. Sent one after the other, since there is one user."""
+        await self._complete_url_elicitations(
+            [url for one in requests.values() if (url := url_of_request(one)) is not None]
+        )
         return {key: await self.respond(request) for key, request in requests.items()}
 
     async def end(self) -> None:
@@ -475,8 +647,13 @@ class HostedSession:
         self._stderr = StderrBuffer()
         self._transport: ClientTransport | None = None
         self._first_caller: str | None = None
+        self._contain: Callable[[Any], Any] | None = None
+        self._first_session: Hashable = None
         self._reconnects = False
         self._log_level: t.LoggingLevel | None = None
+        # The caller that it belongs to, None for all; and whether it has served more than lists.
+        self.key: CallerKey | None = None
+        self.had_calls: bool = False
         self.state: SessionState = SessionState.STARTING
         self.isolation: Isolation = Isolation.PER_CALLER
         # Whether calls of more than one caller were made on it.
@@ -484,6 +661,11 @@ class HostedSession:
         self.start: SharedStart[HostedSession] | None = None
         self.caller: str | None = None
         self.calls: dict[SessionCall, None] = {}
+        # What the lists of this very session were found to be, by kind, and when they were read.
+        # Empty without pins.
+        self.reviews: dict[str, tuple[object, float]] = {}
+        # How often they may have changed: a list that was read meanwhile is not current.
+        self.list_changes: int = 0
         self.opened_at: float = 0.0
         self.idle_since: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
@@ -492,22 +674,35 @@ class HostedSession:
         """Change the state as `TRANSITIONS` says."""
         self.state = TRANSITIONS[self.state][event]
 
+    def forget_reviews(self) -> None:
+        """Its lists may have changed, so that they are read again before the next call."""
+        self.list_changes += 1
+        self.reviews.clear()
+
     def create_client(
         self,
         transport: ClientTransport,
         *,
-        input_kinds: Collection[InputRequestKind],
+        input: InputCapabilities = NO_INPUT,
         send_input_request: SendInputRequest,
-        roots: Collection[str],
+        roots: Collection[str] | Literal["caller"],
+        rates: SamplingRates,
+        review_roots: ReviewRoots | None = None,
+        may_reconnect: bool = True,
+        contain: Callable[[Any], Any] | None = None,
         **options: Any,
     ) -> Client:
-        """Create the client on a transport."""
+        """Create the client on a transport; `input` is what it declares to the server. Without
+        `may_reconnect`, a session that is lost is never opened again below a call: the call gets
+        another session, and is checked again."""
         self._transport = transport
+        self._contain = contain
+        self.url_elicitations: SessionUrlElicitations = SessionUrlElicitations(transport.name)
         # A client of HTTP connects again by itself. For any other transport the supervisor decides
         # whether there is another session.
-        self._reconnects = transport.can_reconnect and transport.mirrors
+        self._reconnects = transport.can_reconnect and transport.mirrors and may_reconnect
         self.input_requests: SessionInputRequests = SessionInputRequests(
-            lambda: self.calls, input_kinds, send_input_request, roots
+            lambda: self.calls, input, send_input_request, roots, rates, review_roots
         )
         tracked = SessionTransport(transport, self, can_reconnect=self._reconnects)
         self.client: Client = Client(tracked, self.input_requests, **options)
@@ -522,6 +717,11 @@ class HostedSession:
     def can_stop(self) -> bool:
         """Whether it can be closed while it is idle; a server in this process cannot."""
         return not isinstance(self._transport, MemoryTransport | ChannelTransport)
+
+    @property
+    def has_url(self) -> bool:
+        """Whether it is at a URL."""
+        return self._transport is not None and self._transport.mirrors
 
     @property
     def accepts_calls(self) -> bool:
@@ -571,14 +771,18 @@ class HostedSession:
 
     # ------------------------------------------------------------ calls
 
-    def add_call(self, request: RequestContext) -> SessionCall:
-        """Add a call."""
-        caller = request.exchange.principal
+    def add_call(self, request: RequestContext, key: CallerKey) -> SessionCall:
+        """Add a call of a caller."""
         if self._first_caller is None:
-            self._first_caller = caller
-        elif self._first_caller != caller:
+            self._first_caller = key.principal
+        elif self._first_caller != key.principal:
             self.served_several = True
-        call = SessionCall(self, request)
+        if not reads_list(request):  # a list is for all clients of a principal
+            if self.had_calls and self._first_session != key.session:
+                self.served_several = True
+            if not self.had_calls:
+                self.had_calls, self._first_session = True, key.session
+        call = SessionCall(self, request, key.input)
         self.calls[call] = None
         return call
 
@@ -609,6 +813,9 @@ class HostedSession:
         if call is None:
             return
         frame = call.context.exchange.log(message.level, message.data, message.logger)
+        call = next(reversed(self.calls))
+        data = message.data if self._contain is None else self._contain(message.data)
+        frame = call.context.exchange.log(message.level, data, message.logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
 

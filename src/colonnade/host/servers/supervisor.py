@@ -19,7 +19,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from colonnade.client.client import Client
 from colonnade.client.connect import (
@@ -43,12 +43,14 @@ from colonnade.errors import (
     Refused,
     TimedOut,
 )
-from colonnade.host.config.settings import ServerEntry
+from colonnade.host.config.settings import MAX_SESSIONS, ServerEntry
+from colonnade.host.servers.callers import CallerKey, CallerKeys, SamplingRates, SessionIndex
 from colonnade.host.servers.restarts import Crash, RestartPolicy, SharedStart
 from colonnade.host.servers.session import (
     HostedSession,
     Isolation,
     OnTask,
+    ReviewRoots,
     SendInputRequest,
     SessionCall,
     SessionEvent,
@@ -56,12 +58,14 @@ from colonnade.host.servers.session import (
     State,
     Status,
     StderrBuffer,
+    reads_list,
     remove_output,
     send_to_latest_call,
 )
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import InputRequestKind
+from colonnade.protocol.input_requests import InputCapabilities, InputRequestKind
+from colonnade.protocol.revision import EVERY, Revision
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
@@ -72,6 +76,9 @@ if TYPE_CHECKING:  # most servers need no authorization
 log: logging.Logger = logging.getLogger("colonnade.host")
 
 T = TypeVar("T")
+
+# Called with the session that a request is about to be sent on.
+BeforeSend: TypeAlias = Callable[[SessionCall], Awaitable[None]]
 
 # Lines of stderr in an error.
 QUOTED_LINES = 5
@@ -85,6 +92,8 @@ PROBE_S = 5.0
 SHOWN_LINES = 20
 # A timer may fire this much early, by rounding.
 ROUNDING_S = 1e-3
+# Sessions of a server with a URL, if its settings say nothing else.
+MAX_CONNECTIONS = 1000
 # Callers with credentials of their own whose failures are remembered; the oldest are forgotten.
 MAX_CALLER_RESTARTS = 1000
 
@@ -102,24 +111,22 @@ class SessionOpener:
     def __init__(
         self,
         entry: ServerEntry,
-        input_kinds: Collection[InputRequestKind],
         send_input_request: SendInputRequest,
         auth: "Callable[[str], Auth | None] | None" = None,
         ping_s: float | None = PING_S,
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
         upstream: "UpstreamCredentials | None" = None,
+        review_roots: ReviewRoots | None = None,
+        may_reconnect: bool = True,
+        contain: Callable[[Any], Any] | None = None,
     ) -> None:
         settings = entry.settings
-        shared = settings.sharing == "shared"
-        allowed = {
-            InputRequestKind.ELICIT: settings.elicitation,
-            InputRequestKind.SAMPLE: settings.sampling,
-        }
-        self.input_kinds: frozenset[InputRequestKind] = frozenset(
-            kind for kind in input_kinds if allowed.get(kind) and not shared
-        )
-        self._roots = () if shared else settings.roots
+        self._review_roots = review_roots
+        self._may_reconnect = may_reconnect
+        self._contain = contain
+        self._roots = () if settings.sharing == "shared" else settings.roots
+        self._rates = SamplingRates()
         self._entry = entry
         self._send_input_request = send_input_request
         self._auth = auth
@@ -128,7 +135,7 @@ class SessionOpener:
         self._telemetry: bool | Telemetry = telemetry
         self._upstream = upstream
 
-    async def open(self, session: HostedSession, caller: str) -> None:
+    async def open(self, session: HostedSession, caller: CallerKey) -> None:
         """Open a session for a caller. Raises one of `NOT_A_CRASH`, or `CannotConnect` with the
         server's output."""
         seconds = self._entry.settings.start_s
@@ -169,18 +176,22 @@ class SessionOpener:
             raise LocalProtocolError(message)
         return self._upstream.auth_for(self._entry.key, settings.credentials, caller)
 
-    def _create_client(self, session: HostedSession, target: object, caller: str) -> Client:
+    def _create_client(self, session: HostedSession, target: object, caller: CallerKey) -> Client:
         settings = self._entry.settings
         surroundings = ConnectContext(
             name=self._entry.key,
-            auth=self._credentials(target, caller),
+            auth=self._credentials(target, caller.principal),
             on_stderr=session.stderr_received if is_command(target) else None,
         )
         return session.create_client(
             transport_for(target, surroundings),
-            input_kinds=self.input_kinds,
+            input=caller.input,
             send_input_request=self._send_input_request,
             roots=self._roots,
+            rates=self._rates,
+            review_roots=self._review_roots,
+            may_reconnect=self._may_reconnect,
+            contain=self._contain,
             info=self._info or library_info(),
             accepts=accepted_revisions(settings.revision),
             timeout_s=settings.timeout_s,
@@ -260,9 +271,12 @@ class ChangeCondition:
 class ServerSupervisor:
     """One server of a host, in one generation of its configuration.
 
-    - `input_kinds` are the input requests that the host can answer, and `send_input_request` sends
-      one to the caller of the calls that it may belong to. The settings may allow fewer; no others
-      are advertised to the server.
+    - `input_kinds` are the input requests that the host lets through, and `send_input_request`
+      sends one to the caller of the calls that it may belong to. The settings may allow fewer, and
+      only those that a caller declared are declared to the server for its calls. `review_roots` is
+      called before `roots/list` is answered.
+    - `may_reconnect` is whether a session may be opened again below a call, as HTTP allows; without
+      it such a call gets another session. `contain` changes the data of log messages.
     - `auth` gives the credentials for a URL if the entry has none, `upstream` those of callers.
     - `info` is the client info that the server is sent.
     - `telemetry` records the requests to the server.
@@ -277,6 +291,9 @@ class ServerSupervisor:
         *,
         input_kinds: Collection[InputRequestKind] = (),
         send_input_request: SendInputRequest = send_to_latest_call,
+        review_roots: ReviewRoots | None = None,
+        may_reconnect: bool = True,
+        contain: Callable[[Any], Any] | None = None,
         auth: "Callable[[str], Auth | None] | None" = None,
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
@@ -291,8 +308,18 @@ class ServerSupervisor:
         self.entry: ServerEntry = entry
         self._settings = settings
         self._opener = SessionOpener(
-            entry, input_kinds, send_input_request, auth, ping_s, info, telemetry, upstream
+            entry,
+            send_input_request,
+            auth,
+            ping_s,
+            info,
+            telemetry,
+            upstream,
+            review_roots,
+            may_reconnect,
+            contain,
         )
+        self._callers = CallerKeys(frozenset(input_kinds), settings)
         self._on_open = on_open
         self._on_change = on_change
         self._clock = clock
@@ -302,9 +329,9 @@ class ServerSupervisor:
         # does not stop another.
         self._caller_restarts: dict[str, RestartPolicy] = {}
         self._stderr = StderrBuffer()
-        self._sessions: list[HostedSession] = []
+        self._sessions = SessionIndex()
         # By the caller that waits; None for all callers, until it is known that each needs its own.
-        self._starts: dict[str | None, SharedStart[HostedSession]] = {}
+        self._starts: dict[CallerKey | None, SharedStart[HostedSession]] = {}
         # Tasks that open, close and ping sessions.
         self._opening: set[asyncio.Task[HostedSession]] = set()
         self._closing: set[asyncio.Task[None]] = set()
@@ -313,6 +340,7 @@ class ServerSupervisor:
         # The number of calls that wait for a session.
         self._waiting = 0
         self._handshake: bool | None = None
+        self._is_url = False
         self._revision: str | None = None
         self._last_error: str | None = None
         self._draining = False
@@ -332,6 +360,12 @@ class ServerSupervisor:
     def draining(self) -> bool:
         """Whether it takes no new calls: the next generation does."""
         return self._draining or self._closed is not None
+
+    def input_target(self, request: RequestContext) -> tuple[Revision | None, InputCapabilities]:
+        """The revision of the server, None before it is known, and the input requests that it may
+        send to the caller of a request."""
+        revision = EVERY.get(self._revision) if self._revision is not None else None
+        return revision, self._callers.asked_of(request)
 
     @property
     def sessions(self) -> tuple[HostedSession, ...]:
@@ -365,10 +399,12 @@ class ServerSupervisor:
         on_progress: OnProgress | None = None,
         wants_task: bool = False,
         on_task: OnTask | None = None,
+        before_send: BeforeSend | None = None,
         origin: "ResultOrigin | None" = None,
     ) -> t.ProtocolType:
         """Send a request for a call and return the result, as `SessionCall.request`. Sent once more
-        to a new session if the connection was lost and repeating the request is safe."""
+        to a new session if the connection was lost and repeating the request is safe.
+        `before_send` is called with each session that it is about to be sent on, and may raise."""
 
         def send(call: SessionCall) -> Awaitable[t.ProtocolType]:
             return call.request(
@@ -381,7 +417,13 @@ class ServerSupervisor:
                 origin=origin,
             )
 
-        return await self._with_retry(context, send, lambda error: may_repeat(method, error))
+        async def checked(call: SessionCall) -> t.ProtocolType:
+            assert before_send is not None
+            await before_send(call)
+            return await send(call)
+
+        work = send if before_send is None else checked
+        return await self._with_retry(context, work, lambda error: may_repeat(method, error))
 
     async def run_read_only(
         self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
@@ -415,18 +457,19 @@ class ServerSupervisor:
         if self.draining:
             why = "its configuration has changed; try again" if self._draining else self._closed
             raise CannotConnect(why).with_server(self.key)
-        caller = request.exchange.principal
-        session = self._available(caller)
+        caller = self._callers.key_of(request)
+        lists = reads_list(request)
+        session = self._available(caller, lists)
         if session is None:
             self._waiting += 1
             try:
-                session = await self._wait_for_session(caller)
+                session = await self._wait_for_session(caller, lists)
             finally:
                 self._waiting -= 1
                 self._changes.notify_all()
         if not session.is_shared:
-            session.caller = caller
-        return session.add_call(request)
+            session.caller = caller.principal
+        return session.add_call(request, caller)
 
     def _release(self, call: SessionCall, error: BaseException | None) -> None:
         session = call.session
@@ -458,31 +501,35 @@ class ServerSupervisor:
 
     # ------------------------------------------------------------ sessions
 
-    def _available(self, caller: str) -> HostedSession | None:
-        """An open session that this caller may use."""
-        pooled = self._settings.sharing == "pooled"
-        idle: HostedSession | None = None
-        for session in self._sessions:
-            if not session.accepts_calls:
-                continue
-            if session.is_shared or (session.caller == caller and (session.calls or not pooled)):
-                return session
-            if pooled and not session.calls:
-                idle = session
-        return idle
+    def _available(self, caller: CallerKey, lists: bool) -> HostedSession | None:
+        """An open session that this caller may use; `lists` is for a request that reads a list."""
+        sessions = self._sessions
+        common = sessions.common()
+        if common is not None:
+            return common
+        own = self._session_key(caller)
+        session = sessions.of(own)
+        if self._settings.sharing == "pooled":
+            if session is None or not session.calls:
+                session = sessions.idle(None if lists else own.input)
+        elif session is None:
+            session = sessions.for_list(own.principal) if lists else sessions.unclaimed(own)
+        if session is not None and not lists:
+            sessions.give(session, own)
+        return session
 
-    async def _wait_for_session(self, caller: str) -> HostedSession:
+    async def _wait_for_session(self, caller: CallerKey, lists: bool) -> HostedSession:
         deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
         while True:
             if self._closed is not None:
                 raise ConnectionLost(self._closed).with_server(self.key)
-            session = self._available(caller)
+            session = self._available(caller, lists)
             if session is not None:
                 return session
             start = self._starts.get(self._start_key(caller))
             if start is None or start.is_cancelled:
-                restarts = self._caller_restarts.get(caller, self._restarts)
-                refusal = restarts.refusal(self._clock(), caller)
+                restarts = self._caller_restarts.get(caller.principal, self._restarts)
+                refusal = restarts.refusal(self._clock(), caller.principal)
                 if refusal is not None:
                     raise refusal.with_server(self.key)
                 if not self._has_room():
@@ -492,10 +539,15 @@ class ServerSupervisor:
             await start.wait()
             self._check_start(start)
 
-    def _start_key(self, caller: str) -> str | None:
+    def _start_key(self, caller: CallerKey) -> CallerKey | None:
         """Which start a caller waits for: one for all (None), unless each needs its own session."""
         needs_own = self._handshake is True and self._settings.sharing != "shared"
-        return caller if needs_own or self._settings.is_per_caller else None
+        return self._session_key(caller) if needs_own or self._settings.is_per_caller else None
+
+    def _session_key(self, caller: CallerKey) -> CallerKey:
+        """The key of the sessions of a caller: of all its clients, if each request declares its
+        capabilities."""
+        return caller if self._handshake is True else CallerKey(caller.principal)
 
     def _check_start(self, start: SharedStart[HostedSession]) -> None:
         if start.task.cancelled():
@@ -509,7 +561,7 @@ class ServerSupervisor:
     def _has_room(self) -> bool:
         """Whether one more session may be opened; the one that is idle longest is closed for it."""
         taken = len(self._sessions) + len(self._opening) + len(self._closing)
-        if taken < max(1, self._settings.max_sessions):
+        if taken < self._max_sessions:
             return True
         idle = [session for session in self._sessions if session.is_idle]
         if idle and not self._closing:
@@ -517,15 +569,21 @@ class ServerSupervisor:
             self._close_session(oldest, "another caller needs a session")
         return False
 
+    @property
+    def _max_sessions(self) -> int:
+        """The most sessions at once; a connection takes far less than a process."""
+        given = self._settings.max_sessions
+        return MAX_CONNECTIONS if given == MAX_SESSIONS and self._is_url else max(1, given)
+
     async def _wait_for_room(self, deadline: float) -> None:
         if not await self._changes.wait(deadline):
-            message = f"all {self._settings.max_sessions} sessions are in use by other calls"
+            message = f"all {self._max_sessions} sessions are in use by other calls"
             hint = "try again later, or raise its max_sessions"
             raise CannotConnect(message, hint=hint).with_server(self.key)
 
     # ------------------------------------------------------------ starting
 
-    def _start(self, caller: str) -> SharedStart[HostedSession]:
+    def _start(self, caller: CallerKey) -> SharedStart[HostedSession]:
         key = self._start_key(caller)
         session = HostedSession(self._connection_lost, self._stderr)
         start = session.start = self._starts[key] = SharedStart(self._open(session, caller))
@@ -543,7 +601,7 @@ class ServerSupervisor:
         self._state_changed()
         return start
 
-    async def _open(self, session: HostedSession, caller: str) -> HostedSession:
+    async def _open(self, session: HostedSession, caller: CallerKey) -> HostedSession:
         try:
             await self._opener.open(session, caller)
             if self._closed is not None:
@@ -553,26 +611,28 @@ class ServerSupervisor:
                 self._last_error = str(error)
             elif isinstance(error, CannotConnect):
                 crash = Crash(self._clock(), error.sentence, error.output)
-                self._record_crash(crash, 0.0, caller)
+                self._record_crash(crash, 0.0, caller.principal)
             self._close_session(session, "it did not start")
             raise
         self._opened(session, caller)
         return session
 
-    def _opened(self, session: HostedSession, caller: str) -> None:
+    def _opened(self, session: HostedSession, caller: CallerKey) -> None:
         revision = session.client.peer.revision
         session.on(SessionEvent.OPENED)
         if self._settings.sharing == "shared":
             session.isolation = Isolation.SHARED
         elif not revision.handshake and not self._settings.is_per_caller:
             session.isolation = Isolation.STATELESS
-        session.caller = None if session.is_shared else caller
+        self._handshake = revision.handshake
+        self._is_url = session.has_url
+        session.key = None if session.is_shared else self._session_key(caller)
+        session.caller = None if session.is_shared else caller.principal
         session.opened_at = self._clock()
         session.idle_since = asyncio.get_running_loop().time()
-        self._handshake = revision.handshake
         self._revision = revision.date
         self._last_error = None
-        self._sessions.append(session)
+        self._sessions.add(session)
         if self._settings.idle_s is not None and session.can_stop:
             self._schedule_idle_check(session, self._settings.idle_s)
         if self._on_open is not None:

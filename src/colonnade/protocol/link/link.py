@@ -80,7 +80,7 @@ from colonnade.protocol.revision import (
 )
 
 if TYPE_CHECKING:
-    from colonnade.protocol.input_requests import InputRequest
+    from colonnade.protocol.input_requests import InputCapabilities, InputRequest
 
 # R0237: every request has a timeout; these are the defaults.
 TIMEOUT_S = 60.0
@@ -119,6 +119,8 @@ class SendContext(Struct, frozen=True):
     encoder: Encoder
 
 
+# The method, and the input capabilities that its requests declare if they are not our own.
+SendKey: TypeAlias = "str | tuple[str, InputCapabilities]"
 OnAnswered: TypeAlias = Callable[[Request | None, Peer | None, Fault | None], None]
 
 
@@ -154,7 +156,9 @@ class DuplexLink:
         self._incoming = IncomingRequests()
         self._closed = self._incoming.close
         self._encoders: dict[Revision, Encoder] = {}
-        self._send_contexts: dict[str, SendContext] = {}
+        # Those of requests that declare other input capabilities than this side does.
+        self._declaring_encoders: dict[tuple[Revision, InputCapabilities], Encoder] = {}
+        self._send_contexts: dict[SendKey, SendContext] = {}
         self._logs = identity.logs
         # The client in this process that called last, by the context in which it sends.
         self._known_caller: tuple[SendContext, Peer, Encoder] | None = None
@@ -479,6 +483,17 @@ class DuplexLink:
             encoder = self._encoders[revision] = self.identity.encoder(revision)
         return encoder
 
+    def _declaring_encoder(self, revision: Revision, declared: "InputCapabilities") -> Encoder:
+        """The encoder of requests that declare these input capabilities, created once."""
+        encoder = self._declaring_encoders.get((revision, declared))
+        if encoder is None:
+            own = self.identity.capabilities
+            assert isinstance(own, t.ClientCapabilities)
+            identity = replace(self.identity, capabilities=declared.declared_in(own))
+            encoder = identity.encoder(revision)
+            self._declaring_encoders[revision, declared] = encoder
+        return encoder
+
     def initialize(
         self, now: float, timeout_s: float = TIMEOUT_S, revision: Revision | None = None
     ) -> Send:
@@ -510,15 +525,19 @@ class DuplexLink:
         max_s: float = MAX_S,
         progress: bool = False,
         revision: Revision | None = None,
+        declared: "InputCapabilities | None" = None,
     ) -> tuple[RequestId, bytes]:
         """The id and the bytes of a new request.
 
-        `revision` is for a probe, before the peer is known. Raises `LocalProtocolError` for what
-        may not be sent now, to this peer, at this revision; nothing is in flight then.
+        `revision` is for a probe, before the peer is known; `declared` are the input capabilities
+        of this request, in revisions where each request declares them, if they are not our own.
+        Raises `LocalProtocolError` for what may not be sent now, to this peer, at this revision;
+        nothing is in flight then.
         """
-        handshake, context = self._handshake, self._send_contexts.get(method)
+        handshake = self._handshake
+        context = self._send_contexts.get(method if declared is None else (method, declared))
         if context is None or context.peer is not handshake.peer or handshake.phase is not OPEN:
-            context = self._send_context(method, revision, params)
+            context = self._send_context(method, revision, params, declared)
         definition = context.definition
         value: Any = params if type(params) is definition.params else params_for(definition, params)
         if value.meta and t.PROGRESS_TOKEN_KEY in value.meta:
@@ -541,13 +560,15 @@ class DuplexLink:
         timeout_s: float,
         max_s: float,
         progress: bool,
+        declared: "InputCapabilities | None" = None,
     ) -> Exchange | None:
         """Open a tool call at the link of a server in this process, without messages: the exchange
         is that which `server` would open for the request that `request` encodes.
 
         None if the call must be sent, since it is not plain, or something would be refused.
         """
-        handshake, context = self._handshake, self._send_contexts.get(CALL)
+        handshake = self._handshake
+        context = self._send_contexts.get(CALL if declared is None else (CALL, declared))
         incoming, known = server._incoming, server._known_caller
         id = self._outgoing.next_id
         if (
@@ -595,7 +616,11 @@ class DuplexLink:
         return self._outgoing.settle(id) is not None
 
     def _send_context(
-        self, method: str, probed: Revision | None, params: t.RequestParams | None
+        self,
+        method: str,
+        probed: Revision | None,
+        params: t.RequestParams | None,
+        declared: "InputCapabilities | None",
     ) -> SendContext:
         """The context in which a request may be sent now; it holds while its peer is ours."""
         peer = self._handshake.peer_for(method, probed)
@@ -604,9 +629,14 @@ class DuplexLink:
         definition = self._method_rules.sendable(
             method, peer, notification=False, informed=informed, extension=extension
         )
-        context = SendContext(peer, definition, self.encoder(peer.revision))
+        encoder = (
+            self.encoder(peer.revision)
+            if declared is None
+            else self._declaring_encoder(peer.revision, declared)
+        )
+        context = SendContext(peer, definition, encoder)
         if peer is self._handshake.peer:
-            self._send_contexts[method] = context
+            self._send_contexts[method if declared is None else (method, declared)] = context
         return context
 
     def ping(self, now: float, timeout_s: float = TIMEOUT_S) -> tuple[RequestId, bytes]:

@@ -32,7 +32,7 @@ from colonnade.protocol.exchange import LISTEN, Exchange, Network, NonHttpReques
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
 from colonnade.protocol.http.sse import EventStreamParser
-from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.input_requests import InputCapabilities, InputRequest
 from colonnade.protocol.jsonrpc import ErrorResponse, RequestId, decode
 from colonnade.protocol.link.events import (
     LinkEvent,
@@ -220,11 +220,13 @@ class HttpConversation:
         on_progress: ProgressCallback | None = None,
         headers: Headers = (),
         probing: Revision | None = None,
+        declared: InputCapabilities | None = None,
     ) -> Raw:
         """Send a request and wait for its raw result, in this task."""
         lines = self._headers(method, params, probing)
         lines += headers
-        call, data = self._open(method, params, timeout_s, on_progress is not None, probing)
+        progress = on_progress is not None
+        call, data = self._open(method, params, timeout_s, progress, probing, declared)
         call.on_progress = on_progress
         return await self._wait(call, data, lines)
 
@@ -235,6 +237,7 @@ class HttpConversation:
         timeout_s: float,
         progress: bool,
         probing: Revision | None = None,
+        declared: InputCapabilities | None = None,
     ) -> tuple[PendingRequest, bytes]:
         if self._closed is not None:
             raise ConnectionLost(self._closed)
@@ -246,6 +249,7 @@ class HttpConversation:
             max_s=max(MAX_S, timeout_s),
             progress=progress,
             revision=probing,
+            declared=declared,
         )
         name = getattr(params, "name", None)
         call = self._calls[id] = PendingRequest(id, method, timeout_s, name)

@@ -25,6 +25,7 @@ from colonnade.auth.server.proxy.grants import REUSE_S, UpstreamLogin
 from colonnade.auth.server.proxy.provider import UpstreamTokens
 from colonnade.auth.server.proxy.proxy import OAuthProxy
 from colonnade.auth.server.proxy.signing_keys import SigningKeyRecord, SigningKeyRecords
+from colonnade.store.memory import MemoryStore
 from live import live
 
 EVIL = "https://evil.example/callback"
@@ -579,6 +580,50 @@ async def test_a_code_that_is_used_twice_takes_back_what_it_gave() -> None:
         refused = await setup.refresh(client, tokens["refresh_token"])
         assert refused.json["error"] == "invalid_grant"
         assert (await setup.call(tokens["access_token"])).status == 401
+
+
+class PausingStore(MemoryStore):
+    """Of two requests with one code, the second reads the grant before the first makes it active,
+    and once more afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_reads, self.second_has_read, self.first_is_done = (
+            asyncio.Event(),
+            asyncio.Event(),
+            asyncio.Event(),
+        )
+        self.reads = -1  # before the code is used
+
+    async def get(self, principal: str, key: str) -> bytes | None:
+        if " grant " in key and self.reads >= 0:
+            self.reads += 1
+            if self.reads == 1:
+                self.first_reads.set()
+                await self.second_has_read.wait()
+            elif self.reads == 2:
+                found = await super().get(principal, key)
+                self.second_has_read.set()
+                await self.first_is_done.wait()
+                return found
+        return await super().get(principal, key)
+
+
+@live
+async def test_a_code_that_is_used_twice_at_the_same_moment_gives_tokens_once_at_most() -> None:
+    store = PausingStore()
+    async with proxied(store=store) as setup:
+        client = await setup.register()
+        code = await setup.code(client, setup.browser())
+        store.reads = 0
+        first = asyncio.create_task(setup.exchange(client, code))
+        await store.first_reads.wait()
+        second = asyncio.create_task(setup.exchange(client, code))
+        tokens = (await first).json
+        store.first_is_done.set()
+        assert (await second).json["error"] == "invalid_grant"
+        refused = await setup.refresh(client, tokens["refresh_token"])
+        assert refused.json["error"] == "invalid_grant"
 
 
 @pytest.mark.spec("R0331")

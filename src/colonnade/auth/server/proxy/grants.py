@@ -226,6 +226,9 @@ async def _activate(context: ProxyContext, grant_id: str, dpop_key: str) -> Gran
     login = await storage.load("upstream", grant_id, UpstreamLogin)
     if found is None or login is None:
         raise invalid_grant()
+    if found.value.active:  # another request has used the code since this one looked
+        await end_grant(context, grant_id, revoke=True)
+        raise invalid_grant()
     grant = replace(
         found.value,
         active=True,

@@ -1,0 +1,389 @@
+"""The bridge for input requests: between a client and a server of any two revisions.
+
+It stands in front of the handler of a host. A request of a client that is asked in results is
+forwarded with what an earlier round brought, and its `input_required` result is wrapped; a call to
+a server that sends requests of its own is held (`held_calls`). Clients of a session are asked with
+requests, which the host sends.
+
+Rules: what a client sends as a state or as input responses reaches a server only if the gateway
+gave out that state, to this principal, for this very request and server. A held call that waits at
+another replica is continued there.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from colonnade.auth.seal import RequestStateStorage
+from colonnade.errors import Declined, Fault, FaultKind, RemoteError
+from colonnade.gateway.held_calls import HeldCall, HeldCalls, HeldLimits, HeldRequest, interrupted
+from colonnade.gateway.input_requests import (
+    FIRST_ROUND,
+    MAX_ROUNDS,
+    GatewayState,
+    GivenRound,
+    InputPath,
+    can_open_urls,
+    exchange_with_round,
+    input_path,
+    open_state,
+    required_capabilities,
+    required_urls,
+    round_of,
+    url_round,
+    words_for_urls,
+)
+from colonnade.host.host import Host
+from colonnade.host.view import HostView
+from colonnade.ports import RequestContext, Seal, Service, Store, WrappedRequest
+from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities, needed_capability
+from colonnade.protocol.input_rounds import invalid_request_state, subject_of
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.negotiation import missing_capability
+from colonnade.protocol.revision import InputRequests
+from colonnade.server.handlers.tools import error_result
+
+if TYPE_CHECKING:  # loaded with a shared store only
+    from colonnade.replicas.remote_request import RemoteRequests
+    from colonnade.replicas.replica import Replica
+
+# The lifetime of a state: the time for the user to respond.
+STATE_LIFETIME_S = 600.0
+# What a request of another replica is for: the next round of a held call.
+HELD_KEY = "held call"
+
+
+class ForwardedInput:
+    """The caller of a forwarded request, as the host's sessions see it: the server that an earlier
+    round came from, if there was one, and the one that requires input now."""
+
+    def __init__(self, in_results: bool, expected: str | None = None) -> None:
+        self._in_results = in_results
+        self._expected = expected
+        self.server: str = ""
+        self.answered: dict[str, Raw] = {}
+
+    @property
+    def in_results(self) -> bool:
+        """Whether `input_required` results are handed back."""
+        return self._in_results
+
+    def check_server(self, server: str) -> None:
+        """Refuse to send the state of one server to another, which has its name now."""
+        if self._expected is not None and self._expected != server:
+            raise invalid_request_state()
+
+    def relayed(self, server: str, answered: Mapping[str, Raw]) -> None:
+        """An `input_required` result of this server is handed back."""
+        self.server, self.answered = server, dict(answered)
+
+
+class ForwardedRequest(WrappedRequest):
+    """A request of a client on its way to the host."""
+
+    def __init__(self, request: RequestContext, exchange: Exchange, relay: ForwardedInput) -> None:
+        super().__init__(request)
+        self.exchange: Exchange = exchange
+        self._relay = relay
+
+    @property
+    def input_relay(self) -> ForwardedInput:
+        """What takes the input requests of servers."""
+        return self._relay
+
+
+class InputBridge:
+    """Forwards the requests of clients to a host, with their input requests in both directions.
+
+    `seal` encrypts what clients carry, and `store` has the outcomes of held calls.
+    """
+
+    def __init__(
+        self,
+        host: Host | HostView,
+        seal: Callable[[], Seal],
+        store: Callable[[], Store],
+        *,
+        limits: HeldLimits | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._host = host
+        self._seal = seal
+        self._clock = clock
+        self._states = RequestStateStorage(seal, store)
+        self.held: HeldCalls = HeldCalls(store, seal, limits, clock)
+        self._replica: Replica | None = None
+        self._remote: RemoteRequests | None = None
+
+    async def start(
+        self, exit_stack: AsyncExitStack, service: Service, store: Store | None
+    ) -> None:
+        """Start, until the stack is closed. With a store that is shared with other replicas of the
+        service, each continues the held calls of the others."""
+        if store is not None:
+            from colonnade.replicas.remote_request import RemoteRequests
+            from colonnade.replicas.replica import Replica
+
+            replica = self._replica = Replica(store)
+            remote = self._remote = RemoteRequests(replica, service)
+            await replica.start()
+            exit_stack.push_async_callback(replica.close)
+            exit_stack.push_async_callback(remote.close)
+        exit_stack.push_async_callback(self.held.close)
+
+    # ------------------------------------------------------------ requests
+
+    async def handle(self, request: RequestContext) -> t.ProtocolType:
+        """The result of a request, or `input_required`. Raises what the handler of the host does,
+        and `Fault` for a state that is not valid for this request."""
+        exchange = request.exchange
+        if not exchange.method.may_require_input:
+            return await self._host.handler(request)
+        if exchange.peer.revision.input_requests is InputRequests.AS_REQUEST:
+            relay = ForwardedInput(in_results=False)
+            try:
+                forwarded = ForwardedRequest(request, exchange, relay)
+                return await self._host.handler(forwarded)
+            except RemoteError as error:
+                return _required_of_session(error, exchange)
+        given = round_of(exchange.request, exchange.params)
+        if given.state is None:
+            # Responses without a state belong to nothing that was asked here.
+            return await self._begin(request, FIRST_ROUND, None, strip=given.responses is not None)
+        state = await self._open(given.state, exchange)
+        responses = given.responses or {}
+        if state.kind == "held":
+            return await self._resume(request, state, responses)
+        if state.kind == "url":
+            _check_consent(state, responses)
+            return await self._begin(request, FIRST_ROUND, state, strip=True)
+        known = responses | state.answered
+        given = GivenRound(known or None, state.state)
+        return await self._begin(request, given, state, strip=True)
+
+    async def _open(self, text: str, exchange: Exchange) -> GatewayState:
+        secret = await self._states.load(text, exchange.principal)
+        return open_state(
+            secret,
+            principal=exchange.principal,
+            method=exchange.method.name,
+            subject=subject_of(exchange.request.params),
+            now=self._clock(),
+        )
+
+    async def _begin(
+        self,
+        request: RequestContext,
+        given: GivenRound,
+        state: GatewayState | None,
+        *,
+        strip: bool,
+    ) -> t.ProtocolType:
+        """Forward a request, with a round of its server; `strip` is whether it has another one."""
+        exchange = request.exchange
+        if strip:
+            exchange = exchange_with_round(exchange, given)
+        expected = state.server if state is not None and state.kind == "relay" else None
+        relay = ForwardedInput(in_results=True, expected=expected)
+        round = state.round if state is not None else 0
+        if expected is None and self._may_be_held(request):
+            own = replace(exchange, deliver=None)
+            held = HeldRequest(request, own, relay)
+            call = self.held.begin(held, self._host.handler)
+            return await self._wait(request, call, relay, round, 0)
+        try:
+            result = await self._host.handler(ForwardedRequest(request, exchange, relay))
+        except RemoteError as error:
+            return await self._required_by_error(error, request, round)
+        finally:
+            request.exchange.origin = exchange.origin
+        return await self._wrap(result, request, relay, round)
+
+    def _may_be_held(self, request: RequestContext) -> bool:
+        """Whether a server may send input requests of its own while it handles this request, as far
+        as its revision is known."""
+        target = self._host.input_target(request)
+        if target is None:
+            return InputCapabilities.of(request.exchange.peer) != NO_INPUT
+        revision, input = target
+        if input == NO_INPUT:
+            return False
+        client = request.exchange.peer.revision
+        return revision is None or input_path(client, revision) is InputPath.HELD
+
+    # ------------------------------------------------------------ results that require input
+
+    async def _wrap(
+        self, result: t.ProtocolType, request: RequestContext, relay: ForwardedInput, round: int
+    ) -> t.ProtocolType:
+        """The result of a server for the client: with a state of the gateway, if it requires
+        input."""
+        if not isinstance(result, t.InputRequiredResult):
+            return result
+        state = replace(
+            self._state(request, "relay", round + 1),
+            server=relay.server,
+            state=result.request_state,
+            answered=relay.answered,
+        )
+        return await self._input_required(result.input_requests, state)
+
+    async def _required_by_error(
+        self, error: RemoteError, request: RequestContext, round: int
+    ) -> t.ProtocolType:
+        """The result for an error that requires input: URLs to open before the call is repeated."""
+        exchange = request.exchange
+        urls = required_urls(error)
+        if urls and can_open_urls(exchange.peer):
+            asked = url_round(urls)
+            state = replace(self._state(request, "url", round + 1), asked=tuple(asked))
+            return await self._input_required(asked, state)
+        if urls:
+            raise missing_capability(words_for_urls(urls), **needed_capability(urls[0])) from error
+        if required_capabilities(error) is not None:
+            kind = FaultKind.CAPABILITY_MISSING
+            raise Fault(kind, error.message, error.data) from error
+        raise error
+
+    def _state(
+        self, request: RequestContext, kind: Literal["relay", "held", "url"], round: int
+    ) -> GatewayState:
+        """The state for the next round. Raises `Fault` after too many of them."""
+        if round > MAX_ROUNDS:
+            message = f"the server required input {MAX_ROUNDS} times and is still not done"
+            raise Fault(FaultKind.INTERNAL, message)
+        exchange = request.exchange
+        return GatewayState(
+            kind=kind,
+            principal=exchange.principal,
+            method=exchange.method.name,
+            subject=subject_of(exchange.request.params),
+            expires_at=self._clock() + STATE_LIFETIME_S,
+            round=round,
+        )
+
+    async def _input_required(
+        self, requests: dict[str, t.AnyInputRequest] | None, state: GatewayState
+    ) -> t.InputRequiredResult:
+        ttl_s = max(state.expires_at - self._clock(), 0.0)
+        sealed = await self._states.save(encode(state), state.principal, ttl_s)
+        return t.InputRequiredResult(
+            result_type="input_required", input_requests=requests or None, request_state=sealed
+        )
+
+    # ------------------------------------------------------------ held calls
+
+    async def _wait(
+        self,
+        request: RequestContext,
+        call: HeldCall,
+        relay: ForwardedInput | None,
+        round: int,
+        after: int,
+    ) -> t.ProtocolType:
+        """Wait for the outcome of a call, or for its next round."""
+        asked = await call.wait(request, after)
+        if asked is not None:
+            state = replace(
+                self._state(request, "held", asked.number),
+                expires_at=asked.expires_at,
+                replica=self._replica.name if self._replica is not None else "",
+                call=call.id,
+            )
+            return await self._input_required(asked.requests, state)
+        outcome = call.outcome
+        assert outcome is not None
+        request.exchange.origin = call.request.exchange.origin
+        return await self._conclude(outcome, request, relay, round)
+
+    async def _conclude(
+        self,
+        outcome: t.ProtocolType | Exception,
+        request: RequestContext,
+        relay: ForwardedInput | None,
+        round: int,
+    ) -> t.ProtocolType:
+        if isinstance(outcome, RemoteError):
+            return await self._required_by_error(outcome, request, round)
+        if isinstance(outcome, Exception):
+            raise outcome
+        if relay is None:
+            return outcome
+        return await self._wrap(outcome, request, relay, round)
+
+    async def _resume(
+        self, request: RequestContext, state: GatewayState, responses: Mapping[str, Raw]
+    ) -> t.ProtocolType:
+        """The next round of a held call, or its outcome."""
+        exchange = request.exchange
+        call = self.held.get(state.call, exchange.principal)
+        if call is not None:
+            call.take(state.round, responses)
+            return await self._wait(request, call, None, state.round, state.round)
+        found = await self.held.outcome(state.call, exchange.principal, exchange.method)
+        if found is None:
+            raise interrupted()
+        return await self._conclude(found, request, None, state.round)
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether a held call may wait at another replica."""
+        return self._remote is not None
+
+    async def respond_elsewhere(self, request: RequestContext) -> bytes | None:
+        """The encoded response to the next round of a call that is held at another replica; None
+        for all other requests, and if that replica is gone."""
+        if self._remote is None or self._replica is None:
+            return None
+        exchange = request.exchange
+        if not exchange.method.may_require_input:
+            return None
+        given = round_of(exchange.request, exchange.params)
+        if given.state is None:
+            return None
+        state = await self._open(given.state, exchange)
+        if state.kind != "held" or state.replica in ("", self._replica.name):
+            return None
+        found = await self.held.outcome(state.call, exchange.principal, exchange.method)
+        if found is not None or not await self._replica.is_alive(state.replica):
+            return None
+        return await self._remote.run(request, state.replica, HELD_KEY)
+
+
+# ---------------------------------------------------------------- clients of a session
+
+
+def _required_of_session(error: RemoteError, exchange: Exchange) -> t.ProtocolType:
+    """The result for an error that requires input of a client that is asked with requests (D10).
+    Raises `Fault`, or the error."""
+    peer, urls = exchange.peer, required_urls(error)
+    if urls and can_open_urls(peer) and peer.revision.elicitation.url_required_error:
+        raise Fault(FaultKind.URL_ELICITATION_REQUIRED, error.message, error.data) from error
+    is_call = exchange.method.params is t.CallToolRequestParams
+    if urls:
+        words = words_for_urls(urls)
+        if is_call:
+            return error_result(words)
+        raise missing_capability(words, **needed_capability(urls[0])) from error
+    if required_capabilities(error) is not None:
+        if is_call:
+            return error_result(f"server {error.server!r}: {error.message}")
+        raise Fault(FaultKind.CAPABILITY_MISSING, error.message, error.data) from error
+    raise error
+
+
+def _check_consent(state: GatewayState, responses: Mapping[str, Raw]) -> None:
+    """Raise `Declined` if the user did not accept to open a URL that the server requires."""
+    for key in state.asked:
+        raw = responses.get(key)
+        if raw is None:
+            continue  # the server requires it again
+        if decode_as(t.ElicitResult, raw).action != "accept":
+            raise Declined("the user declined to open the URL of the server")

@@ -1,0 +1,727 @@
+"""The guard of a host: what the router asks before a request is forwarded, and before a list is
+shown.
+
+One request passes in this order: decide by the rules, compare the definition with the pins, ask for
+an approval, check again on the session that it is sent on, send, contain the result; each step is
+recorded in the audit log. What servers ask (elicitation, sampling, roots) passes the same rules.
+
+Rules: the guard is inside all middleware, so no entry to a host is beside it. What was inspected is
+sent, byte for byte. A hidden item is unknown: the guard raises no error of its own for it, and the
+router raises the one for a name that does not exist. Without a way to ask, `ask` is a refusal.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from colonnade.errors import ColonnadeError, Declined, Fault, FaultKind, Refused, RemoteError
+from colonnade.host.config.settings import ServerEntry
+from colonnade.host.policy.containment import Contain, ServerContainment, contain_all
+from colonnade.host.policy.pin_guard import PinGuard
+from colonnade.host.policy.pins import Pins
+from colonnade.host.policy.request import (
+    NO_ARGUMENTS,
+    Approver,
+    AuditSink,
+    Consent,
+    Decision,
+    ForwardInput,
+    ItemKind,
+    PolicyRequest,
+    RuleSet,
+    digest_of,
+    server_identity,
+)
+from colonnade.host.servers.generation import Generation, HostedServer, Nameable
+from colonnade.host.servers.listings import (
+    ListedItems,
+    ListKind,
+    ListSource,
+    ReviewedItems,
+    VisibleItems,
+)
+from colonnade.host.servers.session import SessionCall
+from colonnade.host.servers.supervisor import BeforeSend
+from colonnade.ports import RequestContext
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.revision import NEWEST
+
+log: logging.Logger = logging.getLogger("colonnade.host")
+
+# Callers whose views are kept: as many as servers keep lists of. The oldest are made again.
+MAX_VIEWS = 1000
+# Servers and definitions of one view that are remembered; a host has fewer, or is read again.
+MAX_REMEMBERED = 10_000
+
+LISTS: Mapping[ListKind, tuple[str, ItemKind]] = {
+    "tools": ("tools/list", "tool"),
+    "prompts": ("prompts/list", "prompt"),
+    "resources": ("resources/list", "resource"),
+    "templates": ("resources/templates/list", "template"),
+}
+KINDS: Mapping[ItemKind, ListKind] = {
+    "tool": "tools",
+    "prompt": "prompts",
+    "resource": "resources",
+    "template": "templates",
+}
+_NAMEABLE: Mapping[str, Nameable] = {"tool": "tools", "prompt": "prompts"}
+NAMED_METHODS: Mapping[str, Literal["tool", "prompt"]] = {
+    "tools/call": "tool",
+    "prompts/get": "prompt",
+}
+# Never asked about: a completion has no effect.
+UNASKED_METHODS = frozenset({"completion/complete"})
+
+
+class GuardedItem(NamedTuple):
+    """What a request is about, once its name is resolved."""
+
+    method: str
+    kind: ItemKind
+    name: str
+    qualified: str
+    arguments: Raw = NO_ARGUMENTS
+
+
+class CallerFacts(NamedTuple):
+    """What rules may look at of a caller; `claims` encoded, so that it can be a key."""
+
+    principal: str = ""
+    claims: bytes = b""
+    client: str = ""
+    revision: str = NEWEST.date
+
+    @classmethod
+    def of(cls, context: RequestContext) -> "CallerFacts":
+        """Those of a request."""
+        exchange, claims = context.exchange, context.claims
+        info = exchange.peer.info
+        return cls(
+            exchange.principal,
+            msgspec.json.encode(dict(claims), order="sorted") if claims else b"",
+            info.name if info is not None else "",
+            exchange.peer.revision.date,
+        )
+
+
+class GuardedResult(NamedTuple):
+    """A result for the caller, and the same as the server sent it."""
+
+    result: t.ProtocolType
+    untouched: t.ProtocolType
+
+
+class HiddenNow(Refused):
+    """An item is hidden from its caller since the name was resolved."""
+
+
+# ---------------------------------------------------------------- the view of one caller
+
+
+class CallerView:
+    """What one caller may see under one version of the policy: the `ListView` of the router."""
+
+    def __init__(self, guard: "PolicyGuard", facts: CallerFacts) -> None:
+        self._guard = guard
+        self.facts = facts
+        self._claims: Mapping[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
+        self._servers: dict[str, bool] = {}
+        self._visible: WeakKeyDictionary[ListedItems[Any, Any], VisibleItems[Any, Any]]
+        self._visible = WeakKeyDictionary()
+        self._shown: dict[tuple[str, ListKind, str], bool] = {}
+
+    def request(
+        self,
+        server: HostedServer,
+        item: GuardedItem,
+        definition: t.ProtocolType | None = None,
+        *,
+        digest: bool = True,
+    ) -> PolicyRequest:
+        """A request of this caller, as the rules see it."""
+        facts = self.facts
+        return PolicyRequest(
+            principal=facts.principal,
+            claims=self._claims,
+            client=facts.client,
+            revision=facts.revision,
+            server=server.key,
+            identity=self._guard.identity(server),
+            trusted=server.settings.trusted,
+            method=item.method,
+            kind=item.kind,
+            name=item.name,
+            qualified=item.qualified,
+            arguments=item.arguments,
+            definition=definition,
+            definition_digest=self._guard.digest(definition) if digest else "",
+        )
+
+    # ------------------------------------------------------------ ListView
+
+    def shows_server(self, server: HostedServer) -> bool:
+        """Whether the caller may see a server at all."""
+        known = self._servers.get(server.key)
+        if known is None:
+            request = self.request(server, GuardedItem("", "tool", "", server.qualified_prefix))
+            known = not self._guard.rules_hide_server(request)
+            self._servers[server.key] = known
+        return known
+
+    def shows_item(self, server: HostedServer, kind: ListKind, name: str) -> bool:
+        """Whether the caller may see an item, by its name on the server or its URI."""
+        key = server.key, kind, name
+        known = self._shown.get(key)
+        if known is None:
+            if len(self._shown) >= MAX_REMEMBERED:  # URIs are what callers make of them
+                self._shown.clear()
+            qualified = server.qualified(name) if kind in ("tools", "prompts") else name
+            request = self._listed(server, kind, name, qualified, None)
+            known = self._shown[key] = not self._guard.rules_hide(request)
+        return known
+
+    def visible(
+        self, server: HostedServer, kind: ListKind, listed: ListedItems[Any, Any]
+    ) -> ListedItems[Any, Any]:
+        """The items of a list that the caller may see. An item whose definition is not accepted is
+        not shown; it keeps its name, so that a call of it is refused with the reason."""
+        found = self._visible.get(listed)
+        if found is None:
+            shown: set[str] = set()
+            named: set[str] = set()
+            for name, own in _own_names(listed):
+                request = self._listed(server, kind, own, name, listed.definitions.get(name))
+                if not self._guard.rules_hide(request):
+                    named.add(name)
+                    if self._guard.pins is None or self._guard.pins.shows(listed, own):
+                        shown.add(name)
+            found = self._visible[listed] = VisibleItems(listed, shown, named)
+        return found
+
+    def _listed(
+        self,
+        server: HostedServer,
+        kind: ListKind,
+        own: str,
+        qualified: str,
+        definition: t.ProtocolType | None,
+    ) -> PolicyRequest:
+        method, item_kind = LISTS[kind]
+        return self.request(server, GuardedItem(method, item_kind, own, qualified), definition)
+
+    def definition(self, server: HostedServer, item: GuardedItem) -> t.ProtocolType | None:
+        """The definition of an item, as it was last listed for this caller."""
+        listing = server.listings(self.facts.principal).by_kind[KINDS[item.kind]]
+        content = listing.content
+        return content.definitions.get(item.qualified) if content is not None else None
+
+
+def _own_names(listed: ListedItems[Any, Any]) -> list[tuple[str, str]]:
+    """The qualified name and the name on the server of each item; a URI is both."""
+    if listed.names is None:
+        return [(uri, uri) for uri in listed.items]
+    return [(one.name, one.own) for one in listed.names if one.name in listed.items]
+
+
+# ---------------------------------------------------------------- the guard
+
+
+class PolicyGuard:
+    """What a host consults for each request. Every part may be missing: without rules everything
+    is allowed, without pins every definition is accepted."""
+
+    def __init__(
+        self,
+        rules: RuleSet | None = None,
+        pins: Pins | None = None,
+        audit: AuditSink | None = None,
+        approver: Approver | None = None,
+        containment: Contain | None = None,
+    ) -> None:
+        self._rules = rules
+        self.pins: PinGuard | None = PinGuard(pins) if pins is not None else None
+        self._audit = audit
+        self._approver = approver
+        self._containment = ServerContainment(containment) if containment is not None else None
+        self._views: OrderedDict[CallerFacts, CallerView] = OrderedDict()
+        self._identities: WeakKeyDictionary[HostedServer, str] = WeakKeyDictionary()
+        # Definitions are kept by their lists; the digest of each is computed once.
+        self._digests: OrderedDict[int, tuple[t.ProtocolType, str]] = OrderedDict()
+        # The requests that are being sent, for the input requests that belong to them.
+        self._in_flight: dict[Exchange, PolicyRequest] = {}
+        # Those that are in the audit log.
+        self._recorded: set[Exchange] = set()
+
+    @property
+    def rules(self) -> RuleSet | None:
+        """The rules."""
+        return self._rules
+
+    @property
+    def version(self) -> str:
+        """The version of the rules; empty without any."""
+        return self._rules.version if self._rules is not None else ""
+
+    @property
+    def _uses_definitions(self) -> bool:
+        return self._rules is not None and self._rules.uses_definitions
+
+    def set_rules(self, rules: RuleSet | None) -> bool:
+        """Use other rules from now on; whether they differ."""
+        before = self.version
+        self._rules = rules
+        self.forget_views()
+        return self.version != before
+
+    def forget_views(self) -> None:
+        """Decide anew what callers may see: the rules or the pins have changed."""
+        self._views.clear()
+
+    # ------------------------------------------------------------ items
+
+    def named_item(
+        self, method: str, kind: ItemKind, own: str, server: HostedServer, arguments: Raw
+    ) -> GuardedItem:
+        """A tool or a prompt, by its name on the server."""
+        return GuardedItem(method, kind, own, server.qualified(own), arguments)
+
+    def resource_item(self, method: str, uri: str, params: t.RequestParams) -> GuardedItem:
+        """A resource, or the template whose variables are completed."""
+        if isinstance(params, t.CompleteRequestParams):
+            return GuardedItem(method, "template", uri, uri, self.completed_arguments(params))
+        return GuardedItem(method, "resource", uri, uri)
+
+    def completed_arguments(self, params: t.CompleteRequestParams) -> Raw:
+        """The arguments of a completion: the one that is completed, and those before it."""
+        before = params.context.arguments if params.context is not None else None
+        return Raw(encode({**(before or {}), params.argument.name: params.argument.value}))
+
+    # ------------------------------------------------------------ facts
+
+    def view(self, context: RequestContext) -> CallerView:
+        """What the caller of a request may see."""
+        return self.view_for(CallerFacts.of(context))
+
+    def view_for(self, facts: CallerFacts) -> CallerView:
+        """What a caller may see."""
+        found = self._views.get(facts)
+        if found is None:
+            if len(self._views) >= MAX_VIEWS:
+                self._views.popitem(last=False)
+            found = self._views[facts] = CallerView(self, facts)
+        return found
+
+    def identity(self, server: HostedServer) -> str:
+        """The identity of a server."""
+        found = self._identities.get(server)
+        if found is None:
+            found = self._identities[server] = server_identity(server.entry)
+        return found
+
+    def digest(self, definition: t.ProtocolType | None) -> str:
+        """The digest of a definition."""
+        if definition is None:
+            return ""
+        found = self._digests.get(id(definition))
+        if found is None or found[0] is not definition:
+            if len(self._digests) >= MAX_REMEMBERED:
+                self._digests.popitem(last=False)
+            found = self._digests[id(definition)] = definition, digest_of(definition)
+        return found[1]
+
+    def rules_hide(self, request: PolicyRequest) -> bool:
+        """Whether the rules deny an item whatever its arguments are."""
+        return self._rules is not None and self._rules.hides(request)
+
+    def rules_hide_server(self, request: PolicyRequest) -> bool:
+        """Whether the rules deny everything of a server."""
+        return self._rules is not None and self._rules.hides_server(request)
+
+    # ------------------------------------------------------------ lists
+
+    async def review(
+        self,
+        server: HostedServer,
+        kind: ListKind,
+        listed: Sequence[Any],
+        source: ListSource,
+        keys: Iterable[str],
+    ) -> ReviewedItems:
+        """Review a list that has just been read; `keys` are those of all servers."""
+        review = None
+        if self.pins is not None:
+            review = await self.pins.review(server, kind, source)
+            self.pins.note_titles(server, source, keys)
+        contain = self.contain(server.key)
+        return ReviewedItems(listed if contain is None else contain_all(contain, listed), review)
+
+    async def recheck(self, servers: Iterable[HostedServer], kind: ListKind, caller: str) -> None:
+        """Have lists read again in which something was held that has been accepted since."""
+        if self.pins is not None:
+            for server in servers:
+                await self.pins.recheck(server, kind, caller)
+
+    def instructions(self, server: HostedServer) -> str | None:
+        """The instructions of a server, as far as they may be shown."""
+        text = server.instructions
+        if not text or (self.pins is not None and not self.pins.shows_instructions(server, text)):
+            return None
+        contain = self.contain(server.key)
+        return text if contain is None else contain.text(text)
+
+    def contain(self, key: str) -> Contain | None:
+        """What contains hidden text of a server; None if nothing does."""
+        return self._containment.of(key) if self._containment is not None else None
+
+    def add_server(self, entry: ServerEntry) -> None:
+        """Use the settings of a server from now on."""
+        if self._containment is not None:
+            self._containment.add(entry.key, entry.settings.contain)
+
+    def may_reconnect(self, entry: ServerEntry) -> bool:
+        """Whether a session of a server may be opened again below a call: with pins its list has to
+        be compared first."""
+        return self.pins is None or (entry.settings.pins or self.pins.pins.mode) != "strict"
+
+    # ------------------------------------------------------------ requests
+
+    async def run(
+        self,
+        context: RequestContext,
+        server: HostedServer,
+        item: GuardedItem,
+        send: Callable[[BeforeSend], Awaitable[t.ProtocolType]],
+        unknown: Callable[[], Fault],
+    ) -> "GuardedResult":
+        """Send a request if it is allowed, and return the result for the caller.
+
+        `unknown` makes the error for an item that does not exist. Raises it for what is hidden,
+        `Refused` for what is refused, and what `send` raises.
+        """
+        view = self.view(context)
+        request = view.request(server, item, view.definition(server, item))
+        steps = RequestSteps(self._audit, request)
+        exchange = context.exchange
+        self._in_flight[exchange] = request
+        self._recorded.add(exchange)
+        try:
+            check = await self._admit(view, server, item, steps)
+            result = await send(check)
+            steps.returned(result)
+        except HiddenNow as hidden:
+            steps.abandoned(hidden)
+            raise unknown() from None
+        except ColonnadeError as error:
+            steps.abandoned(error)
+            contain = self.contain(server.key)
+            if contain is not None and isinstance(error, RemoteError):
+                contained = contain.error(error)
+                if contained is not error:
+                    if exchange.origin is not None:  # its code is still that of the server
+                        exchange.origin.outcome = contained
+                    raise contained from None
+            raise
+        except BaseException as error:
+            steps.abandoned(error)
+            raise
+        finally:
+            self._in_flight.pop(exchange, None)
+        contain = self.contain(server.key)
+        return GuardedResult(result if contain is None else contain.contain(result), result)
+
+    async def _admit(
+        self, view: CallerView, server: HostedServer, item: GuardedItem, steps: "RequestSteps"
+    ) -> BeforeSend:
+        """Decide, compare with the pins, and ask. Returns the check right before it is sent."""
+        request = steps.request
+        decision = self.decide(request)
+        steps.decided(decision)
+        if decision.action == "deny":
+            raise _denied(request, decision)
+        if self.pins is not None:
+            await self.pins.check(server, item.kind, item.name, view.facts.principal)
+        consent: Consent | None = None
+        if decision.action == "ask":
+            consent = await self._ask(steps, decision)
+
+        async def before_send(call: SessionCall) -> None:
+            if self.pins is not None:
+                caller = view.facts.principal
+                await self.pins.check_session(call, server, item.kind, item.name, caller)
+            await self._check_again(view, server, item, steps, decision, consent)
+            steps.executed(call)
+
+        return before_send
+
+    def decide(self, request: PolicyRequest) -> Decision:
+        """What the rules say; `allow` without rules."""
+        if self._rules is None:
+            return NO_RULES
+        if request.method == "tasks/get":  # the arguments of its call are not known any more
+            action = "deny" if self._rules.hides(request) else "allow"
+            reason = "a task is decided as the list of tools is"
+            return Decision(action, "the rules", False, self._rules.version, reason)
+        decision = self._rules.decide(request)
+        if decision.action == "ask" and request.method in UNASKED_METHODS:
+            return replace(decision, action="allow", reason="it is not asked about")
+        return decision
+
+    async def _ask(self, steps: "RequestSteps", decision: Decision) -> Consent:
+        request = steps.request
+        if self._approver is None:
+            raise no_approver(request, decision)
+        steps.asked(decision)
+        try:
+            consent = await self._approver.approve(request, decision)
+        except Refused as refused:
+            steps.answered(None, str(refused))
+            raise
+        steps.answered(consent, "")
+        return consent
+
+    async def _check_again(
+        self,
+        view: CallerView,
+        server: HostedServer,
+        item: GuardedItem,
+        steps: "RequestSteps",
+        decision: Decision,
+        consent: Consent | None,
+    ) -> None:
+        """Compare policy and definition with those of the decision: time has passed, and the
+        session may be a new process with another list."""
+        request = steps.request
+        needs_list = consent is not None or self._uses_definitions
+        definition = request.definition
+        if needs_list:
+            definition = await self._current_definition(view, server, item)
+        if definition is not request.definition:
+            request = view.request(server, item, definition)
+        is_same = request.definition_digest == steps.request.definition_digest
+        if consent is not None and not is_same:
+            message = f"the definition of {item.qualified!r} has changed since it was approved"
+            raise Refused(message, server=server.key, hint="call it again", reason="changed")
+        if not is_same or self.version != decision.policy_version:
+            self._decide_again(request, decision, consent)
+        steps.request = request
+
+    def _decide_again(
+        self, request: PolicyRequest, before: Decision, consent: Consent | None
+    ) -> None:
+        after = self.decide(request)
+        if after.action == "deny":
+            raise _denied(request, after)
+        approved_before = consent is not None and before.policy_version != after.policy_version
+        if after.action == "ask" and (consent is None or approved_before):
+            message = f"the policy or the definition of {request.qualified!r} has changed meanwhile"
+            raise Refused(message, server=request.server, hint="call it again", reason="changed")
+
+    async def _current_definition(
+        self, view: CallerView, server: HostedServer, item: GuardedItem
+    ) -> t.ProtocolType | None:
+        """The definition in the list that the session has, which is read again if it may be of
+        another process or of another time."""
+        if item.kind in ("tool", "prompt"):
+            caller = view.facts.principal
+            listing = server.listings(caller).by_kind[KINDS[item.kind]]
+            if not listing.is_fresh:
+                await listing.fetch(caller)
+        return view.definition(server, item)
+
+    # ------------------------------------------------------------ hidden items
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether requests are recorded."""
+        return self._audit is not None
+
+    def record_hidden(self, context: RequestContext, generation: Generation) -> None:
+        """Record a request that failed before it came to `run`, if it was for a hidden item."""
+        exchange = context.exchange
+        name, kind = exchange.params.name, NAMED_METHODS.get(exchange.method.name)
+        if exchange in self._recorded or kind is None or not isinstance(name, str):
+            return
+        caller = exchange.principal
+        try:
+            server = generation.server_for(_NAMEABLE[kind], name, caller)
+        except Fault:
+            return  # there is no such server
+        own = generation.listed_name(_NAMEABLE[kind], name, server, caller) or server.plain_name(
+            name
+        )
+        if own is None:
+            return
+        method, arguments = exchange.method.name, exchange.params.arguments
+        item = self.named_item(method, kind, own, server, arguments or NO_ARGUMENTS)
+        view = self.view(context)
+        request = view.request(server, item, view.definition(server, item))
+        decision = self.decide(request)
+        if decision.action == "deny":
+            steps = RequestSteps(self._audit, request)
+            steps.decided(decision)
+            steps.abandoned(_denied(request, decision))
+
+    def forget(self, context: RequestContext) -> None:
+        """The request has ended."""
+        self._recorded.discard(context.exchange)
+
+    # ------------------------------------------------------------ input requests
+
+    async def review_roots(
+        self, server: str, contexts: tuple[RequestContext, ...], request: InputRequest
+    ) -> None:
+        """Let the rules decide on `roots/list`. Raises `Declined`."""
+
+        async def forward(_: InputRequest) -> Raw:
+            return NO_ARGUMENTS
+
+        try:
+            await self.review_input(server, contexts, request, forward)
+        except RemoteError as error:
+            raise Declined(error.message) from None
+
+    async def review_input(
+        self,
+        server: str,
+        contexts: tuple[RequestContext, ...],
+        input_request: InputRequest,
+        forward: ForwardInput,
+    ) -> Raw:
+        """The result of an input request of a server, if the rules allow it. Raises `RemoteError`
+        with the code of a user's refusal otherwise."""
+        contain = self.contain(server)
+        if contain is not None:
+            input_request = contain.input_request(input_request)
+        request = self._input_policy_request(server, contexts, input_request)
+        steps = RequestSteps(self._audit, request)
+        try:
+            decision = self.decide(request)
+            steps.decided(decision)
+            if decision.action == "deny":
+                raise Refused(decision.reason, reason="rule", rule=decision.rule)
+            if decision.action == "allow":
+                steps.executed(None)
+                result = await forward(input_request)
+            elif self._approver is None:
+                raise no_approver(request, decision)
+            else:
+                steps.asked(decision)
+                steps.executed(None)
+                result = await self._approver.review_input(
+                    request, decision, input_request, forward
+                )
+                steps.answered(Consent(), "")
+            steps.returned(result)
+            return result
+        except Refused as refused:
+            steps.abandoned(refused)
+            log.info("%s of server %r is refused: %s", request.method, server, refused)
+            raise RemoteError(
+                _code_of(contexts), "the request was refused by a policy of the user"
+            ) from None
+        except BaseException as error:
+            steps.abandoned(error)
+            raise
+
+    def _input_policy_request(
+        self, server: str, contexts: tuple[RequestContext, ...], input_request: InputRequest
+    ) -> PolicyRequest:
+        arguments = Raw(encode(input_request.params))
+        method = input_request.kind.method
+        call = self._in_flight.get(contexts[-1].exchange) if contexts else None
+        if call is not None and call.server == server:
+            return replace(call, method=method, arguments=arguments)
+        facts = CallerFacts.of(contexts[-1]) if contexts else CallerFacts()
+        claims: dict[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
+        return PolicyRequest(
+            principal=facts.principal,
+            claims=claims,
+            client=facts.client,
+            revision=facts.revision,
+            server=server,
+            identity="",
+            trusted=False,
+            method=method,
+            kind="tool",
+            name="",
+            qualified="",
+            arguments=arguments,
+        )
+
+
+NO_RULES = Decision("allow", "", False, "", "there are no rules")
+
+
+def _denied(request: PolicyRequest, decision: Decision) -> Refused:
+    if not decision.by_arguments:
+        return HiddenNow(decision.reason, server=request.server, reason="rule", rule=decision.rule)
+    message = f"{request.qualified!r} is denied with these arguments by {decision.rule}"
+    return Refused(message, server=request.server, reason="rule", rule=decision.rule)
+
+
+def no_approver(request: PolicyRequest, decision: Decision) -> Refused:
+    """The refusal of a request that needs an approval where there is no way to ask for one."""
+    what = request.qualified or request.method
+    message = f"{what!r} needs an approval ({decision.rule}), and there is no way to ask for one"
+    hint = 'pass Host(inbox=…), run "colonnade inbox", or allow it with a rule'
+    return Refused(
+        message, server=request.server, hint=hint, reason="no_approver", rule=decision.rule
+    )
+
+
+def _code_of(contexts: tuple[RequestContext, ...]) -> int:
+    revision = contexts[-1].exchange.peer.revision if contexts else NEWEST
+    return revision.codes[FaultKind.USER_REJECTED]
+
+
+class RequestSteps:
+    """The steps of one request in the audit log, if there is one."""
+
+    def __init__(self, audit: AuditSink | None, request: PolicyRequest) -> None:
+        self._audit = audit
+        self.request = request
+        self._id = audit.proposed(request) if audit is not None else ""
+
+    def decided(self, decision: Decision) -> None:
+        """The rules have decided."""
+        if self._audit is not None:
+            self._audit.decided(self._id, self.request, decision)
+
+    def asked(self, decision: Decision) -> None:
+        """A person is about to be asked."""
+        if self._audit is not None:
+            self._audit.asked(self._id, self.request, decision)
+
+    def answered(self, consent: Consent | None, why: str) -> None:
+        """A person has answered."""
+        if self._audit is not None:
+            self._audit.answered(self._id, self.request, consent, why)
+
+    def executed(self, call: SessionCall | None) -> None:
+        """It is about to be sent."""
+        if self._audit is not None:
+            revision = call.client.peer.revision.date if call is not None else ""
+            self._audit.executed(self._id, self.request, revision)
+
+    def returned(self, result: t.ProtocolType | Raw) -> None:
+        """There is a result."""
+        if self._audit is not None:
+            self._audit.returned(self._id, self.request, result)
+
+    def abandoned(self, error: BaseException) -> None:
+        """It ended without a result. Never raises: the error that ended it is raised."""
+        if self._audit is not None:
+            try:
+                self._audit.abandoned(self._id, self.request, error)
+            except Refused as refused:
+                log.error("the end of a request is not in the audit log: %s", refused)

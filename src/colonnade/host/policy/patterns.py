@@ -1,0 +1,266 @@
+"""Patterns of rules: globs in linear time, and the readings of a string that is compared with one.
+
+A server may read a string otherwise than a rule: `/srv/../etc` is a path below `/srv` for a pattern
+and not for an operating system, and `%2e%2e` becomes `..` on its way. So a string is compared in
+three readings: as it is written, as a path or URI that was normalized, and without regard to case.
+The rules decide each reading for itself, and the strictest decision counts.
+
+Rules: no regular expressions of users, and no backtracking: a comparison takes time in proportion
+to the length of the string. Nothing here knows what a request is.
+"""
+
+import re
+import unicodedata
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from colonnade.errors import InvalidArgument
+
+# Names, paths and URLs are shorter; a list of names belongs into several patterns.
+MAX_PATTERN_CHARACTERS = 500
+# A comparison takes a quarter of a microsecond for each character: 16 ms for this many. Longer
+# strings are not compared; they match `deny` and `ask`, and never `allow`.
+MAX_COMPARED_CHARACTERS = 65_536
+# Of characters that were seen; names and paths have few different ones.
+MAX_MASKS = 1024
+# `%252e` is `.` encoded twice; more than three rounds occur in attacks only.
+MAX_DECODED = 3
+
+# The readings of a string, as bits.
+WRITTEN: Final = 1
+NORMAL: Final = 2
+FOLDED: Final = 4
+EVERY_READING: Final = WRITTEN | NORMAL | FOLDED
+
+_SEPARATORS = "/\\"
+_LITERAL = re.compile(r"[*?\[]")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/)/+([^/]*)(.*)", re.DOTALL)
+# A string without any of these reads the same as a path.
+_UNUSUAL = re.compile(r"[^\x21-\x7e]|[%\\]|//|(?:^|/)\.{1,2}(?:/|$)|./$|[A-Z]")
+
+
+# ---------------------------------------------------------------- globs
+
+
+class CharacterClass(NamedTuple):
+    """`[a-z_]` or `[!a-z]`: ranges of characters, and whether it stands for all others."""
+
+    ranges: tuple[tuple[str, str], ...]
+    negated: bool
+
+    def accepts(self, character: str) -> bool:
+        """Whether it stands for this character."""
+        return any(low <= character <= high for low, high in self.ranges) != self.negated
+
+
+class AnyCharacter(NamedTuple):
+    """`?`: one character, and whether that may be a separator of paths."""
+
+    crosses: bool
+
+
+GlobToken = str | CharacterClass | AnyCharacter
+
+
+class Glob:
+    """A pattern: `*` is any number of characters, `?` is one, `[a-z]` and `[!a-z]` are classes, and
+    every other character is itself; `[*]` is a `*`.
+
+    With `crosses`, `*` and `?` stand for `/` and `\\` as well, as they do in patterns of names.
+    Without it only `**` does. `a/**/b` matches `a/b`, too; and with `crosses`, `a/**` matches `a`.
+    Raises `InvalidArgument` for a pattern that is too long, or has a `[` without `]`.
+    """
+
+    def __init__(self, pattern: str, *, crosses: bool = True) -> None:
+        self.text = pattern
+        self.crosses = crosses
+        self.is_plain: bool = not any(character in pattern for character in "*?[")
+        self._parse(pattern)
+        self._masks: dict[str, int] = {}
+        literal = _LITERAL.split(pattern, 1)[0]
+        stars = pattern[len(literal) :]
+        # `/srv/**`, as most are: every text with this prefix.
+        self._is_prefix = stars.strip("*") == "" and (crosses or len(stars) > 1)
+        self._ends_in_folders = self._is_prefix and crosses and stars != "*"
+        self._folder = literal.removesuffix("/") if literal[1:].endswith("/") else None
+        self._prefix = literal
+
+    def __repr__(self) -> str:
+        return f"Glob({self.text!r})"
+
+    def matches(self, text: str) -> bool:
+        """Whether the whole text matches."""
+        if self.is_plain:
+            return text == self.text
+        if not text.startswith(self._prefix):
+            return self._ends_in_folders and text == self._folder
+        if self._is_prefix:
+            return True
+        return bool(self._run(text) & self._accepting)
+
+    def may_begin_with(self, prefix: str) -> bool:
+        """Whether a text with this prefix can match."""
+        return self._run(prefix) != 0
+
+    def _run(self, text: str) -> int:
+        """The states after a text: bit n is set if the first n tokens have been matched."""
+        states, masks = 1 | self._skipped(1), self._masks
+        for character in text:
+            accepting = masks.get(character)
+            if accepting is None:
+                accepting = self._mask(character)
+            loops = self._loops if character in _SEPARATORS else self._loops | self._name_loops
+            moved = (states & accepting) << 1
+            states = moved | self._skipped(moved) | (states & loops)
+            if not states:
+                return 0
+        return states
+
+    def _skipped(self, entered: int) -> int:
+        return (entered & self._skips) << 1
+
+    def _mask(self, character: str) -> int:
+        """The tokens that accept a character, as bits."""
+        mask = 0
+        for number, token in enumerate(self._tokens):
+            if isinstance(token, str):
+                accepts = token == character
+            elif isinstance(token, CharacterClass):
+                accepts = token.accepts(character)
+            else:
+                accepts = token.crosses or character not in _SEPARATORS
+            mask |= accepts << number
+        if len(self._masks) < MAX_MASKS:
+            self._masks[character] = mask
+        return mask
+
+    def _parse(self, pattern: str) -> None:
+        if len(pattern) > MAX_PATTERN_CHARACTERS:
+            limit = f"a pattern has at most {MAX_PATTERN_CHARACTERS} characters"
+            raise InvalidArgument(f"{limit}, this one has {len(pattern)}")
+        self._tokens: list[GlobToken] = []
+        # States that stay for any character, for any but a separator; and those that are left
+        # without one.
+        self._loops = self._name_loops = self._skips = 0
+        at = 0
+        while at < len(pattern):
+            character = pattern[at]
+            if character == "*":
+                at = self._parse_stars(pattern, at)
+                continue
+            if character == "?":
+                self._tokens.append(AnyCharacter(self.crosses))
+            elif character == "[":
+                found, at = _character_class(pattern, at)
+                self._tokens.append(found)
+            else:
+                self._tokens.append(character)
+            at += 1
+        self._accepting = 1 << len(self._tokens)
+        is_folder = pattern.endswith("**") and pattern.rstrip("*").endswith("/")
+        if self.crosses and is_folder and len(self._tokens) > 1:
+            self._accepting |= self._accepting >> 1
+
+    def _parse_stars(self, pattern: str, at: int) -> int:
+        end = at
+        while end < len(pattern) and pattern[end] == "*":
+            end += 1
+        state = 1 << len(self._tokens)
+        if self.crosses or end - at > 1:
+            self._loops |= state
+        self._name_loops |= state
+        is_folders = end - at > 1 and pattern[:at].endswith("/") and pattern[end:].startswith("/")
+        if is_folders:
+            self._skips |= state
+        return end
+
+
+def _character_class(pattern: str, at: int) -> tuple[CharacterClass, int]:
+    start = at + 1
+    negated = pattern[start : start + 1] == "!"
+    start += negated
+    end = pattern.find("]", start + 1)
+    if end < 0:
+        raise InvalidArgument(f"the '[' at character {at + 1} has no ']'; write '[[]' for a '['")
+    ranges: list[tuple[str, str]] = []
+    inner = pattern[start:end]
+    number = 0
+    while number < len(inner):
+        if inner[number + 1 : number + 2] == "-" and number + 2 < len(inner):
+            ranges.append((inner[number], inner[number + 2]))
+            number += 3
+        else:
+            ranges.append((inner[number], inner[number]))
+            number += 1
+    return CharacterClass(tuple(ranges), negated), end
+
+
+# ---------------------------------------------------------------- readings
+
+
+def normalized(text: str) -> str:
+    """A path or URI as a program may read it: percent-decoded, `\\` as `/`, without `.`, `..`,
+    repeated and trailing separators, without invisible characters, and up to a NUL."""
+    for _ in range(MAX_DECODED):
+        decoded = unquote(text, errors="replace")
+        if decoded == text:
+            break
+        text = decoded
+    text = unicodedata.normalize("NFKC", text.partition("\0")[0])
+    text = "".join(one for one in text if unicodedata.category(one) not in ("Cf", "Cc"))
+    text = text.replace("\\", "/").strip()
+    head = ""
+    url = _SCHEME.fullmatch(text)
+    if url is not None:
+        # `file:///a`: the part after two slashes is the host, if it has no third.
+        slashes = len(text) - len(url[1]) - len(url[2]) - len(url[3])
+        host = url[2].lower() if slashes == 1 else ""
+        path = url[3] if slashes == 1 else f"/{url[2]}{url[3]}"
+        head, text = f"{url[1].lower()}/{host}", path
+    return head + _without_dots(text)
+
+
+def _without_dots(path: str) -> str:
+    if "/" not in path and path not in (".", ".."):
+        return path
+    kept: list[str] = []
+    is_absolute = path.startswith("/")
+    for part in path.split("/"):
+        if part == ".." and kept and kept[-1] != "..":
+            kept.pop()
+        elif part == ".." and is_absolute:
+            continue
+        elif part not in ("", "."):
+            kept.append(part)
+    return ("/" if is_absolute else "") + "/".join(kept)
+
+
+class TextPattern:
+    """A pattern for a value of a request, which is compared in every reading."""
+
+    def __init__(self, pattern: str, *, crosses: bool) -> None:
+        self.text = pattern
+        self._written = Glob(pattern, crosses=crosses)
+        composed = unicodedata.normalize("NFKC", pattern)
+        same = composed == pattern
+        self._normal = self._written if same else Glob(composed, crosses=crosses)
+        folded = composed.casefold()
+        self._folded = self._normal if folded == composed else Glob(folded, crosses=crosses)
+        self._is_uniform = self._folded is self._written
+        self._crosses = crosses
+
+    def readings(self, text: str) -> int:
+        """The readings in which a text matches, as bits."""
+        if len(text) > MAX_COMPARED_CHARACTERS:
+            return EVERY_READING if self._crosses else 0
+        if _UNUSUAL.search(text) is None:
+            written = self._written.matches(text)
+            if self._is_uniform:
+                return EVERY_READING if written else 0
+            normal = text
+        else:
+            written = self._written.matches(text)
+            normal = normalized(text)
+        found = WRITTEN * written
+        found |= NORMAL * self._normal.matches(normal)
+        return found | FOLDED * self._folded.matches(normal.casefold())

@@ -1,0 +1,224 @@
+"""What rules, approvals, pins and audit see of one request, and the protocols between them.
+
+A `PolicyRequest` is made by the guard once the name of a request is resolved to a server. The same
+bytes that it holds are sent.
+
+Rules: data and protocols only. Nothing here decides, waits or writes. Arguments are decoded once,
+and refused if a member is repeated: a rule must not see another value than the server.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from colonnade.errors import Fault, FaultKind
+from colonnade.host.config.settings import ServerEntry
+from colonnade.protocol import types as t
+from colonnade.protocol.json_checks import DECODE_ERRORS, refuse_duplicate_members
+
+if TYPE_CHECKING:  # few requests are input requests
+    from colonnade.host.input_requests import HostInputRequest
+    from colonnade.protocol.input_requests import InputRequest
+
+Action: TypeAlias = Literal["allow", "deny", "ask"]
+# What a request is about. An input request of a server is about the tool, prompt or resource whose
+# call it belongs to; without one its `name` is empty.
+ItemKind: TypeAlias = Literal["tool", "prompt", "resource", "template"]
+
+NO_ARGUMENTS: Raw = Raw(b"")
+# The end of `ServerEntry.shown` of a server that is no command and no URL.
+IN_PROCESS = " in this process"
+
+
+class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
+    """One request, as rules, approvals, pins and audit see it.
+
+    - `principal` is the authenticated caller, empty without authentication; `claims` are those of
+      its verified token; `client` is the name of its client (`clientInfo`), empty for this program;
+      `revision` is the one that it uses.
+    - `server` is the key of the server, `identity` a digest of its command or URL, and `trusted`
+      its setting.
+    - `method` is that of the request: `tools/call`, `prompts/get`, `resources/read`,
+      `completion/complete`, `tasks/get`; `elicitation/create`, `sampling/createMessage` and
+      `roots/list` for what a server asks; `tools/list` and its siblings if an item is listed.
+    - `name` is the name on the server, or the URI; `qualified` is the qualified name, also if an
+      alias was called, or the URI.
+    - `arguments` are the bytes that are sent: the arguments of a tool or prompt, or the params of
+      an input request; empty if there are none.
+    - `definition` is the item as its server lists it for this caller, with the server's own name;
+      None if it is not listed. `definition_digest` is a digest of it, empty without one.
+    """
+
+    principal: str
+    claims: Mapping[str, Any]
+    client: str
+    revision: str
+    server: str
+    identity: str
+    trusted: bool
+    method: str
+    kind: ItemKind
+    name: str
+    qualified: str
+    arguments: Raw = NO_ARGUMENTS
+    definition: t.ProtocolType | None = None
+    definition_digest: str = ""
+
+    @cached_property
+    def decoded_arguments(self) -> dict[str, Any]:
+        """The arguments, decoded once. Raises `Fault` for a repeated member, and for what is not
+        JSON."""
+        if not self.arguments:
+            return {}
+        refuse_duplicate_members(self.arguments)
+        try:
+            decoded: Any = msgspec.json.decode(self.arguments)
+        except DECODE_ERRORS as error:
+            message = f"the arguments cannot be decoded: {error}"
+            raise Fault(FaultKind.INVALID_PARAMS, message) from None
+        return cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}
+
+    @cached_property
+    def arguments_digest(self) -> str:
+        """The SHA-256 of the bytes that are sent, in hexadecimal."""
+        return hashlib.sha256(self.arguments).hexdigest()
+
+
+class Decision(Struct, frozen=True):
+    """What the rules say of a request.
+
+    `rule` is the place or the name of the rule that decides, for people; `by_arguments` is whether
+    the arguments had a part in it, so that other arguments may be allowed; `policy_version` is the
+    version of the rules; `reason` says in one sentence why.
+    """
+
+    action: Action
+    rule: str
+    by_arguments: bool
+    policy_version: str
+    reason: str
+
+
+class Consent(Struct, frozen=True):
+    """How a request with the decision `ask` came to be allowed: `approval` is the id of the
+    approval, `by` who gave it, and `rule` the remembered rule that allowed it, if it was one."""
+
+    approval: str = ""
+    by: str = ""
+    rule: str = ""
+
+
+def server_identity(entry: ServerEntry) -> str:
+    """A digest of the command or the URL of a server, which settings, headers and environment do
+    not change; of its key for a server in this process."""
+    shown = entry.shown
+    text = f"{entry.key}\n{shown}" if shown.endswith(IN_PROCESS) or not shown else shown
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_of(definition: t.ProtocolType | None) -> str:
+    """The digest of a definition; empty for None. Equal if only the order of keys differs."""
+    if definition is None:
+        return ""
+    return hashlib.sha256(msgspec.json.encode(definition, order="sorted")).hexdigest()
+
+
+# ---------------------------------------------------------------- what the guard calls
+
+
+class RuleSet(Protocol):
+    """What the guard needs of a policy."""
+
+    @property
+    def version(self) -> str:
+        """Changes with the rules."""
+        ...
+
+    @property
+    def uses_definitions(self) -> bool:
+        """Whether a decision may depend on the definition of an item."""
+        ...
+
+    def decide(self, request: PolicyRequest) -> Decision:
+        """What the rules say of a request. Never raises."""
+        ...
+
+    def hides(self, request: PolicyRequest) -> bool:
+        """Whether an item is denied whatever its arguments are."""
+        ...
+
+    def hides_server(self, request: PolicyRequest) -> bool:
+        """Whether everything of a server is denied. The request has no name."""
+        ...
+
+
+class AuditSink(Protocol):
+    """The record of what was proposed, decided and done. `call` is the id that `proposed` returned.
+
+    Each method raises `Refused` if it cannot be recorded and must be; the request ends then.
+    """
+
+    def proposed(self, request: PolicyRequest) -> str:
+        """A request has arrived; returns its id."""
+        ...
+
+    def decided(self, call: str, request: PolicyRequest, decision: Decision) -> None:
+        """The rules have decided."""
+        ...
+
+    def asked(self, call: str, request: PolicyRequest, decision: Decision) -> None:
+        """A person is about to be asked."""
+        ...
+
+    def answered(
+        self, call: str, request: PolicyRequest, consent: Consent | None, why: str
+    ) -> None:
+        """A person, or a remembered rule, has answered; None is a refusal, and `why` its reason."""
+        ...
+
+    def executed(self, call: str, request: PolicyRequest, revision: str) -> None:
+        """The request is about to be sent; `revision` is the one of the server."""
+        ...
+
+    def returned(self, call: str, request: PolicyRequest, result: t.ProtocolType | Raw) -> None:
+        """There is a result, as the server sent it."""
+        ...
+
+    def abandoned(self, call: str, request: PolicyRequest, error: BaseException) -> None:
+        """It ended without a result: refused, an error, cancelled."""
+        ...
+
+
+# Sends an input request on to the caller of the call (a callback of this program, or the client),
+# and returns the raw result.
+ForwardInput: TypeAlias = "Callable[[InputRequest], Awaitable[Raw]]"
+
+
+class Approver(Protocol):
+    """Where a person decides: the inbox. An approval is never an elicitation, so nothing here is
+    sent to the client that calls."""
+
+    async def approve(self, request: PolicyRequest, decision: Decision) -> Consent:
+        """Ask for this exact request. Raises `Refused` if it is declined or expires, and at once
+        if there is no way to ask."""
+        ...
+
+    async def review_input(
+        self,
+        request: PolicyRequest,
+        decision: Decision,
+        input_request: "InputRequest",
+        forward: ForwardInput,
+    ) -> Raw:
+        """Ask whether an input request of a server may be answered, and return the result: that of
+        `forward`, perhaps of an edited request and edited itself. Raises `Refused`."""
+        ...
+
+    async def answer_input(self, request: "HostInputRequest") -> Any:
+        """Answer an input request for a host without `on_input_request`: returns and raises what
+        that callback does."""
+        ...

@@ -1,0 +1,174 @@
+"""A gateway between a client and a server in this process, with both wires recorded.
+
+    async with recorded(server, upstream="2025-11-25", downstream="2026-07-28") as cell:
+        result = await cell.client.call_tool("s__book")
+        assert cell.server_saw("elicitation/create")
+        cell.check()
+
+Rules: every frame on both wires can be checked against the closed official schema of its revision.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import official
+from colonnade import Gateway, Host, Server
+from colonnade.client.client import Client
+from colonnade.client.input_callbacks import InputCallbacks
+from colonnade.gateway.held_calls import HeldLimits
+from colonnade.host.config.settings import ServerEntry, Settings
+from colonnade.protocol import types as t
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import Revision, Revisions
+from colonnade.transport.memory import End, connected_pair, serve_end
+from official_lines import complaints
+from script_runner import Message
+
+INFO = t.Implementation(name="test client", version="1")
+OLD, NEW = "2025-11-25", "2026-07-28"
+
+
+def revision_of(date: str) -> Revision:
+    (found,) = Revisions.of(date)
+    return found
+
+
+class RecordedWire:
+    """The frames of one connection, by their sender."""
+
+    def __init__(self, revision: Revision) -> None:
+        self.revision = revision
+        self.frames: list[tuple[Side, Any]] = []
+
+    def add(self, side: Side, frame: bytes) -> None:
+        self.frames.append((side, json.loads(frame)))
+
+    def said(self, side: Side, method: str) -> list[Any]:
+        """The params of the requests and notifications of one side."""
+        return [
+            frame.get("params", {})
+            for sender, frame in self.frames
+            if sender is side and frame.get("method") == method
+        ]
+
+    def results(self, side: Side) -> list[Any]:
+        return [
+            frame["result"] for sender, frame in self.frames if sender is side and "result" in frame
+        ]
+
+    def errors(self, side: Side) -> list[Any]:
+        return [
+            frame["error"] for sender, frame in self.frames if sender is side and "error" in frame
+        ]
+
+    def check(self) -> None:
+        """Every frame is one that the closed schema of the revision allows."""
+        if not official.available():
+            return
+        asked: dict[tuple[Side, Any], str] = {}
+        for side, frame in self.frames:
+            if "method" in frame and "id" in frame:
+                asked[side, frame["id"]] = frame["method"]
+        for side, frame in self.frames:
+            other = Side.SERVER if side is Side.CLIENT else Side.CLIENT
+            answers = None if "method" in frame else asked.get((other, frame.get("id")))
+            if answers == "server/discover" and "error" in frame:
+                continue  # a probe, to a server that is of no revision yet
+            message = Message(side, frame, self.revision, answers)
+            assert complaints(message) == [], (self.revision.date, side, frame)
+
+
+class Cell:
+    """A gateway, its client, and what was said on both sides of it."""
+
+    def __init__(self, gateway: Gateway, host: Host, downstream: str, upstream: str) -> None:
+        self.gateway = gateway
+        self.host = host
+        self.downstream = revision_of(downstream)
+        self.upstream = revision_of(upstream)
+        self.front: list[RecordedWire] = []
+        self.back: list[RecordedWire] = []
+        self.ends: list[End] = []
+        self.stack: AsyncExitStack = AsyncExitStack()
+
+    async def connect(
+        self,
+        answers: InputCallbacks | None = None,
+        *,
+        revision: str | None = None,
+        principal: str = "",
+        **options: Any,
+    ) -> Client:
+        """Another client of the gateway."""
+        wire = RecordedWire(revision_of(revision) if revision else self.downstream)
+        self.front.append(wire)
+        near, far = connected_pair(wire.add)
+        serve_end(far, self.gateway, principal=principal)
+        client = Client(near.open_conversation, answers, info=INFO, tasks=False, **options)
+        await client.open(wire.revision)
+        self.stack.push_async_callback(client.close)
+        return client
+
+    @property
+    def client_wire(self) -> RecordedWire:
+        return self.front[0]
+
+    @property
+    def server_wire(self) -> RecordedWire:
+        """The wire of the server that the last session was opened on."""
+        return self.back[-1]
+
+    def check(self) -> None:
+        for wire in (*self.front, *self.back):
+            wire.check()
+
+
+@asynccontextmanager
+async def recorded(
+    server: Server,
+    *,
+    upstream: str,
+    downstream: str,
+    limits: HeldLimits | None = None,
+    clock: Callable[[], float] | None = None,
+    **settings: Any,
+) -> AsyncGenerator[Cell]:
+    """A gateway in front of one server, `s`; the settings are those of the server."""
+    cells: list[Cell] = []
+
+    async def resolve() -> End:
+        (cell,) = cells
+        wire = RecordedWire(cell.upstream)
+        cell.back.append(wire)
+        near, far = connected_pair(wire.add)
+        cell.ends.append(far)
+        serve_end(far, server)
+        return near
+
+    given = Settings(revision=upstream, **settings)
+    entry = ServerEntry(key="s", resolve=resolve, fingerprint="s", settings=given)
+    async with server_started(server), Host({"s": entry}) as host:
+        gateway = Gateway(host)
+        if limits is not None:
+            gateway._bridge.held.limits = limits
+        if clock is not None:
+            gateway._bridge._clock = gateway._bridge.held.clock = clock
+        cell = Cell(gateway, host, downstream, upstream)
+        cells.append(cell)
+        await gateway.start()
+        try:
+            async with cell.stack:
+                yield cell
+        finally:
+            await gateway.stop()
+
+
+@asynccontextmanager
+async def server_started(server: Server) -> AsyncGenerator[None]:
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop()
